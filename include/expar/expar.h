@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All of expar's public interface. */
+#ifndef EXPAR_EXPAR_H
+#define EXPAR_EXPAR_H
+
+#include <expar/ep.h>
+#include <expar/group.h>
+#include <expar/memory.h>
+#include <expar/rma.h>
+#include <expar/status.h>
+#include <expar/tensor.h>
+
+#endif

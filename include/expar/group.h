@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups: the ranks of one job, how they find each other, and how they end. */
+#ifndef EXPAR_GROUP_H
+#define EXPAR_GROUP_H
+
+#include <expar/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct expar_group expar_group;
+
+/* Where a group meets: the address of a listening socket and a 128-bit secret. Plain bytes, to be shipped
+   to the other ranks by any means that strangers cannot read. */
+#define EXPAR_UNIQUE_ID_BYTES 128
+typedef struct expar_unique_id {
+    unsigned char bytes[EXPAR_UNIQUE_ID_BYTES];
+} expar_unique_id;
+
+/* Makes an id and starts serving it from a thread of this process, until the process ends or
+   expar_unique_id_retire() is called. Groups may be formed with it one after another. The socket is bound to
+   the interface or address in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only).
+   Errors: EXPAR_ERR_NULL, EXPAR_ERR_SYSTEM. Any thread. */
+EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
+/* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other. Groups that stand go on. */
+EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
+/* As hexadecimal digits, for environment variables and files: writes 2·EXPAR_UNIQUE_ID_BYTES + 1 characters. */
+#define EXPAR_UNIQUE_ID_TEXT (2 * EXPAR_UNIQUE_ID_BYTES + 1)
+EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT]);
+/* Reads that form back. EXPAR_ERR_ARGUMENT when it is not one. */
+EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
+
+typedef struct expar_group_options {
+    size_t struct_size;         /* set by EXPAR_GROUP_OPTIONS_INIT */
+    const expar_unique_id *id;  /* NULL: rank, size and meeting place come from the environment */
+    int32_t rank;               /* with id: 0 … size-1 */
+    int32_t size;               /* with id: ≥ 1 */
+    int32_t ranks_per_node;     /* 0: found out. Else it must divide size; ranks are numbered node by node */
+    int64_t timeout_ms;         /* 0: EXPAR_TIMEOUT seconds, else 30 s. For every wait on a peer, once formed */
+    int64_t bootstrap_timeout_ms; /* 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s. For forming the group */
+    size_t heap_bytes;          /* 0: EXPAR_HEAP_SIZE, else 16 GiB. Address space of the symmetric heap on every
+                                   rank; memory is taken only where it is touched */
+} expar_group_options;
+#define EXPAR_GROUP_OPTIONS_INIT {.struct_size = sizeof(expar_group_options)}
+
+/* Joins a group; collective: returns when all ranks have. `options` may be NULL (environment). The environment
+   is read in this order: EXPAR_RANK/EXPAR_SIZE/EXPAR_UNIQUE_ID (set by `expar run`), torchrun's RANK/WORLD_SIZE/
+   MASTER_ADDR/MASTER_PORT, Open MPI's OMPI_COMM_WORLD_RANK/…; with none of them a group of one rank is made.
+   *group is set on success only. Errors: EXPAR_ERR_ARGUMENT, EXPAR_ERR_RANGE, EXPAR_ERR_BOOTSTRAP (who came, who did
+   not), EXPAR_ERR_AUTH, EXPAR_ERR_VERSION, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM. */
+EXPAR_API expar_status expar_group_create(const expar_group_options *options, expar_group **group);
+
+/* Makes all `size` ranks of a group at once inside this process, one for each thread that will use it; no
+   sockets. groups[r] is rank r; each is used and destroyed by one thread, as a process would use its own.
+   In `options` id and rank are ignored, and size must be 0 or `size`. Not collective: one thread calls it. */
+EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_group_options *options,
+                                                  expar_group **groups);
+
+/* Leaves and frees. Collective while the group is sound; once it has failed each rank goes by itself. EP buffers of
+   the group must be destroyed before (EXPAR_ERR_STATE). NULL is allowed. */
+EXPAR_API expar_status expar_group_destroy(expar_group *group);
+
+/* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED; the other ranks see this
+   rank as gone (EXPAR_ERR_PEER) when it destroys the group. Any thread, also while another one waits. */
+EXPAR_API expar_status expar_group_abort(expar_group *group);
+
+/* Facts of a group; 0 (rank: -1) for NULL. Any thread. */
+EXPAR_API int32_t expar_group_rank(const expar_group *group);
+EXPAR_API int32_t expar_group_size(const expar_group *group);
+EXPAR_API int32_t expar_group_num_nodes(const expar_group *group);
+EXPAR_API int32_t expar_group_ranks_per_node(const expar_group *group);
+EXPAR_API int32_t expar_group_node(const expar_group *group);
+EXPAR_API int32_t expar_group_local_rank(const expar_group *group);
+
+/* Set-up helpers over the control sockets, for small host data; not for a hot path. Collective.
+   allgather: every rank gives `bytes` bytes; `all` has size·bytes, by rank. in may lie inside all. bytes must be
+   the same on all ranks and ≤ EXPAR_CONTROL_MAX_BYTES. Errors: EXPAR_ERR_PEER, EXPAR_ERR_MISMATCH. */
+#define EXPAR_CONTROL_MAX_BYTES (1 << 20)
+EXPAR_API expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes);
+EXPAR_API expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root);
+EXPAR_API expar_status expar_group_barrier(expar_group *group);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

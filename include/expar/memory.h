@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The symmetric heap: memory that has the same offset on every rank (model: OpenSHMEM 1.5, section 9.3). */
+#ifndef EXPAR_MEMORY_H
+#define EXPAR_MEMORY_H
+
+#include <expar/group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Collective; all ranks give the same bytes and alignment (else EXPAR_ERR_MISMATCH on all, naming a rank). The block
+   is aligned to 128 bytes. bytes 0 gives NULL and EXPAR_OK. Ends with a barrier.
+   EXPAR_ERR_MEMORY says how much is left and the largest free block. */
+EXPAR_API expar_status expar_malloc(expar_group *group, size_t bytes, void **out);
+/* alignment: a power of two, ≤ 1 GiB. */
+EXPAR_API expar_status expar_align(expar_group *group, size_t alignment, size_t bytes, void **out);
+/* count·size bytes, all zero. Overflow is EXPAR_ERR_ARGUMENT. */
+EXPAR_API expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **out);
+/* Collective; starts with a barrier. NULL is allowed. EXPAR_ERR_ADDRESS for a pointer that is no block's start. */
+EXPAR_API expar_status expar_free(expar_group *group, void *block);
+
+/* Where this rank can load and store pe's copy of `address` (any address inside the symmetric heap); NULL where it
+   cannot: address not symmetric, pe out of range or on another node. Not collective. Any thread. */
+EXPAR_API void *expar_ptr(expar_group *group, const void *address, int32_t pe);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base: what every layer stands on: errors with text, log, clock, environment, checked sizes, small helpers.
+ *
+ * Called by all layers; calls nothing but libc. Everything here is private to the library. */
+#ifndef EXPAR_BASE_BASE_H
+#define EXPAR_BASE_BASE_H
+
+#include <expar/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
+
+/* Sets this thread's last error text and returns `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is NULL");`
+   Log once, where it arises: error_set writes the text to the log at level debug. */
+expar_status error_set(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Puts "prefix: " before the text that is there; returns status. For context added on the way up. */
+expar_status error_prefix(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* error_set with ": strerror(errno)" behind the text and EXPAR_ERR_SYSTEM as the status. */
+expar_status error_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The bytes that one error text holds, its end included; longer ones are cut. */
+#define ERROR_TEXT_BYTES 1024
+
+/* ---- log (log.c) ------------------------------------------------------------------------------------------------ */
+
+/* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/mesh.c:81 text". Level from EXPAR_LOG: error, warn
+   (default), info, debug, trace. */
+typedef enum log_level { LOG_ERROR = 0, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE } log_level;
+bool log_wants(log_level level);
+void log_write(log_level level, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
+#define LOG(level, ...)                                                                                                \
+    do {                                                                                                               \
+        if (log_wants(level)) log_write(level, __FILE__, __LINE__, __VA_ARGS__);                                       \
+    } while (0)
+/* The rank that this thread logs as; -1 (at first) prints none. */
+void log_set_rank(int32_t rank);
+
+/* ---- clock (clock.c) -------------------------------------------------------------------------------------------- */
+
+/* CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a host. */
+int64_t clock_ns(void);
+
+/* ---- environment (env.c, env_table.h) --------------------------------------------------------------------------- */
+
+/* One table of all EXPAR_* variables: name, what values it takes, default, meaning. `expar info --env`, the man page and
+   the lookups below all use it; asking for a name that is not in it is an assertion failure. */
+typedef struct env_entry {
+    const char *name, *values, *fallback, *meaning;
+} env_entry;
+const env_entry *env_table(size_t *count);
+
+/* NULL when unset or empty. */
+const char *env_string(const char *name);
+/* Whole numbers; *value is untouched when unset. EXPAR_ERR_ARGUMENT names variable, text and the allowed range. */
+expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value);
+/* Bytes with an optional suffix K, M, G, T (powers of 1024). */
+expar_status env_bytes(const char *name, uint64_t low, uint64_t high, uint64_t *value);
+/* Seconds, fractions allowed ("0.5"), returned in milliseconds, ≥ 1. */
+expar_status env_seconds_ms(const char *name, int64_t *milliseconds);
+
+/* ---- sizes and small helpers ------------------------------------------------------------------------------------ */
+
+/* True on overflow, like the builtins. */
+#define size_add_overflows(a, b, out) __builtin_add_overflow(a, b, out)
+#define size_mul_overflows(a, b, out) __builtin_mul_overflow(a, b, out)
+
+/* Rounds up to a power of two multiple; the caller has checked for overflow. */
+static inline uint64_t align_up(uint64_t value, uint64_t alignment)
+{
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+#define ARRAY_LENGTH(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif

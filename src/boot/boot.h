@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* boot: how the ranks of a group find each other, talk during set-up, and notice that one is gone.
+ *
+ * Called by the group (src/group) and the launchers in tools; calls base only. Two implementations of one table of
+ * operations: sockets (processes: rendezvous, then a mesh of control sockets between all pairs) and threads (ranks of one
+ * process: a shared block). Set-up data only: nothing here is on a hot path.
+ *
+ * Order on the wire, for every connection: both sides prove that they know the secret (challenge and HMAC) before either
+ * parses anything else; then versions are compared; then records flow, each with a bounded length. */
+#ifndef EXPAR_BOOT_BOOT_H
+#define EXPAR_BOOT_BOOT_H
+
+#include "base/base.h"
+#include <expar/group.h>
+
+typedef struct boot boot;
+
+/* Where a rank is, told to all at the start. Two ranks with equal `host` can hand each other file descriptors: same kernel
+   (boot id), same network and IPC reach. */
+typedef struct boot_place {
+    uint64_t host;      /* hash of boot id, network namespace and pid namespace */
+    int32_t pid;
+    int32_t num_cores;  /* cores this process may run on (its affinity mask) */
+} boot_place;
+
+/* Called once, from the monitor's thread, when a peer is seen to have died or left (clean: it said good-bye). */
+typedef void (*boot_gone_fn)(void *context, int32_t rank, bool clean);
+
+typedef struct boot_ops {
+    const char *name; /* "sockets" or "threads" */
+    /* Every rank gives `bytes` bytes, all gets size·bytes by rank; `mine` may lie inside `all`. Collective. */
+    expar_status (*allgather)(boot *self, const void *mine, void *all, size_t bytes);
+    /* send: size records of `bytes`, one for each rank; receive: likewise, by sender. Collective. */
+    expar_status (*alltoall)(boot *self, const void *send, void *receive, size_t bytes);
+    expar_status (*broadcast)(boot *self, void *data, size_t bytes, int32_t root);
+    expar_status (*barrier)(boot *self);
+    /* Hands a file descriptor to every rank of the same host and receives theirs: fds[r] is a new descriptor of this
+       process that the caller closes, or -1 for ranks of other hosts and for itself. Collective. Not for threads. */
+    expar_status (*exchange_fds)(boot *self, int fd, int *fds);
+    /* Starts watching for peers that die or leave. `gone` is called at most once a peer. */
+    expar_status (*watch)(boot *self, boot_gone_fn gone, void *context);
+    /* Leaves: when `sound`, a barrier first, so that nobody takes a good-bye for a death. Frees self. */
+    void (*leave)(boot *self, bool sound);
+} boot_ops;
+
+struct boot {
+    const boot_ops *ops;
+    int32_t rank, size;
+    int64_t timeout_ms;  /* for each collective operation here */
+    boot_place *places;  /* [size] */
+    bool threads;        /* ranks are threads of one process */
+};
+
+/* What a rank wants to join; filled from the caller's options or from the environment. */
+typedef struct boot_request {
+    expar_unique_id id;
+    bool have_id;       /* else `meeting` says where rank 0 listens */
+    char meeting[128];  /* "unix:NAME" (abstract, this host) or "tcp:HOST:PORT"; its secret is in id.bytes' place */
+    int32_t rank, size;
+    int64_t timeout_ms;
+    /* What all ranks must agree on, compared at the rendezvous: a mismatch is refused there, naming rank and field. */
+    int32_t ranks_per_node;
+    uint64_t heap_bytes;
+} boot_request;
+
+/* Fills rank, size, id or meeting from the environment (order: expar run, torchrun, Open MPI; none: size 1). */
+expar_status boot_request_from_env(boot_request *request);
+
+/* Joins; collective. EXPAR_ERR_BOOTSTRAP says which ranks came and which did not. */
+expar_status boot_join_sockets(const boot_request *request, boot **out);
+/* All `size` ranks of one process. outs[r] belongs to rank r. */
+expar_status boot_join_threads(int32_t size, int64_t timeout_ms, boot **outs);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mem: symmetric memory: regions that peers can map, the collective heap allocator, and the local output pool.
+ *
+ * Called by the transports (regions), the group (heap) and ep (pool); calls base only. Knows nothing of ranks or sockets:
+ * a region is a file descriptor and a mapping, an allocator works on offsets. */
+#ifndef EXPAR_MEM_MEM_H
+#define EXPAR_MEM_MEM_H
+
+#include "base/base.h"
+#include <stdatomic.h>
+
+/* ---- region (region.c): a range of shared memory without a name in the file system ------------------------------ */
+
+/* A memfd (fd ≥ 0) sized to the whole range but sparse: pages exist only once touched, so reserving much costs address
+   space alone. Huge pages are asked for (madvise). An anonymous region (fd -1) serves ranks that are threads. */
+typedef struct mem_region {
+    void *base;
+    size_t bytes;
+    int fd;
+} mem_region;
+
+expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out);
+/* Maps a peer's region from its descriptor, which is closed in any case; its size is checked against `bytes`. */
+expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
+/* Gives the physical pages of a range back; the range reads as zero afterwards. Rounded inwards to whole pages. */
+void mem_region_discard(mem_region *region, size_t offset, size_t bytes);
+void mem_region_close(mem_region *region);
+
+/* ---- arena (arena.c): an allocator of offsets --------------------------------------------------------------------- */
+
+/* Best fit over [0, bytes), free neighbours coalesce, metadata outside the range. The same calls in the same order give the
+   same offsets: that is what makes the heap symmetric. Not thread-safe; the owner locks. */
+typedef struct mem_arena mem_arena;
+expar_status mem_arena_create(uint64_t bytes, mem_arena **out);
+void mem_arena_destroy(mem_arena *arena);
+/* alignment: a power of two. False when there is no room. bytes 0 takes the smallest block. */
+bool mem_arena_take(mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64_t *offset);
+/* False when no block starts there. *bytes (may be NULL) gets what the block was. */
+bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes);
+typedef struct mem_arena_stats {
+    uint64_t total_bytes, used_bytes, high_water_bytes, largest_free_bytes;
+    uint64_t blocks;
+} mem_arena_stats;
+void mem_arena_get_stats(const mem_arena *arena, mem_arena_stats *out);
+
+/* ---- pool (pool.c): local, reference-counted blocks inside a symmetric range ---------------------------------------- */
+
+/* Output blocks of dispatches. Taking and giving back is local to the rank: its offsets differ from its peers', who
+   learn them by offers. Thread-safe. The pool itself lives until it is closed and its last block is dropped. */
+typedef struct mem_pool mem_pool;
+typedef struct mem_block {
+    void *data;      /* local address */
+    uint64_t offset; /* from the start of the heap; UINT64_MAX for private memory */
+    uint64_t bytes;
+    mem_pool *pool;  /* NULL for private memory (malloc) */
+    atomic_int references;
+} mem_block;
+
+/* Over heap_base + [offset, offset + bytes). */
+expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, mem_pool **out);
+/* No more blocks; those alive stay accounted but their memory is no longer valid. */
+void mem_pool_close(mem_pool *pool);
+/* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block). */
+expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out);
+/* Private memory in the same shape, for outputs that do not fit the pool. */
+expar_status mem_block_private(uint64_t bytes, mem_block **out);
+void mem_block_retain(mem_block *block);
+void mem_block_release(mem_block *block);
+
+#endif

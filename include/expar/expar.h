@@ -5,6 +5,7 @@
 
 #include <expar/ep.h>
 #include <expar/group.h>
+#include <expar/info.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/status.h>

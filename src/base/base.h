@@ -12,8 +12,8 @@
 
 /* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
 
-/* Sets this thread's last error text and returns `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is NULL");`
-   Log once, where it arises: error_set writes the text to the log at level debug. */
+/* Sets this thread's last error text and returns `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is
+   NULL");` Log once, where it arises: error_set writes the text to the log at level debug. */
 expar_status error_set(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "prefix: " before the text that is there; returns status. For context added on the way up. */
 expar_status error_prefix(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -24,11 +24,12 @@ expar_status error_errno(const char *format, ...) __attribute__((format(printf, 
 
 /* ---- log (log.c) ------------------------------------------------------------------------------------------------ */
 
-/* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/mesh.c:81 text". Level from EXPAR_LOG: error, warn
-   (default), info, debug, trace. */
+/* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/mesh.c:81 text". Level from EXPAR_LOG:
+   error, warn (default), info, debug, trace. */
 typedef enum log_level { LOG_ERROR = 0, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE } log_level;
 bool log_wants(log_level level);
-void log_write(log_level level, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
+void log_write(log_level level, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 #define LOG(level, ...)                                                                                                \
     do {                                                                                                               \
         if (log_wants(level)) log_write(level, __FILE__, __LINE__, __VA_ARGS__);                                       \
@@ -43,8 +44,8 @@ int64_t clock_ns(void);
 
 /* ---- environment (env.c, env_table.h) --------------------------------------------------------------------------- */
 
-/* One table of all EXPAR_* variables: name, what values it takes, default, meaning. `expar info --env`, the man page and
-   the lookups below all use it; asking for a name that is not in it is an assertion failure. */
+/* One table of all EXPAR_* variables: name, what values it takes, default, meaning. `expar info --env`, the man page
+   and the lookups below all use it; asking for a name that is not in it is an assertion failure. */
 typedef struct env_entry {
     const char *name, *values, *fallback, *meaning;
 } env_entry;

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All environment variables of expar: X(name, values, fallback, meaning). The library's lookups, `expar info --env` and
+ * the man page are made from this table. Included by env.c only. */
+#ifndef EXPAR_BASE_ENV_TABLE_H
+#define EXPAR_BASE_ENV_TABLE_H
+
+#define ENV_TABLE(X)                                                                                                   \
+    X("EXPAR_LOG", "error, warn, info, debug, trace", "warn", "how much is written to stderr")                         \
+    X("EXPAR_RANK", "0 to EXPAR_SIZE - 1", "none", "rank of this process; set by expar run")                           \
+    X("EXPAR_SIZE", "1 to 4096", "none", "number of ranks of the job; set by expar run")                               \
+    X("EXPAR_UNIQUE_ID", "256 hexadecimal digits", "none", "where the ranks meet, with the secret; set by expar run")  \
+    X("EXPAR_LOCAL_RANK", "0 to EXPAR_LOCAL_SIZE - 1", "none", "number of this process on its host; set by expar run") \
+    X("EXPAR_LOCAL_SIZE", "1 to EXPAR_SIZE", "none", "ranks of the job on this host; set by expar run")                \
+    X("EXPAR_BOOTSTRAP_INTERFACE", "an interface's name or an address", "127.0.0.1",                                   \
+      "where sockets for meeting and control are bound")                                                               \
+    X("EXPAR_BOOTSTRAP_TIMEOUT", "seconds", "30", "how long a rank waits for all others when a group is formed")       \
+    X("EXPAR_BOOTSTRAP_PORT", "1 to 65535", "MASTER_PORT + 1", "port of the rendezvous when torchrun started the job") \
+    X("EXPAR_BOOTSTRAP_SECRET", "any text", "none", "shared secret for launchers that ship none")                      \
+    X("EXPAR_TIMEOUT", "seconds", "30", "how long a call waits for a silent peer before it fails")                     \
+    X("EXPAR_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "16G",                                                  \
+      "address space of the symmetric heap on each rank; memory is taken only where it is touched")                    \
+    X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
+    X("EXPAR_TRANSPORTS", "p2p", "p2p", "transports that may be used, in order of preference")                         \
+    X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
+      "splits the ranks into nodes of this size")
+
+#endif

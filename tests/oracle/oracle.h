@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The oracle: what dispatch and combine must give, computed in one process from the definitions alone.
+ *
+ * It shares nothing with the library, not even a header, and knows neither queues nor offsets: it walks over all ranks,
+ * tokens and slots in the plainest order. Slow on purpose; tests compare the library's bytes with its own.
+ *
+ * Rows and weights are handled as bits, so that NaN payloads and signed zeros are compared as they are. Letters in
+ * shapes: N ranks, T tokens of a rank, H hidden, K top-k, E experts, L = E/N, R rows that a rank receives, C channels.
+ */
+#ifndef TESTS_ORACLE_ORACLE_H
+#define TESTS_ORACLE_ORACLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum oracle_type { ORACLE_BF16, ORACLE_F16, ORACLE_F32 } oracle_type;
+
+/* One rank's arguments, contiguous. */
+typedef struct oracle_input {
+    int64_t num_tokens;      /* T */
+    const void *x;           /* [T][H] elements of the job's type */
+    const int64_t *topk_idx; /* [T][K], -1: none */
+    const uint32_t *weights; /* [T][K] bits of FP32; NULL: none */
+} oracle_input;
+
+/* What all ranks together ask for. */
+typedef struct oracle_job {
+    int32_t num_ranks;
+    int32_t ranks_per_node;
+    int32_t hidden;
+    int32_t topk;
+    int32_t num_experts;
+    int32_t expert_alignment; /* 0 or 1: none */
+    oracle_type type;
+    const oracle_input *inputs; /* [N] */
+} oracle_job;
+
+/* ---- numbers (oracle_float.c) ----------------------------------------------------------------------------------- */
+
+size_t oracle_element_bytes(oracle_type type);
+/* The FP32 value of an element's bits; exact for all types. */
+float oracle_widen(oracle_type type, uint32_t bits);
+/* The bits of an FP32 value rounded to nearest even; every NaN gives the type's positive NaN with all mantissa bits. */
+uint32_t oracle_round(oracle_type type, float value);
+/* Element `index` of an array. */
+uint32_t oracle_load(oracle_type type, const void *array, int64_t index);
+void oracle_store(oracle_type type, void *array, int64_t index, uint32_t bits);
+
+/* ---- layout (oracle_layout.c) ------------------------------------------------------------------------------------ */
+
+/* Whether token t of rank `source` goes to `target`. */
+bool oracle_token_in_rank(const oracle_job *job, int32_t source, int64_t t, int32_t target);
+/* Counts of one rank's own tokens, [N], [M], [E] and [T][N]. */
+void oracle_tokens_per_rank(const oracle_job *job, int32_t rank, int32_t *counts);
+void oracle_tokens_per_node(const oracle_job *job, int32_t rank, int32_t *counts);
+void oracle_tokens_per_expert(const oracle_job *job, int32_t rank, int32_t *counts);
+void oracle_routes(const oracle_job *job, int32_t rank, uint8_t *token_in_rank);
+
+/* [N]: rows that `rank` receives from ranks 0..i. */
+void oracle_rank_prefix(const oracle_job *job, int32_t rank, int32_t *prefix);
+/* [N][C]: tokens that the channels 0..c of `rank` send to rank i. */
+void oracle_channel_prefix(const oracle_job *job, int32_t rank, int32_t num_channels, int32_t *prefix);
+/* R of a rank. */
+int64_t oracle_num_received(const oracle_job *job, int32_t rank);
+/* [L]: occurrences of each expert of `rank` over all ranks' tokens, rounded up to the alignment. */
+void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *counts);
+
+/* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
+
+/* What `rank` receives: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where the number is -1). The
+   last two may be NULL. */
+void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights);
+/* expert_x[r]: [R of r][H], what rank r gives back. y: [T][H]. */
+void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y);
+/* expert_weights[r]: [R of r][K] bits. weights: [T][K] bits. */
+void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
+                            uint32_t *weights);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The oracle's rows: what arrives where, and what the sum of the ranks' answers is. */
+#include "oracle.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Slot by slot: the local number where the expert lives on `rank`, with its weight; else -1 and 0. */
+static void localise_topk(const oracle_job *job, int32_t rank, const oracle_input *input, int64_t t, int64_t *idx,
+                          uint32_t *weights)
+{
+    int64_t first = (int64_t)rank * (job->num_experts / job->num_ranks);
+    int64_t end = first + job->num_experts / job->num_ranks;
+    for (int32_t k = 0; k < job->topk; k++) {
+        int64_t expert = input->topk_idx[t * job->topk + k];
+        bool here = expert >= first && expert < end;
+        if (idx) idx[k] = here ? expert - first : -1;
+        if (weights) weights[k] = here ? input->weights[t * job->topk + k] : 0;
+    }
+}
+
+void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights)
+{
+    size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
+    int64_t row = 0;
+    for (int32_t source = 0; source < job->num_ranks; source++) {
+        const oracle_input *input = &job->inputs[source];
+        for (int64_t t = 0; t < input->num_tokens; t++) {
+            if (!oracle_token_in_rank(job, source, t, rank)) continue;
+            memcpy((char *)recv_x + (size_t)row * row_bytes, (const char *)input->x + (size_t)t * row_bytes, row_bytes);
+            localise_topk(job, rank, input, t, recv_topk_idx ? recv_topk_idx + row * job->topk : NULL,
+                          recv_weights ? recv_weights + row * job->topk : NULL);
+            row++;
+        }
+    }
+}
+
+/* Row of rank `target` that holds the first of `source`'s tokens there. */
+static int64_t first_row(const oracle_job *job, int32_t source, int32_t target)
+{
+    int64_t row = 0;
+    for (int32_t before = 0; before < source; before++)
+        for (int64_t t = 0; t < job->inputs[before].num_tokens; t++)
+            row += oracle_token_in_rank(job, before, t, target);
+    return row;
+}
+
+/* sums[t][i] += rows[row of t][i] for each token of `rank` that `target` holds; `width` elements of `type` a row. */
+static void add_answers(const oracle_job *job, int32_t rank, int32_t target, oracle_type type, int64_t width,
+                        const void *rows, float *sums)
+{
+    int64_t row = first_row(job, rank, target);
+    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
+        if (!oracle_token_in_rank(job, rank, t, target)) continue;
+        for (int64_t i = 0; i < width; i++)
+            sums[t * width + i] += oracle_widen(type, oracle_load(type, rows, row * width + i));
+        row++;
+    }
+}
+
+/* Ranks ascending, FP32 from +0, one rounding at the end. */
+static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const *answers,
+                    void *out)
+{
+    int64_t count = job->inputs[rank].num_tokens * width;
+    float *sums = malloc((size_t)count * sizeof *sums + 1);
+    if (!sums) abort();
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = 0.0f;
+    for (int32_t target = 0; target < job->num_ranks; target++)
+        add_answers(job, rank, target, type, width, answers[target], sums);
+    for (int64_t i = 0; i < count; i++)
+        oracle_store(type, out, i, oracle_round(type, sums[i]));
+    free(sums);
+}
+
+void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y)
+{
+    combine(job, rank, job->type, job->hidden, expert_x, y);
+}
+
+void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
+                            uint32_t *weights)
+{
+    const void *answers[job->num_ranks];
+    for (int32_t r = 0; r < job->num_ranks; r++)
+        answers[r] = expert_weights[r];
+    combine(job, rank, ORACLE_F32, job->topk, answers, weights);
+}

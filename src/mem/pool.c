@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool: local, reference-counted blocks inside a range of the symmetric heap.
+ *
+ * Memory that comes back stays mapped, so that the next dispatch writes to warm pages. Records of blocks are kept for
+ * reuse: in the steady state nothing is allocated. */
+#include "mem/mem.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define SMALL_ALIGNMENT 128u
+#define LARGE_ALIGNMENT ((uint64_t)2 << 20) /* a huge page */
+
+/* A block's record, in the pool's list of spare ones while it is not in use. */
+typedef struct pool_record {
+    mem_block block; /* first: a mem_block of a pool is a pool_record */
+    struct pool_record *next;
+} pool_record;
+
+struct mem_pool {
+    pthread_mutex_t lock; /* guards all below */
+    mem_arena *arena;     /* of offsets from origin on, a multiple of LARGE_ALIGNMENT in the heap */
+    uint8_t *heap_base;
+    uint64_t origin;
+    uint64_t alive; /* blocks in use */
+    bool closed;
+    pool_record *spare;
+};
+
+/* The range may start anywhere; the arena starts at the large alignment below it and has the bytes before it taken. */
+static expar_status arena_from(uint64_t offset, uint64_t bytes, uint64_t *origin, mem_arena **out)
+{
+    uint64_t lead = offset & (LARGE_ALIGNMENT - 1);
+    uint64_t total, taken;
+    if (size_add_overflows(bytes, lead, &total))
+        return error_set(EXPAR_ERR_ARGUMENT, "a pool of %llu bytes is too large", (unsigned long long)bytes);
+    expar_status status = mem_arena_create(total, out);
+    if (status != EXPAR_OK) return status;
+    if (lead > 0 && !mem_arena_take(*out, lead, 1, &taken)) {
+        mem_arena_destroy(*out);
+        return error_set(EXPAR_ERR_ARGUMENT, "a pool of %llu bytes has no room for a block", (unsigned long long)bytes);
+    }
+    *origin = offset - lead;
+    return EXPAR_OK;
+}
+
+expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, mem_pool **out)
+{
+    mem_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) return error_set(EXPAR_ERR_MEMORY, "no memory for a pool's record");
+    expar_status status = arena_from(offset, bytes, &pool->origin, &pool->arena);
+    if (status != EXPAR_OK) {
+        free(pool);
+        return status;
+    }
+    pthread_mutex_init(&pool->lock, NULL);
+    pool->heap_base = heap_base;
+    *out = pool;
+    return EXPAR_OK;
+}
+
+static void pool_free(mem_pool *pool)
+{
+    while (pool->spare) {
+        pool_record *next = pool->spare->next;
+        free(pool->spare);
+        pool->spare = next;
+    }
+    mem_arena_destroy(pool->arena);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+void mem_pool_close(mem_pool *pool)
+{
+    if (!pool) return;
+    pthread_mutex_lock(&pool->lock);
+    pool->closed = true;
+    bool last = pool->alive == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (last) pool_free(pool);
+}
+
+static pool_record *record_get(mem_pool *pool)
+{
+    pool_record *record = pool->spare;
+    if (!record) return calloc(1, sizeof *record);
+    pool->spare = record->next;
+    return record;
+}
+
+static void record_put(mem_pool *pool, pool_record *record)
+{
+    record->next = pool->spare;
+    pool->spare = record;
+}
+
+static expar_status pool_exhausted(const mem_pool *pool, uint64_t bytes)
+{
+    mem_arena_stats stats;
+    mem_arena_get_stats(pool->arena, &stats);
+    return error_set(
+        EXPAR_ERR_MEMORY,
+        "the output pool has no room for %llu bytes: %llu of %llu are free, the largest free block has %llu",
+        (unsigned long long)bytes, (unsigned long long)(stats.total_bytes - stats.used_bytes),
+        (unsigned long long)stats.total_bytes, (unsigned long long)stats.largest_free_bytes);
+}
+
+/* With the lock held. */
+static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
+{
+    if (pool->closed) return error_set(EXPAR_ERR_STATE, "the output pool is closed");
+    uint64_t offset;
+    if (!mem_arena_take(pool->arena, bytes, bytes >= LARGE_ALIGNMENT ? LARGE_ALIGNMENT : SMALL_ALIGNMENT, &offset))
+        return pool_exhausted(pool, bytes);
+    pool_record *record = record_get(pool);
+    if (!record) {
+        mem_arena_give(pool->arena, offset, NULL);
+        return error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
+    }
+    mem_block *block = &record->block;
+    block->offset = pool->origin + offset;
+    block->data = pool->heap_base + block->offset;
+    block->bytes = bytes;
+    block->pool = pool;
+    atomic_init(&block->references, 1);
+    pool->alive++;
+    *out = block;
+    return EXPAR_OK;
+}
+
+expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out)
+{
+    pthread_mutex_lock(&pool->lock);
+    expar_status status = take_locked(pool, bytes, out);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+expar_status mem_block_private(uint64_t bytes, mem_block **out)
+{
+    mem_block *block = calloc(1, sizeof *block);
+    void *data = NULL;
+    uint64_t alignment = bytes >= LARGE_ALIGNMENT ? LARGE_ALIGNMENT : SMALL_ALIGNMENT;
+    if (!block || bytes > PTRDIFF_MAX || posix_memalign(&data, alignment, bytes == 0 ? 1 : bytes) != 0) {
+        free(block);
+        return error_set(EXPAR_ERR_MEMORY, "no private memory for an output of %llu bytes", (unsigned long long)bytes);
+    }
+    block->data = data;
+    block->offset = UINT64_MAX;
+    block->bytes = bytes;
+    atomic_init(&block->references, 1);
+    *out = block;
+    return EXPAR_OK;
+}
+
+void mem_block_retain(mem_block *block)
+{
+    /* Relaxed: whoever retains holds a reference already, so the block cannot go meanwhile. */
+    atomic_fetch_add_explicit(&block->references, 1, memory_order_relaxed);
+}
+
+static void pool_give(mem_pool *pool, mem_block *block)
+{
+    pthread_mutex_lock(&pool->lock);
+    mem_arena_give(pool->arena, block->offset - pool->origin, NULL);
+    record_put(pool, (pool_record *)block);
+    pool->alive--;
+    bool last = pool->closed && pool->alive == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (last) pool_free(pool);
+}
+
+void mem_block_release(mem_block *block)
+{
+    if (!block) return;
+    /* Acquire and release: the last one out sees all that the others did with the memory before it is used again. */
+    if (atomic_fetch_sub_explicit(&block->references, 1, memory_order_acq_rel) != 1) return;
+    if (block->pool) {
+        pool_give(block->pool, block);
+        return;
+    }
+    free(block->data);
+    free(block);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions: shared memory without a name in the file system, sparse, and mapped at a well aligned address. */
+#include "mem/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Every region is aligned at least so, for huge pages; bigger ones to their size, so that an offset's alignment is the
+   address's alignment up to ALIGNMENT_MAX. */
+#define ALIGNMENT_MIN ((size_t)2 << 20)
+#define ALIGNMENT_MAX ((size_t)1 << 30)
+
+#define REGION_SEALS F_SEAL_SHRINK
+
+static size_t region_alignment(size_t bytes)
+{
+    size_t alignment = ALIGNMENT_MIN;
+    while (alignment < ALIGNMENT_MAX && alignment * 2 <= bytes)
+        alignment *= 2;
+    return alignment;
+}
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The range's size in whole pages; 0 when it has none or too many bytes. */
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = page_bytes();
+    size_t padded;
+    if (bytes == 0 || size_add_overflows(bytes, page - 1, &padded)) return 0;
+    return padded & ~(page - 1);
+}
+
+static expar_status no_address_space(size_t bytes)
+{
+    int error = errno;
+    if (error != ENOMEM) return error_errno("cannot map a symmetric heap of %zu bytes", bytes);
+    return error_set(EXPAR_ERR_MEMORY,
+                     "cannot reserve %zu bytes of address space for a symmetric heap: make it smaller (EXPAR_HEAP_SIZE "
+                     "or heap_bytes), or raise the limit on address space (ulimit -v)",
+                     bytes);
+}
+
+/* Reserves an aligned range of addresses that holds nothing yet. */
+static expar_status reserve(size_t bytes, void **out)
+{
+    size_t alignment = region_alignment(bytes);
+    size_t total;
+    if (size_add_overflows(bytes, alignment, &total))
+        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes does not fit the address space", bytes);
+    uint8_t *raw = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) return no_address_space(bytes);
+    size_t lead = (size_t)(align_up((uintptr_t)raw, alignment) - (uintptr_t)raw);
+    size_t tail = total - lead - bytes;
+    if (lead > 0) munmap(raw, lead);
+    if (tail > 0) munmap(raw + lead + bytes, tail);
+    *out = raw + lead;
+    return EXPAR_OK;
+}
+
+/* fd -1: anonymous. The descriptor stays the caller's. */
+static expar_status map_at_reserve(int fd, size_t bytes, void **out)
+{
+    void *base;
+    expar_status status = reserve(bytes, &base);
+    if (status != EXPAR_OK) return status;
+    int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
+        status = no_address_space(bytes);
+        munmap(base, bytes);
+        return status;
+    }
+    /* Both are wishes: the kernel may have no huge pages, and a core file without the heap is only smaller. */
+    madvise(base, bytes, MADV_HUGEPAGE);
+    madvise(base, bytes, MADV_DONTDUMP);
+    *out = base;
+    return EXPAR_OK;
+}
+
+/* Sealed against shrinking: a peer that made its file shorter would kill those who touch it with SIGBUS. */
+static expar_status sealed_memfd(size_t bytes, int *out)
+{
+    int fd = memfd_create("expar-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return error_errno("memfd_create for a symmetric heap of %zu bytes", bytes);
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        expar_status status =
+            error_errno("ftruncate of a symmetric heap to %zu bytes (EXPAR_HEAP_SIZE; ulimit -f)", bytes);
+        close(fd);
+        return status;
+    }
+    if (fcntl(fd, F_ADD_SEALS, REGION_SEALS) != 0) {
+        expar_status status = error_errno("sealing a symmetric heap of %zu bytes", bytes);
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return EXPAR_OK;
+}
+
+expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
+{
+    size_t rounded = whole_pages(bytes);
+    if (rounded == 0 || rounded > PTRDIFF_MAX)
+        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes: expected 1 to %td", bytes, PTRDIFF_MAX);
+    int fd = -1;
+    expar_status status = shareable ? sealed_memfd(rounded, &fd) : EXPAR_OK;
+    if (status != EXPAR_OK) return status;
+    void *base;
+    status = map_at_reserve(fd, rounded, &base);
+    if (status != EXPAR_OK) {
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    *out = (mem_region){.base = base, .bytes = rounded, .fd = fd};
+    return EXPAR_OK;
+}
+
+/* What a peer handed over is mapped only if touching it can never fault. */
+static expar_status check_peer_file(int fd, size_t bytes)
+{
+    struct stat facts;
+    if (fstat(fd, &facts) != 0) return error_errno("fstat of a peer's heap");
+    if (facts.st_size < 0 || (size_t)facts.st_size != bytes)
+        return error_set(EXPAR_ERR_MISMATCH, "a peer's heap has %lld bytes, expected %zu", (long long)facts.st_size,
+                         bytes);
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & REGION_SEALS) != REGION_SEALS)
+        return error_set(EXPAR_ERR_MISMATCH, "a peer's heap is not sealed against shrinking");
+    return EXPAR_OK;
+}
+
+expar_status mem_region_map(int fd, size_t bytes, mem_region *out)
+{
+    void *base;
+    size_t rounded = whole_pages(bytes);
+    expar_status status = check_peer_file(fd, rounded);
+    if (status == EXPAR_OK) status = map_at_reserve(fd, rounded, &base);
+    if (fd >= 0) close(fd);
+    if (status != EXPAR_OK) return status;
+    *out = (mem_region){.base = base, .bytes = rounded, .fd = -1};
+    return EXPAR_OK;
+}
+
+void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
+{
+    size_t page = page_bytes();
+    size_t end;
+    if (size_add_overflows(offset, bytes, &end) || end > region->bytes) return;
+    size_t first = (size_t)align_up(offset, page);
+    size_t last = end & ~(page - 1);
+    if (first >= last) return;
+    uint8_t *start = (uint8_t *)region->base + first;
+    if (madvise(start, last - first, MADV_REMOVE) == 0) return;
+    /* A kernel that cannot punch holes keeps the pages; the range must read as zero all the same. */
+    memset(start, 0, last - first);
+}
+
+void mem_region_close(mem_region *region)
+{
+    if (region->base) munmap(region->base, region->bytes);
+    if (region->fd >= 0) close(region->fd);
+    *region = (mem_region){.fd = -1};
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* p2p: the transport of mapped memory: every operation is a load, a store or an atomic instruction of this rank.
+ *
+ * Reaches the PEs of its own node and no other, also when the nodes are only pretended. Between processes each rank
+ * maps its peers' memfds; ranks that are threads use each other's regions as they are. */
+#include "mem/fence.h"
+#include "net/transport.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct p2p {
+    transport base; /* first: a transport of these operations is a p2p */
+    int32_t rank, size;
+    mem_region *mapped; /* [size] peers' regions that this transport mapped itself; base NULL: none */
+    uint8_t **peers;    /* [size] start of the PE's heap here, or NULL */
+} p2p;
+
+static void p2p_close(transport *self)
+{
+    p2p *p = (p2p *)self;
+    for (int32_t r = 0; p->mapped && r < p->size; r++)
+        if (p->mapped[r].base) mem_region_close(&p->mapped[r]);
+    free(p->mapped);
+    free(p->peers);
+    free(p);
+}
+
+static p2p *p2p_new(const boot *ctl)
+{
+    p2p *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->base.ops = &transport_p2p;
+    p->rank = ctl->rank;
+    p->size = ctl->size;
+    p->mapped = calloc((size_t)ctl->size, sizeof *p->mapped);
+    p->peers = calloc((size_t)ctl->size, sizeof *p->peers);
+    if (!p->mapped || !p->peers) {
+        p2p_close(&p->base);
+        return NULL;
+    }
+    return p;
+}
+
+/* Takes fds[r] over: mapped when the PE is of this node, closed in any case. */
+static expar_status map_peer(p2p *p, int32_t r, int fd, bool same_node, size_t bytes)
+{
+    if (r == p->rank || !same_node) {
+        if (fd >= 0) close(fd);
+        return EXPAR_OK;
+    }
+    if (fd < 0) return error_set(EXPAR_ERR_SYSTEM, "rank %d of this node has sent no heap to map", r);
+    expar_status status = mem_region_map(fd, bytes, &p->mapped[r]);
+    if (status != EXPAR_OK) return error_prefix(status, "heap of rank %d", r);
+    p->peers[r] = p->mapped[r].base;
+    return EXPAR_OK;
+}
+
+static expar_status map_processes(p2p *p, boot *ctl, const mem_region *heap, const int32_t *nodes)
+{
+    int *fds = malloc((size_t)p->size * sizeof *fds);
+    if (!fds) return error_set(EXPAR_ERR_MEMORY, "no memory for %d descriptors", p->size);
+    for (int32_t r = 0; r < p->size; r++)
+        fds[r] = -1;
+    expar_status status = ctl->ops->exchange_fds(ctl, heap->fd, fds);
+    for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++) {
+        status = map_peer(p, r, fds[r], nodes[r] == nodes[p->rank], heap->bytes);
+        fds[r] = -1;
+    }
+    for (int32_t r = 0; r < p->size; r++)
+        if (fds[r] >= 0) close(fds[r]);
+    free(fds);
+    return status;
+}
+
+static void map_threads(p2p *p, const int32_t *nodes, const mem_region *const *peer_heaps)
+{
+    for (int32_t r = 0; r < p->size; r++)
+        if (nodes[r] == nodes[p->rank]) p->peers[r] = peer_heaps[r]->base;
+}
+
+static expar_status p2p_open(boot *ctl, const mem_region *heap, const int32_t *nodes,
+                             const mem_region *const *peer_heaps, transport **out)
+{
+    p2p *p = p2p_new(ctl);
+    if (!p) return error_set(EXPAR_ERR_MEMORY, "no memory for the p2p transport of %d ranks", ctl->size);
+    expar_status status = EXPAR_OK;
+    if (peer_heaps)
+        map_threads(p, nodes, peer_heaps);
+    else if (ctl->size > 1)
+        status = map_processes(p, ctl, heap, nodes);
+    p->peers[p->rank] = heap->base;
+    if (status != EXPAR_OK) {
+        p2p_close(&p->base);
+        return status;
+    }
+    *out = &p->base;
+    return EXPAR_OK;
+}
+
+static unsigned p2p_reach(const transport *self, int32_t pe)
+{
+    const p2p *p = (const p2p *)self;
+    return p->peers[pe] ? TRANSPORT_MAP | TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC : 0;
+}
+
+static void *p2p_map(const transport *self, int32_t pe, uint64_t offset)
+{
+    const p2p *p = (const p2p *)self;
+    return p->peers[pe] ? p->peers[pe] + offset : NULL;
+}
+
+static bool is_word(const void *a, const void *b, size_t bytes, size_t word_bytes)
+{
+    return bytes == word_bytes && ((uintptr_t)a | (uintptr_t)b) % word_bytes == 0;
+}
+
+/* Aligned words travel whole and in order, for programs that put a flag behind their data and wait for it there:
+   release here, acquire in the target's wait. Longer copies are ordered by fence, quiet or a signal. */
+static expar_status p2p_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
+{
+    uint8_t *dest = ((p2p *)self)->peers[pe] + offset;
+    if (is_word(dest, source, bytes, 8))
+        atomic_store_explicit((_Atomic uint64_t *)(void *)dest, *(const uint64_t *)source, memory_order_release);
+    else if (is_word(dest, source, bytes, 4))
+        atomic_store_explicit((_Atomic uint32_t *)(void *)dest, *(const uint32_t *)source, memory_order_release);
+    else if (bytes > 0)
+        memmove(dest, source, bytes);
+    return EXPAR_OK;
+}
+
+static expar_status p2p_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
+{
+    const uint8_t *source = ((p2p *)self)->peers[pe] + offset;
+    if (is_word(dest, source, bytes, 8))
+        *(uint64_t *)dest = atomic_load_explicit((const _Atomic uint64_t *)(const void *)source, memory_order_acquire);
+    else if (is_word(dest, source, bytes, 4))
+        *(uint32_t *)dest = atomic_load_explicit((const _Atomic uint32_t *)(const void *)source, memory_order_acquire);
+    else if (bytes > 0)
+        memmove(dest, source, bytes);
+    return EXPAR_OK;
+}
+
+/* One function a width; all sequentially consistent, as the public atomics promise. */
+#define P2P_ATOMIC_DEFINE(T, name)                                                                                     \
+    static T name(_Atomic T *word, transport_atomic_op op, T operand, T compare)                                       \
+    {                                                                                                                  \
+        switch (op) {                                                                                                  \
+        case TRANSPORT_SET:                                                                                            \
+        case TRANSPORT_SWAP:                                                                                           \
+            return atomic_exchange(word, operand);                                                                     \
+        case TRANSPORT_COMPARE_SWAP:                                                                                   \
+            atomic_compare_exchange_strong(word, &compare, operand);                                                   \
+            return compare;                                                                                            \
+        case TRANSPORT_ADD:                                                                                            \
+            return atomic_fetch_add(word, operand);                                                                    \
+        case TRANSPORT_FETCH:                                                                                          \
+            break;                                                                                                     \
+        }                                                                                                              \
+        return atomic_load(word);                                                                                      \
+    }
+P2P_ATOMIC_DEFINE(uint32_t, atomic_u32)
+P2P_ATOMIC_DEFINE(uint64_t, atomic_u64)
+
+static expar_status p2p_atomic(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
+                               uint64_t operand, uint64_t compare, uint64_t *old)
+{
+    void *word = ((p2p *)self)->peers[pe] + offset;
+    uint64_t before = bytes == 8 ? atomic_u64(word, op, operand, compare)
+                                 : atomic_u32(word, op, (uint32_t)operand, (uint32_t)compare);
+    if (old) *old = before;
+    return EXPAR_OK;
+}
+
+/* Stores of one thread reach mapped memory in order once the compiler keeps them so; the C library ends its own
+   non-temporal copies with a store fence. */
+static expar_status p2p_fence(transport *self)
+{
+    (void)self;
+    fence_release();
+    return EXPAR_OK;
+}
+
+/* A store is complete when it has left this core. */
+static expar_status p2p_quiet(transport *self)
+{
+    (void)self;
+    fence_full();
+    return EXPAR_OK;
+}
+
+const transport_ops transport_p2p = {
+    .name = "p2p",
+    .open = p2p_open,
+    .reach = p2p_reach,
+    .map = p2p_map,
+    .put = p2p_put,
+    .get = p2p_get,
+    .atomic = p2p_atomic,
+    .fence = p2p_fence,
+    .quiet = p2p_quiet,
+    .close = p2p_close,
+};

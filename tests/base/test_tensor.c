@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Helpers of the tensor struct. */
+#include <expar/tensor.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void views_are_contiguous_cpu_memory(void **state)
+{
+    (void)state;
+    int32_t data[12];
+    expar_tensor line = expar_tensor_1d(data, EXPAR_I32, 12);
+    assert_ptr_equal(line.data, data);
+    assert_int_equal(line.dtype, EXPAR_I32);
+    assert_int_equal(line.ndim, 1);
+    assert_int_equal(line.shape[0], 12);
+    assert_int_equal(line.strides[0], 1);
+    assert_int_equal(line.device.type, EXPAR_CPU);
+    assert_int_equal(line.device.index, 0);
+
+    expar_tensor table = expar_tensor_2d(data, EXPAR_F32, 3, 4);
+    assert_ptr_equal(table.data, data);
+    assert_int_equal(table.dtype, EXPAR_F32);
+    assert_int_equal(table.ndim, 2);
+    assert_int_equal(table.shape[0], 3);
+    assert_int_equal(table.shape[1], 4);
+    assert_int_equal(table.strides[0], 4);
+    assert_int_equal(table.strides[1], 1);
+    assert_int_equal(table.device.type, EXPAR_CPU);
+}
+
+static void none_is_no_data_and_no_dimensions(void **state)
+{
+    (void)state;
+    expar_tensor none = EXPAR_TENSOR_NONE;
+    assert_null(none.data);
+    assert_int_equal(none.ndim, 0);
+}
+
+static void dtypes_have_bytes_and_names(void **state)
+{
+    (void)state;
+    const struct {
+        expar_dtype dtype;
+        size_t bytes;
+        const char *name;
+    } rows[] = {{EXPAR_BF16, 2, "bf16"}, {EXPAR_F16, 2, "f16"}, {EXPAR_F32, 4, "f32"},    {EXPAR_I32, 4, "i32"},
+                {EXPAR_I64, 8, "i64"},   {EXPAR_U8, 1, "u8"},   {(expar_dtype)0, 0, "?"}, {(expar_dtype)7, 0, "?"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(expar_dtype_bytes(rows[i].dtype), rows[i].bytes);
+        assert_string_equal(expar_dtype_string(rows[i].dtype), rows[i].name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_are_contiguous_cpu_memory),
+        cmocka_unit_test(none_is_no_data_and_no_dimensions),
+        cmocka_unit_test(dtypes_have_bytes_and_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

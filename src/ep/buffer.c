@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The EP buffer: its place in the symmetric heap, its executor and its output pool. */
+#include "ep/ep.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* What every rank says about its config before anything is taken. */
+typedef struct config_record {
+    int32_t status;
+    char text[EP_REFUSAL_TEXT];
+    ep_shape shape;
+} config_record;
+
+static expar_status compare_configs(const config_record *records, int32_t ranks)
+{
+    for (int32_t r = 0; r < ranks; r++)
+        if (records[r].status != EXPAR_OK)
+            return error_set(EXPAR_ERR_REMOTE, "rank %d refused its config: %s: %s", r,
+                             expar_status_string((expar_status)records[r].status), records[r].text);
+    for (int32_t r = 1; r < ranks; r++) {
+        const ep_shape *a = &records[r].shape, *b = &records[0].shape;
+        const struct {
+            const char *name;
+            int64_t a, b;
+        } members[] = {
+            {"max_tokens", a->tokens, b->tokens},
+            {"max_row_bytes", a->row_bytes, b->row_bytes},
+            {"max_topk", a->topk, b->topk},
+            {"max_experts", (int64_t)a->local_experts * ranks, (int64_t)b->local_experts * ranks},
+            {"num_channels", a->channels, b->channels},
+            {"ring_slots", a->ring_slots, b->ring_slots},
+            {"pool_bytes", (int64_t)a->pool_bytes, (int64_t)b->pool_bytes},
+        };
+        for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+            if (members[i].a != members[i].b)
+                return error_set(EXPAR_ERR_MISMATCH,
+                                 "config.%s is %lld on rank %d and %lld on rank 0; expected the same", members[i].name,
+                                 (long long)members[i].a, r, (long long)members[i].b);
+    }
+    return EXPAR_OK;
+}
+
+/* All ranks learn whether all agree; own is what this rank found wrong with its config. */
+static expar_status agree_on_config(expar_group *group, expar_status own, const ep_shape *shape)
+{
+    config_record mine = {.status = (int32_t)own};
+    if (own == EXPAR_OK)
+        mine.shape = *shape;
+    else
+        snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
+    config_record *all = calloc((size_t)group->size, sizeof *all);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
+    if (status == EXPAR_OK && own == EXPAR_OK) status = compare_configs(all, group->size);
+    if (status == EXPAR_OK && own != EXPAR_OK) status = error_set(own, "%s", mine.text);
+    free(all);
+    return status;
+}
+
+/* Worker threads of this rank: as asked, by the environment, or the cores of the host shared out among its ranks. */
+static expar_status choose_threads(const expar_group *group, int32_t asked, int32_t *threads)
+{
+    int64_t chosen = asked;
+    if (!chosen) chosen = group->host_ranks >= group->host_cores ? 1 : group->host_cores / group->host_ranks;
+    expar_status status = asked ? EXPAR_OK : env_int("EXPAR_THREADS", 1, 1024, &chosen);
+    *threads = (int32_t)chosen;
+    return status;
+}
+
+/* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+static expar_status clear_records(expar_ep *ep)
+{
+    memset(sym_at(ep->group->sym, ep->group->rank, ep->buffer), 0, ep->space.slots);
+    return sym_barrier(ep->group->sym);
+}
+
+static expar_status fill_buffer(expar_ep *ep, int32_t threads)
+{
+    sym *symmetric = ep->group->sym;
+    expar_status status = sym_take(symmetric, "expar_ep_create", ep->space.total_bytes, 4096, &ep->buffer);
+    if (status != EXPAR_OK) return status;
+    status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
+    if (status == EXPAR_OK)
+        status = mem_pool_create(symmetric->heap.base, ep->buffer + ep->space.pool, ep->shape.pool_bytes, &ep->pool);
+    if (status == EXPAR_OK) status = clear_records(ep);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    if (ep->pool) mem_pool_close(ep->pool);
+    if (ep->exec) ep->exec->ops->destroy(ep->exec);
+    return status;
+}
+
+expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **out)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "expar_ep_create: group is NULL");
+    ep_shape shape = {0};
+    int32_t threads = 0;
+    expar_status own = ep_shape_make(config, group->size, &shape);
+    if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ep is NULL");
+    if (own == EXPAR_OK) own = choose_threads(group, config->num_threads, &threads);
+    expar_status status = agree_on_config(group, own, &shape);
+    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_create");
+    expar_ep *ep = calloc(1, sizeof *ep);
+    if (!ep) return error_set(EXPAR_ERR_MEMORY, "expar_ep_create: no memory");
+    ep->group = group;
+    ep->shape = shape;
+    ep->space = ep_space_of(&shape);
+    ep->max_experts = shape.local_experts * shape.ranks;
+    if (getrandom(&ep->serial, sizeof ep->serial, 0) != (ssize_t)sizeof ep->serial) status = error_errno("getrandom");
+    if (status == EXPAR_OK) status = fill_buffer(ep, threads);
+    if (status != EXPAR_OK) {
+        free(ep);
+        return error_prefix(status, "expar_ep_create");
+    }
+    atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+    *out = ep;
+    return EXPAR_OK;
+}
+
+expar_status expar_ep_destroy(expar_ep *ep)
+{
+    if (!ep) return EXPAR_OK;
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
+        return error_set(EXPAR_ERR_BUSY, "expar_ep_destroy: a call on this buffer is still running");
+    expar_group *group = ep->group;
+    ep->exec->ops->destroy(ep->exec);
+    mem_pool_close(ep->pool);
+    /* A failed group gives its heap back as a whole, when it is destroyed. */
+    bool sound = sym_check(group->sym, "expar_ep_destroy") == EXPAR_OK && ep->poison == EXPAR_OK;
+    if (sound && sym_give(group->sym, "expar_ep_destroy", ep->buffer) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+    atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
+    free(ep);
+    return EXPAR_OK;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every call on a buffer has: one call at a time, poison, epochs, and what ranks tell each other about bad
+ * arguments. */
+#include "ep/ep.h"
+
+#include <stdio.h>
+#include <string.h>
+
+expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
+{
+    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name);
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+        return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
+    *call = (ep_call){.ep = ep, .name = name};
+    if (ep->poison != EXPAR_OK) {
+        expar_status status = error_set(ep->poison, "%s", ep->poison_text);
+        return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
+    }
+    ep->epoch++;
+    return EXPAR_OK;
+}
+
+expar_status ep_call_end(ep_call *call, expar_status status)
+{
+    expar_ep *ep = call->ep;
+    if ((status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED) && ep->poison == EXPAR_OK) {
+        error_prefix(status, "%s", call->name);
+        ep->poison = status;
+        snprintf(ep->poison_text, sizeof ep->poison_text, "%s", expar_last_error());
+    }
+    atomic_store_explicit(&ep->busy, 0, memory_order_release);
+    return status;
+}
+
+expar_status ep_call_refuse(ep_call *call, expar_status status)
+{
+    call->refusal.status = (int32_t)status;
+    snprintf(call->refusal.text, sizeof call->refusal.text, "%.*s", (int)sizeof call->refusal.text - 1,
+             expar_last_error());
+    return error_prefix(status, "%s", call->name);
+}
+
+expar_status ep_call_tell_refusal(ep_call *call)
+{
+    ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
+    expar_status status = call->ep->exec->ops->notify(call->ep->exec, &step);
+    return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
+}
+
+static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};
+
+/* Names the first member in which two forms differ. */
+static expar_status mismatch(const ep_call *call, int32_t rank, const ep_form *a, const ep_form *b)
+{
+    if (a->kind != b->kind)
+        return error_set(EXPAR_ERR_MISMATCH, "%s: rank %d called %s while rank 0 called %s", call->name, rank,
+                         kind_names[a->kind], kind_names[b->kind]);
+    const struct {
+        const char *name;
+        int64_t a, b;
+    } members[] = {
+        {"hidden size", a->hidden, b->hidden},
+        {"top-k", a->topk, b->topk},
+        {"number of experts", a->experts, b->experts},
+        {"topk_weights (0 absent, 1 given)", a->weights, b->weights},
+        {"handle (number of the dispatch that made it)", a->route, b->route},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+        if (members[i].a != members[i].b)
+            return error_set(EXPAR_ERR_MISMATCH, "%s: %s is %lld on rank %d and %lld on rank 0; expected the same",
+                             call->name, members[i].name, (long long)members[i].a, rank, (long long)members[i].b);
+    bool rows = a->dtype != b->dtype;
+    return error_set(EXPAR_ERR_MISMATCH, "%s: dtype of %s is %s on rank %d and %s on rank 0; expected the same",
+                     call->name, rows ? "x" : "topk_idx",
+                     expar_dtype_string((expar_dtype)(rows ? a->dtype : a->idx_dtype)), rank,
+                     expar_dtype_string((expar_dtype)(rows ? b->dtype : b->idx_dtype)));
+}
+
+expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict)
+{
+    if (call->refusal.status != EXPAR_OK) return (expar_status)call->refusal.status;
+    if (verdict->rank < 0) return EXPAR_OK;
+    if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
+        return mismatch(call, verdict->rank, &verdict->form, &verdict->form0);
+    return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s: %s", call->name, verdict->rank,
+                     expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
+}
+
+expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source)
+{
+    if (!source) return error_set(EXPAR_ERR_NULL, "%s is NULL", what);
+    size_t given;
+    memcpy(&given, source, sizeof given);
+    if (given < sizeof given || given > size)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s.struct_size is %zu; expected %zu to %zu (set it with the _INIT macro)",
+                         what, given, sizeof given, size);
+    memset(dest, 0, size);
+    memcpy(dest, source, given);
+    return EXPAR_OK;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors and other arguments: each wrong one gets a status and a text that names it, its value, and what was expected.
+ */
+#include "ep/ep.h"
+
+#define ROW_UNIT 16
+
+bool tensor_given(const expar_tensor *tensor)
+{
+    return tensor->data != NULL || tensor->ndim != 0;
+}
+
+static expar_status check_basics(const char *name, const expar_tensor *tensor)
+{
+    if (!tensor_given(tensor)) return error_set(EXPAR_ERR_NULL, "%s is not given", name);
+    if (tensor->ndim != 2) return error_set(EXPAR_ERR_SHAPE, "%s has %d dimensions; expected 2", name, tensor->ndim);
+    if (tensor->shape[0] < 0 || tensor->shape[1] < 0)
+        return error_set(EXPAR_ERR_SHAPE, "%s has shape [%lld][%lld]; expected no negative extent", name,
+                         (long long)tensor->shape[0], (long long)tensor->shape[1]);
+    if (tensor->device.type != EXPAR_CPU)
+        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d; expected %d (CPU)", name,
+                         (int)tensor->device.type, (int)EXPAR_CPU);
+    if (!tensor->data && tensor->shape[0] * tensor->shape[1] > 0)
+        return error_set(EXPAR_ERR_NULL, "%s.data is NULL with shape [%lld][%lld]", name, (long long)tensor->shape[0],
+                         (long long)tensor->shape[1]);
+    return EXPAR_OK;
+}
+
+/* Each row contiguous, rows not overlapping. Strides of extents up to 1 do not matter. */
+static expar_status check_strides(const char *name, const expar_tensor *tensor)
+{
+    if (tensor->shape[1] > 1 && tensor->strides[1] != 1)
+        return error_set(EXPAR_ERR_STRIDE, "%s.strides[1] is %lld; expected 1 (each row contiguous)", name,
+                         (long long)tensor->strides[1]);
+    if (tensor->shape[0] > 1 && tensor->strides[0] < tensor->shape[1])
+        return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected at least %lld", name,
+                         (long long)tensor->strides[0], (long long)tensor->shape[1]);
+    return EXPAR_OK;
+}
+
+static expar_status check_alignment(const char *name, const expar_tensor *tensor, size_t unit)
+{
+    if ((uintptr_t)tensor->data % unit)
+        return error_set(EXPAR_ERR_ALIGNMENT, "%s.data is %p; expected a multiple of %zu", name, tensor->data, unit);
+    return EXPAR_OK;
+}
+
+static expar_status check_row_bytes(const char *name, const expar_tensor *tensor, int64_t max_row_bytes)
+{
+    int64_t element = (int64_t)expar_dtype_bytes(tensor->dtype), hidden = tensor->shape[1];
+    if (hidden < 1)
+        return error_set(EXPAR_ERR_SHAPE, "%s has hidden size %lld; expected at least 1", name, (long long)hidden);
+    if (hidden > max_row_bytes / element)
+        return error_set(EXPAR_ERR_LIMIT,
+                         "%s has rows of %lld elements of %lld bytes; this buffer holds rows up to %lld bytes", name,
+                         (long long)hidden, (long long)element, (long long)max_row_bytes);
+    if (hidden * element % ROW_UNIT)
+        return error_set(EXPAR_ERR_SHAPE, "%s has rows of %lld bytes (hidden size %lld); expected a multiple of %d",
+                         name, (long long)(hidden * element), (long long)hidden, ROW_UNIT);
+    if (tensor_pitch(tensor) * element % ROW_UNIT)
+        return error_set(EXPAR_ERR_ALIGNMENT,
+                         "%s.strides[0] is %lld elements of %lld bytes; expected a multiple of %d bytes", name,
+                         (long long)tensor_pitch(tensor), (long long)element, ROW_UNIT);
+    return EXPAR_OK;
+}
+
+expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes)
+{
+    expar_status status = check_basics(name, tensor);
+    if (status != EXPAR_OK) return status;
+    if (tensor->dtype != EXPAR_BF16 && tensor->dtype != EXPAR_F16 && tensor->dtype != EXPAR_F32)
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16 or f32", name,
+                         expar_dtype_string(tensor->dtype));
+    if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
+    if ((status = check_row_bytes(name, tensor, max_row_bytes)) != EXPAR_OK) return status;
+    return check_alignment(name, tensor, ROW_UNIT);
+}
+
+expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64_t rows, int64_t columns,
+                             expar_dtype dtype, expar_dtype other)
+{
+    expar_status status = check_basics(name, tensor);
+    if (status != EXPAR_OK) return status;
+    if (tensor->dtype != dtype && tensor->dtype != other)
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s%s%s", name, expar_dtype_string(tensor->dtype),
+                         expar_dtype_string(dtype), other == dtype ? "" : " or ",
+                         other == dtype ? "" : expar_dtype_string(other));
+    if (tensor->shape[0] != rows || tensor->shape[1] != columns)
+        return error_set(EXPAR_ERR_SHAPE, "%s has shape [%lld][%lld]; expected [%lld][%lld]", name,
+                         (long long)tensor->shape[0], (long long)tensor->shape[1], (long long)rows, (long long)columns);
+    if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
+    return check_alignment(name, tensor, expar_dtype_bytes(tensor->dtype));
+}
+
+expar_status ep_check_experts(int32_t num_experts, int32_t ranks)
+{
+    if (num_experts < 1 || num_experts % ranks)
+        return error_set(EXPAR_ERR_ARGUMENT, "num_experts is %d; expected a positive multiple of the %d ranks",
+                         num_experts, ranks);
+    return EXPAR_OK;
+}
+
+expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
+{
+    if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
+    if (handle->magic != EP_HANDLE_MAGIC) return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
+    if (handle->serial != ep->serial)
+        return error_set(EXPAR_ERR_HANDLE, "handle comes from a dispatch on another buffer");
+    return EXPAR_OK;
+}

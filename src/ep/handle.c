@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles: the routing of one dispatch, kept for the combine and for later dispatches. */
+#include "ep/ep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ep_routing_free(ep_routing *routing)
+{
+    free(routing->first);
+    free(routing->targets);
+    free(routing->channel_prefix);
+    free(routing->expert_counts);
+    free(routing->rank_prefix);
+    free(routing->recv_channel_prefix);
+    free(routing->recv_expert_counts);
+    free(routing->first_row);
+}
+
+expar_status ep_routing_alloc(ep_routing *routing, int64_t tokens, int32_t topk, int32_t experts, int32_t ranks,
+                              int32_t channels)
+{
+    int32_t most_targets = topk < ranks ? topk : ranks;
+    size_t n = (size_t)ranks, cells = n * (size_t)channels;
+    *routing = (ep_routing){.tokens = tokens,
+                            .ranks = ranks,
+                            .channels = channels,
+                            .topk = topk,
+                            .experts = experts,
+                            .local_experts = experts / ranks};
+    /* One entry more than needed, so that no allocation has size 0. */
+    routing->first = calloc((size_t)tokens + 1, sizeof(int64_t));
+    routing->targets = malloc(((size_t)tokens * (size_t)most_targets + 1) * sizeof(ep_target));
+    routing->channel_prefix = malloc(cells * sizeof(int32_t));
+    routing->expert_counts = malloc((size_t)experts * sizeof(int32_t));
+    routing->rank_prefix = malloc(n * sizeof(int32_t));
+    routing->recv_channel_prefix = malloc(cells * sizeof(int32_t));
+    routing->recv_expert_counts = malloc((size_t)experts / n * sizeof(int32_t));
+    routing->first_row = malloc(n * sizeof(int32_t));
+    if (routing->first && routing->targets && routing->channel_prefix && routing->expert_counts &&
+        routing->rank_prefix && routing->recv_channel_prefix && routing->recv_expert_counts && routing->first_row)
+        return EXPAR_OK;
+    ep_routing_free(routing);
+    return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)tokens);
+}
+
+expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, expar_ep_handle **out)
+{
+    expar_ep_handle *handle = calloc(1, sizeof *handle);
+    if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
+    expar_status status =
+        ep_routing_alloc(&handle->routing, tokens, topk, experts, ep->shape.ranks, ep->shape.channels);
+    if (status != EXPAR_OK) {
+        free(handle);
+        return status;
+    }
+    handle->magic = EP_HANDLE_MAGIC;
+    handle->serial = ep->serial;
+    handle->route = ep->epoch;
+    *out = handle;
+    return EXPAR_OK;
+}
+
+void expar_ep_handle_destroy(expar_ep_handle *handle)
+{
+    if (!handle) return;
+    handle->magic = 0;
+    ep_routing_free(&handle->routing);
+    free(handle);
+}
+
+expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info)
+{
+    if (!handle) return error_set(EXPAR_ERR_NULL, "expar_ep_handle_info: handle is NULL");
+    if (handle->magic != EP_HANDLE_MAGIC)
+        return error_set(EXPAR_ERR_HANDLE, "expar_ep_handle_info: handle is not a living handle");
+    expar_handle_info checked;
+    expar_status status = ep_copy_struct("info", &checked, sizeof checked, info);
+    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_handle_info");
+    expar_handle_info full = {.struct_size = checked.struct_size,
+                              .num_tokens = handle->routing.tokens,
+                              .num_recv_tokens = handle->recv_tokens,
+                              .num_experts = handle->routing.experts,
+                              .num_topk = handle->routing.topk,
+                              .num_channels = handle->routing.channels,
+                              .rank_prefix = handle->routing.rank_prefix,
+                              .channel_prefix = handle->routing.channel_prefix};
+    memcpy(info, &full, checked.struct_size);
+    return EXPAR_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_ep_layout: counts that follow from topk_idx alone. */
+#include "ep/ep.h"
+
+#include <string.h>
+
+static expar_status check(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                          const expar_layout *given, expar_layout *layout)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "group is NULL");
+    if (!topk_idx) return error_set(EXPAR_ERR_NULL, "topk_idx is NULL");
+    expar_status status = ep_copy_struct("layout", layout, sizeof *layout, given);
+    if (status == EXPAR_OK) status = ep_check_experts(num_experts, group->size);
+    if (status == EXPAR_OK)
+        status = ep_check_matrix("topk_idx", topk_idx, topk_idx->shape[0], topk_idx->shape[1], EXPAR_I64, EXPAR_I32);
+    return status;
+}
+
+static void count_token(const expar_group *group, const ep_routing *routing, int64_t token, const expar_layout *layout)
+{
+    int32_t last_node = -1;
+    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
+        int32_t rank = routing->targets[i].rank;
+        if (layout->token_in_rank) layout->token_in_rank[token * routing->ranks + rank] = 1;
+        /* Targets come in rank order and ranks are numbered node by node: a node's ranks stand together. */
+        if (layout->tokens_per_node && group->nodes[rank] != last_node) layout->tokens_per_node[group->nodes[rank]]++;
+        last_node = group->nodes[rank];
+    }
+}
+
+static void fill(const expar_group *group, const ep_routing *routing, const expar_layout *layout)
+{
+    size_t ranks = (size_t)routing->ranks;
+    if (layout->tokens_per_rank)
+        for (int32_t r = 0; r < routing->ranks; r++)
+            layout->tokens_per_rank[r] = ep_rows_to(routing, r);
+    if (layout->tokens_per_expert)
+        memcpy(layout->tokens_per_expert, routing->expert_counts, (size_t)routing->experts * sizeof(int32_t));
+    if (layout->tokens_per_node) memset(layout->tokens_per_node, 0, (size_t)group->num_nodes * sizeof(int32_t));
+    if (layout->token_in_rank) memset(layout->token_in_rank, 0, (size_t)routing->tokens * ranks);
+    for (int64_t t = 0; t < routing->tokens; t++)
+        count_token(group, routing, t, layout);
+}
+
+expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                             const expar_layout *given)
+{
+    expar_layout layout;
+    expar_status status = check(group, topk_idx, num_experts, given, &layout);
+    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
+    ep_topk_view topk = {.idx = topk_idx->data,
+                         .idx_bytes = (int32_t)expar_dtype_bytes(topk_idx->dtype),
+                         .idx_pitch = tensor_pitch(topk_idx)};
+    ep_routing routing;
+    status = ep_routing_alloc(&routing, topk_idx->shape[0], (int32_t)topk_idx->shape[1], num_experts, group->size, 1);
+    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
+    status = executor_cpu_layout(&topk, &routing);
+    if (status == EXPAR_OK) fill(group, &routing, &layout);
+    ep_routing_free(&routing);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_ep_layout");
+}

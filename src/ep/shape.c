@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a config to the shape of a buffer, and its size: known before anything is allocated. */
+#include "ep/ep.h"
+
+#define DEFAULT_CHANNELS   4
+#define DEFAULT_RING_SLOTS 32
+
+/* Bounds that keep every product below in 64 bits but for the two that are checked. */
+#define MAX_RANKS       65536
+#define MAX_CHANNELS    1024
+#define MAX_RING_SLOTS  65536
+#define MAX_TOPK        4096
+#define MAX_EXPERTS     (1 << 22)
+#define MAX_ROW_BYTES   (1 << 26)
+#define MAX_RECV_TOKENS INT32_MAX
+
+static expar_status check_member(const char *name, int64_t value, int64_t low, int64_t high)
+{
+    if (value >= low && value <= high) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "config.%s is %lld; expected %lld to %lld", name, (long long)value,
+                     (long long)low, (long long)high);
+}
+
+static expar_status check_members(const expar_ep_config *config, int32_t ranks)
+{
+    const struct {
+        const char *name;
+        int64_t value, low, high;
+    } rules[] = {
+        {"max_tokens", config->max_tokens, 0, MAX_RECV_TOKENS / ranks},
+        {"max_row_bytes", config->max_row_bytes, 1, MAX_ROW_BYTES},
+        {"max_topk", config->max_topk, 1, MAX_TOPK},
+        {"max_experts", config->max_experts, 1, MAX_EXPERTS},
+        {"num_channels", config->num_channels, 0, MAX_CHANNELS},
+        {"ring_slots", config->ring_slots, 0, MAX_RING_SLOTS},
+        {"num_threads", config->num_threads, 0, 1024},
+        {"pool_bytes", config->pool_bytes, 0, INT64_MAX / 4},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rules); i++) {
+        expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);
+        if (status != EXPAR_OK) return status;
+    }
+    if (config->max_experts % ranks == 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "config.max_experts is %d; expected a multiple of the %d ranks",
+                     config->max_experts, ranks);
+}
+
+/* Twice the largest output that a rank can receive, each rounded as the pool rounds large blocks. */
+static bool default_pool_overflows(const ep_shape *shape, uint64_t *bytes)
+{
+    uint64_t rows = (uint64_t)shape->tokens * (uint64_t)shape->ranks, unused;
+    if (size_mul_overflows(rows, (uint64_t)shape->row_bytes + 16 * (uint64_t)shape->topk + 1024, &unused)) return true;
+    ep_block_map map = ep_block_map_of((int64_t)rows, shape->row_bytes, shape->topk, 8, 1);
+    *bytes = 2 * align_up(map.total_bytes, 2 << 20);
+    return *bytes >= UINT64_MAX / 4;
+}
+
+static bool slots_overflow(const ep_shape *shape)
+{
+    uint64_t slots = (uint64_t)shape->ranks * (uint64_t)shape->channels * (uint64_t)shape->ring_slots, bytes;
+    uint64_t slot_bytes = (uint64_t)shape->row_bytes + 12 * (uint64_t)shape->topk + 3 * EP_LINE_BYTES;
+    return size_mul_overflows(slots, slot_bytes, &bytes) || bytes >= UINT64_MAX / 4;
+}
+
+expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape *out)
+{
+    expar_ep_config config;
+    expar_status status = ep_copy_struct("config", &config, sizeof config, given);
+    if (status == EXPAR_OK && (ranks < 1 || ranks > MAX_RANKS))
+        status = error_set(EXPAR_ERR_ARGUMENT, "num_ranks is %d; expected 1 to %d", ranks, MAX_RANKS);
+    if (status == EXPAR_OK) status = check_members(&config, ranks);
+    if (status != EXPAR_OK) return status;
+    ep_shape shape = {.ranks = ranks,
+                      .channels = config.num_channels ? config.num_channels : DEFAULT_CHANNELS,
+                      .ring_slots = config.ring_slots ? config.ring_slots : DEFAULT_RING_SLOTS,
+                      .topk = config.max_topk,
+                      .local_experts = config.max_experts / ranks,
+                      .tokens = config.max_tokens,
+                      .row_bytes = config.max_row_bytes,
+                      .pool_bytes = (uint64_t)config.pool_bytes};
+    if (slots_overflow(&shape) || (!shape.pool_bytes && default_pool_overflows(&shape, &shape.pool_bytes)))
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "config needs more than 2^62 bytes (max_tokens %lld, max_row_bytes %lld, num_channels %d, "
+                         "ring_slots %d)",
+                         (long long)shape.tokens, (long long)shape.row_bytes, shape.channels, shape.ring_slots);
+    *out = shape;
+    return EXPAR_OK;
+}
+
+expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)
+{
+    if (!bytes) return error_set(EXPAR_ERR_NULL, "expar_ep_buffer_size: bytes is NULL");
+    ep_shape shape;
+    expar_status status = ep_shape_make(config, num_ranks, &shape);
+    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_buffer_size");
+    *bytes = ep_space_of(&shape).total_bytes;
+    return EXPAR_OK;
+}

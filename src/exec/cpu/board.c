@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The board: the records by which ranks open a call (hello), answer with their outputs (reply) and close it (done).
+ *
+ * Every rank posts each record to every rank, itself included, so each phase is also a meeting of all. A poster fills
+ * the record, then stores its flag (release); the owner polls the flag (acquire) and reads. Posts are counted at the
+ * owner: the one that makes the set complete rings the bell, so that a sleeping owner wakes once a phase and not once a
+ * record. The counter is only about waking: what has come is known by the flags. */
+#include "exec/cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Peers in turn from the next rank on, so that not all ranks knock at rank 0 first. */
+static int32_t peer_in_turn(const cpu_executor *self, int32_t i)
+{
+    return (self->sym->rank + 1 + i) % self->shape.ranks;
+}
+
+static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, int32_t pe)
+{
+    /* Written by all posters, read by them alone. Each use of a parity adds exactly N, and no post of the use after
+       next comes before this one is complete, so a multiple of N means: complete. */
+    _Atomic uint64_t *counter = cpu_at(self, pe, ep_counter_at(&self->space, board, epoch));
+    uint64_t before = atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
+    if ((before + 1) % (uint64_t)self->shape.ranks == 0) sym_ring(self->sym, pe);
+}
+
+static void fill_counts(const cpu_executor *self, ep_hello *hello, const ep_routing *routing, int32_t pe)
+{
+    int32_t *counts = (int32_t *)(hello + 1), locals = routing->local_experts;
+    (void)self;
+    memcpy(counts, routing->channel_prefix + (int64_t)pe * routing->channels,
+           (size_t)routing->channels * sizeof(int32_t));
+    memcpy(counts + routing->channels, routing->expert_counts + (int64_t)pe * locals, (size_t)locals * sizeof(int32_t));
+}
+
+void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                    const ep_offer *offers, const ep_routing *counts)
+{
+    for (int32_t i = 0; i < self->shape.ranks; i++) {
+        int32_t pe = peer_in_turn(self, i);
+        ep_hello *hello = cpu_at(self, pe, ep_hello_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
+        hello->form = *form;
+        hello->refusal = *refusal;
+        if (offers) hello->offer = offers[pe];
+        if (counts) fill_counts(self, hello, counts, pe);
+        atomic_store_explicit(&hello->flag, ep_word(epoch, 1), memory_order_release);
+        count_arrival(self, EP_BOARD_HELLO, epoch, pe);
+    }
+}
+
+void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const ep_offer *offers)
+{
+    for (int32_t i = 0; i < self->shape.ranks; i++) {
+        int32_t pe = peer_in_turn(self, i);
+        ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
+        reply->refusal = *refusal;
+        reply->offer = offers[pe];
+        atomic_store_explicit(&reply->flag, ep_word(epoch, 1), memory_order_release);
+        count_arrival(self, EP_BOARD_REPLY, epoch, pe);
+    }
+}
+
+void cpu_done_post(cpu_executor *self, uint32_t epoch)
+{
+    for (int32_t i = 0; i < self->shape.ranks; i++) {
+        int32_t pe = peer_in_turn(self, i);
+        _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
+        atomic_store_explicit(done, ep_word(epoch, 1), memory_order_release);
+        count_arrival(self, EP_BOARD_DONE, epoch, pe);
+    }
+}
+
+static _Atomic uint64_t *flag_of(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t source)
+{
+    int32_t ranks = self->shape.ranks;
+    uint64_t at = board == EP_BOARD_HELLO   ? ep_hello_at(&self->space, ranks, epoch, source)
+                  : board == EP_BOARD_REPLY ? ep_reply_at(&self->space, ranks, epoch, source)
+                                            : ep_done_at(&self->space, ranks, epoch, source);
+    return cpu_at(self, self->sym->rank, at);
+}
+
+static bool has_come(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t source)
+{
+    uint64_t word = atomic_load_explicit(flag_of(self, board, epoch, source), memory_order_acquire);
+    return ep_word_value(word, epoch) == 1;
+}
+
+/* Adds to the error text which ranks did not come. */
+static expar_status name_missing(const cpu_executor *self, ep_board board, uint32_t epoch, expar_status status)
+{
+    static const char *const records[] = {"hello", "offer", "end of rows"};
+    char missing[256] = "";
+    size_t length = 0;
+    for (int32_t r = 0; r < self->shape.ranks && length < sizeof missing - 16; r++)
+        if (!has_come(self, board, epoch, r))
+            length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d", length ? ", " : "", r);
+    return error_prefix(status, "no %s from rank %s", records[board], missing);
+}
+
+expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what)
+{
+    sym_rest rest = sym_rest_begin(self->sym, what);
+    expar_status status = EXPAR_OK;
+    int32_t next = 0;
+    for (;;) {
+        int32_t before = next;
+        while (next < self->shape.ranks && has_come(self, board, epoch, next))
+            next++;
+        if (next == self->shape.ranks) break;
+        if (next != before) sym_rest_progress(&rest);
+        status = sym_rest_turn(&rest);
+        if (status != EXPAR_OK) break;
+    }
+    bool timed_out = rest.timed_out;
+    sym_rest_end(&rest);
+    return timed_out ? name_missing(self, board, epoch, status) : status;
+}
+
+const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t source)
+{
+    return cpu_at(self, self->sym->rank, ep_hello_at(&self->space, self->shape.ranks, epoch, source));
+}
+
+const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t source)
+{
+    return cpu_at(self, self->sym->rank, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
+}
+
+/* All ranks see the same hellos, so all come to the same verdict: first whoever refused, then whoever differs from rank
+ * 0. */
+void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)
+{
+    *verdict = (ep_verdict){.rank = -1};
+    verdict->form0 = cpu_hello_from(self, epoch, 0)->form;
+    for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
+        const ep_hello *hello = cpu_hello_from(self, epoch, r);
+        if (hello->refusal.status == EXPAR_OK) continue;
+        verdict->rank = r;
+        verdict->reason = hello->refusal;
+    }
+    for (int32_t r = 1; r < self->shape.ranks && verdict->rank < 0; r++) {
+        const ep_hello *hello = cpu_hello_from(self, epoch, r);
+        if (memcmp(&hello->form, &verdict->form0, sizeof hello->form) == 0) continue;
+        verdict->rank = r;
+        verdict->form = hello->form;
+        verdict->reason.status = EXPAR_ERR_MISMATCH;
+    }
+}
+
+void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)
+{
+    *verdict = (ep_verdict){.rank = -1};
+    for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
+        const ep_reply *reply = cpu_reply_from(self, epoch, r);
+        if (reply->refusal.status == EXPAR_OK) continue;
+        verdict->rank = r;
+        verdict->reason = reply->refusal;
+    }
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combine: the way back. A rank is provider of the rows it received, and owner of the tokens it sent.
+ *
+ * 1. Offers, with the hellos: each provider tells each owner where its rows lie, or that they come through the queue.
+ * 2. Rows. Direct: the owner reads a token's rows where they are, adds them in rank order and writes the sum: one read
+ * a row, one write a token. Queue: the provider puts rows into the owner's ring, in the owner's token order; the owner
+ * adds a token as soon as all of its rows are there.
+ * 3. Done: each owner tells each provider that it has read all; only then may x be used again. */
+#include "exec/cpu/cpu.h"
+
+#include <string.h>
+
+typedef struct combine_run {
+    cpu_executor *self;
+    const ep_combine_step *step;
+    const ep_routing *routing;
+    bool all_direct; /* every provider of this rank's tokens, and this rank itself, offered rows in place */
+} combine_run;
+
+/* ---- offers ---- */
+
+static const ep_offer *offer_from(const combine_run *run, int32_t provider)
+{
+    return &cpu_hello_from(run->self, run->step->epoch, provider)->offer;
+}
+
+static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
+{
+    ep_offer offers[self->shape.ranks];
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        offers[r] = (ep_offer){.x_offset = step->x_offset,
+                               .weights_offset = step->weights_offset,
+                               .x_pitch_bytes = step->x_pitch_bytes,
+                               .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                               .mode = step->mode};
+    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, offers, NULL);
+    expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
+    if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
+    return status;
+}
+
+/* ---- owner: one token ---- */
+
+/* Finds where the rows of a token lie: rows[i] and weights[i] for its i-th target. */
+static void find_rows(const combine_run *run, int32_t channel, int64_t token, const void **rows, const void **weights)
+{
+    const ep_routing *routing = run->routing;
+    const ep_target *targets = routing->targets + routing->first[token];
+    int32_t count = (int32_t)(routing->first[token + 1] - routing->first[token]);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t r = targets[i].rank;
+        const ep_offer *offer = offer_from(run, r);
+        if (offer->mode == EP_MODE_DIRECT) {
+            int64_t row = routing->first_row[r] + targets[i].index;
+            const uint8_t *x = sym_at(run->self->sym, r, offer->x_offset);
+            const uint8_t *w = sym_at(run->self->sym, r, offer->weights_offset);
+            rows[i] = x + row * offer->x_pitch_bytes;
+            weights[i] = w + row * offer->weights_pitch_bytes;
+        } else {
+            const uint8_t *slot = cpu_ring_front(run->self, channel, r);
+            rows[i] = slot;
+            weights[i] = slot + run->self->space.slot_weights;
+        }
+    }
+}
+
+/* Adds a token whose rows are all there. */
+static void sum_token(const combine_run *run, int32_t worker, int32_t channel, int64_t token)
+{
+    const ep_combine_step *step = run->step;
+    const void **rows = run->self->sources + (int64_t)worker * 2 * run->routing->ranks;
+    const void **weights = rows + run->routing->ranks;
+    int32_t count = (int32_t)(run->routing->first[token + 1] - run->routing->first[token]);
+    find_rows(run, channel, token, rows, weights);
+    cpu_sum_rows((expar_dtype)step->form.dtype, (uint8_t *)step->y + token * step->y_pitch_bytes, rows, count,
+                 step->form.hidden);
+    if (step->out_weights)
+        cpu_sum_rows(EXPAR_F32, step->out_weights + token * step->out_weights_pitch, weights, count,
+                     run->routing->topk);
+}
+
+/* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
+static void sum_share_direct(const combine_run *run, int32_t worker)
+{
+    int32_t workers = run->self->num_workers;
+    int64_t end = ep_channel_begin(run->routing->tokens, workers, worker + 1);
+    for (int64_t t = ep_channel_begin(run->routing->tokens, workers, worker); t < end; t++)
+        sum_token(run, worker, 0, t);
+}
+
+/* True when each of the token's rows is in place or at the front of its ring. */
+static bool rows_ready(const combine_run *run, int32_t channel, int64_t token)
+{
+    const ep_routing *routing = run->routing;
+    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
+        int32_t r = routing->targets[i].rank;
+        if (offer_from(run, r)->mode == EP_MODE_DIRECT) continue;
+        if (!cpu_ring_ready(run->self, run->step->epoch, channel, r)) return false;
+    }
+    return true;
+}
+
+/* Adds the channel's tokens until one lacks a row; true when any was added. */
+static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
+{
+    const ep_routing *routing = run->routing;
+    cpu_cursor *cursor = &run->self->cursors[channel];
+    int64_t begin = cursor->token, end = ep_channel_begin(routing->tokens, routing->channels, channel + 1);
+    for (; cursor->token < end && rows_ready(run, channel, cursor->token); cursor->token++) {
+        sum_token(run, worker, channel, cursor->token);
+        for (int64_t i = routing->first[cursor->token]; i < routing->first[cursor->token + 1]; i++) {
+            int32_t r = routing->targets[i].rank;
+            if (offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_ring_pop(run->self, run->step->epoch, channel, r);
+        }
+    }
+    return cursor->token != begin;
+}
+
+/* ---- provider ---- */
+
+/* Rows that this rank sends back to owner by the ring of the channel. */
+static uint32_t rows_to_return(const combine_run *run, int32_t channel, int32_t owner)
+{
+    if (run->step->mode == EP_MODE_DIRECT) return 0;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
+    return (uint32_t)(prefix[channel] - ep_prefix_before(prefix, channel));
+}
+
+static bool return_row(const combine_run *run, int32_t channel, int32_t owner)
+{
+    cpu_executor *self = run->self;
+    const ep_combine_step *step = run->step;
+    uint8_t *slot = cpu_ring_slot_free(self, step->epoch, channel, owner);
+    if (!slot) return false;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
+    int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) + ep_prefix_before(prefix, channel) +
+                  cpu_ring_of(self, channel, owner)->put;
+    cpu_copy_row(slot, (const uint8_t *)step->x + row * step->x_pitch_bytes, (size_t)step->row_bytes, false);
+    if (step->weights)
+        memcpy(slot + self->space.slot_weights, step->weights + row * step->weights_pitch,
+               (size_t)run->routing->topk * sizeof(float));
+    cpu_ring_push(self, step->epoch, channel, owner);
+    return true;
+}
+
+/* Fills the channel's rings; true when any row went. *open counts rows that are still to go. */
+static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
+{
+    bool moved = false;
+    for (int32_t owner = 0; owner < run->routing->ranks; owner++) {
+        uint32_t all = rows_to_return(run, channel, owner);
+        cpu_ring *ring = cpu_ring_of(run->self, channel, owner);
+        while (ring->put < all && return_row(run, channel, owner))
+            moved = true;
+        *open += all - ring->put;
+    }
+    return moved;
+}
+
+/* ---- lanes ---- */
+
+/* One look at all channels of a lane: true when anything moved. *open counts rows and tokens that are left. */
+static bool lane_turn(const combine_run *run, int32_t worker, uint64_t *open)
+{
+    const ep_routing *routing = run->routing;
+    bool moved = false;
+    *open = 0;
+    for (int32_t c = worker; c < routing->channels; c += run->self->num_workers) {
+        moved |= return_some(run, c, open);
+        moved |= sum_some(run, worker, c);
+        cpu_ring_flush(run->self, run->step->epoch, c);
+        *open += (uint64_t)(ep_channel_begin(routing->tokens, routing->channels, c + 1) - run->self->cursors[c].token);
+    }
+    return moved;
+}
+
+static expar_status run_lane(const combine_run *run, int32_t worker)
+{
+    sym_rest rest = sym_rest_begin(run->self->sym, "combine: rows");
+    expar_status status = EXPAR_OK;
+    for (;;) {
+        uint64_t open;
+        bool moved = lane_turn(run, worker, &open);
+        if (!open) break;
+        if (moved)
+            sym_rest_progress(&rest);
+        else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)
+            break;
+    }
+    sym_rest_end(&rest);
+    return status;
+}
+
+static expar_status combine_share(void *context, int32_t worker)
+{
+    const combine_run *run = context;
+    if (!run->all_direct) return run_lane(run, worker);
+    sum_share_direct(run, worker);
+    return EXPAR_OK;
+}
+
+/* ---- the call ---- */
+
+static bool takes_all_directly(const combine_run *run)
+{
+    if (run->step->mode != EP_MODE_DIRECT) return false;
+    for (int32_t r = 0; r < run->routing->ranks; r++)
+        if (ep_rows_to(run->routing, r) > 0 && offer_from(run, r)->mode != EP_MODE_DIRECT) return false;
+    return true;
+}
+
+expar_status cpu_combine(executor *base, ep_combine_step *step)
+{
+    cpu_executor *self = (cpu_executor *)base;
+    expar_status status = exchange_offers(self, step);
+    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    combine_run run = {.self = self, .step = step, .routing = step->routing};
+    run.all_direct = takes_all_directly(&run);
+    cpu_rings_reset(self);
+    for (int32_t c = 0; c < run.routing->channels; c++)
+        self->cursors[c] = (cpu_cursor){.token = ep_channel_begin(run.routing->tokens, run.routing->channels, c)};
+    status = cpu_workers_run(self->workers, combine_share, &run);
+    if (status != EXPAR_OK) return status;
+    cpu_done_post(self, step->epoch);
+    return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");
+}

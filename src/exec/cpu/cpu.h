@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU executor: steps carried out by worker threads over mapped memory. Private to this folder.
+ *
+ *   cpu.c       the object and its table of operations
+ *   workers.c   a pool of threads that run one function side by side
+ *   layout.c    routing → targets and counts
+ *   board.c     the records that open and close a call: post, await, judge
+ *   ring.c      the queue rings: slots, heads, tails
+ *   notify.c    hellos with counts
+ *   dispatch.c  rows from their source to their receivers; combine.c the way back
+ *   copy.c      moving a row; sum.c adding rows
+ *
+ * A call goes through the board's phases in the calling thread; in between lanes (one a worker) move the rows. */
+#ifndef EXPAR_EXEC_CPU_CPU_H
+#define EXPAR_EXEC_CPU_CPU_H
+
+#include "exec/executor.h"
+
+typedef struct cpu_workers cpu_workers;
+
+/* This rank's two ends of the ring (channel, peer), for one call. Touched only by the lane that has the channel. */
+typedef struct cpu_ring {
+    uint32_t put;       /* rows written into the ring towards the peer */
+    uint32_t published; /* of these, announced by the tail */
+    uint32_t taken;     /* rows taken out of the ring from the peer */
+    uint32_t freed;     /* of these, returned by the head */
+} cpu_ring;
+
+/* Where a channel stands in its rank's tokens; touched only by its lane. */
+typedef struct cpu_cursor {
+    int64_t token;  /* next token */
+    int64_t target; /* next entry of routing.targets (dispatch) */
+} cpu_cursor;
+
+typedef struct cpu_executor {
+    executor base;
+    sym *sym;
+    ep_shape shape;
+    ep_space space;
+    uint64_t buffer; /* offset of the EP buffer in the heap */
+    cpu_workers *workers;
+    int32_t num_workers;
+    cpu_ring *rings;      /* [C][N] */
+    cpu_cursor *cursors;  /* [C] */
+    const void **sources; /* [workers][2·N] scratch of combine: rows and weights of one token */
+} cpu_executor;
+
+/* Address of an offset of the EP buffer in pe's heap. */
+static inline void *cpu_at(const cpu_executor *self, int32_t pe, uint64_t offset)
+{
+    return sym_at(self->sym, pe, self->buffer + offset);
+}
+
+/* ---- workers.c ---- */
+/* One worker's share; `worker` counts from 0, which is the calling thread. */
+typedef expar_status (*cpu_share_fn)(void *context, int32_t worker);
+expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out);
+void cpu_workers_destroy(cpu_workers *workers);
+/* Runs share on all workers and waits for them; the status and error text of the first that failed, if any. */
+expar_status cpu_workers_run(cpu_workers *workers, cpu_share_fn share, void *context);
+
+/* ---- layout.c ---- */
+expar_status cpu_layout(executor *self, const ep_topk_view *topk, ep_routing *routing);
+
+/* ---- board.c ---- */
+/* Tells every rank that this one opens call `epoch`. offers: [N] or NULL. counts: routing whose layout part is sent, or
+ * NULL. */
+void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                    const ep_offer *offers, const ep_routing *counts);
+void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const ep_offer *offers);
+void cpu_done_post(cpu_executor *self, uint32_t epoch);
+/* Waits for the record of every rank. `what` is the phase, for error texts. */
+expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what);
+/* This rank's copies of the records, after they were awaited. */
+const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t source);
+const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t source);
+void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
+void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
+
+/* ---- ring.c ---- */
+void cpu_rings_reset(cpu_executor *self);
+static inline cpu_ring *cpu_ring_of(cpu_executor *self, int32_t channel, int32_t peer)
+{
+    return &self->rings[(int64_t)channel * self->shape.ranks + peer];
+}
+/* The next free slot towards peer, in the peer's memory; NULL while the ring is full. */
+uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
+/* The slot has been filled; announces a chunk when one is complete. */
+void cpu_ring_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
+/* Rows that lie ready from the peer. */
+uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
+/* The oldest row from the peer, in this rank's memory; there must be one. */
+const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer);
+/* The oldest row has been read; returns a chunk of slots when one is complete. */
+void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
+/* Announces all rows put and returns all slots taken, on all of a channel's rings. */
+void cpu_ring_flush(cpu_executor *self, uint32_t epoch, int32_t channel);
+
+/* ---- notify.c, dispatch.c, combine.c ---- */
+expar_status cpu_notify(executor *self, ep_notify_step *step);
+expar_status cpu_dispatch(executor *self, ep_dispatch_step *step);
+expar_status cpu_combine(executor *self, ep_combine_step *step);
+
+/* ---- copy.c ---- */
+/* Rows larger together than this many bytes bypass the cache on their way out (measured: docs/performance.md). */
+#define CPU_STREAM_BYTES (1 << 20)
+/* bytes: a multiple of 16; both addresses 16-byte aligned. streaming: by non-temporal stores, see cpu_copy_fence. */
+void cpu_copy_row(void *dest, const void *source, size_t bytes, bool streaming);
+/* Orders this thread's streaming stores before its later releases. */
+void cpu_copy_fence(void);
+
+/* ---- sum.c ---- */
+/* y = Σ rows[i], i ascending: FP32 from +0, rounded once to nearest even, canonical NaN. num_rows may be 0. dtype:
+ * BF16, F16, F32. */
+void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t num_rows, int64_t elements);
+
+#endif

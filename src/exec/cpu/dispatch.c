@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch: rows from their source to their receivers.
+ *
+ * 1. Offers: each receiver tells each sender where its rows belong, or that they go through the queue. Nobody writes
+ * before.
+ * 2. Rows. Direct: the sender writes each row to its final place: one read, one write a destination. Queue: the sender
+ * puts records into the receiver's ring; the receiver copies them out. A lane (one a worker) does both in turn, never
+ * blocks on one ring, and so ranks with a single thread cannot wait for each other in a circle.
+ * 3. Done: each rank tells each receiver that it wrote all it had. */
+#include "exec/cpu/cpu.h"
+
+#include <string.h>
+
+typedef struct dispatch_run {
+    cpu_executor *self;
+    const ep_dispatch_step *step;
+    const ep_routing *routing;
+    bool streaming;
+    bool all_direct; /* every receiver this rank sends to, and this rank itself, take rows directly */
+} dispatch_run;
+
+/* ---- offers ---- */
+
+static const ep_offer *offer_from(const dispatch_run *run, int32_t receiver)
+{
+    if (run->step->form.kind == EP_DISPATCH_CACHED)
+        return &cpu_hello_from(run->self, run->step->epoch, receiver)->offer;
+    return &cpu_reply_from(run->self, run->step->epoch, receiver)->offer;
+}
+
+static void make_offers(const cpu_executor *self, const ep_dispatch_step *step, ep_offer *offers)
+{
+    for (int32_t s = 0; s < self->shape.ranks; s++)
+        offers[s] = (ep_offer){.x_offset = step->out_x_offset,
+                               .idx_offset = step->out_idx_offset,
+                               .weights_offset = step->out_weights_offset,
+                               .first_row = step->routing ? ep_prefix_before(step->routing->rank_prefix, s) : 0,
+                               .mode = step->mode};
+}
+
+/* Posts this rank's offers, or its refusal, and waits for all others'. */
+static expar_status exchange_offers(cpu_executor *self, ep_dispatch_step *step)
+{
+    ep_offer offers[self->shape.ranks];
+    make_offers(self, step, offers);
+    bool cached = step->form.kind == EP_DISPATCH_CACHED;
+    if (cached)
+        cpu_hello_post(self, step->epoch, &step->form, &step->refusal, offers, NULL);
+    else
+        cpu_reply_post(self, step->epoch, &step->refusal, offers);
+    expar_status status =
+        cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: offers");
+    if (status != EXPAR_OK) return status;
+    if (cached)
+        cpu_hello_judge(self, step->epoch, &step->verdict);
+    else
+        cpu_reply_judge(self, step->epoch, &step->verdict);
+    return EXPAR_OK;
+}
+
+static void accept_offers(dispatch_run *run)
+{
+    ep_routing *routing = run->step->routing;
+    bool cached = run->step->form.kind == EP_DISPATCH_CACHED;
+    run->all_direct = run->step->mode == EP_MODE_DIRECT;
+    for (int32_t r = 0; r < routing->ranks; r++) {
+        const ep_offer *offer = offer_from(run, r);
+        if (!cached) routing->first_row[r] = offer->first_row;
+        if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) run->all_direct = false;
+    }
+}
+
+/* ---- one row to one place ---- */
+
+static int64_t topk_at(const ep_topk_view *topk, int64_t token, int32_t k)
+{
+    int64_t i = token * topk->idx_pitch + k;
+    return topk->idx_bytes == 8 ? ((const int64_t *)topk->idx)[i] : ((const int32_t *)topk->idx)[i];
+}
+
+/* recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
+static void write_topk(const dispatch_run *run, int64_t token, int32_t rank, void *idx, float *weights)
+{
+    const ep_topk_view *topk = &run->step->topk;
+    for (int32_t k = 0; k < run->routing->topk; k++) {
+        int32_t local = ep_expert_seen_by(topk_at(topk, token, k), rank, run->routing->local_experts);
+        if (topk->idx_bytes == 8)
+            ((int64_t *)idx)[k] = local;
+        else
+            ((int32_t *)idx)[k] = local;
+        if (weights) weights[k] = local < 0 ? 0.0f : topk->weights[token * topk->weights_pitch + k];
+    }
+}
+
+static const void *row_of(const dispatch_run *run, int64_t token)
+{
+    return (const uint8_t *)run->step->x + token * run->step->x_pitch_bytes;
+}
+
+static void send_direct(const dispatch_run *run, int64_t token, ep_target target, const ep_offer *offer)
+{
+    const ep_dispatch_step *step = run->step;
+    const sym *memory = run->self->sym;
+    int64_t row = run->routing->first_row[target.rank] + target.index;
+    uint8_t *x = sym_at(memory, target.rank, offer->x_offset);
+    cpu_copy_row(x + row * step->row_bytes, row_of(run, token), (size_t)step->row_bytes, run->streaming);
+    if (!step->topk.idx) return;
+    int64_t entry = row * run->routing->topk;
+    uint8_t *idx = sym_at(memory, target.rank, offer->idx_offset);
+    float *weights = step->topk.weights ? sym_at(memory, target.rank, offer->weights_offset) : NULL;
+    write_topk(run, token, target.rank, idx + entry * step->topk.idx_bytes, weights ? weights + entry : NULL);
+}
+
+/* False while the ring is full. */
+static bool send_queued(const dispatch_run *run, int32_t channel, int64_t token, ep_target target)
+{
+    cpu_executor *self = run->self;
+    uint8_t *slot = cpu_ring_slot_free(self, run->step->epoch, channel, target.rank);
+    if (!slot) return false;
+    cpu_copy_row(slot, row_of(run, token), (size_t)run->step->row_bytes, false);
+    if (run->step->topk.idx)
+        write_topk(run, token, target.rank, slot + self->space.slot_idx,
+                   run->step->topk.weights ? (float *)(slot + self->space.slot_weights) : NULL);
+    cpu_ring_push(self, run->step->epoch, channel, target.rank);
+    return true;
+}
+
+/* ---- lanes ---- */
+
+/* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
+static void send_share_direct(const dispatch_run *run, int32_t worker)
+{
+    const ep_routing *routing = run->routing;
+    int32_t workers = run->self->num_workers;
+    int64_t end = ep_channel_begin(routing->tokens, workers, worker + 1);
+    for (int64_t t = ep_channel_begin(routing->tokens, workers, worker); t < end; t++)
+        for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
+            send_direct(run, t, routing->targets[i], offer_from(run, routing->targets[i].rank));
+    cpu_copy_fence();
+}
+
+static int64_t channel_end(const dispatch_run *run, int32_t channel)
+{
+    return run->routing->first[ep_channel_begin(run->routing->tokens, run->routing->channels, channel + 1)];
+}
+
+/* Sends the channel's rows until one has no free slot; true when any went. */
+static bool send_some(const dispatch_run *run, int32_t channel)
+{
+    const ep_routing *routing = run->routing;
+    cpu_cursor *cursor = &run->self->cursors[channel];
+    int64_t begin = cursor->target, end = channel_end(run, channel);
+    for (; cursor->target < end; cursor->target++) {
+        while (cursor->target >= routing->first[cursor->token + 1])
+            cursor->token++;
+        ep_target target = routing->targets[cursor->target];
+        const ep_offer *offer = offer_from(run, target.rank);
+        if (offer->mode == EP_MODE_DIRECT)
+            send_direct(run, cursor->token, target, offer);
+        else if (!send_queued(run, channel, cursor->token, target))
+            break;
+    }
+    return cursor->target != begin;
+}
+
+/* Rows that come to this rank by the ring (channel, source): none when the output is direct. */
+static uint32_t rows_expected(const dispatch_run *run, int32_t channel, int32_t source)
+{
+    if (run->step->mode == EP_MODE_DIRECT) return 0;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * run->routing->channels;
+    return (uint32_t)(prefix[channel] - ep_prefix_before(prefix, channel));
+}
+
+/* Copies one queued row to its final place. */
+static void place_row(const dispatch_run *run, int32_t channel, int32_t source, const uint8_t *slot)
+{
+    const ep_dispatch_step *step = run->step;
+    const ep_routing *routing = run->routing;
+    const int32_t *prefix = routing->recv_channel_prefix + (int64_t)source * routing->channels;
+    int64_t row = (int64_t)ep_prefix_before(routing->rank_prefix, source) + ep_prefix_before(prefix, channel) +
+                  cpu_ring_of(run->self, channel, source)->taken;
+    memcpy((uint8_t *)step->out_x + row * step->row_bytes, slot, (size_t)step->row_bytes);
+    size_t topk = (size_t)routing->topk, idx_bytes = topk * (size_t)step->topk.idx_bytes;
+    if (step->out_idx)
+        memcpy((uint8_t *)step->out_idx + (size_t)row * idx_bytes, slot + run->self->space.slot_idx, idx_bytes);
+    if (step->out_weights)
+        memcpy(step->out_weights + (size_t)row * topk, slot + run->self->space.slot_weights, topk * sizeof(float));
+}
+
+/* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */
+static bool receive_some(const dispatch_run *run, int32_t channel, uint64_t *missing)
+{
+    cpu_executor *self = run->self;
+    bool moved = false;
+    for (int32_t s = 0; s < run->routing->ranks; s++) {
+        uint32_t expected = rows_expected(run, channel, s);
+        cpu_ring *ring = cpu_ring_of(self, channel, s);
+        if (ring->taken == expected) continue;
+        for (uint32_t ready = cpu_ring_ready(self, run->step->epoch, channel, s); ready; ready--) {
+            place_row(run, channel, s, cpu_ring_front(self, channel, s));
+            cpu_ring_pop(self, run->step->epoch, channel, s);
+            moved = true;
+        }
+        *missing += expected - ring->taken;
+    }
+    return moved;
+}
+
+/* One look at all channels of a lane: true when rows moved. *open counts rows that are still to be sent or received. */
+static bool lane_turn(const dispatch_run *run, int32_t worker, uint64_t *open)
+{
+    bool moved = false;
+    *open = 0;
+    for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
+        moved |= send_some(run, c);
+        moved |= receive_some(run, c, open);
+        cpu_ring_flush(run->self, run->step->epoch, c);
+        *open += (uint64_t)(channel_end(run, c) - run->self->cursors[c].target);
+    }
+    return moved;
+}
+
+static expar_status run_lane(const dispatch_run *run, int32_t worker)
+{
+    sym_rest rest = sym_rest_begin(run->self->sym, "dispatch: rows");
+    expar_status status = EXPAR_OK;
+    for (;;) {
+        uint64_t open;
+        bool moved = lane_turn(run, worker, &open);
+        if (!open) break;
+        if (moved)
+            sym_rest_progress(&rest);
+        else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)
+            break;
+    }
+    sym_rest_end(&rest);
+    cpu_copy_fence();
+    return status;
+}
+
+static expar_status send_share(void *context, int32_t worker)
+{
+    const dispatch_run *run = context;
+    if (!run->all_direct) return run_lane(run, worker);
+    send_share_direct(run, worker);
+    return EXPAR_OK;
+}
+
+/* ---- the call ---- */
+
+static expar_status move_rows(dispatch_run *run)
+{
+    cpu_executor *self = run->self;
+    const ep_routing *routing = run->routing;
+    cpu_rings_reset(self);
+    for (int32_t c = 0; c < routing->channels; c++) {
+        int64_t token = ep_channel_begin(routing->tokens, routing->channels, c);
+        self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
+    }
+    return cpu_workers_run(self->workers, send_share, run);
+}
+
+expar_status cpu_dispatch(executor *base, ep_dispatch_step *step)
+{
+    cpu_executor *self = (cpu_executor *)base;
+    expar_status status = exchange_offers(self, step);
+    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    dispatch_run run = {.self = self, .step = step, .routing = step->routing};
+    run.streaming = step->routing->first[step->routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
+    accept_offers(&run);
+    status = move_rows(&run);
+    if (status != EXPAR_OK) return status;
+    cpu_done_post(self, step->epoch);
+    return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
+}

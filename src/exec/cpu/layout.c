@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layout: from topk_idx to each token's list of destinations, and the counts that follow from it. */
+#include "exec/cpu/cpu.h"
+
+#include <string.h>
+
+static int64_t topk_at(const ep_topk_view *topk, int64_t token, int32_t k)
+{
+    int64_t i = token * topk->idx_pitch + k;
+    return topk->idx_bytes == 8 ? ((const int64_t *)topk->idx)[i] : ((const int32_t *)topk->idx)[i];
+}
+
+static expar_status check_range(const ep_topk_view *topk, const ep_routing *routing)
+{
+    for (int64_t t = 0; t < routing->tokens; t++)
+        for (int32_t k = 0; k < routing->topk; k++) {
+            int64_t expert = topk_at(topk, t, k);
+            if (expert < -1 || expert >= routing->experts)
+                return error_set(EXPAR_ERR_INDEX, "topk_idx[%lld][%d] is %lld; expected -1 (none) or 0 to %d",
+                                 (long long)t, k, (long long)expert, routing->experts - 1);
+        }
+    return EXPAR_OK;
+}
+
+/* Inserts rank into the sorted list of one token's destinations, unless it is there. Lists are short: at most K. */
+static int32_t insert_rank(ep_target *list, int32_t length, int32_t rank)
+{
+    int32_t at = length;
+    while (at > 0 && list[at - 1].rank > rank)
+        at--;
+    if (at > 0 && list[at - 1].rank == rank) return length;
+    memmove(list + at + 1, list + at, (size_t)(length - at) * sizeof *list);
+    list[at].rank = rank;
+    return length + 1;
+}
+
+/* One token: its destinations in rank order, each with its place among all tokens that go there. sent[r] counts them.
+ */
+static void route_token(const ep_topk_view *topk, ep_routing *routing, int32_t *sent, int64_t token)
+{
+    ep_target *list = routing->targets + routing->first[token];
+    int32_t length = 0;
+    for (int32_t k = 0; k < routing->topk; k++) {
+        int64_t expert = topk_at(topk, token, k);
+        if (expert < 0) continue;
+        routing->expert_counts[expert]++;
+        length = insert_rank(list, length, ep_expert_owner(expert, routing->local_experts));
+    }
+    for (int32_t i = 0; i < length; i++)
+        list[i].index = sent[list[i].rank]++;
+    routing->first[token + 1] = routing->first[token] + length;
+}
+
+expar_status executor_cpu_layout(const ep_topk_view *topk, ep_routing *routing)
+{
+    expar_status status = check_range(topk, routing);
+    if (status != EXPAR_OK) return status;
+    int32_t channels = routing->channels, ranks = routing->ranks;
+    memset(routing->expert_counts, 0, (size_t)routing->experts * sizeof(int32_t));
+    /* The running counts live in first_row, which is free until the offers come. */
+    int32_t *sent = routing->first_row;
+    memset(sent, 0, (size_t)ranks * sizeof(int32_t));
+    routing->first[0] = 0;
+    for (int32_t c = 0; c < channels; c++) {
+        int64_t end = ep_channel_begin(routing->tokens, channels, c + 1);
+        for (int64_t t = ep_channel_begin(routing->tokens, channels, c); t < end; t++)
+            route_token(topk, routing, sent, t);
+        for (int32_t r = 0; r < ranks; r++)
+            routing->channel_prefix[(int64_t)r * channels + c] = sent[r];
+    }
+    return EXPAR_OK;
+}
+
+expar_status cpu_layout(executor *base, const ep_topk_view *topk, ep_routing *routing)
+{
+    (void)base;
+    return executor_cpu_layout(topk, routing);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notify: every rank tells every rank how many tokens it will send there, by channel, and how many for each expert. */
+#include "exec/cpu/cpu.h"
+
+#include <string.h>
+
+/* Sources in rank order: their rows follow each other in the output. */
+static void collect(const cpu_executor *self, uint32_t epoch, ep_routing *routing)
+{
+    int32_t channels = routing->channels, locals = routing->local_experts, total = 0;
+    memset(routing->recv_expert_counts, 0, (size_t)locals * sizeof(int32_t));
+    for (int32_t s = 0; s < routing->ranks; s++) {
+        const int32_t *counts = (const int32_t *)(cpu_hello_from(self, epoch, s) + 1);
+        memcpy(routing->recv_channel_prefix + (int64_t)s * channels, counts, (size_t)channels * sizeof(int32_t));
+        total += counts[channels - 1];
+        routing->rank_prefix[s] = total;
+        for (int32_t e = 0; e < locals; e++)
+            routing->recv_expert_counts[e] += counts[channels + e];
+    }
+}
+
+expar_status cpu_notify(executor *base, ep_notify_step *step)
+{
+    cpu_executor *self = (cpu_executor *)base;
+    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, NULL, step->routing);
+    expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "notify");
+    if (status != EXPAR_OK) return status;
+    cpu_hello_judge(self, step->epoch, &step->verdict);
+    if (step->verdict.rank < 0) collect(self, step->epoch, step->routing);
+    return EXPAR_OK;
+}

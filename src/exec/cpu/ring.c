@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue rings. A ring lies in its receiver's memory; for each (channel, source, receiver) there is one.
+ *
+ *   tail  in the receiver's memory: rows put in.   Source stores (release) after it filled the slots, receiver loads
+ * (acquire). head  in the source's memory:   rows taken out. Receiver stores (release) after it read the slots, source
+ * loads (acquire).
+ *
+ * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty between
+ * calls: a receiver opens its next call only after it has taken everything out, and no source writes before it has seen
+ * that. */
+#include "exec/cpu/cpu.h"
+
+#include <string.h>
+
+void cpu_rings_reset(cpu_executor *self)
+{
+    memset(self->rings, 0, (size_t)self->shape.ranks * (size_t)self->shape.channels * sizeof *self->rings);
+}
+
+/* Rows that are announced, or slots that are returned, together: a quarter of the ring. */
+static uint32_t chunk_rows(const cpu_executor *self)
+{
+    return self->shape.ring_slots < 4 ? 1 : (uint32_t)self->shape.ring_slots / 4;
+}
+
+static _Atomic uint64_t *word_at(const cpu_executor *self, int32_t pe, uint64_t offset)
+{
+    return cpu_at(self, pe, offset);
+}
+
+static void publish(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    cpu_copy_fence();
+    atomic_store_explicit(word_at(self, peer, ep_tail_at(&self->space, self->shape.ranks, channel, self->sym->rank)),
+                          ep_word(epoch, ring->put), memory_order_release);
+    ring->published = ring->put;
+    sym_ring(self->sym, peer);
+}
+
+static void give_back(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    atomic_store_explicit(word_at(self, peer, ep_head_at(&self->space, self->shape.ranks, channel, self->sym->rank)),
+                          ep_word(epoch, ring->taken), memory_order_release);
+    ring->freed = ring->taken;
+    sym_ring(self->sym, peer);
+}
+
+uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    cpu_ring *ring = cpu_ring_of(self, channel, peer);
+    uint64_t head =
+        atomic_load_explicit(word_at(self, self->sym->rank, ep_head_at(&self->space, self->shape.ranks, channel, peer)),
+                             memory_order_acquire);
+    if (ring->put - ep_word_value(head, epoch) >= (uint32_t)self->shape.ring_slots) return NULL;
+    return cpu_at(self, peer, ep_slot_at(&self->space, &self->shape, channel, self->sym->rank, ring->put));
+}
+
+void cpu_ring_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    cpu_ring *ring = cpu_ring_of(self, channel, peer);
+    if (++ring->put - ring->published >= chunk_rows(self)) publish(self, ring, epoch, channel, peer);
+}
+
+uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    uint64_t tail =
+        atomic_load_explicit(word_at(self, self->sym->rank, ep_tail_at(&self->space, self->shape.ranks, channel, peer)),
+                             memory_order_acquire);
+    return ep_word_value(tail, epoch) - cpu_ring_of(self, channel, peer)->taken;
+}
+
+const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer)
+{
+    uint32_t row = cpu_ring_of(self, channel, peer)->taken;
+    return cpu_at(self, self->sym->rank, ep_slot_at(&self->space, &self->shape, channel, peer, row));
+}
+
+void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    cpu_ring *ring = cpu_ring_of(self, channel, peer);
+    if (++ring->taken - ring->freed >= chunk_rows(self)) give_back(self, ring, epoch, channel, peer);
+}
+
+void cpu_ring_flush(cpu_executor *self, uint32_t epoch, int32_t channel)
+{
+    for (int32_t peer = 0; peer < self->shape.ranks; peer++) {
+        cpu_ring *ring = cpu_ring_of(self, channel, peer);
+        if (ring->put != ring->published) publish(self, ring, epoch, channel, peer);
+        if (ring->taken != ring->freed) give_back(self, ring, epoch, channel, peer);
+    }
+}

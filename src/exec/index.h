@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Index arithmetic of expert parallelism: who goes where, and where everything lies in an EP buffer.
+ *
+ * Compiles as C17 and under NVRTC: no libc, no pointers to host objects. Used by ep, by every executor and by the
+ * tests.
+ *
+ * An EP buffer is the same range of offsets in every PE's heap. Seen from its owner:
+ *
+ *     hellos   [2][N]      hello_bytes        record that opens a call, from each source rank; by parity of the epoch
+ *     replies  [2][N]      sizeof(ep_reply)   offers of a fresh dispatch, from each receiver
+ *     dones    [2][N]      64                 "I have written to you / read from you all that I will", from each rank
+ *     counters [3][2]      64                 arrivals of the three kinds of record above: who is last rings the bell
+ *     heads    [C][N]      64                 rings that this rank sends into: rows that the receiver has taken out
+ *     tails    [C][N]      64                 rings that this rank receives from: rows that the source has put in
+ *     slots    [C][N][S]   slot_bytes         their rows
+ *     pool                 pool_bytes         outputs of direct dispatches
+ *
+ * Two parities are enough: every call opens with a hello from each rank to each rank, so nobody can be two calls ahead
+ * of a rank that still reads. Nothing is ever cleared: every flag carries its call's epoch. */
+#ifndef EXPAR_EXEC_INDEX_H
+#define EXPAR_EXEC_INDEX_H
+
+#ifdef __CUDACC_RTC__
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define EP_FUNC      static __device__ inline
+#define EP_SHARED(T) T
+#else
+#include <stdatomic.h>
+#include <stdint.h>
+#define EP_FUNC      static inline
+#define EP_SHARED(T) _Atomic(T)
+#endif
+
+#define EP_LINE_BYTES   64  /* one flag a cache line */
+#define EP_ALIGN_BYTES  128 /* parts of buffers and outputs */
+#define EP_REFUSAL_TEXT 220 /* bytes of a reason sent to other ranks, its end included */
+
+/* ---- records -------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum ep_kind { EP_DISPATCH = 1, EP_DISPATCH_CACHED = 2, EP_COMBINE = 3 } ep_kind;
+
+/* What all ranks of one call must agree on. */
+typedef struct ep_form {
+    int32_t kind;      /* ep_kind */
+    int32_t hidden;    /* H */
+    int32_t dtype;     /* expar_dtype of rows */
+    int32_t topk;      /* K */
+    int32_t experts;   /* E */
+    int32_t idx_dtype; /* expar_dtype of topk_idx; 0 without */
+    int32_t weights;   /* 1 with topk_weights */
+    uint32_t route;    /* epoch of the dispatch whose handle is used; 0 without */
+} ep_form;
+
+typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
+
+/* Dispatch: where the receiver takes this sender's rows. Combine: where the rows that the sender gave lie now. */
+typedef struct ep_offer {
+    uint64_t x_offset; /* from the heap's start; the other offsets likewise */
+    uint64_t idx_offset;
+    uint64_t weights_offset;
+    int64_t x_pitch_bytes; /* from row to row */
+    int64_t weights_pitch_bytes;
+    int32_t first_row; /* dispatch: the sender's first row in the output */
+    int32_t mode;      /* ep_mode */
+} ep_offer;
+
+/* Why a rank cannot carry out the call; status 0: it can. */
+typedef struct ep_refusal {
+    int32_t status;
+    char text[EP_REFUSAL_TEXT];
+} ep_refusal;
+
+/* Written by the source rank, read by the owner after it has acquired `flag`, whose high half is then the call's epoch.
+   Behind the struct stand, for a fresh dispatch, int32 channel_prefix[C] (tokens that the source's channels 0..c send
+   here) and int32 expert_counts[max L] (tokens for each local expert). */
+typedef struct ep_hello {
+    EP_SHARED(uint64_t) flag; /* epoch << 32 | 1. Source stores (release), owner polls (acquire) */
+    ep_form form;
+    ep_offer offer; /* of a cached dispatch or a combine */
+    ep_refusal refusal;
+} ep_hello;
+
+/* Written by a receiver at each sender of a fresh dispatch, once it knows its output. */
+typedef struct ep_reply {
+    EP_SHARED(uint64_t) flag; /* as in ep_hello */
+    ep_offer offer;
+    ep_refusal refusal;
+} ep_reply;
+
+/* Flags, heads and tails: the epoch in the high half, a value in the low. */
+EP_FUNC uint64_t ep_word(uint32_t epoch, uint32_t value)
+{
+    return (uint64_t)epoch << 32 | value;
+}
+EP_FUNC uint32_t ep_word_epoch(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
+}
+/* The value if the word is of this epoch, else 0: a head or tail that nobody has moved in this call. */
+EP_FUNC uint32_t ep_word_value(uint64_t word, uint32_t epoch)
+{
+    return ep_word_epoch(word) == epoch ? (uint32_t)word : 0;
+}
+
+/* ---- experts and channels
+ * --------------------------------------------------------------------------------------------- */
+
+EP_FUNC int32_t ep_expert_owner(int64_t expert, int32_t local_experts)
+{
+    return (int32_t)(expert / local_experts);
+}
+EP_FUNC int32_t ep_expert_local(int64_t expert, int32_t local_experts)
+{
+    return (int32_t)(expert % local_experts);
+}
+/* What recv_topk_idx holds at `rank` for a top-k entry: the local expert number, or -1. */
+EP_FUNC int32_t ep_expert_seen_by(int64_t expert, int32_t rank, int32_t local_experts)
+{
+    return expert >= 0 && ep_expert_owner(expert, local_experts) == rank ? ep_expert_local(expert, local_experts) : -1;
+}
+/* First token of channel c of C; channel c ends where c + 1 begins. */
+EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)
+{
+    int64_t share = (tokens + channels - 1) / channels;
+    int64_t begin = share * c;
+    return begin < tokens ? begin : tokens;
+}
+/* From an inclusive prefix array: what comes before entry i. */
+EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
+{
+    return i ? prefix[i - 1] : 0;
+}
+
+/* ---- the buffer -----------------------------------------------------------------------------------------------------
+ */
+
+/* What fixes the sizes of a buffer; the same on all ranks. */
+typedef struct ep_shape {
+    int32_t ranks;         /* N */
+    int32_t channels;      /* C */
+    int32_t ring_slots;    /* S */
+    int32_t topk;          /* largest K */
+    int32_t local_experts; /* largest L */
+    int64_t tokens;        /* largest T */
+    int64_t row_bytes;     /* largest row */
+    uint64_t pool_bytes;
+} ep_shape;
+
+/* Offsets from the start of the buffer. */
+typedef struct ep_space {
+    uint64_t hello_bytes, slot_bytes;
+    uint64_t slot_idx, slot_weights; /* inside a slot, behind the row */
+    uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
+    uint64_t total_bytes;
+} ep_space;
+
+EP_FUNC uint64_t ep_round(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+/* The one description of a buffer. The caller has bounded the shape so that nothing overflows (ep_shape_check). */
+EP_FUNC ep_space ep_space_of(const ep_shape *shape)
+{
+    ep_space s;
+    uint64_t n = (uint64_t)shape->ranks, rings = n * (uint64_t)shape->channels;
+    s.hello_bytes =
+        ep_round(sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts), EP_LINE_BYTES);
+    s.slot_idx = ep_round((uint64_t)shape->row_bytes, 16);
+    s.slot_weights = s.slot_idx + ep_round(8 * (uint64_t)shape->topk, 16);
+    s.slot_bytes = ep_round(s.slot_weights + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
+    s.hellos = 0;
+    s.replies = ep_round(s.hellos + 2 * n * s.hello_bytes, EP_ALIGN_BYTES);
+    s.dones = ep_round(s.replies + 2 * n * ep_round(sizeof(ep_reply), EP_LINE_BYTES), EP_ALIGN_BYTES);
+    s.counters = s.dones + 2 * n * EP_LINE_BYTES;
+    s.heads = s.counters + 6 * EP_LINE_BYTES;
+    s.tails = s.heads + rings * EP_LINE_BYTES;
+    s.slots = ep_round(s.tails + rings * EP_LINE_BYTES, EP_ALIGN_BYTES);
+    s.pool = ep_round(s.slots + rings * (uint64_t)shape->ring_slots * s.slot_bytes, 4096);
+    s.total_bytes = s.pool + shape->pool_bytes;
+    return s;
+}
+
+EP_FUNC uint64_t ep_hello_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
+{
+    return s->hellos + ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * s->hello_bytes;
+}
+EP_FUNC uint64_t ep_reply_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
+{
+    return s->replies +
+           ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * ep_round(sizeof(ep_reply), EP_LINE_BYTES);
+}
+EP_FUNC uint64_t ep_done_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
+{
+    return s->dones + ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * EP_LINE_BYTES;
+}
+typedef enum ep_board { EP_BOARD_HELLO = 0, EP_BOARD_REPLY = 1, EP_BOARD_DONE = 2 } ep_board;
+EP_FUNC uint64_t ep_counter_at(const ep_space *s, ep_board board, uint32_t epoch)
+{
+    return s->counters + ((uint64_t)board * 2 + (epoch & 1)) * EP_LINE_BYTES;
+}
+/* peer: for heads the receiver of the ring, for tails and slots its source. */
+EP_FUNC uint64_t ep_head_at(const ep_space *s, int32_t ranks, int32_t channel, int32_t peer)
+{
+    return s->heads + ((uint64_t)channel * (uint64_t)ranks + (uint64_t)peer) * EP_LINE_BYTES;
+}
+EP_FUNC uint64_t ep_tail_at(const ep_space *s, int32_t ranks, int32_t channel, int32_t peer)
+{
+    return s->tails + ((uint64_t)channel * (uint64_t)ranks + (uint64_t)peer) * EP_LINE_BYTES;
+}
+EP_FUNC uint64_t ep_slot_at(const ep_space *s, const ep_shape *shape, int32_t channel, int32_t peer, uint32_t row)
+{
+    uint64_t ring = (uint64_t)channel * (uint64_t)shape->ranks + (uint64_t)peer;
+    return s->slots + (ring * (uint64_t)shape->ring_slots + row % (uint32_t)shape->ring_slots) * s->slot_bytes;
+}
+
+/* ---- outputs of a dispatch
+ * --------------------------------------------------------------------------------------------- */
+
+/* One block holds recv_x, recv_topk_idx and recv_topk_weights, in this order; offsets from its start. */
+typedef struct ep_block_map {
+    uint64_t x, idx, weights, total_bytes;
+} ep_block_map;
+EP_FUNC ep_block_map ep_block_map_of(int64_t rows, int64_t row_bytes, int32_t topk, int32_t idx_bytes, int32_t weights)
+{
+    ep_block_map m;
+    m.x = 0;
+    m.idx = ep_round((uint64_t)rows * (uint64_t)row_bytes, EP_ALIGN_BYTES);
+    m.weights = m.idx + ep_round((uint64_t)rows * (uint64_t)topk * (uint64_t)idx_bytes, EP_ALIGN_BYTES);
+    m.total_bytes =
+        m.weights + (weights ? ep_round((uint64_t)rows * (uint64_t)topk * sizeof(float), EP_ALIGN_BYTES) : 0);
+    return m;
+}
+
+#endif

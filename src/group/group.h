@@ -15,9 +15,9 @@ struct expar_group {
     sym *sym;
     int32_t rank, size;
     int32_t num_nodes, ranks_per_node;
-    int32_t *nodes;       /* [size] node of each rank; ranks are numbered node by node */
-    int32_t host_ranks;   /* ranks of this group on this host */
-    int32_t host_cores;   /* cores that this process may use */
+    int32_t *nodes;        /* [size] node of each rank; ranks are numbered node by node */
+    int32_t host_ranks;    /* ranks of this group on this host */
+    int32_t host_cores;    /* cores that this process may use */
     _Atomic int32_t users; /* EP buffers alive; written by create and destroy of buffers, read by group destroy */
     struct group_threads *threads; /* shared by thread ranks, else NULL */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shmem: the symmetric-memory layer of one rank: heap, transports, waiting, barrier, failure.
  *
- * Called by group (which owns one), ep and exec; calls mem, net, boot and base. The prefix is sym_ because shmem_ belongs to
- * OpenSHMEM. Public calls (memory.h, rma.h) are thin: they check arguments and come here. */
+ * Called by group (which owns one), ep and exec; calls mem, net, boot and base. The prefix is sym_ because shmem_
+ * belongs to OpenSHMEM. Public calls (memory.h, rma.h) are thin: they check arguments and come here. */
 #ifndef EXPAR_SHMEM_SYM_H
 #define EXPAR_SHMEM_SYM_H
 
@@ -12,14 +12,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* ---- control page: the first bytes of every PE's heap (control.h has the offsets for tests) ----------------------- */
+/* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
-/* A PE's doorbell. The sleeper raises `asleep`, full fence, looks again at what it waits for, and sleeps on `rings`; the
-   writer stores its flag, full fence, reads `asleep`, and if it is not 0 raises `rings` and wakes. One of the two always
-   sees the other. Every sleep is bounded all the same, since raw stores through expar_ptr ring nothing. */
+/* A PE's doorbell. The sleeper sets `asleep`, full fence, looks again at what it waits for, and sleeps on `rings`; the
+   writer stores its flag, full fence, reads `asleep`, and if it is set takes it down, raises `rings` and wakes all
+   sleepers. One of the two always sees the other. Several threads of a PE may sleep on its bell: whoever wakes sets
+   `asleep` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
+   nothing. */
 typedef struct sym_bell {
-    _Alignas(64) _Atomic uint32_t asleep; /* sleepers: written by the PE's own threads, read by all writers */
-    _Alignas(64) _Atomic uint32_t rings;  /* futex word: written by all, read by the PE's own sleepers */
+    /* 1: somebody sleeps or is about to. Set by the PE's own threads, read and taken down by all writers; ordered by
+       the full fences above. */
+    _Alignas(64) _Atomic uint32_t asleep;
+    /* The futex word: raised by all writers after they took `asleep` down, read by the PE's own sleepers. The futex
+       compares it in the kernel, so relaxed order is enough. */
+    _Alignas(64) _Atomic uint32_t rings;
 } sym_bell;
 
 #define SYM_BARRIER_ROUNDS 32
@@ -34,52 +40,74 @@ typedef struct sym_control {
 
 /* ---- failure ---------------------------------------------------------------------------------------------------- */
 
-typedef enum sym_failure_kind { SYM_SOUND = 0, SYM_PEER_DIED, SYM_PEER_LEFT, SYM_ABORTED } sym_failure_kind;
+/* SYM_PEER_SILENT: a collective call timed out or failed half-way, so that the ranks are out of step for good; rank is
+   the one that was missing, or -1 when it is not known. */
+typedef enum sym_failure_kind {
+    SYM_SOUND = 0,
+    SYM_PEER_DIED,
+    SYM_PEER_LEFT,
+    SYM_ABORTED,
+    SYM_PEER_SILENT
+} sym_failure_kind;
 
 typedef struct sym {
     boot *boot; /* borrowed from the group */
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
-    bool crowded;         /* more ranks than cores on this host: give the core away early */
+    bool crowded;    /* more ranks than cores on this host: give the core away early */
+    bool all_mapped; /* every PE's heap is mapped here */
+    bool owns_heap;  /* heap was made by sym_create, not by the group */
     mem_region heap;
     transport **reach_map;    /* [size] transport that maps the PE, or NULL */
     transport **reach_rma;    /* [size] */
     transport **reach_atomic; /* [size] */
     transport *p2p;
-    uint8_t **peers;          /* [size] where the PE's heap is mapped here, or NULL */
-    mem_arena *arena;         /* of offsets from SYM_CONTROL_BYTES on; guarded by lock */
+    uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL */
+    mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
-    uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */
-    /* kind << 32 | rank. Written once, by the monitor or by abort (compare-swap from 0, release); read by every wait. */
+    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
+    /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
+       read by every wait (acquire). The first failure stays, only a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
 } sym;
 
-/* Collective. heap_bytes includes the control page. peer_heaps as in transport_ops.open (threads), else NULL; with threads
-   `heap` is this rank's region, made by the group; else sym makes it. */
-expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes,
-                        const mem_region *heap, const mem_region *const *peer_heaps, sym **out);
+/* Collective. heap_bytes includes the control page. peer_heaps as in transport_ops.open (threads), else NULL; with
+   threads `heap` is this rank's region, made by the group; else sym makes it. */
+expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes, const mem_region *heap,
+                        const mem_region *const *peer_heaps, sym **out);
 void sym_destroy(sym *sym);
 
 /* Records the first failure and wakes this PE's sleepers. Any thread. */
 void sym_fail(sym *sym, sym_failure_kind kind, int32_t rank);
-/* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and `what` was being done. */
+/* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and
+   `what` was being done. */
 expar_status sym_check(sym *sym, const char *what);
+/* For a collective call over `boot` that failed with `status`: later ones cannot be trusted, so the group has failed.
+   Returns status, with `what` before its text. */
+expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 
-/* ---- addresses ----------------------------------------------------------------------------------------------------- */
+/* ---- addresses -------------------------------------------------------------------------------------------------- */
 
 /* Offset of a local address in the heap; false when [address, address + bytes) is not wholly in the heap proper. */
 bool sym_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
 /* pe's heap at offset, as mapped here; NULL where it is not mapped. */
-static inline void *sym_at(const sym *sym, int32_t pe, uint64_t offset)
+static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)
 {
-    return sym->peers[pe] ? sym->peers[pe] + offset : NULL;
+    return self->peers[pe] ? self->peers[pe] + offset : NULL;
 }
-/* Collective allocation behind expar_malloc; `what` names the call in error texts. */
+/* Collective allocation behind expar_malloc; `what` names the call in error texts. bytes 0 takes nothing and gives
+   offset 0. All ranks return the same status: EXPAR_ERR_MISMATCH (names a rank), EXPAR_ERR_MEMORY, EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED; EXPAR_ERR_REMOTE when another rank called sym_refuse. */
 expar_status sym_take(sym *sym, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset);
+/* Takes part in the others' sym_take or sym_give with a reason not to carry it out; returns reason, its text kept. */
+expar_status sym_refuse(sym *sym, const char *what, expar_status reason);
+/* Collective; returns when all ranks have come, with the pages of large blocks given back. Offset 0 frees nothing. */
 expar_status sym_give(sym *sym, const char *what, uint64_t offset);
+/* Makes a range of this rank's heap zero; untouched pages stay untouched. */
+void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 /* Wakes pe if it sleeps. To be called after the store (release) of a flag that it may wait for. */
 void sym_ring(sym *sym, int32_t pe);
@@ -91,25 +119,29 @@ void sym_ring(sym *sym, int32_t pe);
  *     while (!ready(…) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {}
  *     sym_rest_end(&rest);
  *
- * A turn spins, then yields, then arms the bell (after which the caller looks once more), then sleeps, bounded. A caller
- * that saw progress but must wait on calls sym_rest_progress, which starts over: the time-out counts from the last progress.
- * A turn fails with EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, and with EXPAR_ERR_PEER (text "timed out")
- * when nothing happened for the group's time-out; the caller then adds who was missing (error_prefix). */
+ * A turn spins, then yields, then arms the bell (after which the caller looks once more), then sleeps, bounded. A
+ * caller that saw progress but must wait on calls sym_rest_progress, which starts over: the time-out counts from the
+ * last progress. A turn fails with EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, and with
+ * EXPAR_ERR_PEER (text "timed out") when nothing happened for the group's time-out; the caller then adds who was
+ * missing (error_prefix). */
 typedef struct sym_rest {
     sym *sym;
     const char *what;
     int64_t since_ns; /* 0 until the first clock reading */
     uint32_t turn;
-    uint32_t rings;   /* value of the futex word when armed */
+    uint32_t rings; /* value of the futex word when armed */
     bool armed;
-    bool timed_out;   /* set when a turn failed by time-out */
+    bool timed_out; /* set when a turn failed by time-out */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
 
-/* Over the heap, all PEs mapped. quiet first. */
+/* All of this rank's operations are complete at their targets. */
+expar_status sym_quiet(sym *sym);
+/* quiet, then a barrier over the heap; where some PE is not mapped (other nodes), over the control sockets, which is
+   slow. A time-out fails the group and names the ranks that did not come. */
 expar_status sym_barrier(sym *sym);
 
 #endif

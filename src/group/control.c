@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts of a group, and its set-up collectives over the control sockets. */
+#include "group/parts.h"
+
+int32_t expar_group_rank(const expar_group *group)
+{
+    return group ? group->rank : -1;
+}
+
+int32_t expar_group_size(const expar_group *group)
+{
+    return group ? group->size : 0;
+}
+
+int32_t expar_group_num_nodes(const expar_group *group)
+{
+    return group ? group->num_nodes : 0;
+}
+
+int32_t expar_group_ranks_per_node(const expar_group *group)
+{
+    return group ? group->ranks_per_node : 0;
+}
+
+int32_t expar_group_node(const expar_group *group)
+{
+    return group ? group->nodes[group->rank] : 0;
+}
+
+int32_t expar_group_local_rank(const expar_group *group)
+{
+    return group ? group->rank % group->ranks_per_node : 0;
+}
+
+static expar_status check_call(const char *call, const expar_group *group, size_t bytes)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (bytes > EXPAR_CONTROL_MAX_BYTES)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
+                         EXPAR_CONTROL_MAX_BYTES);
+    return sym_check(group->sym, call);
+}
+
+/* A collective that was refused for its arguments leaves the ranks in step; any other failure does not. */
+static expar_status conclude(const char *call, expar_group *group, expar_status status)
+{
+    if (status == EXPAR_OK) return EXPAR_OK;
+    if (status == EXPAR_ERR_MISMATCH) return error_prefix(status, "%s", call);
+    return sym_out_of_step(group->sym, call, status);
+}
+
+expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes)
+{
+    static const char call[] = "expar_group_allgather";
+    if (bytes > 0 && !mine) return error_set(EXPAR_ERR_NULL, "%s: mine is NULL", call);
+    if (bytes > 0 && !all) return error_set(EXPAR_ERR_NULL, "%s: all is NULL", call);
+    expar_status status = check_call(call, group, bytes);
+    if (status != EXPAR_OK) return status;
+    return conclude(call, group, group->boot->ops->allgather(group->boot, mine, all, bytes));
+}
+
+expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root)
+{
+    static const char call[] = "expar_group_broadcast";
+    if (bytes > 0 && !data) return error_set(EXPAR_ERR_NULL, "%s: data is NULL", call);
+    expar_status status = check_call(call, group, bytes);
+    if (status != EXPAR_OK) return status;
+    if (root < 0 || root >= group->size)
+        return error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
+    return conclude(call, group, group->boot->ops->broadcast(group->boot, data, bytes, root));
+}
+
+expar_status expar_group_barrier(expar_group *group)
+{
+    static const char call[] = "expar_group_barrier";
+    expar_status status = check_call(call, group, 0);
+    if (status != EXPAR_OK) return status;
+    return conclude(call, group, group->boot->ops->barrier(group->boot));
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A group's making and end: expar_group_create, destroy and abort. */
+#include "group/parts.h"
+
+#include <stdlib.h>
+
+/* From boot's monitor: a peer has died or left. */
+static void on_gone(void *context, int32_t rank, bool clean)
+{
+    sym_fail(context, clean ? SYM_PEER_LEFT : SYM_PEER_DIED, rank);
+}
+
+static void free_memory(expar_group *group)
+{
+    sym_destroy(group->sym);
+    free(group->nodes);
+    free(group);
+}
+
+static expar_status build(expar_group *group, boot *ctl, const group_settings *settings, const group_threads *threads)
+{
+    group_topology topology;
+    expar_status status = group_topology_find(ctl, settings->ranks_per_node, group->nodes, &topology);
+    if (status != EXPAR_OK) return status;
+    group->rank = ctl->rank;
+    group->size = ctl->size;
+    group->num_nodes = topology.num_nodes;
+    group->ranks_per_node = topology.ranks_per_node;
+    group->host_ranks = topology.host_ranks;
+    group->host_cores = topology.host_cores;
+    status = sym_create(ctl, group->nodes, settings->timeout_ms, settings->heap_bytes,
+                        threads ? threads->pointers[ctl->rank] : NULL, threads ? threads->pointers : NULL, &group->sym);
+    if (status == EXPAR_OK) status = ctl->ops->watch(ctl, on_gone, group->sym);
+    return status;
+}
+
+expar_status group_make(boot *ctl, const group_settings *settings, group_threads *threads, expar_group **out)
+{
+    expar_group *group = calloc(1, sizeof *group);
+    if (group) group->nodes = calloc((size_t)ctl->size, sizeof *group->nodes);
+    if (!group || !group->nodes) {
+        free(group);
+        return error_set(EXPAR_ERR_MEMORY, "no memory for the records of a group of %d ranks", ctl->size);
+    }
+    expar_status status = build(group, ctl, settings, threads);
+    if (status != EXPAR_OK) {
+        free_memory(group);
+        return status;
+    }
+    group->boot = ctl;
+    group->threads = threads;
+    *out = group;
+    return EXPAR_OK;
+}
+
+void group_free(expar_group *group, bool sound)
+{
+    /* First: it stops the monitor, which may call on_gone until then. */
+    group->boot->ops->leave(group->boot, sound);
+    struct group_threads *threads = group->threads;
+    free_memory(group);
+    if (threads) group_threads_release(threads);
+}
+
+/* Checks what the caller says of rank and size, and fills the request from it or from the environment. */
+static expar_status make_request(const expar_group_options *options, const group_settings *settings,
+                                 boot_request *request)
+{
+    *request = (boot_request){0};
+    if (options->id) {
+        if (options->size < 1)
+            return error_set(EXPAR_ERR_RANGE, "expar_group_create: options.size %d, expected 1 or more", options->size);
+        if (options->rank < 0 || options->rank >= options->size)
+            return error_set(EXPAR_ERR_RANGE, "expar_group_create: options.rank %d, expected 0 to %d", options->rank,
+                             options->size - 1);
+        request->id = *options->id;
+        request->have_id = true;
+        request->rank = options->rank;
+        request->size = options->size;
+    } else {
+        if (options->rank != 0 || options->size != 0)
+            return error_set(
+                EXPAR_ERR_ARGUMENT,
+                "expar_group_create: options.rank %d and options.size %d need options.id; without one they come "
+                "from the environment",
+                options->rank, options->size);
+        expar_status status = boot_request_from_env(request);
+        if (status != EXPAR_OK) return status;
+    }
+    request->timeout_ms = settings->bootstrap_timeout_ms;
+    request->ranks_per_node = settings->ranks_per_node;
+    request->heap_bytes = settings->heap_bytes;
+    return EXPAR_OK;
+}
+
+static expar_status join(const boot_request *request, const group_settings *settings, expar_group **out)
+{
+    boot *ctl;
+    expar_group *group;
+    expar_status status = boot_join_sockets(request, &ctl);
+    if (status != EXPAR_OK) return status;
+    status = group_make(ctl, settings, NULL, &group);
+    if (status != EXPAR_OK) {
+        ctl->ops->leave(ctl, false);
+        return status;
+    }
+    /* Nobody goes on before everybody has mapped everybody. */
+    status = ctl->ops->barrier(ctl);
+    if (status != EXPAR_OK) {
+        group_free(group, false);
+        return status;
+    }
+    ctl->timeout_ms = settings->timeout_ms;
+    *out = group;
+    return EXPAR_OK;
+}
+
+expar_status expar_group_create(const expar_group_options *options, expar_group **group)
+{
+    static const char call[] = "expar_group_create";
+    expar_group_options known;
+    group_settings settings;
+    boot_request request;
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    expar_status status = group_options_copy(call, options, &known);
+    if (status == EXPAR_OK) status = group_settings_read(call, &known, &settings);
+    if (status == EXPAR_OK) status = make_request(&known, &settings, &request);
+    if (status != EXPAR_OK) return status;
+    log_set_rank(request.rank);
+    status = join(&request, &settings, group);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: rank %d", call, request.rank);
+}
+
+expar_status expar_group_destroy(expar_group *group)
+{
+    if (!group) return EXPAR_OK;
+    int32_t users = atomic_load_explicit(&group->users, memory_order_acquire);
+    if (users > 0)
+        return error_set(EXPAR_ERR_STATE, "expar_group_destroy: rank %d: %d EP buffers are alive, destroy them first",
+                         group->rank, users);
+    group_free(group, atomic_load_explicit(&group->sym->failure, memory_order_acquire) == 0);
+    return EXPAR_OK;
+}
+
+expar_status expar_group_abort(expar_group *group)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "expar_group_abort: group is NULL");
+    sym_fail(group->sym, SYM_ABORTED, group->rank);
+    return EXPAR_OK;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of a group: checked, and completed from the environment and the defaults. */
+#include "group/parts.h"
+
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_MS 30000
+#define MAX_TIMEOUT_MS     ((int64_t)1000 * 86400 * 365)
+#define DEFAULT_HEAP_BYTES ((uint64_t)16 << 30)
+#define MIN_HEAP_BYTES     ((uint64_t)1 << 20)
+#define MAX_HEAP_BYTES     ((uint64_t)1 << 46)
+#define HEAP_GRAIN_BYTES   ((uint64_t)2 << 20)
+
+expar_status group_options_copy(const char *call, const expar_group_options *options, expar_group_options *out)
+{
+    expar_group_options copy = EXPAR_GROUP_OPTIONS_INIT;
+    if (options && (options->struct_size == 0 || options->struct_size > sizeof copy))
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "%s: options.struct_size %zu, expected 1 to %zu (EXPAR_GROUP_OPTIONS_INIT)", call,
+                         options->struct_size, sizeof copy);
+    if (options) memcpy(&copy, options, options->struct_size);
+    *out = copy;
+    return EXPAR_OK;
+}
+
+static expar_status read_timeout(const char *call, const char *name, int64_t given_ms, const char *variable,
+                                 int64_t *out_ms)
+{
+    if (given_ms < 0 || given_ms > MAX_TIMEOUT_MS)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.%s %lld, expected 0 (default) to %lld", call, name,
+                         (long long)given_ms, (long long)MAX_TIMEOUT_MS);
+    *out_ms = DEFAULT_TIMEOUT_MS;
+    if (given_ms == 0) return env_seconds_ms(variable, out_ms);
+    *out_ms = given_ms;
+    return EXPAR_OK;
+}
+
+static expar_status read_heap(const char *call, size_t given_bytes, size_t *out_bytes)
+{
+    uint64_t bytes = given_bytes;
+    expar_status status = EXPAR_OK;
+    if (bytes == 0) {
+        bytes = DEFAULT_HEAP_BYTES;
+        status = env_bytes("EXPAR_HEAP_SIZE", MIN_HEAP_BYTES, MAX_HEAP_BYTES, &bytes);
+    }
+    if (status != EXPAR_OK) return status;
+    if (bytes < MIN_HEAP_BYTES || bytes > MAX_HEAP_BYTES)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.heap_bytes %llu, expected 0 (default) or %llu to %llu", call,
+                         (unsigned long long)bytes, (unsigned long long)MIN_HEAP_BYTES,
+                         (unsigned long long)MAX_HEAP_BYTES);
+    *out_bytes = (size_t)align_up(bytes, HEAP_GRAIN_BYTES);
+    return EXPAR_OK;
+}
+
+static expar_status read_ranks_per_node(const char *call, int32_t given, int32_t *out)
+{
+    int64_t value = given;
+    if (given < 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.ranks_per_node %d, expected 0 (found out) or more", call,
+                         given);
+    expar_status status = given == 0 ? env_int("EXPAR_RANKS_PER_NODE", 1, INT32_MAX, &value) : EXPAR_OK;
+    if (status == EXPAR_OK) *out = (int32_t)value;
+    return status;
+}
+
+static expar_status check_transports(const char *call)
+{
+    const char *names = env_string("EXPAR_TRANSPORTS");
+    if (names && strcmp(names, transport_p2p.name) != 0)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: EXPAR_TRANSPORTS=%s, this build has %s only", call, names,
+                         transport_p2p.name);
+    return EXPAR_OK;
+}
+
+expar_status group_settings_read(const char *call, const expar_group_options *options, group_settings *out)
+{
+    group_settings read;
+    expar_status status = read_ranks_per_node(call, options->ranks_per_node, &read.ranks_per_node);
+    if (status == EXPAR_OK)
+        status = read_timeout(call, "timeout_ms", options->timeout_ms, "EXPAR_TIMEOUT", &read.timeout_ms);
+    if (status == EXPAR_OK)
+        status = read_timeout(call, "bootstrap_timeout_ms", options->bootstrap_timeout_ms, "EXPAR_BOOTSTRAP_TIMEOUT",
+                              &read.bootstrap_timeout_ms);
+    if (status == EXPAR_OK) status = read_heap(call, options->heap_bytes, &read.heap_bytes);
+    if (status == EXPAR_OK) status = check_transports(call);
+    if (status == EXPAR_OK) *out = read;
+    return status;
+}

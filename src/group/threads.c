@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups whose ranks are threads of one process: one thread makes them all, with a heap for each in anonymous memory.
+ */
+#include "group/parts.h"
+
+#include <stdlib.h>
+
+#define MAX_THREAD_RANKS 4096
+
+static void threads_free(group_threads *threads)
+{
+    for (int32_t r = 0; threads->heaps && r < threads->size; r++)
+        if (threads->heaps[r].base) mem_region_close(&threads->heaps[r]);
+    free(threads->heaps);
+    free(threads->pointers);
+    free(threads);
+}
+
+void group_threads_release(group_threads *threads)
+{
+    /* The last rank sees all that the others did with the heaps before it unmaps them. */
+    if (atomic_fetch_sub_explicit(&threads->references, 1, memory_order_acq_rel) == 1) threads_free(threads);
+}
+
+static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **out)
+{
+    group_threads *threads = calloc(1, sizeof *threads);
+    if (!threads) return error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
+    threads->size = size;
+    threads->heaps = calloc((size_t)size, sizeof *threads->heaps);
+    threads->pointers = calloc((size_t)size, sizeof *threads->pointers);
+    expar_status status = EXPAR_OK;
+    if (!threads->heaps || !threads->pointers) status = error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
+    for (int32_t r = 0; r < size && status == EXPAR_OK; r++) {
+        status = mem_region_create(heap_bytes, false, &threads->heaps[r]);
+        threads->pointers[r] = &threads->heaps[r];
+    }
+    if (status != EXPAR_OK) {
+        threads_free(threads);
+        return status;
+    }
+    *out = threads;
+    return EXPAR_OK;
+}
+
+/* Takes boots[0 … size-1] over, in success and failure. */
+static expar_status make_groups(int32_t size, boot **boots, const group_settings *settings, group_threads *threads,
+                                expar_group **groups)
+{
+    int32_t made = 0;
+    expar_status status = EXPAR_OK;
+    while (made < size && status == EXPAR_OK) {
+        boots[made]->timeout_ms = settings->timeout_ms;
+        status = group_make(boots[made], settings, threads, &groups[made]);
+        if (status == EXPAR_OK) made++;
+    }
+    if (status == EXPAR_OK) return EXPAR_OK;
+    for (int32_t r = made; r < size; r++) {
+        boots[r]->ops->leave(boots[r], false);
+        group_threads_release(threads);
+    }
+    for (int32_t r = 0; r < made; r++)
+        group_free(groups[r], false);
+    return status;
+}
+
+static expar_status join_all(int32_t size, const group_settings *settings, expar_group **groups)
+{
+    group_threads *threads = NULL;
+    boot **boots = calloc((size_t)size, sizeof(boot *));
+    if (!boots) return error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
+    expar_status status = make_heaps(size, settings->heap_bytes, &threads);
+    if (status != EXPAR_OK) goto free_boots;
+    atomic_init(&threads->references, size);
+    status = boot_join_threads(size, settings->timeout_ms, boots);
+    if (status != EXPAR_OK) {
+        threads_free(threads);
+        goto free_boots;
+    }
+    status = make_groups(size, boots, settings, threads, groups);
+free_boots:
+    free(boots);
+    return status;
+}
+
+/* Creates into memory of its own, so that the caller's array is written on success only. */
+static expar_status create(const char *call, int32_t size, const group_settings *settings, expar_group **groups)
+{
+    expar_group **made = calloc((size_t)size, sizeof(expar_group *));
+    if (!made) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d ranks", call, size);
+    expar_status status = join_all(size, settings, made);
+    for (int32_t r = 0; r < size && status == EXPAR_OK; r++)
+        groups[r] = made[r];
+    free(made);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
+}
+
+expar_status expar_group_create_threads(int32_t size, const expar_group_options *options, expar_group **groups)
+{
+    static const char call[] = "expar_group_create_threads";
+    expar_group_options known;
+    group_settings settings;
+    if (!groups) return error_set(EXPAR_ERR_NULL, "%s: groups is NULL", call);
+    if (size < 1 || size > MAX_THREAD_RANKS)
+        return error_set(EXPAR_ERR_RANGE, "%s: size %d, expected 1 to %d", call, size, MAX_THREAD_RANKS);
+    expar_status status = group_options_copy(call, options, &known);
+    if (status == EXPAR_OK && known.size != 0 && known.size != size)
+        status = error_set(EXPAR_ERR_ARGUMENT, "%s: options.size %d, expected 0 or %d", call, known.size, size);
+    if (status == EXPAR_OK) status = group_settings_read(call, &known, &settings);
+    return status == EXPAR_OK ? create(call, size, &settings, groups) : status;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Nodes: which ranks can share memory. Found from the hosts, or set by ranks_per_node. */
+#include "group/parts.h"
+
+/* The first rank of those on the host of rank r. */
+static int32_t first_on_host(const boot *ctl, int32_t r)
+{
+    int32_t first = 0;
+    while (ctl->places[first].host != ctl->places[r].host)
+        first++;
+    return first;
+}
+
+static int32_t count_on_host(const boot *ctl, int32_t r)
+{
+    int32_t count = 0;
+    for (int32_t other = 0; other < ctl->size; other++)
+        if (ctl->places[other].host == ctl->places[r].host) count++;
+    return count;
+}
+
+/* Every host a node: its ranks must stand together, and be as many as on the first. */
+static expar_status check_hosts(const boot *ctl, int32_t ranks_per_node)
+{
+    for (int32_t r = 0; r < ctl->size; r++) {
+        int32_t first = first_on_host(ctl, r);
+        int32_t count = count_on_host(ctl, r);
+        if (r - first >= count)
+            return error_set(
+                EXPAR_ERR_BOOTSTRAP,
+                "ranks %d and %d share a host, but ranks of other hosts lie between them: number the ranks host "
+                "by host",
+                first, r);
+        if (count != ranks_per_node)
+            return error_set(
+                EXPAR_ERR_BOOTSTRAP,
+                "the host of rank %d has %d ranks, that of rank 0 has %d: set ranks_per_node to a number that "
+                "divides both",
+                r, count, ranks_per_node);
+    }
+    return EXPAR_OK;
+}
+
+/* Nodes of a given size: none may reach over two hosts. */
+static expar_status check_nodes(const boot *ctl, int32_t ranks_per_node)
+{
+    if (ctl->size % ranks_per_node != 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "ranks_per_node %d does not divide the group's %d ranks", ranks_per_node,
+                         ctl->size);
+    for (int32_t r = 0; r < ctl->size; r++) {
+        int32_t first = r - r % ranks_per_node;
+        if (ctl->places[r].host != ctl->places[first].host)
+            return error_set(EXPAR_ERR_BOOTSTRAP,
+                             "ranks_per_node %d puts ranks %d and %d on one node, but they are on two hosts",
+                             ranks_per_node, first, r);
+    }
+    return EXPAR_OK;
+}
+
+expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_t *nodes, group_topology *out)
+{
+    int32_t each = ranks_per_node > 0 ? ranks_per_node : count_on_host(ctl, 0);
+    expar_status status = ranks_per_node > 0 ? check_nodes(ctl, each) : check_hosts(ctl, each);
+    if (status != EXPAR_OK) return status;
+    for (int32_t r = 0; r < ctl->size; r++)
+        nodes[r] = r / each;
+    *out = (group_topology){
+        .num_nodes = ctl->size / each,
+        .ranks_per_node = each,
+        .host_ranks = count_on_host(ctl, ctl->rank),
+        .host_cores = ctl->places[ctl->rank].num_cores,
+    };
+    return EXPAR_OK;
+}

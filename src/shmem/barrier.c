@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The barrier over mapped heaps: dissemination. In round r every PE tells the PE 2^r above it that it, and all whom it
+ * has heard of, have come; after ⌈log2 N⌉ rounds everybody has heard of everybody. No PE waits for a chain longer than
+ * that. */
+#include "shmem/sym.h"
+
+#include <stdio.h>
+
+static _Atomic uint64_t *barrier_word(const sym *self, int32_t pe, int32_t round)
+{
+    sym_control *control = sym_at(self, pe, 0);
+    return &control->barrier[round];
+}
+
+static bool has_come(const _Atomic uint64_t *word, uint64_t epoch)
+{
+    return atomic_load_explicit(word, memory_order_acquire) >= epoch;
+}
+
+/* Writes the ranks that have not come to the epoch's barrier into text, and returns the first; -1: none is missing (any
+   more). A rank's coming is seen in round 0 at the PE above it. */
+static int32_t list_missing(const sym *self, uint64_t epoch, char *text, size_t text_bytes)
+{
+    int32_t first = -1;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t pe = 0; pe < self->size; pe++) {
+        if (pe == self->rank || has_come(barrier_word(self, (pe + 1) % self->size, 0), epoch)) continue;
+        if (used < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", first < 0 ? "" : ", ", pe);
+        if (first < 0) first = pe;
+    }
+    return first;
+}
+
+/* The awaited PE may itself be waiting; those who have not come at all are the ones to name. */
+static expar_status barrier_timed_out(sym *self, uint64_t epoch, int32_t awaited)
+{
+    char missing[256];
+    int32_t first = list_missing(self, epoch, missing, sizeof missing);
+    int32_t culprit = first < 0 ? awaited : first;
+    sym_fail(self, SYM_PEER_SILENT, culprit);
+    if (first < 0)
+        return error_set(EXPAR_ERR_PEER, "barrier: timed out after %lld ms: all ranks came, rank %d did not go on",
+                         (long long)self->timeout_ms, awaited);
+    return error_set(EXPAR_ERR_PEER, "barrier: timed out after %lld ms: not come: rank %s", (long long)self->timeout_ms,
+                     missing);
+}
+
+static expar_status barrier_round(sym *self, uint64_t epoch, int32_t round)
+{
+    int32_t step = (int32_t)(((int64_t)1 << round) % self->size);
+    int32_t above = (int32_t)(((int64_t)self->rank + step) % self->size);
+    int32_t below = (self->rank - step + self->size) % self->size;
+    atomic_store_explicit(barrier_word(self, above, round), epoch, memory_order_release);
+    sym_ring(self, above);
+
+    const _Atomic uint64_t *word = barrier_word(self, self->rank, round);
+    sym_rest rest = sym_rest_begin(self, "barrier");
+    expar_status status = EXPAR_OK;
+    while (!has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
+    }
+    sym_rest_end(&rest);
+    return rest.timed_out ? barrier_timed_out(self, epoch, below) : status;
+}
+
+static expar_status barrier_over_heap(sym *self)
+{
+    uint64_t epoch = ++self->barrier_epoch;
+    expar_status status = EXPAR_OK;
+    for (int32_t round = 0; ((int64_t)1 << round) < self->size && status == EXPAR_OK; round++)
+        status = barrier_round(self, epoch, round);
+    return status;
+}
+
+expar_status sym_barrier(sym *self)
+{
+    expar_status status = sym_check(self, "barrier");
+    if (status == EXPAR_OK) status = sym_quiet(self);
+    if (status != EXPAR_OK) return status;
+    if (self->all_mapped) return barrier_over_heap(self);
+    status = self->boot->ops->barrier(self->boot);
+    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(self, "barrier", status);
+}

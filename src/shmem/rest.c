@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting: spin, yield, sleep, in this order, and notice failures and time-outs on the way.
+ *
+ * A wait of a few turns costs no system call. Whoever waits longer gives the core to the rank that it waits for, which
+ * on a crowded host is the sooner the better. */
+#include "shmem/bell.h"
+#include "shmem/sym.h"
+
+#include <sched.h>
+
+/* Turns that spin, and turns that yield after them. */
+typedef struct patience {
+    uint32_t spins, yields;
+} patience;
+static const patience patience_roomy = {.spins = 1000, .yields = 8};
+static const patience patience_crowded = {.spins = 4, .yields = 4};
+
+/* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
+#define FIRST_SLEEP_NS 1000000
+#define LAST_SLEEP_NS  50000000
+
+/* Tells the core that this is a spin loop, where the compiler has a word for it. */
+static void spin_once(void)
+{
+#if __has_builtin(__builtin_ia32_pause)
+    __builtin_ia32_pause();
+#endif
+}
+
+static sym_bell *own_bell(const sym *self)
+{
+    return &((sym_control *)self->heap.base)->bell;
+}
+
+void sym_ring(sym *self, int32_t pe)
+{
+    sym_control *control = sym_at(self, pe, 0);
+    if (control) bell_ring(&control->bell, self->boot->threads);
+}
+
+sym_rest sym_rest_begin(sym *self, const char *what)
+{
+    return (sym_rest){.sym = self, .what = what};
+}
+
+static void arm(sym_rest *rest)
+{
+    bell_arm(own_bell(rest->sym), &rest->rings);
+    rest->armed = true;
+    if (rest->since_ns == 0) rest->since_ns = clock_ns();
+}
+
+static int64_t sleep_limit_ns(uint32_t sleeps)
+{
+    int64_t limit_ns = sleeps < 6 ? (int64_t)FIRST_SLEEP_NS << sleeps : LAST_SLEEP_NS;
+    return limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS;
+}
+
+static expar_status sleep_bounded(sym_rest *rest, uint32_t sleeps)
+{
+    int64_t left_ns = rest->sym->timeout_ms * 1000000 - (clock_ns() - rest->since_ns);
+    if (left_ns <= 0) {
+        rest->timed_out = true;
+        return error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms", rest->what, (long long)rest->sym->timeout_ms);
+    }
+    int64_t limit_ns = sleep_limit_ns(sleeps);
+    bell_sleep(own_bell(rest->sym), rest->rings, limit_ns < left_ns ? limit_ns : left_ns, rest->sym->boot->threads);
+    arm(rest);
+    return EXPAR_OK;
+}
+
+expar_status sym_rest_turn(sym_rest *rest)
+{
+    const patience *limits = rest->sym->crowded ? &patience_crowded : &patience_roomy;
+    if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) return sym_check(rest->sym, rest->what);
+    uint32_t turn = rest->turn++;
+    if (turn < limits->spins)
+        spin_once();
+    else if (turn < limits->spins + limits->yields)
+        sched_yield();
+    else if (!rest->armed)
+        arm(rest);
+    else
+        return sleep_bounded(rest, turn - limits->spins - limits->yields - 1);
+    return EXPAR_OK;
+}
+
+void sym_rest_progress(sym_rest *rest)
+{
+    rest->turn = 0;
+    rest->since_ns = 0;
+    rest->armed = false;
+}
+
+void sym_rest_end(sym_rest *rest)
+{
+    /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
+    rest->armed = false;
+}

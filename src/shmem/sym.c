@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The symmetric memory of one rank: its making and end, its failure, its addresses. */
+#include "shmem/sym.h"
+#include "shmem/bell.h"
+
+#include <stdlib.h>
+
+static bool more_ranks_than_cores(const boot *ctl)
+{
+    const boot_place *mine = &ctl->places[ctl->rank];
+    int32_t neighbours = 0;
+    for (int32_t r = 0; r < ctl->size; r++)
+        if (ctl->places[r].host == mine->host) neighbours++;
+    return neighbours > mine->num_cores;
+}
+
+/* Frees what there is; for every stage of the making. */
+void sym_destroy(sym *self)
+{
+    if (!self) return;
+    if (self->p2p) self->p2p->ops->close(self->p2p);
+    if (self->owns_heap) mem_region_close(&self->heap);
+    mem_arena_destroy(self->arena);
+    pthread_mutex_destroy(&self->lock);
+    free(self->reach_map);
+    free(self->reach_rma);
+    free(self->reach_atomic);
+    free(self->peers);
+    free(self);
+}
+
+static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
+{
+    sym *self = calloc(1, sizeof *self);
+    if (!self) return NULL;
+    size_t size = (size_t)ctl->size;
+    pthread_mutex_init(&self->lock, NULL);
+    self->boot = ctl;
+    self->rank = ctl->rank;
+    self->size = ctl->size;
+    self->nodes = nodes;
+    self->timeout_ms = timeout_ms;
+    self->crowded = more_ranks_than_cores(ctl);
+    self->heap.fd = -1;
+    self->reach_map = calloc(size, sizeof(transport *));
+    self->reach_rma = calloc(size, sizeof(transport *));
+    self->reach_atomic = calloc(size, sizeof(transport *));
+    self->peers = calloc(size, sizeof *self->peers);
+    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers) return self;
+    sym_destroy(self);
+    return NULL;
+}
+
+/* The control page is the arena's first block, so that an offset of the arena is an offset of the heap. */
+static expar_status make_arena(sym *self)
+{
+    uint64_t control;
+    expar_status status = mem_arena_create(self->heap.bytes, &self->arena);
+    if (status != EXPAR_OK) return status;
+    if (!mem_arena_take(self->arena, SYM_CONTROL_BYTES, SYM_CONTROL_BYTES, &control))
+        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes has no room for its control page",
+                         self->heap.bytes);
+    return EXPAR_OK;
+}
+
+static expar_status make_heap(sym *self, size_t heap_bytes, const mem_region *heap)
+{
+    expar_status status = EXPAR_OK;
+    if (heap)
+        self->heap = *heap;
+    else
+        status = mem_region_create(heap_bytes, true, &self->heap);
+    if (status != EXPAR_OK) return status;
+    self->owns_heap = heap == NULL;
+    return make_arena(self);
+}
+
+/* A rank that could not make its heap says so before the others map what it has not got. */
+static expar_status agree_on_heaps(boot *ctl, expar_status mine)
+{
+    int32_t own = (int32_t)mine;
+    int32_t *all = calloc((size_t)ctl->size, sizeof *all);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for %d records", ctl->size);
+    expar_status status = ctl->ops->allgather(ctl, &own, all, sizeof own);
+    for (int32_t r = 0; r < ctl->size && status == EXPAR_OK && mine == EXPAR_OK; r++)
+        if (all[r] != EXPAR_OK)
+            status = error_set(EXPAR_ERR_REMOTE, "rank %d could not make its symmetric heap: %s", r,
+                               expar_status_text((expar_status)all[r]));
+    free(all);
+    return mine != EXPAR_OK ? mine : status;
+}
+
+/* For every PE the transport of each kind of operation. p2p is the only one to ask as yet. */
+static void select_transports(sym *self)
+{
+    transport *p2p = self->p2p;
+    self->all_mapped = true;
+    for (int32_t pe = 0; pe < self->size; pe++) {
+        unsigned reach = p2p->ops->reach(p2p, pe);
+        self->reach_map[pe] = reach & TRANSPORT_MAP ? p2p : NULL;
+        self->reach_rma[pe] = (reach & TRANSPORT_PUT) && (reach & TRANSPORT_GET) ? p2p : NULL;
+        self->reach_atomic[pe] = reach & TRANSPORT_ATOMIC ? p2p : NULL;
+        self->peers[pe] = p2p->ops->map(p2p, pe, 0);
+        if (!self->peers[pe]) self->all_mapped = false;
+    }
+}
+
+expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes, const mem_region *heap,
+                        const mem_region *const *peer_heaps, sym **out)
+{
+    sym *self = sym_new(ctl, nodes, timeout_ms);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
+    expar_status status = make_heap(self, heap_bytes, heap);
+    if (!peer_heaps) status = agree_on_heaps(ctl, status);
+    if (status == EXPAR_OK) status = transport_p2p.open(ctl, &self->heap, nodes, peer_heaps, &self->p2p);
+    if (status != EXPAR_OK) {
+        sym_destroy(self);
+        return status;
+    }
+    select_transports(self);
+    *out = self;
+    return EXPAR_OK;
+}
+
+static sym_failure_kind failure_kind(uint64_t failure)
+{
+    return (sym_failure_kind)(failure >> 32);
+}
+
+void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
+{
+    uint64_t mine = (uint64_t)kind << 32 | (uint32_t)rank;
+    uint64_t seen = 0;
+    while (!atomic_compare_exchange_weak_explicit(&self->failure, &seen, mine, memory_order_release,
+                                                  memory_order_relaxed)) {
+        bool death_explains = kind == SYM_PEER_DIED && failure_kind(seen) == SYM_PEER_LEFT;
+        if (seen != 0 && !death_explains) return;
+    }
+    bell_ring(&((sym_control *)self->heap.base)->bell, self->boot->threads);
+}
+
+expar_status sym_check(sym *self, const char *what)
+{
+    uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
+    int32_t rank = (int32_t)(uint32_t)failure;
+    switch (failure_kind(failure)) {
+    case SYM_SOUND:
+        return EXPAR_OK;
+    case SYM_PEER_DIED:
+        return error_set(EXPAR_ERR_PEER, "%s: rank %d died (its control connection closed)", what, rank);
+    case SYM_PEER_LEFT:
+        return error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", what, rank);
+    case SYM_ABORTED:
+        return error_set(EXPAR_ERR_ABORTED, "%s: rank %d, this one, has aborted the group", what, rank);
+    case SYM_PEER_SILENT:
+        break;
+    }
+    if (rank < 0)
+        return error_set(EXPAR_ERR_PEER, "%s: an earlier collective call failed, the ranks are out of step", what);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d did not come to an earlier collective call", what, rank);
+}
+
+expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
+{
+    error_prefix(status, "%s", what);
+    sym_fail(self, SYM_PEER_SILENT, -1);
+    return status;
+}
+
+bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
+{
+    uintptr_t base = (uintptr_t)self->heap.base;
+    uintptr_t at = (uintptr_t)address;
+    if (at < base + SYM_CONTROL_BYTES || at - base >= self->heap.bytes || bytes > self->heap.bytes - (at - base))
+        return false;
+    *offset = at - base;
+    return true;
+}
+
+expar_status sym_quiet(sym *self)
+{
+    return self->p2p->ops->quiet(self->p2p);
+}

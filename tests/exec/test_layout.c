@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU executor's layout on examples worked out by hand. */
+#include "ep/ep.h"
+
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+static ep_routing make_routing(int64_t tokens, int32_t topk, int32_t experts, int32_t ranks, int32_t channels)
+{
+    ep_routing routing;
+    assert_int_equal(ep_routing_alloc(&routing, tokens, topk, experts, ranks, channels), EXPAR_OK);
+    return routing;
+}
+
+static void assert_target(const ep_routing *routing, int64_t token, int32_t which, int32_t rank, int32_t index)
+{
+    const ep_target *target = &routing->targets[routing->first[token] + which];
+    assert_int_equal(target->rank, rank);
+    assert_int_equal(target->index, index);
+}
+
+/* 2 ranks, 4 experts, tokens {0,1},{1,2},{2,3},{0,3}: the example of the definition. */
+static void the_example_of_the_definition(void **state)
+{
+    (void)state;
+    const int64_t idx[4][2] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}};
+    ep_routing routing = make_routing(4, 2, 4, 2, 2);
+    ep_topk_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
+    assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+    for (int e = 0; e < 4; e++)
+        assert_int_equal(routing.expert_counts[e], 2);
+    const int64_t first[] = {0, 1, 3, 4, 6};
+    assert_memory_equal(routing.first, first, sizeof first);
+    assert_target(&routing, 0, 0, 0, 0);
+    assert_target(&routing, 1, 0, 0, 1);
+    assert_target(&routing, 1, 1, 1, 0);
+    assert_target(&routing, 2, 0, 1, 1);
+    assert_target(&routing, 3, 0, 0, 2);
+    assert_target(&routing, 3, 1, 1, 2);
+    const int32_t prefix[] = {2, 3, 1, 3};
+    assert_memory_equal(routing.channel_prefix, prefix, sizeof prefix);
+    ep_routing_free(&routing);
+}
+
+/* Targets come in rank order whatever the order of the slots, and a rank stands once however often it is named. */
+static void ranks_are_sorted_and_stand_once(void **state)
+{
+    (void)state;
+    const int32_t idx[2][6] = {{7, -1, 0, 7, 4, 6}, {-1, -1, -1, -1, -1, -1}};
+    ep_routing routing = make_routing(2, 6, 8, 4, 1);
+    ep_topk_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 6};
+    assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+    assert_int_equal(routing.first[1], 3);
+    assert_int_equal(routing.first[2], 3);
+    assert_target(&routing, 0, 0, 0, 0);
+    assert_target(&routing, 0, 1, 2, 0);
+    assert_target(&routing, 0, 2, 3, 0);
+    assert_int_equal(routing.expert_counts[7], 2);
+    ep_routing_free(&routing);
+}
+
+static void an_index_out_of_range_names_token_and_slot(void **state)
+{
+    (void)state;
+    const int64_t bad[] = {4, -2, INT64_MIN, INT64_MAX, (int64_t)1 << 32};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int64_t idx[3][2] = {{0, 1}, {2, 3}, {1, bad[i]}};
+        ep_routing routing = make_routing(3, 2, 4, 2, 1);
+        ep_topk_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
+        assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_ERR_INDEX);
+        assert_non_null(strstr(expar_last_error(), "topk_idx[2][1]"));
+        assert_non_null(strstr(expar_last_error(), "0 to 3"));
+        ep_routing_free(&routing);
+    }
+}
+
+static void rows_may_lie_apart(void **state)
+{
+    (void)state;
+    const int32_t idx[2][5] = {{1, 99, 99, 99, 99}, {0, 99, 99, 99, 99}};
+    ep_routing routing = make_routing(2, 1, 2, 2, 1);
+    ep_topk_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 5};
+    assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+    assert_target(&routing, 0, 0, 1, 0);
+    assert_target(&routing, 1, 0, 0, 0);
+    ep_routing_free(&routing);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example_of_the_definition),
+        cmocka_unit_test(ranks_are_sorted_and_stand_once),
+        cmocka_unit_test(an_index_out_of_range_names_token_and_slot),
+        cmocka_unit_test(rows_may_lie_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker pool: every share runs once a run, and a failure comes back with its text. */
+#include "exec/cpu/cpu.h"
+
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct tally {
+    int32_t runs[8]; /* by worker; read by the caller after the run */
+    int32_t failing; /* the worker that fails, or -1 */
+} tally;
+
+static expar_status count_run(void *context, int32_t worker)
+{
+    tally *t = context;
+    t->runs[worker]++;
+    if (worker == t->failing) return error_set(EXPAR_ERR_PEER, "worker %d was told to fail", worker);
+    return EXPAR_OK;
+}
+
+static void every_share_runs_once_a_run(void **state)
+{
+    (void)state;
+    for (int32_t n = 1; n <= 8; n++) {
+        cpu_workers *workers;
+        assert_int_equal(cpu_workers_create(n, &workers), EXPAR_OK);
+        tally t = {.failing = -1};
+        for (int32_t run = 1; run <= 200; run++) {
+            assert_int_equal(cpu_workers_run(workers, count_run, &t), EXPAR_OK);
+            for (int32_t w = 0; w < n; w++)
+                assert_int_equal(t.runs[w], run);
+        }
+        cpu_workers_destroy(workers);
+    }
+}
+
+static void a_failure_comes_back_with_its_text(void **state)
+{
+    (void)state;
+    cpu_workers *workers;
+    assert_int_equal(cpu_workers_create(4, &workers), EXPAR_OK);
+    for (int32_t failing = 0; failing < 4; failing++) {
+        tally t = {.failing = failing};
+        assert_int_equal(cpu_workers_run(workers, count_run, &t), EXPAR_ERR_PEER);
+        char expected[] = "worker 0 was told";
+        expected[7] = (char)('0' + failing);
+        assert_non_null(strstr(expar_last_error(), expected));
+        t.failing = -1;
+        assert_int_equal(cpu_workers_run(workers, count_run, &t), EXPAR_OK);
+    }
+    cpu_workers_destroy(workers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_share_runs_once_a_run),
+        cmocka_unit_test(a_failure_comes_back_with_its_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

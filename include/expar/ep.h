@@ -2,15 +2,16 @@
 /* Expert parallelism, normal mode: layout, dispatch and combine.
  *
  * Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows that
- * this rank receives, C channels, M nodes, P ranks a node. Expert e lives on rank e / L and is local expert e % L there.
+ * this rank receives, C channels, M nodes, P ranks a node. Expert e lives on rank e / L and is local expert e % L
+ * there.
  *
  * Calls on one group are issued in the same order on all its ranks. One EP buffer carries one call at a time
  * (EXPAR_ERR_BUSY for a second thread); several buffers and groups may be used from several threads.
  *
- * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE with
- * that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E, cached or
- * not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is poisoned: later
- * calls fail at once with the same report. */
+ * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
+ * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
+ * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
+ * poisoned: later calls fail at once with the same report. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 
@@ -42,7 +43,7 @@ typedef struct expar_ep_config {
     int64_t pool_bytes;    /* symmetric memory for direct outputs; 0: twice the largest output. When it is used up
                               outputs come from private memory, by the queue */
 } expar_ep_config;
-#define EXPAR_EP_CONFIG_INIT {.struct_size = sizeof(expar_ep_config)}
+#define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
 /* Bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks. Local, no group needed.
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
@@ -62,7 +63,7 @@ typedef struct expar_layout {
     int32_t *tokens_per_expert; /* [E] every occurrence counts */
     uint8_t *token_in_rank;     /* [T][N] 1 where the token goes to the rank, else 0 */
 } expar_layout;
-#define EXPAR_LAYOUT_INIT {.struct_size = sizeof(expar_layout)}
+#define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
 
 /* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. Local, no communication; nothing is
    written on an error. EXPAR_ERR_INDEX names token and slot of an index outside [-1, E). */
@@ -70,17 +71,17 @@ EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_ten
                                        const expar_layout *layout);
 
 typedef struct expar_dispatch_args {
-    size_t struct_size;            /* set by EXPAR_DISPATCH_ARGS_INIT */
-    expar_tensor x;                /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned multiples of 16 bytes */
-    expar_tensor topk_idx;         /* [T][K] i32 or i64, K contiguous. Absent with a handle */
-    expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent with a handle */
-    int32_t num_experts;           /* E. Ignored with a handle */
-    int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
+    size_t struct_size;        /* set by EXPAR_DISPATCH_ARGS_INIT */
+    expar_tensor x;            /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned multiples of 16 bytes */
+    expar_tensor topk_idx;     /* [T][K] i32 or i64, K contiguous. Absent with a handle */
+    expar_tensor topk_weights; /* [T][K] f32, K contiguous; or none. Absent with a handle */
+    int32_t num_experts;       /* E. Ignored with a handle */
+    int32_t expert_alignment;  /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
     const expar_ep_handle *handle; /* repeat the routing of an earlier dispatch: no layout, no notify */
     expar_path path;               /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
     expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
 } expar_dispatch_args;
-#define EXPAR_DISPATCH_ARGS_INIT {.struct_size = sizeof(expar_dispatch_args)}
+#define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
 /* Rows are ordered by source rank, then by the source's token number: the same input gives the same bytes, always. */
 typedef struct expar_dispatch_result {
@@ -90,13 +91,13 @@ typedef struct expar_dispatch_result {
                                        None for a dispatch with a handle */
     expar_tensor recv_topk_weights; /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
     const int32_t *recv_tokens_per_expert; /* [L] host memory; NULL for a dispatch with a handle */
-    int32_t num_local_experts;      /* L */
-    int64_t num_recv_tokens;        /* R */
-    expar_ep_handle *handle;        /* the caller's; NULL for a dispatch with a handle */
-    expar_ep_output *output;        /* the caller's; owns recv_topk_*, recv_tokens_per_expert and (without out_x) recv_x */
-    expar_path path;                /* how this rank's rows came: DIRECT or QUEUE */
+    int32_t num_local_experts;             /* L */
+    int64_t num_recv_tokens;               /* R */
+    expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
+    expar_ep_output *output; /* the caller's; owns recv_topk_*, recv_tokens_per_expert and (without out_x) recv_x */
+    expar_path path;         /* how this rank's rows came: DIRECT or QUEUE */
 } expar_dispatch_result;
-#define EXPAR_DISPATCH_RESULT_INIT {.struct_size = sizeof(expar_dispatch_result)}
+#define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
 
 /* Carries each token to the ranks that hold its experts. Collective; synchronous on the CPU. *result is written on
    success only. */
@@ -114,11 +115,11 @@ typedef struct expar_combine_args {
     expar_tensor y;                /* out: [T][H], dtype of x, H contiguous; the caller's memory, any kind */
     expar_tensor out_topk_weights; /* out: [T][K] f32, contiguous; required with topk_weights, else none */
 } expar_combine_args;
-#define EXPAR_COMBINE_ARGS_INIT {.struct_size = sizeof(expar_combine_args)}
+#define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 
-/* y[t] = sum over the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest even; every NaN becomes
-   the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of tokens that went nowhere
-   are 0. Deterministic to the bit. Collective; synchronous on the CPU. x may be reused when it returns. */
+/* y[t] = sum over the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest even; every NaN
+   becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of tokens that went
+   nowhere are 0. Deterministic to the bit. Collective; synchronous on the CPU. x may be reused when it returns. */
 EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
 
 /* What a handle knows; pointers last as long as the handle. */
@@ -132,7 +133,7 @@ typedef struct expar_handle_info {
     const int32_t *rank_prefix;    /* [N] rows that this rank receives from ranks 0..i */
     const int32_t *channel_prefix; /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
 } expar_handle_info;
-#define EXPAR_HANDLE_INFO_INIT {.struct_size = sizeof(expar_handle_info)}
+#define EXPAR_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_handle_info)
 EXPAR_API expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info);
 /* Not collective. May outlive the buffer. NULL is allowed. */
 EXPAR_API void expar_ep_handle_destroy(expar_ep_handle *handle);

@@ -34,17 +34,17 @@ EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR
 EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
 
 typedef struct expar_group_options {
-    size_t struct_size;         /* set by EXPAR_GROUP_OPTIONS_INIT */
-    const expar_unique_id *id;  /* NULL: rank, size and meeting place come from the environment */
-    int32_t rank;               /* with id: 0 … size-1 */
-    int32_t size;               /* with id: ≥ 1 */
-    int32_t ranks_per_node;     /* 0: found out. Else it must divide size; ranks are numbered node by node */
-    int64_t timeout_ms;         /* 0: EXPAR_TIMEOUT seconds, else 30 s. For every wait on a peer, once formed */
+    size_t struct_size;           /* set by EXPAR_GROUP_OPTIONS_INIT */
+    const expar_unique_id *id;    /* NULL: rank, size and meeting place come from the environment */
+    int32_t rank;                 /* with id: 0 … size-1 */
+    int32_t size;                 /* with id: ≥ 1 */
+    int32_t ranks_per_node;       /* 0: found out. Else it must divide size; ranks are numbered node by node */
+    int64_t timeout_ms;           /* 0: EXPAR_TIMEOUT seconds, else 30 s. For every wait on a peer, once formed */
     int64_t bootstrap_timeout_ms; /* 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s. For forming the group */
-    size_t heap_bytes;          /* 0: EXPAR_HEAP_SIZE, else 16 GiB. Address space of the symmetric heap on every
-                                   rank; memory is taken only where it is touched */
+    size_t heap_bytes;            /* 0: EXPAR_HEAP_SIZE, else 16 GiB. Address space of the symmetric heap on every
+                                     rank; memory is taken only where it is touched */
 } expar_group_options;
-#define EXPAR_GROUP_OPTIONS_INIT {.struct_size = sizeof(expar_group_options)}
+#define EXPAR_GROUP_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_group_options)
 
 /* Joins a group; collective: returns when all ranks have. `options` may be NULL (environment). The environment
    is read in this order: EXPAR_RANK/EXPAR_SIZE/EXPAR_UNIQUE_ID (set by `expar run`), torchrun's RANK/WORLD_SIZE/

@@ -9,33 +9,49 @@ extern "C" {
 
 #define EXPAR_API __attribute__((visibility("default")))
 
+/* What the …_INIT macros of option structs are made of: all members 0 but the size. C++17 has no designated
+ * initialisers. */
+#ifdef __cplusplus
+#define EXPAR_STRUCT_INIT(type)                                                                                        \
+    ([] {                                                                                                              \
+        type made{};                                                                                                   \
+        made.struct_size = sizeof made;                                                                                \
+        return made;                                                                                                   \
+    }())
+#else
+#define EXPAR_STRUCT_INIT(type)                                                                                        \
+    {                                                                                                                  \
+        .struct_size = sizeof(type)                                                                                    \
+    }
+#endif
+
 /* One row a status: name, value, what it means. Values are part of the ABI: never renumbered. */
-#define EXPAR_STATUS_TABLE(X)                                                                      \
-    X(OK, 0, "success")                                                                            \
-    X(ERR_NULL, 1, "a required pointer is NULL")                                                   \
-    X(ERR_ARGUMENT, 2, "an argument has a value that is not allowed")                              \
-    X(ERR_DTYPE, 3, "a tensor has the wrong data type")                                            \
-    X(ERR_SHAPE, 4, "a tensor has the wrong number of dimensions or extents")                      \
-    X(ERR_STRIDE, 5, "a tensor has strides that are not supported")                                \
-    X(ERR_ALIGNMENT, 6, "an address is not aligned as required")                                   \
-    X(ERR_DEVICE, 7, "a tensor lies on the wrong device")                                          \
-    X(ERR_INDEX, 8, "an expert index is out of range")                                             \
-    X(ERR_RANGE, 9, "a rank, size or offset is out of range")                                      \
-    X(ERR_LIMIT, 10, "more than this buffer was created for")                                      \
-    X(ERR_BUFFER_SIZE, 11, "a caller's buffer is too small")                                       \
-    X(ERR_HANDLE, 12, "a handle was destroyed, or belongs to another buffer")                      \
-    X(ERR_MISMATCH, 13, "ranks called with arguments that do not fit together")                    \
-    X(ERR_REMOTE, 14, "another rank refused its arguments, so the call was not carried out")       \
-    X(ERR_BUSY, 15, "another call on the same object is still running")                            \
-    X(ERR_STATE, 16, "the object is not in a state that allows this call")                         \
-    X(ERR_ADDRESS, 17, "an address is not in the symmetric heap")                                  \
-    X(ERR_MEMORY, 18, "out of memory")                                                             \
-    X(ERR_SYSTEM, 19, "an operating system call failed")                                           \
-    X(ERR_BOOTSTRAP, 20, "the group could not be formed")                                          \
-    X(ERR_AUTH, 21, "a peer does not know the secret of this group")                               \
-    X(ERR_VERSION, 22, "a peer speaks another version of the protocol")                            \
-    X(ERR_PEER, 23, "a peer died, left, or did not answer within the time-out")                    \
-    X(ERR_ABORTED, 24, "the group was aborted")                                                    \
+#define EXPAR_STATUS_TABLE(X)                                                                                          \
+    X(OK, 0, "success")                                                                                                \
+    X(ERR_NULL, 1, "a required pointer is NULL")                                                                       \
+    X(ERR_ARGUMENT, 2, "an argument has a value that is not allowed")                                                  \
+    X(ERR_DTYPE, 3, "a tensor has the wrong data type")                                                                \
+    X(ERR_SHAPE, 4, "a tensor has the wrong number of dimensions or extents")                                          \
+    X(ERR_STRIDE, 5, "a tensor has strides that are not supported")                                                    \
+    X(ERR_ALIGNMENT, 6, "an address is not aligned as required")                                                       \
+    X(ERR_DEVICE, 7, "a tensor lies on the wrong device")                                                              \
+    X(ERR_INDEX, 8, "an expert index is out of range")                                                                 \
+    X(ERR_RANGE, 9, "a rank, size or offset is out of range")                                                          \
+    X(ERR_LIMIT, 10, "more than this buffer was created for")                                                          \
+    X(ERR_BUFFER_SIZE, 11, "a caller's buffer is too small")                                                           \
+    X(ERR_HANDLE, 12, "a handle was destroyed, or belongs to another buffer")                                          \
+    X(ERR_MISMATCH, 13, "ranks called with arguments that do not fit together")                                        \
+    X(ERR_REMOTE, 14, "another rank refused its arguments, so the call was not carried out")                           \
+    X(ERR_BUSY, 15, "another call on the same object is still running")                                                \
+    X(ERR_STATE, 16, "the object is not in a state that allows this call")                                             \
+    X(ERR_ADDRESS, 17, "an address is not in the symmetric heap")                                                      \
+    X(ERR_MEMORY, 18, "out of memory")                                                                                 \
+    X(ERR_SYSTEM, 19, "an operating system call failed")                                                               \
+    X(ERR_BOOTSTRAP, 20, "the group could not be formed")                                                              \
+    X(ERR_AUTH, 21, "a peer does not know the secret of this group")                                                   \
+    X(ERR_VERSION, 22, "a peer speaks another version of the protocol")                                                \
+    X(ERR_PEER, 23, "a peer died, left, or did not answer within the time-out")                                        \
+    X(ERR_ABORTED, 24, "the group was aborted")                                                                        \
     X(ERR_UNSUPPORTED, 25, "not supported by this build or on this machine")
 
 typedef enum expar_status {

@@ -18,7 +18,7 @@ typedef enum expar_dtype {
     EXPAR_F32 = 3,  /* IEEE 754 binary32 */
     EXPAR_I32 = 4,
     EXPAR_I64 = 5,
-    EXPAR_U8 = 6    /* also booleans: 0 is false, anything else true */
+    EXPAR_U8 = 6 /* also booleans: 0 is false, anything else true */
 } expar_dtype;
 
 typedef enum expar_device_type { EXPAR_CPU = 1, EXPAR_CUDA = 2 } expar_device_type;
@@ -41,7 +41,11 @@ typedef struct expar_tensor {
     expar_device device;
 } expar_tensor;
 
+#ifdef __cplusplus
+#define EXPAR_TENSOR_NONE (expar_tensor{})
+#else
 #define EXPAR_TENSOR_NONE ((expar_tensor){0})
+#endif
 
 /* Contiguous row-major views of CPU memory. */
 EXPAR_API expar_tensor expar_tensor_1d(void *data, expar_dtype dtype, int64_t n);

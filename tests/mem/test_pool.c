@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The output pool: alignment, references, exhaustion, its end, and use from several threads. */
+#include "mem/mem.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static mem_region heap;
+
+static int make_heap(void **state)
+{
+    (void)state;
+    return mem_region_create(64 * MIB, false, &heap) == EXPAR_OK ? 0 : -1;
+}
+
+static int drop_heap(void **state)
+{
+    (void)state;
+    mem_region_close(&heap);
+    return 0;
+}
+
+static void test_alignment_and_offsets(void **state)
+{
+    (void)state;
+    const uint64_t start = 3 * MIB + 384, bytes = 20 * MIB;
+    mem_pool *pool;
+    assert_int_equal(mem_pool_create(heap.base, start, bytes, &pool), EXPAR_OK);
+    static const uint64_t sizes[] = {0, 1, 127, 128, 129, 5000, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB};
+    mem_block *blocks[ARRAY_LENGTH(sizes)];
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        assert_int_equal(mem_pool_take(pool, sizes[i], &blocks[i]), EXPAR_OK);
+        const mem_block *block = blocks[i];
+        assert_ptr_equal(block->data, (uint8_t *)heap.base + block->offset);
+        assert_int_equal((uintptr_t)block->data % (sizes[i] >= 2 * MIB ? 2 * MIB : 128), 0);
+        assert_true(block->offset >= start && block->offset + sizes[i] <= start + bytes);
+        assert_int_equal(block->bytes, sizes[i]);
+        for (size_t j = 0; j < i; j++)
+            assert_true(blocks[j]->offset + sizes[j] <= block->offset || block->offset + sizes[i] <= blocks[j]->offset);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++)
+        mem_block_release(blocks[i]);
+    mem_pool_close(pool);
+}
+
+static void test_references(void **state)
+{
+    (void)state;
+    mem_pool *pool;
+    mem_block *block, *other;
+    assert_int_equal(mem_pool_create(heap.base, 4096, 2 * MIB, &pool), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, MIB + 1, &block), EXPAR_OK);
+    mem_block_retain(block);
+    mem_block_release(block);
+    assert_int_equal(mem_pool_take(pool, MIB + 1, &other), EXPAR_ERR_MEMORY); /* still held once */
+    uint64_t offset = block->offset;
+    mem_block_release(block);
+    assert_int_equal(mem_pool_take(pool, MIB + 1, &other), EXPAR_OK);
+    assert_int_equal(other->offset, offset); /* the same warm pages */
+    mem_block_release(other);
+    mem_block_release(NULL);
+    mem_pool_close(pool);
+}
+
+static void test_exhaustion_says_what_is_left(void **state)
+{
+    (void)state;
+    mem_pool *pool;
+    mem_block *block, *other = NULL;
+    assert_int_equal(mem_pool_create(heap.base, 2 * MIB, 4096, &pool), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 1024, &block), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 3073, &other), EXPAR_ERR_MEMORY);
+    assert_null(other);
+    assert_non_null(strstr(expar_last_error(), "3073"));
+    assert_non_null(strstr(expar_last_error(), "3072"));
+    assert_int_equal(mem_pool_take(pool, UINT64_MAX, &other), EXPAR_ERR_MEMORY);
+    mem_block_release(block);
+    mem_pool_close(pool);
+    assert_int_equal(mem_pool_create(heap.base, 2 * MIB + 128, UINT64_MAX, &pool), EXPAR_ERR_ARGUMENT);
+}
+
+/* Under the address sanitizer this also shows that the pool outlives its closing and nothing is lost. */
+static void test_block_outlives_close(void **state)
+{
+    (void)state;
+    mem_pool *pool;
+    mem_block *first, *second;
+    assert_int_equal(mem_pool_create(heap.base, 0, 4 * MIB, &pool), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 100, &first), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 100, &second), EXPAR_OK);
+    mem_pool_close(pool);
+    assert_int_equal(mem_pool_take(pool, 1, &(mem_block *){NULL}), EXPAR_ERR_STATE);
+    mem_block_release(second);
+    mem_block_release(first);
+    mem_pool_close(NULL);
+}
+
+static void test_private_blocks(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {0, 1, 5000, 2 * MIB + 5};
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        mem_block *block;
+        assert_int_equal(mem_block_private(sizes[i], &block), EXPAR_OK);
+        assert_null(block->pool);
+        assert_int_equal(block->offset, UINT64_MAX);
+        assert_int_equal((uintptr_t)block->data % 128, 0);
+        memset(block->data, 0x5a, sizes[i]);
+        mem_block_retain(block);
+        mem_block_release(block);
+        mem_block_release(block);
+    }
+    assert_int_equal(mem_block_private(UINT64_MAX, &(mem_block *){NULL}), EXPAR_ERR_MEMORY);
+}
+
+#define WORKERS 4
+#define ROUNDS  3000
+
+typedef struct worker {
+    pthread_t thread;
+    mem_pool *pool;
+    uint8_t mark;
+    int failures;
+} worker;
+
+static bool filled_with(const mem_block *block, uint8_t mark)
+{
+    for (uint64_t i = 0; i < block->bytes; i++)
+        if (((uint8_t *)block->data)[i] != mark) return false;
+    return true;
+}
+
+/* Blocks that two threads held at once would show the other's mark. */
+static void *take_and_check(void *argument)
+{
+    worker *self = argument;
+    for (int round = 0; round < ROUNDS; round++) {
+        mem_block *block;
+        if (mem_pool_take(self->pool, (uint64_t)(round * 37 % 900), &block) != EXPAR_OK) {
+            self->failures++;
+            continue;
+        }
+        memset(block->data, self->mark, block->bytes);
+        mem_block_retain(block);
+        mem_block_release(block);
+        if (!filled_with(block, self->mark)) self->failures++;
+        mem_block_release(block);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    mem_pool *pool;
+    worker workers[WORKERS];
+    assert_int_equal(mem_pool_create(heap.base, 4096, (uint64_t)64 << 10, &pool), EXPAR_OK);
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (worker){.pool = pool, .mark = (uint8_t)(i + 1)};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, take_and_check, &workers[i]), 0);
+    }
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(workers[i].thread, NULL);
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(workers[i].failures, 0);
+    mem_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alignment_and_offsets),
+        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_exhaustion_says_what_is_left),
+        cmocka_unit_test(test_block_outlives_close),
+        cmocka_unit_test(test_private_blocks),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, make_heap, drop_heap);
+}

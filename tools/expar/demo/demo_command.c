@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar demo: its options, and who does what: the process that was typed starts ranks, each rank runs. */
+#include "demo_command.h"
+
+#include "launch.h"
+#include "ranks.h"
+#include "reference.h"
+#include "report.h"
+#include "text.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define DEFAULT_RANKS 8
+#define DEFAULT_BYTES 160
+#define MAX_RANKS     1024
+
+enum { KEY_PROMPT = 1000, KEY_FILE, KEY_BYTES, KEY_NODES, KEY_DEVICE, KEY_PATH, KEY_MODEL, KEY_JSON };
+
+static const struct argp_option options[] = {
+    {"ranks", 'n', "N", 0, "Spread the experts over N ranks (default 8)", 0},
+    {"prompt", KEY_PROMPT, "TEXT", 0, "Continue TEXT; may be given several times: prompt i goes to rank i mod N", 0},
+    {"file", KEY_FILE, "FILE", 0, "Continue the last 256 bytes of FILE; may be given several times", 0},
+    {"bytes", KEY_BYTES, "COUNT", 0, "Write COUNT bytes behind each prompt (default 160)", 0},
+    {"path", KEY_PATH, "PATH", 0, "How rows travel: auto (default), direct, queue", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0, "Where the model runs: cpu", 0},
+    {"nodes", KEY_NODES, "M", 0, "Let the ranks play M nodes: 1", 0},
+    {"model", KEY_MODEL, "FOLDER", 0, "Take config.json and model.safetensors from FOLDER", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, and nothing else", 0},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"expar demo", "eight shipped prompts on eight ranks"},
+    {"expar demo -n 4 --prompt 'Call me Ishmael. ' --bytes 200", "one prompt of your own on four ranks"},
+    {"expar demo --file letter.txt --json", "continue a file, and print JSON"},
+    {"expar run -n 2 --no-prefix -- expar demo", "inside a group that something else has started"},
+    {NULL, NULL},
+};
+
+static int run(int argc, char **argv);
+
+const struct command command_demo = {
+    .name = "demo",
+    .summary = "a real MoE language model, spread over N ranks, continues prompts",
+    .description =
+        "Runs a small mixture-of-experts language model, expert parallel: attention on every rank, experts only on "
+        "their owner, tokens by dispatch and combine. The first prompt's continuation is printed as it comes, then "
+        "the other texts, the experts' load, tokens per second and bytes moved.\n\n"
+        "Every text is compared with a reference that one rank computes without dispatch, and with the continuation "
+        "that the model was shipped with, where there is one. The exit code is 0 only when all are equal.",
+    .options = options,
+    .examples = examples,
+    .run = run,
+};
+
+typedef struct demo_request {
+    demo_task task;
+    const char *directory;
+    int64_t nodes;
+    const char *device;
+} demo_request;
+
+static int64_t parse_count(struct argp_state *state, const char *option, const char *text, int64_t high)
+{
+    int64_t number = 0;
+    if (!text_to_int(text, 1, high, &number))
+        argp_error(state, "%s '%s': a number from 1 to %lld is expected", option, text, (long long)high);
+    return number;
+}
+
+static expar_path parse_path(struct argp_state *state, const char *text)
+{
+    if (!strcmp(text, "direct")) return EXPAR_PATH_DIRECT;
+    if (!strcmp(text, "queue")) return EXPAR_PATH_QUEUE;
+    if (strcmp(text, "auto")) argp_error(state, "--path '%s': auto, direct or queue is expected", text);
+    return EXPAR_PATH_AUTO;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    demo_request *request = state->input;
+    demo_task *task = &request->task;
+    demo_error error = {""};
+    switch (key) {
+    case 'n':
+        task->ranks = (int32_t)parse_count(state, "-n", arg, MAX_RANKS);
+        return 0;
+    case KEY_PROMPT:
+        if (!prompt_list_add_text(&task->prompts, arg, &error)) argp_error(state, "%s", error.text);
+        return 0;
+    case KEY_FILE:
+        if (!prompt_list_add_file(&task->prompts, arg, &error)) argp_failure(state, EX_NOINPUT, 0, "%s", error.text);
+        return 0;
+    case KEY_BYTES:
+        task->bytes = (int32_t)parse_count(state, "--bytes", arg, INT32_MAX);
+        return 0;
+    case KEY_PATH:
+        task->path = parse_path(state, arg);
+        return 0;
+    case KEY_DEVICE:
+        request->device = arg;
+        return 0;
+    case KEY_NODES:
+        request->nodes = parse_count(state, "--nodes", arg, MAX_RANKS);
+        return 0;
+    case KEY_MODEL:
+        request->directory = arg;
+        return 0;
+    case KEY_JSON:
+        task->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is no option; a prompt stands behind --prompt", arg);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static bool check_machine(const demo_request *request, demo_error *error)
+{
+    if (!strcmp(request->device, "cuda"))
+        return demo_fail(error, "--device cuda: this build has no CUDA backend; --device cpu runs everywhere");
+    if (strcmp(request->device, "cpu"))
+        return demo_fail(error, "--device '%s': cpu or cuda is expected", request->device);
+    if (request->nodes != 1)
+        return demo_fail(error, "--nodes %lld: this build has no dispatch across nodes; --nodes 1 is what there is",
+                         (long long)request->nodes);
+    return true;
+}
+
+/* What rank 0 does after the parallel run; the group is gone by then. */
+static bool finish(const demo_task *task, demo_results *results, const demo_printer *printer, demo_error *error)
+{
+    if (!task->json) demo_report_texts(printer, results);
+    if (isatty(STDERR_FILENO) == 1) fprintf(stderr, "\ncomputing the single-rank reference ...\n");
+    if (!demo_reference_compare(task, results, error)) return false;
+    if (!task->json)
+        demo_report_figures(printer, task, results);
+    else if (!demo_report_json(printer->out, task, results))
+        return demo_fail(error, "cannot write the JSON");
+    return demo_results_match(results) || demo_fail(error, "the texts do not equal the reference");
+}
+
+static bool run_in_group(expar_group **group, demo_task *task, demo_results *results, demo_error *error)
+{
+    demo_printer printer = demo_printer_for(stdout);
+    bool first = expar_group_rank(*group) == 0;
+    bool streams = first && !task->json;
+    if (streams) demo_report_start(&printer, task);
+    bool ok = demo_ranks_run(*group, task, streams ? demo_report_byte : NULL, &printer, results, error);
+    expar_status left = expar_group_destroy(*group);
+    *group = NULL;
+    if (!ok || !demo_check(error, "leaving the group", left)) return false;
+    return !first || finish(task, results, &printer, error);
+}
+
+/* One rank, from joining the group on. */
+static bool run_rank(demo_request *request, demo_error *error)
+{
+    expar_group *group = NULL;
+    demo_results results = {0};
+    demo_task *task = &request->task;
+    if (!demo_check(error, "joining the group", expar_group_create(NULL, &group))) return false;
+    int32_t size = expar_group_size(group);
+    bool fits = task->ranks == 0 || task->ranks == size ||
+                demo_fail(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
+    task->ranks = size;
+    bool ok = fits && demo_task_prepare(task, request->directory, error) &&
+              demo_results_create(task, &results, error) && run_in_group(&group, task, &results, error);
+    expar_group_destroy(group);
+    demo_results_free(&results);
+    return ok;
+}
+
+static int fail(const demo_error *error)
+{
+    if (error->text[0]) fprintf(stderr, "expar demo: %s\n", error->text);
+    return EXIT_FAILURE;
+}
+
+/* Checks what can be checked once, and starts the ranks. */
+static int run_outside(demo_request *request, int argc, char **argv)
+{
+    demo_error error = {""};
+    if (request->task.ranks == 0) request->task.ranks = DEFAULT_RANKS;
+    if (!demo_task_prepare(&request->task, request->directory, &error)) return fail(&error);
+    return launch_self(request->task.ranks, argc, argv);
+}
+
+static int run(int argc, char **argv)
+{
+    demo_error error = {""};
+    demo_request request = {.task = {.bytes = DEFAULT_BYTES}, .nodes = 1, .device = "cpu"};
+    int code = EXIT_SUCCESS;
+    command_parse(&command_demo, parse, false, argc, argv, &request);
+    if (!check_machine(&request, &error))
+        code = fail(&error);
+    else if (!launch_inside())
+        code = run_outside(&request, argc, argv);
+    else if (!run_rank(&request, &error))
+        code = fail(&error);
+    demo_task_free(&request.task);
+    return code;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The MoE layer over a group: dispatch carries each row to the ranks that own its experts, each owner runs them and
+ * sums their outputs into one row, combine adds the owners' rows up where the token came from. */
+#include "moe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct moe_parallel {
+    moe base;
+    const model *m;
+    expar_ep *ep;
+    expar_path path;
+    int32_t rank;
+    experts_scratch *scratch;
+    float *sums; /* [sum_rows][D] what the experts made of the received rows */
+    int64_t sum_rows;
+    moe_counts counts;
+} moe_parallel;
+
+static bool reserve(moe_parallel *self, int64_t rows, demo_error *error)
+{
+    if (rows <= self->sum_rows) return true;
+    free(self->sums);
+    self->sum_rows = 0;
+    self->sums = demo_calloc(error, (size_t)(rows * self->m->sizes.hidden), sizeof(float));
+    if (!self->sums) return false;
+    self->sum_rows = rows;
+    return true;
+}
+
+/* The tensors are views: nothing writes through those of const rows. */
+static bool dispatch(moe_parallel *self, const routed_rows *rows, expar_dispatch_result *received, demo_error *error)
+{
+    const model_sizes *s = &self->m->sizes;
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = expar_tensor_2d((void *)(uintptr_t)rows->x, EXPAR_F32, rows->count, s->hidden);
+    args.topk_idx = expar_tensor_2d((void *)(uintptr_t)rows->topk_idx, EXPAR_I32, rows->count, s->top_k);
+    args.topk_weights = expar_tensor_2d((void *)(uintptr_t)rows->topk_weights, EXPAR_F32, rows->count, s->top_k);
+    args.num_experts = s->experts;
+    args.path = self->path;
+    return demo_check(error, "dispatch", expar_dispatch(self->ep, &args, received));
+}
+
+static bool count(moe_parallel *self, const expar_dispatch_result *received, demo_error *error)
+{
+    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
+    if (!demo_check(error, "handle", expar_ep_handle_info(received->handle, &info))) return false;
+    int64_t before = self->rank > 0 ? info.rank_prefix[self->rank - 1] : 0;
+    int64_t own = info.rank_prefix[self->rank] - before;
+    self->counts.rows_received += received->num_recv_tokens;
+    self->counts.rows_from_others += received->num_recv_tokens - own;
+    for (int32_t e = 0; e < received->num_local_experts; e++)
+        self->counts.tokens_per_expert[e] += received->recv_tokens_per_expert[e];
+    return true;
+}
+
+/* Replaces the received rows by the experts' sums, so that combine reads them where dispatch put them. */
+static bool run_local(moe_parallel *self, int32_t layer, const expar_dispatch_result *received, demo_error *error)
+{
+    const routed_rows rows = {.count = received->num_recv_tokens,
+                              .x = received->recv_x.data,
+                              .topk_idx = received->recv_topk_idx.data,
+                              .topk_weights = received->recv_topk_weights.data};
+    if (rows.count == 0) return true;
+    if (!reserve(self, rows.count, error)) return false;
+    experts_run(self->m, layer, &rows, 0, self->m->num_local_experts, self->sums, self->scratch);
+    memcpy(received->recv_x.data, self->sums, (size_t)(rows.count * self->m->sizes.hidden) * sizeof(float));
+    return true;
+}
+
+static bool combine(moe_parallel *self, const expar_dispatch_result *received, int64_t count_tokens, float *y,
+                    demo_error *error)
+{
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = received->recv_x;
+    args.handle = received->handle;
+    args.path = self->path;
+    args.y = expar_tensor_2d(y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
+    return demo_check(error, "combine", expar_combine(self->ep, &args));
+}
+
+static bool moe_parallel_run(moe *base, int32_t layer, const routed_rows *rows, float *y, demo_error *error)
+{
+    moe_parallel *self = (moe_parallel *)base;
+    expar_dispatch_result received = EXPAR_DISPATCH_RESULT_INIT;
+    if (!dispatch(self, rows, &received, error)) return false;
+    bool ok = count(self, &received, error) && run_local(self, layer, &received, error) &&
+              combine(self, &received, rows->count, y, error);
+    expar_ep_handle_destroy(received.handle);
+    expar_ep_output_release(received.output);
+    return ok;
+}
+
+static void moe_parallel_free(moe *base)
+{
+    moe_parallel *self = (moe_parallel *)base;
+    expar_ep_destroy(self->ep);
+    experts_scratch_free(self->scratch);
+    free(self->sums);
+    free(self->counts.tokens_per_expert);
+    free(self);
+}
+
+static bool create_buffer(moe_parallel *self, expar_group *group, int64_t max_tokens, demo_error *error)
+{
+    const model_sizes *s = &self->m->sizes;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = max_tokens;
+    config.max_row_bytes = s->hidden * (int64_t)sizeof(float);
+    config.max_topk = s->top_k;
+    config.max_experts = s->experts;
+    return demo_check(error, "create the EP buffer", expar_ep_create(group, &config, &self->ep));
+}
+
+bool moe_parallel_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe **out,
+                         demo_error *error)
+{
+    moe_parallel *self = demo_calloc(error, 1, sizeof *self);
+    if (!self) return false;
+    self->base = (moe){.run = moe_parallel_run, .free = moe_parallel_free};
+    self->m = m;
+    self->path = path;
+    self->rank = expar_group_rank(group);
+    self->counts.tokens_per_expert = demo_calloc(error, (size_t)m->num_local_experts, sizeof(int64_t));
+    if (!self->counts.tokens_per_expert || !experts_scratch_create(&m->sizes, &self->scratch, error) ||
+        !create_buffer(self, group, max_tokens, error)) {
+        moe_parallel_free(&self->base);
+        return false;
+    }
+    *out = &self->base;
+    return true;
+}
+
+const moe_counts *moe_parallel_counts(const moe *self)
+{
+    return &((const moe_parallel *)self)->counts;
+}

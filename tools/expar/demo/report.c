@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report for people. */
+#include "report.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+static const char BOLD[] = "\033[1m", GREEN[] = "\033[32m", RED[] = "\033[31m", PLAIN[] = "\033[0m";
+
+demo_printer demo_printer_for(FILE *out)
+{
+    return (demo_printer){.out = out, .colour = isatty(fileno(out)) == 1};
+}
+
+static const char *style(const demo_printer *printer, const char *code)
+{
+    return printer->colour ? code : "";
+}
+
+/* Control characters could confuse a terminal. */
+static void put_byte(FILE *out, uint8_t byte)
+{
+    bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    fputc(control ? '?' : byte, out);
+}
+
+static void put_bytes(FILE *out, const uint8_t *bytes, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        put_byte(out, bytes[i]);
+}
+
+static void put_prompt(const demo_printer *printer, const uint8_t *bytes, int32_t count)
+{
+    fputs(style(printer, BOLD), printer->out);
+    put_bytes(printer->out, bytes, count);
+    fputs(style(printer, PLAIN), printer->out);
+}
+
+static const char *path_name(expar_path path)
+{
+    return path == EXPAR_PATH_DIRECT ? "direct" : path == EXPAR_PATH_QUEUE ? "queue" : "auto";
+}
+
+void demo_report_start(const demo_printer *printer, const demo_task *task)
+{
+    const model_sizes *s = &task->config.sizes;
+    fprintf(printer->out, "%d rank%s on the CPU, %d experts (%d a rank), %d prompt%s, %d bytes each, path %s\n\n",
+            task->ranks, task->ranks == 1 ? "" : "s", s->experts, s->experts / task->ranks, task->prompts.count,
+            task->prompts.count == 1 ? "" : "s", task->bytes, path_name(task->path));
+    put_prompt(printer, task->prompts.items[0].bytes, task->prompts.items[0].count);
+    fflush(printer->out);
+}
+
+void demo_report_byte(void *printer, int32_t number, uint8_t byte)
+{
+    const demo_printer *p = printer;
+    if (number != 0) return;
+    put_byte(p->out, byte);
+    fflush(p->out);
+}
+
+void demo_report_texts(const demo_printer *printer, const demo_results *results)
+{
+    fputc('\n', printer->out);
+    for (int32_t i = 1; i < results->num_texts; i++) {
+        const demo_text *text = &results->texts[i];
+        fputc('\n', printer->out);
+        put_prompt(printer, text->bytes, text->prompt_bytes);
+        put_bytes(printer->out, text->bytes + text->prompt_bytes, text->count - text->prompt_bytes);
+        fputc('\n', printer->out);
+    }
+    fflush(printer->out);
+}
+
+static void put_load(const demo_printer *printer, const demo_task *task, const demo_results *results)
+{
+    static const char bar[] = "########################################";
+    int64_t most = 1;
+    for (int32_t e = 0; e < results->num_experts; e++)
+        most = results->expert_load[e] > most ? results->expert_load[e] : most;
+    fprintf(printer->out, "\nload of the experts, all layers:\n");
+    for (int32_t e = 0; e < results->num_experts; e++) {
+        int64_t load = results->expert_load[e];
+        int length = (int)(load * (int64_t)(sizeof bar - 1) / most);
+        fprintf(printer->out, "  rank %-3d expert %-4d %-*.*s %" PRId64 "\n", e / (results->num_experts / task->ranks),
+                e, (int)sizeof bar - 1, length, bar, load);
+    }
+}
+
+static void put_difference(const demo_printer *printer, int32_t number, const demo_text *text)
+{
+    fprintf(printer->out, "prompt %d: byte %d is 0x%02x, the reference's 0x%02x; there its best logit led by %g\n",
+            number + 1, text->differs_at, text->bytes[text->differs_at], text->reference_byte,
+            (double)text->reference_gap);
+}
+
+static void put_verdict(const demo_printer *printer, const char *what, int32_t equal, int32_t of)
+{
+    bool all = equal == of;
+    fprintf(printer->out, "%s: %s%s%s (%d of %d texts)\n", what, style(printer, all ? GREEN : RED), all ? "yes" : "NO",
+            style(printer, PLAIN), equal, of);
+}
+
+static void put_verdicts(const demo_printer *printer, const demo_results *results)
+{
+    int32_t equal = 0, shipped = 0, equal_shipped = 0;
+    for (int32_t i = 0; i < results->num_texts; i++) {
+        const demo_text *text = &results->texts[i];
+        equal += text->differs_at < 0;
+        shipped += text->has_shipped;
+        equal_shipped += text->equals_shipped;
+        if (text->differs_at >= 0) put_difference(printer, i, text);
+    }
+    put_verdict(printer, "equals the single-rank reference", equal, results->num_texts);
+    if (shipped > 0) put_verdict(printer, "equals the continuation that came with the model", equal_shipped, shipped);
+}
+
+void demo_report_figures(const demo_printer *printer, const demo_task *task, const demo_results *results)
+{
+    int64_t tokens = (int64_t)results->num_texts * task->bytes;
+    put_load(printer, task, results);
+    fprintf(printer->out, "\n%" PRId64 " tokens in %.2f s: %.0f tokens/s\n", tokens, results->seconds,
+            (double)tokens / results->seconds);
+    fprintf(printer->out, "%.1f MB moved by dispatch and combine, %.1f MB of it between ranks\n",
+            (double)results->bytes_moved / 1e6, (double)results->bytes_between_ranks / 1e6);
+    put_verdicts(printer, results);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report for programs. */
+#include "report.h"
+#include "utf8.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+/* A new string, or NULL without memory. */
+static json_t *text_json(const demo_text *text)
+{
+    char *clean = malloc((size_t)text->count * UTF8_REPLACEMENT_BYTES);
+    if (!clean) return NULL;
+    size_t bytes = utf8_clean(text->bytes, (size_t)text->count, clean);
+    json_t *string = json_stringn(clean, bytes);
+    free(clean);
+    return string;
+}
+
+static json_t *texts_json(const demo_results *results)
+{
+    json_t *list = json_array();
+    for (int32_t i = 0; list && i < results->num_texts; i++) {
+        if (json_array_append_new(list, text_json(&results->texts[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *load_json(const demo_results *results)
+{
+    json_t *list = json_array();
+    for (int32_t e = 0; list && e < results->num_experts; e++) {
+        if (json_array_append_new(list, json_integer(results->expert_load[e])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+bool demo_report_json(FILE *out, const demo_task *task, const demo_results *results)
+{
+    double tokens = (double)results->num_texts * task->bytes;
+    json_t *texts = texts_json(results), *load = load_json(results);
+    json_t *report =
+        texts && load ? json_pack("{sO sO sf sf sb ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts",
+                                  texts, "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
+                                  "matches_reference", demo_results_match(results), "device", "cpu", "ranks",
+                                  task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved,
+                                  "bytes_between_ranks", (json_int_t)results->bytes_between_ranks, "expert_load", load)
+                      : NULL;
+    bool ok = report && json_dumpf(report, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
+    json_decref(report);
+    json_decref(texts);
+    json_decref(load);
+    return ok;
+}

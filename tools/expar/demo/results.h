@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What came out of a run, as rank 0 knows it. */
+#ifndef EXPAR_DEMO_RESULTS_H
+#define EXPAR_DEMO_RESULTS_H
+
+#include "task.h"
+
+/* One prompt with its continuation, and how it compares. */
+typedef struct demo_text {
+    uint8_t *bytes; /* prompt and continuation */
+    int32_t count;
+    int32_t prompt_bytes;
+    int32_t differs_at;               /* first byte that is not the reference's; -1: equal */
+    uint8_t reference_byte;           /* there */
+    float reference_gap;              /* there: by how much the reference's best logit beat its second */
+    bool has_shipped, equals_shipped; /* the continuation that came with the model */
+} demo_text;
+
+typedef struct demo_results {
+    demo_text *texts; /* [num_texts] in the order of the prompts */
+    int32_t num_texts;
+    double seconds;              /* from the first prefill to the last byte, slowest rank */
+    int64_t bytes_moved;         /* of rows that dispatch delivered and combine brought back, all ranks */
+    int64_t bytes_between_ranks; /* those of them that left their rank */
+    int64_t *expert_load;        /* [num_experts] rows that each expert worked on, all layers */
+    int32_t num_experts;
+} demo_results;
+
+bool demo_results_create(const demo_task *task, demo_results *results, demo_error *error);
+void demo_results_free(demo_results *results);
+/* Do all texts equal the reference (and, where there is one, the shipped continuation)? */
+bool demo_results_match(const demo_results *results);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run of the demo is to do: the same on every rank, known and checked before any rank starts. */
+#ifndef EXPAR_DEMO_TASK_H
+#define EXPAR_DEMO_TASK_H
+
+#include "prompts.h"
+#include "sequence.h"
+#include <expar/ep.h>
+
+typedef struct demo_task {
+    int32_t ranks;
+    int32_t bytes; /* that each text grows by */
+    expar_path path;
+    bool json;
+    char directory[4096]; /* of the model's files */
+    model_config config;
+    prompt_list prompts; /* prompt i is rank i % ranks's */
+} demo_task;
+
+/* Finds the model, and checks its files, the ranks and the prompts (the shipped ones when there are none yet).
+   directory: NULL looks in the source tree, then where the program is installed. */
+bool demo_task_prepare(demo_task *task, const char *directory, demo_error *error);
+void demo_task_free(demo_task *task);
+
+/* How many prompts a rank has. */
+int32_t demo_task_texts_of(const demo_task *task, int32_t rank);
+/* Prompts first, first + step, … as sequences. */
+bool demo_task_sequences(const demo_task *task, int32_t first, int32_t step, sequence_list *out, demo_error *error);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model writes bytes; JSON wants UTF-8. */
+#ifndef EXPAR_DEMO_UTF8_H
+#define EXPAR_DEMO_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The most that one byte becomes. */
+#define UTF8_REPLACEMENT_BYTES 3
+
+/* Copies text, with U+FFFD for each byte that is not part of a valid character; returns the bytes written, at most
+   UTF8_REPLACEMENT_BYTES · count. */
+size_t utf8_clean(const uint8_t *text, size_t count, char *out);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrices with gaps. */
+#include "ep/pitched.h"
+#include "ep/traffic.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define GAP_BYTE 0xa5
+/* Behind the last row, where an overrun would go; a multiple of 16. */
+#define TAIL_BYTES 64
+
+static size_t pitch_bytes(const expar_tensor *tensor)
+{
+    return (size_t)tensor->strides[0] * expar_dtype_bytes(tensor->dtype);
+}
+
+static size_t row_bytes(const expar_tensor *tensor)
+{
+    return (size_t)tensor->shape[1] * expar_dtype_bytes(tensor->dtype);
+}
+
+expar_tensor pitched_view(void *data, expar_dtype dtype, int64_t rows, int64_t columns, int64_t gap)
+{
+    expar_tensor tensor = expar_tensor_2d(data, dtype, rows, columns);
+    tensor.strides[0] = columns + gap;
+    return tensor;
+}
+
+expar_tensor pitched_make(expar_dtype dtype, int64_t rows, int64_t columns, int64_t gap, bool null_if_empty)
+{
+    expar_tensor tensor = pitched_view(NULL, dtype, rows, columns, gap);
+    if (rows == 0 && null_if_empty) return tensor;
+    size_t bytes = (size_t)rows * pitch_bytes(&tensor) + TAIL_BYTES;
+    tensor.data = traffic_alloc(bytes, 1);
+    memset(tensor.data, GAP_BYTE, bytes);
+    return tensor;
+}
+
+void pitched_free(expar_tensor *tensor)
+{
+    free(tensor->data);
+    tensor->data = NULL;
+}
+
+void pitched_fill(const expar_tensor *tensor, const void *rows)
+{
+    for (int64_t i = 0; i < tensor->shape[0]; i++)
+        memcpy((char *)tensor->data + (size_t)i * pitch_bytes(tensor),
+               (const char *)rows + (size_t)i * row_bytes(tensor), row_bytes(tensor));
+}
+
+bool pitched_equals(const expar_tensor *tensor, const void *rows)
+{
+    for (int64_t i = 0; i < tensor->shape[0]; i++)
+        if (memcmp((const char *)tensor->data + (size_t)i * pitch_bytes(tensor),
+                   (const char *)rows + (size_t)i * row_bytes(tensor), row_bytes(tensor)) != 0)
+            return false;
+    return true;
+}
+
+static bool all_gap(const unsigned char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != GAP_BYTE) return false;
+    return true;
+}
+
+bool pitched_gaps_intact(const expar_tensor *tensor)
+{
+    const unsigned char *data = tensor->data;
+    if (!data) return true;
+    for (int64_t i = 0; i < tensor->shape[0]; i++)
+        if (!all_gap(data + (size_t)i * pitch_bytes(tensor) + row_bytes(tensor),
+                     pitch_bytes(tensor) - row_bytes(tensor)))
+            return false;
+    return all_gap(data + (size_t)tensor->shape[0] * pitch_bytes(tensor), TAIL_BYTES);
+}

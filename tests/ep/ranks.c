@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks as threads, and the common end of both kinds. */
+#include "ep/ranks.h"
+#include "ep/check.h"
+#include "ep/ranks_internal.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+expar_group_options ranks_options(const ranks_plan *plan)
+{
+    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    options.size = plan->size;
+    options.ranks_per_node = plan->ranks_per_node;
+    options.heap_bytes = plan->heap_bytes ? plan->heap_bytes : RANKS_HEAP_BYTES;
+    options.timeout_ms = plan->timeout_ms ? plan->timeout_ms : RANKS_TIMEOUT_MS;
+    return options;
+}
+
+bool ranks_carry_out(expar_group *group, ranks_body body, void *shared)
+{
+    body(group, shared);
+    if (check_failures()) expar_group_abort(group);
+    CHECK_OK(expar_group_destroy(group));
+    return check_failures() == 0;
+}
+
+typedef struct thread_rank {
+    pthread_t thread;
+    expar_group *group;
+    int32_t rank;
+    ranks_body body;
+    void *shared;
+    bool passed;
+} thread_rank;
+
+static void *thread_main(void *argument)
+{
+    thread_rank *self = argument;
+    check_begin(self->rank);
+    self->passed = ranks_carry_out(self->group, self->body, self->shared);
+    return NULL;
+}
+
+static bool run_threads(const ranks_plan *plan, ranks_body body, void *shared)
+{
+    expar_group_options options = ranks_options(plan);
+    expar_group *groups[plan->size];
+    thread_rank ranks[plan->size];
+    bool passed = true;
+    check_begin(-1);
+    if (!CHECK_OK(expar_group_create_threads(plan->size, &options, groups))) return false;
+    for (int32_t r = 0; r < plan->size; r++) {
+        ranks[r] = (thread_rank){.group = groups[r], .rank = r, .body = body, .shared = shared};
+        if (pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r])) abort();
+    }
+    for (int32_t r = 0; r < plan->size; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        passed &= ranks[r].passed;
+    }
+    return passed;
+}
+
+bool ranks_run(const ranks_plan *plan, ranks_body body, void *shared)
+{
+    return plan->kind == RANKS_THREADS ? run_threads(plan, body, shared) : ranks_run_processes(plan, body, shared);
+}

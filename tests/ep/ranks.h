@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a body on every rank of a group, as threads of this process or as forked processes. */
+#ifndef TESTS_EP_RANKS_H
+#define TESTS_EP_RANKS_H
+
+#include <expar/expar.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES } ranks_kind;
+
+typedef struct ranks_plan {
+    ranks_kind kind;
+    int32_t size;
+    int32_t ranks_per_node; /* 0: the library finds out */
+    size_t heap_bytes;      /* 0: RANKS_HEAP_BYTES */
+    int64_t timeout_ms;     /* 0: RANKS_TIMEOUT_MS */
+} ranks_plan;
+
+#define RANKS_HEAP_BYTES ((size_t)256 << 20)
+/* A generous deadline: only a rank that hangs meets it. */
+#define RANKS_TIMEOUT_MS 90000
+
+/* Uses check.h to report; a rank whose checks failed aborts the group, so that the others end too. `shared` is the same
+   memory for threads and a copy, made by fork, for processes: it is read only. */
+typedef void (*ranks_body)(expar_group *group, void *shared);
+
+/* Makes the group, runs the body, destroys the group on all ranks. True when no check failed on any of them. */
+bool ranks_run(const ranks_plan *plan, ranks_body body, void *shared);
+
+/* ---- for tests that end ranks themselves (ranks_process.c) ------------------------------------------------------- */
+
+/* Forks rank `rank` of a group of processes that meet at `id`; the child never returns. -1 on error. */
+pid_t ranks_fork(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, ranks_body body, void *shared);
+/* Joins the group of forked rank `rank`, for bodies that do it themselves. */
+expar_status ranks_join(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, expar_group **group);
+/* Waits until the process ends, or kills it at the deadline; its wait status. *late (may be NULL) is set, never
+   cleared, when it had to be killed. */
+int ranks_wait(pid_t pid, int64_t deadline_ms, bool *late);
+int64_t ranks_clock_ms(void);
+
+#endif

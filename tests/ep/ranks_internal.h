@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks.c and ranks_process.c share. */
+#ifndef TESTS_EP_RANKS_INTERNAL_H
+#define TESTS_EP_RANKS_INTERNAL_H
+
+#include "ep/ranks.h"
+
+expar_group_options ranks_options(const ranks_plan *plan);
+/* The body, then the end of the group; true when no check failed. */
+bool ranks_carry_out(expar_group *group, ranks_body body, void *shared);
+bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks as forked processes. Children end by _exit: what the parent had allocated is not theirs to free. */
+#include "ep/check.h"
+#include "ep/ranks_internal.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_STEP_NS 2000000
+
+int64_t ranks_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+expar_status ranks_join(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, expar_group **group)
+{
+    expar_group_options options = ranks_options(plan);
+    options.id = id;
+    options.rank = rank;
+    return expar_group_create(&options, group);
+}
+
+static _Noreturn void child_main(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, ranks_body body,
+                                 void *shared)
+{
+    expar_group *group = NULL;
+    bool passed = false;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is itself killed leaves no rank behind */
+    check_begin(rank);
+    if (CHECK_OK(ranks_join(plan, id, rank, &group))) passed = ranks_carry_out(group, body, shared);
+    fflush(NULL);
+    _exit(passed ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+pid_t ranks_fork(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, ranks_body body, void *shared)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) child_main(plan, id, rank, body, shared);
+    return pid;
+}
+
+int ranks_wait(pid_t pid, int64_t deadline_ms, bool *late)
+{
+    const struct timespec step = {0, WAIT_STEP_NS};
+    int status = 0;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (ranks_clock_ms() < deadline_ms) {
+            nanosleep(&step, NULL);
+            continue;
+        }
+        fprintf(stderr, "process %d did not end in time\n", (int)pid);
+        if (late) *late = true;
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+        break;
+    }
+    return status;
+}
+
+bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared)
+{
+    expar_unique_id id;
+    pid_t pids[plan->size];
+    bool passed = true;
+    check_begin(-1);
+    if (!CHECK_OK(expar_unique_id_create(&id))) return false;
+    for (int32_t r = 0; r < plan->size; r++)
+        pids[r] = ranks_fork(plan, &id, r, body, shared);
+    int64_t deadline_ms = ranks_clock_ms() + 2 * ranks_options(plan).timeout_ms;
+    for (int32_t r = 0; r < plan->size; r++) {
+        int status = pids[r] > 0 ? ranks_wait(pids[r], deadline_ms, NULL) : -1;
+        passed &= CHECK(status == 0, "the process of rank %d ended with wait status %#x", (int)r, (unsigned)status);
+    }
+    passed &= CHECK_OK(expar_unique_id_retire(&id));
+    return passed;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One wrong argument on one rank. */
+#include "ep/refusal.h"
+#include "ep/pitched.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct refusal {
+    const refusal_case *what;
+    traffic *traffic;
+    answers *answers;
+} refusal;
+
+/* The results of a call that failed are as they were before. */
+#define UNTOUCHED 0x3c
+
+static bool untouched(const void *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (((const unsigned char *)memory)[i] != UNTOUCHED) return false;
+    return true;
+}
+
+static expar_status call_dispatch(const refusal_scene *scene, const refusal_case *what)
+{
+    play_choice choice = {0};
+    expar_dispatch_args given =
+        play_dispatch_args(scene->traffic, scene->stage->rank, &choice, &scene->stage->area, NULL);
+    expar_dispatch_args args = given;
+    expar_dispatch_result result;
+    memset(&result, UNTOUCHED, sizeof result);
+    result.struct_size = sizeof result;
+    if (what && what->spoil_dispatch) what->spoil_dispatch(&args, scene);
+    expar_status status = expar_dispatch(scene->stage->ep, &args, &result);
+    CHECK(untouched((char *)&result + sizeof result.struct_size, sizeof result - sizeof result.struct_size),
+          "a dispatch that failed wrote its result");
+    play_dispatch_args_free(&given);
+    return status;
+}
+
+static expar_status call_combine(const refusal_scene *scene, const refusal_case *what)
+{
+    const traffic *t = scene->traffic;
+    int32_t rank = scene->stage->rank;
+    int64_t num_tokens = t->inputs[rank].num_tokens, num_rows = t->arrivals[rank].num_rows;
+    expar_combine_args given = EXPAR_COMBINE_ARGS_INIT;
+    given.x = pitched_make(traffic_dtype(t), num_rows, t->job.hidden, 0, false);
+    given.topk_weights = pitched_make(EXPAR_F32, num_rows, t->job.topk, 0, false);
+    given.y = pitched_make(traffic_dtype(t), num_tokens, t->job.hidden, 0, false);
+    given.out_topk_weights = pitched_make(EXPAR_F32, num_tokens, t->job.topk, 0, false);
+    given.handle = scene->handle;
+    size_t y_bytes = (size_t)num_tokens * traffic_row_bytes(t);
+    memset(given.y.data, UNTOUCHED, y_bytes);
+    expar_combine_args args = given;
+    if (what && what->spoil_combine) what->spoil_combine(&args, scene);
+    expar_status status = expar_combine(scene->stage->ep, &args);
+    CHECK(untouched(given.y.data, y_bytes), "a combine that failed wrote y");
+    pitched_free(&given.x);
+    pitched_free(&given.topk_weights);
+    pitched_free(&given.y);
+    pitched_free(&given.out_topk_weights);
+    return status;
+}
+
+static void check_own_text(const refusal_case *what)
+{
+    const char *words[REFUSAL_WORDS + 1] = {0};
+    memcpy(words, what->words, sizeof what->words);
+    check_text(__FILE__, __LINE__, words);
+}
+
+static void make_calls(const refusal_scene *scene, const refusal_case *what)
+{
+    bool combine = what->spoil_combine || what->is_combine;
+    if (scene->stage->rank != REFUSAL_RANK) {
+        CHECK_STATUS(EXPAR_ERR_REMOTE, combine ? call_combine(scene, NULL) : call_dispatch(scene, NULL));
+        CHECK_TEXT(combine ? "expar_combine" : "expar_dispatch", "rank 1", expar_status_string(what->status),
+                   what->words[0]);
+        return;
+    }
+    CHECK_STATUS(what->status, what->call ? what->call(scene)
+                               : combine  ? call_combine(scene, what)
+                                          : call_dispatch(scene, what));
+    check_own_text(what);
+    CHECK_TEXT(combine ? "expar_combine" : "expar_dispatch");
+}
+
+static void play_refusal(stage *s, void *shared)
+{
+    const refusal *r = shared;
+    play_choice plain = {0};
+    play_arrival before;
+    if (!play_dispatch(s->ep, r->traffic, s->rank, &plain, &s->area, NULL, &before)) return;
+    refusal_scene scene = {s, r->traffic, before.handle};
+    make_calls(&scene, r->what);
+    play_check_arrival(&before, s->rank);
+    stage_round_trip(s, r->traffic, r->answers, EXPAR_PATH_AUTO);
+    play_combine(s->ep, r->traffic, r->answers, s->rank, &plain, &s->area, before.handle, &before);
+    play_release(&before, true);
+}
+
+void refusal_test(void **state)
+{
+    const int64_t num_tokens[] = {4, 5, 6};
+    traffic_plan plan = {.num_ranks = 3,
+                         .hidden = 16,
+                         .topk = 3,
+                         .num_experts = 6,
+                         .wide = true,
+                         .with_weights = true,
+                         .num_tokens = num_tokens};
+    random_source random = random_start(5);
+    refusal r = {.what = *state, .traffic = traffic_make(&plan, &random)};
+    r.answers = answers_make(r.traffic, true, &random);
+    stage_plan setting = stage_plan_for(r.traffic, RANKS_THREADS);
+    bool passed = stage_run(&setting, play_refusal, &r);
+    answers_free(r.answers);
+    traffic_free(r.traffic);
+    assert_true(passed);
+}
+
+int refusal_run(const char *program, const refusal_case *cases, size_t count)
+{
+    struct CMUnitTest *tests = traffic_alloc(count, sizeof *tests);
+    for (size_t i = 0; i < count; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = cases[i].name, .test_func = refusal_test, .initial_state = (void *)(uintptr_t)&cases[i]};
+    int failed = _cmocka_run_group_tests(program, tests, count, NULL, NULL);
+    free(tests);
+    return failed;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_ep_create, expar_ep_buffer_size and expar_ep_destroy: wrong configs, configs that differ between ranks. */
+#include "ep/stage.h"
+#include "oracle/unit.h"
+
+static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
+                                     .max_tokens = 8,
+                                     .max_row_bytes = 64,
+                                     .max_topk = 2,
+                                     .max_experts = 6,
+                                     .num_channels = 2,
+                                     .ring_slots = 4,
+                                     .pool_bytes = 1 << 20};
+
+/* One member of the config with a value that does not do. */
+typedef struct wrong_member {
+    const char *words[4];
+    expar_ep_config config;
+} wrong_member;
+
+#define WRONG(member, value, ...)                                                                                      \
+    {                                                                                                                  \
+        .words = {"config." #member, __VA_ARGS__}, .config = {                                                         \
+            .struct_size = sizeof(expar_ep_config),                                                                    \
+            .max_tokens = 8,                                                                                           \
+            .max_row_bytes = 64,                                                                                       \
+            .max_topk = 2,                                                                                             \
+            .max_experts = 6,                                                                                          \
+            .member = value                                                                                            \
+        }                                                                                                              \
+    }
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init" /* each entry is the good config but for one member */
+static const wrong_member wrong_members[] = {
+    WRONG(struct_size, 0, "0"),
+    WRONG(struct_size, sizeof(expar_ep_config) + 8, "_INIT"),
+    WRONG(max_tokens, -1, "-1"),
+    WRONG(max_row_bytes, 0, "0"),
+    WRONG(max_row_bytes, INT64_MAX, "9223372036854775807"),
+    WRONG(max_topk, 0, "0"),
+    WRONG(max_experts, 0, "0"),
+    WRONG(max_experts, 7, "7", "3"),
+    WRONG(num_channels, -3, "-3"),
+    WRONG(ring_slots, -4, "-4"),
+    WRONG(num_threads, -5, "-5"),
+    WRONG(pool_bytes, -6, "-6"),
+};
+#pragma GCC diagnostic pop
+
+static void check_words(const char *const words[4])
+{
+    const char *all[5] = {words[0], words[1], words[2], words[3]};
+    check_text(__FILE__, __LINE__, all);
+}
+
+static void test_buffer_size_refuses(void **state)
+{
+    (void)state;
+    check_begin(0);
+    for (size_t i = 0; i < sizeof wrong_members / sizeof wrong_members[0]; i++) {
+        size_t bytes = 77;
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&wrong_members[i].config, 3, &bytes));
+        CHECK_TEXT("expar_ep_buffer_size");
+        check_words(wrong_members[i].words);
+        CHECK(bytes == 77, "the size was written");
+    }
+    size_t bytes;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_buffer_size(NULL, 3, &bytes));
+    CHECK_TEXT("expar_ep_buffer_size", "config");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_buffer_size(&good, 3, NULL));
+    CHECK_TEXT("expar_ep_buffer_size", "bytes");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&good, 0, &bytes));
+    CHECK_TEXT("expar_ep_buffer_size", "num_ranks", "0");
+    assert_int_equal(check_failures(), 0);
+}
+
+/* Sizes whose product does not fit 64 bits are refused, not wrapped. */
+static void test_buffer_size_overflow(void **state)
+{
+    (void)state;
+    expar_ep_config config = good;
+    size_t bytes = 77;
+    check_begin(0);
+    config.max_tokens = INT32_MAX / 3;
+    config.max_row_bytes = 1 << 26;
+    config.num_channels = 1024;
+    config.ring_slots = 65536;
+    config.pool_bytes = 0;
+    expar_status status = expar_ep_buffer_size(&config, 3, &bytes);
+    if (status == EXPAR_OK)
+        CHECK(bytes > (size_t)3 * 1024 * 65536 << 26, "%zu bytes cannot hold the rings", bytes);
+    else
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, status);
+    config.max_tokens = INT64_MAX;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&config, 3, &bytes));
+    CHECK_TEXT("config.max_tokens", "9223372036854775807");
+    assert_int_equal(check_failures(), 0);
+}
+
+static void create_wrong(expar_group *group, void *shared)
+{
+    int32_t rank = expar_group_rank(group);
+    (void)shared;
+    for (size_t i = 0; i < sizeof wrong_members / sizeof wrong_members[0]; i++) {
+        expar_ep *ep = NULL;
+        CHECK_STATUS(rank == 1 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE,
+                     expar_ep_create(group, rank == 1 ? &wrong_members[i].config : &good, &ep));
+        CHECK_TEXT("expar_ep_create");
+        check_words(wrong_members[i].words);
+        if (rank != 1) CHECK_TEXT("rank 1", "EXPAR_ERR_ARGUMENT");
+        CHECK(!ep, "a buffer that was refused was given");
+    }
+    expar_ep *ep = NULL;
+    if (CHECK_OK(expar_ep_create(group, &good, &ep))) CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void run(int32_t size, ranks_body body)
+{
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = size};
+    assert_true(ranks_run(&plan, body, NULL));
+}
+
+static void test_create_refuses(void **state)
+{
+    (void)state;
+    run(3, create_wrong);
+}
+
+static void create_without(expar_group *group, void *shared)
+{
+    expar_ep *ep = NULL;
+    (void)shared;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_create(NULL, &good, &ep));
+    CHECK_TEXT("expar_ep_create", "group");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_create(group, NULL, &ep));
+    CHECK_TEXT("expar_ep_create", "config");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_create(group, &good, NULL));
+    CHECK_TEXT("expar_ep_create", "ep is NULL");
+    CHECK_OK(expar_ep_destroy(NULL));
+    expar_ep_output_release(NULL);
+    expar_ep_handle_destroy(NULL);
+}
+
+static void test_create_without_pointers(void **state)
+{
+    (void)state;
+    run(1, create_without);
+}
+
+static void create_different(expar_group *group, void *shared)
+{
+    (void)shared;
+    const struct {
+        const char *name;
+        expar_ep_config config;
+    } others[] = {
+        {"max_tokens", {sizeof good, 9, 64, 2, 6, 2, 4, 0, 1 << 20}},
+        {"max_row_bytes", {sizeof good, 8, 80, 2, 6, 2, 4, 0, 1 << 20}},
+        {"max_topk", {sizeof good, 8, 64, 3, 6, 2, 4, 0, 1 << 20}},
+        {"max_experts", {sizeof good, 8, 64, 2, 9, 2, 4, 0, 1 << 20}},
+        {"num_channels", {sizeof good, 8, 64, 2, 6, 3, 4, 0, 1 << 20}},
+        {"ring_slots", {sizeof good, 8, 64, 2, 6, 2, 5, 0, 1 << 20}},
+        {"pool_bytes", {sizeof good, 8, 64, 2, 6, 2, 4, 0, 2 << 20}},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        expar_ep *ep = NULL;
+        CHECK_STATUS(EXPAR_ERR_MISMATCH,
+                     expar_ep_create(group, expar_group_rank(group) == 2 ? &others[i].config : &good, &ep));
+        CHECK_TEXT("expar_ep_create", others[i].name, "rank 2", "rank 0");
+    }
+}
+
+static void test_create_with_different_configs(void **state)
+{
+    (void)state;
+    run(3, create_different);
+}
+
+/* Only the number of worker threads is each rank's own. */
+static void create_with_own_threads(expar_group *group, void *shared)
+{
+    expar_ep_config config = good;
+    expar_ep *ep = NULL;
+    (void)shared;
+    config.num_threads = 1 + expar_group_rank(group);
+    if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_threads_may_differ(void **state)
+{
+    (void)state;
+    run(3, create_with_own_threads);
+}
+
+/* The text says how much there is. */
+static void create_too_large(expar_group *group, void *shared)
+{
+    expar_ep_config config = good;
+    expar_ep *ep = NULL;
+    (void)shared;
+    config.pool_bytes = (int64_t)1 << 40;
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create");
+    if (CHECK_OK(expar_ep_create(group, &good, &ep))) CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_create_without_room(void **state)
+{
+    (void)state;
+    run(3, create_too_large);
+}
+
+/* EXPAR_ERR_STATE while a buffer is alive. */
+static void leave_early(expar_group *group, void *shared)
+{
+    expar_ep *ep = NULL;
+    (void)shared;
+    if (!CHECK_OK(expar_ep_create(group, &good, &ep))) return;
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_group_destroy(group));
+    CHECK_TEXT("expar_group_destroy", "buffer");
+    CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_group_waits_for_its_buffers(void **state)
+{
+    (void)state;
+    run(2, leave_early);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buffer_size_refuses),
+        cmocka_unit_test(test_buffer_size_overflow),
+        cmocka_unit_test(test_create_refuses),
+        cmocka_unit_test(test_create_without_pointers),
+        cmocka_unit_test(test_create_with_different_configs),
+        cmocka_unit_test(test_threads_may_differ),
+        cmocka_unit_test(test_create_without_room),
+        cmocka_unit_test(test_group_waits_for_its_buffers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

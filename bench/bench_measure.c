@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns, clocks, and the times of all ranks put together. */
+#include "bench.h"
+#include "stats.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Start and end of one iteration on one rank, CLOCK_MONOTONIC. */
+struct stamp {
+    int64_t start_ns, end_ns;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Says so on stderr unless it is good. */
+static bool group_good(const struct bench_world *world, expar_status status)
+{
+    if (status != EXPAR_OK)
+        fprintf(stderr, "expar bench: rank %d: %s: %s\n", world->rank, expar_status_string(status), expar_last_error());
+    return status == EXPAR_OK;
+}
+
+/* ---- progress --------------------------------------------------------------------------------------------------- */
+
+struct progress {
+    bool shown;
+    const char *label;
+    int total;
+    int64_t start_ns, next_ns;
+};
+
+static struct progress progress_start(const struct bench_world *world, const char *label, int total)
+{
+    int64_t now = now_ns();
+    bool shown = world->rank == 0 && isatty(STDERR_FILENO);
+    return (struct progress){
+        .shown = shown, .label = label, .total = total, .start_ns = now, .next_ns = now + 500000000};
+}
+
+static void progress_update(struct progress *progress, int done)
+{
+    int64_t now = now_ns();
+    if (!progress->shown || now < progress->next_ns || done == 0) return;
+    double left_s = (double)(now - progress->start_ns) / done * (progress->total - done) * 1e-9;
+    fprintf(stderr, "\r%s: %d of %d iterations, %.0f s left \033[K", progress->label, done, progress->total, left_s);
+    progress->next_ns = now + 200000000;
+}
+
+static void progress_end(const struct progress *progress)
+{
+    if (progress->shown) fprintf(stderr, "\r\033[K");
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------ */
+
+static bool take_turn(const struct bench_world *world, struct contender *contender, bool last, struct stamp *stamp)
+{
+    if (!group_good(world, expar_barrier_all(world->group))) return false;
+    stamp->start_ns = now_ns();
+    bool good = contender->run(contender->context);
+    stamp->end_ns = now_ns();
+    return good && (!contender->after || contender->after(contender->context, last));
+}
+
+/* stamps: [count][iters] */
+static bool take_turns(const struct bench_world *world, const struct bench_options *options, const char *label,
+                       struct contender *contenders, int count, struct stamp *stamps)
+{
+    struct progress progress = progress_start(world, label, options->warmup + options->iters);
+    bool good = true;
+    for (int i = -options->warmup; i < options->iters && good; i++) {
+        progress_update(&progress, i + options->warmup);
+        for (int c = 0; c < count && good; c++) {
+            struct stamp unused, *stamp = i < 0 ? &unused : &stamps[(size_t)c * (size_t)options->iters + (size_t)i];
+            good = take_turn(world, &contenders[c], i == options->iters - 1, stamp);
+        }
+    }
+    progress_end(&progress);
+    return good;
+}
+
+/* ---- summaries -------------------------------------------------------------------------------------------------- */
+
+/* all: [size][iters]. The time of an iteration is last end − first start. */
+static void iteration_times(const struct stamp *all, int size, int iters, double *times_us)
+{
+    for (int i = 0; i < iters; i++) {
+        struct stamp whole = all[i];
+        for (int rank = 1; rank < size; rank++) {
+            const struct stamp *stamp = &all[(size_t)rank * (size_t)iters + (size_t)i];
+            if (stamp->start_ns < whole.start_ns) whole.start_ns = stamp->start_ns;
+            if (stamp->end_ns > whole.end_ns) whole.end_ns = stamp->end_ns;
+        }
+        times_us[i] = (double)(whole.end_ns - whole.start_ns) * 1e-3;
+    }
+}
+
+static bool summarise(const struct bench_world *world, const struct stamp *mine, int iters, struct bench_times *times)
+{
+    size_t bytes = (size_t)iters * sizeof *mine;
+    struct stamp *all = malloc(bytes * (size_t)world->size);
+    double *times_us = malloc((size_t)iters * sizeof *times_us);
+    bool good = all && times_us && group_good(world, expar_group_allgather(world->group, mine, all, bytes));
+    if (good) {
+        iteration_times(all, world->size, iters, times_us);
+        stats_sort(times_us, iters);
+        *times = (struct bench_times){
+            .median_us = stats_median(times_us, iters), .min_us = times_us[0], .p99_us = stats_p99(times_us, iters)};
+    }
+    free(times_us);
+    free(all);
+    return good;
+}
+
+bool bench_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
+                   struct contender *contenders, int count)
+{
+    size_t iters = (size_t)options->iters;
+    struct stamp *stamps = calloc((size_t)count * iters, sizeof *stamps);
+    bool good = stamps && take_turns(world, options, label, contenders, count, stamps);
+    for (int c = 0; c < count && good; c++)
+        good = summarise(world, &stamps[(size_t)c * iters], options->iters, &contenders[c].times);
+    free(stamps);
+    return good;
+}
+
+bool bench_all_true(const struct bench_world *world, bool mine)
+{
+    unsigned char flag = mine, *all = calloc((size_t)world->size, 1);
+    bool good = all && group_good(world, expar_group_allgather(world->group, &flag, all, 1));
+    for (int rank = 0; rank < world->size && good; rank++)
+        good = all[rank];
+    free(all);
+    return good;
+}
+
+bool bench_mean(const struct bench_world *world, double mine, double *mean)
+{
+    double *all = calloc((size_t)world->size, sizeof *all), sum = 0;
+    bool good = all && group_good(world, expar_group_allgather(world->group, &mine, all, sizeof mine));
+    for (int rank = 0; rank < world->size && good; rank++)
+        sum += all[rank];
+    if (good) *mean = sum / world->size;
+    free(all);
+    return good;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of the benchmark and everything that can be refused before ranks are there. */
+#include "bench.h"
+#include "routing.h"
+#include "text.h"
+#include <string.h>
+
+#define MAX_RANKS  1024
+#define MAX_TOKENS (INT64_C(1) << 20)
+#define MAX_HIDDEN (1 << 20)
+#define MAX_ITERS  50000
+
+enum {
+    KEY_NODES = 1000,
+    KEY_DEVICE,
+    KEY_TOKENS,
+    KEY_HIDDEN,
+    KEY_TOPK,
+    KEY_EXPERTS,
+    KEY_DTYPE,
+    KEY_ROUTING,
+    KEY_ITERS,
+    KEY_WARMUP,
+    KEY_THREADS,
+    KEY_SMS,
+    KEY_PATH,
+    KEY_CACHED,
+    KEY_SEED,
+    KEY_JSON,
+    KEY_CSV,
+    KEY_MPI
+};
+
+const struct argp_option bench_option_table[] = {
+    {"ranks", 'n', "N", 0, "Ranks (default: 8)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play (1; more are not supported yet)", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0, "cpu (default); cuda needs a build with the CUDA backend", 0},
+    {"tokens", KEY_TOKENS, "T", 0,
+     "Tokens of each rank: a number, a list A,B,C, or a range A..B by powers of two (default: 256)", 0},
+    {"hidden", KEY_HIDDEN, "H", 0, "Elements of a row (default: 7168)", 0},
+    {"topk", KEY_TOPK, "K", 0, "Experts of a token (default: 8)", 0},
+    {"experts", KEY_EXPERTS, "E", 0, "Experts, a multiple of N (default: 64)", 0},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "bf16 (default), f16 or f32", 0},
+    {"routing", KEY_ROUTING, "HOW", 0,
+     "uniform (default), zipf, grouped (8 groups, 4 of them for a token), onehot, or a recorded FILE.npy", 0},
+    {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
+    {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},
+    {"threads", KEY_THREADS, "COUNT", 0, "Worker threads of a rank (default: as the library chooses)", 0},
+    {"sms", KEY_SMS, "COUNT", 0, "On the CPU the same as --threads", 0},
+    {"path", KEY_PATH, "PATH", 0, "auto (default), direct, queue, or all: a result for each", 0},
+    {"cached", KEY_CACHED, "WHEN", OPTION_ARG_OPTIONAL,
+     "Dispatch with the handle of an earlier one, without layout and notify: yes (when no WHEN is given), no "
+     "(default), "
+     "both",
+     0},
+    {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
+    {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
+    {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
+    {0},
+};
+
+void bench_options_init(struct bench_options *options)
+{
+    *options = (struct bench_options){.num_ranks = 8,
+                                      .tokens = {256},
+                                      .num_tokens = 1,
+                                      .hidden = 7168,
+                                      .dtype = EXPAR_BF16,
+                                      .routing = "uniform",
+                                      .iters = 50,
+                                      .warmup = 5,
+                                      .path = EXPAR_PATH_AUTO,
+                                      .seed = 1};
+}
+
+static int64_t number(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high)
+{
+    int64_t value = low;
+    if (!text_to_int(text, low, high, &value))
+        argp_error(state, "%s '%s': a number from %lld to %lld is expected", option, text, (long long)low,
+                   (long long)high);
+    return value;
+}
+
+/* ---- --tokens --------------------------------------------------------------------------------------------------- */
+
+static void add_tokens(struct argp_state *state, struct bench_options *options, int64_t tokens)
+{
+    if (options->num_tokens == BENCH_MAX_SWEEP)
+        argp_error(state, "--tokens: more than %d token counts", BENCH_MAX_SWEEP);
+    options->tokens[options->num_tokens++] = tokens;
+}
+
+/* One entry of the list: a number, or A..B: A, the powers of two between, and B. */
+static void parse_tokens_entry(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    char *dots = strstr(entry, "..");
+    if (!dots) {
+        add_tokens(state, options, number(state, "--tokens", entry, 0, MAX_TOKENS));
+        return;
+    }
+    *dots = '\0';
+    int64_t low = number(state, "--tokens", entry, 0, MAX_TOKENS);
+    int64_t high = number(state, "--tokens", dots + 2, low, MAX_TOKENS), power = 1;
+    add_tokens(state, options, low);
+    for (; power < high; power *= 2)
+        if (power > low) add_tokens(state, options, power);
+    if (high > low) add_tokens(state, options, high);
+}
+
+static void parse_tokens(struct argp_state *state, struct bench_options *options, const char *text)
+{
+    char copy[1024], *rest = copy, *entry;
+    if (strlen(text) >= sizeof copy) argp_error(state, "--tokens: the list is too long");
+    strncpy(copy, text, sizeof copy - 1);
+    copy[sizeof copy - 1] = '\0';
+    options->num_tokens = 0;
+    while ((entry = strsep(&rest, ",")))
+        parse_tokens_entry(state, options, entry);
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+/* The index of `text` among the words divided by '|'. */
+static int word(struct argp_state *state, const char *option, const char *text, const char *words)
+{
+    size_t length = strlen(text);
+    int index = 0;
+    for (const char *w = words; *w && length; index++) {
+        size_t stop = strcspn(w, "|");
+        if (stop == length && !strncmp(w, text, length)) return index;
+        w += stop + (w[stop] == '|');
+    }
+    argp_error(state, "%s '%s': one of %s is expected", option, text, words);
+    return 0;
+}
+
+static void parse_device(struct argp_state *state, const char *text)
+{
+    if (word(state, "--device", text, "cpu|cuda") == 1)
+        argp_failure(state, 1, 0, "--device cuda: this build has no CUDA backend");
+}
+
+static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
+{
+    int index = word(state, "--path", text, "auto|direct|queue|all|copy_engine");
+    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine: this build has no CUDA backend");
+    options->all_paths = index == 3;
+    if (index < 3) options->path = (expar_path)index;
+}
+
+static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
+{
+    int index = word(state, "operation", text, "dispatch|combine|all|ll|rma");
+    if (index > 2) argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine and all are", text);
+    options->dispatch |= index == 0 || index == 2;
+    options->combine |= index == 1 || index == 2;
+}
+
+/* ---- all together ----------------------------------------------------------------------------------------------- */
+
+static void check_routing(struct argp_state *state, struct bench_options *options)
+{
+    const char *name = options->routing;
+    if (!routing_is_file(name) && !routing_is_known(name))
+        argp_error(state, "--routing '%s': uniform, zipf, grouped, onehot or a file ending in .npy is expected", name);
+    if (!routing_is_file(name) && !options->topk) options->topk = 8;
+    if (!routing_is_file(name) && !options->experts) options->experts = 64;
+    struct routing_shape shape = {.num_ranks = options->num_ranks, .topk = options->topk, .experts = options->experts};
+    char error[512];
+    if (!routing_check(name, &shape, error, sizeof error)) argp_failure(state, 1, 0, "%s", error);
+    options->topk = shape.topk;
+    options->experts = shape.experts;
+}
+
+static void check(struct argp_state *state, struct bench_options *options)
+{
+    if (!options->dispatch && !options->combine) options->dispatch = options->combine = true;
+    check_routing(state, options);
+    if (options->experts % options->num_ranks)
+        argp_failure(state, 1, 0, "--experts %d is no multiple of -n %d", options->experts, options->num_ranks);
+    size_t row_bytes = (size_t)options->hidden * expar_dtype_bytes(options->dtype);
+    if (row_bytes % 16)
+        argp_failure(state, 1, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden, row_bytes);
+}
+
+error_t bench_options_parse(int key, char *arg, struct argp_state *state)
+{
+    static const expar_dtype dtypes[] = {EXPAR_BF16, EXPAR_F16, EXPAR_F32};
+    struct bench_options *options = state->input;
+    switch (key) {
+    case 'n':
+        options->num_ranks = (int)number(state, "-n", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_NODES:
+        if (number(state, "--nodes", arg, 1, MAX_RANKS) != 1)
+            argp_failure(state, 1, 0, "--nodes %s: dispatch and combine across nodes are not in this version", arg);
+        return 0;
+    case KEY_DEVICE:
+        parse_device(state, arg);
+        return 0;
+    case KEY_TOKENS:
+        parse_tokens(state, options, arg);
+        return 0;
+    case KEY_HIDDEN:
+        options->hidden = (int)number(state, "--hidden", arg, 1, MAX_HIDDEN);
+        return 0;
+    case KEY_TOPK:
+        options->topk = (int)number(state, "--topk", arg, 1, ROUTING_MAX_TOPK);
+        return 0;
+    case KEY_EXPERTS:
+        options->experts = (int)number(state, "--experts", arg, 1, ROUTING_MAX_EXPERTS);
+        return 0;
+    case KEY_DTYPE:
+        options->dtype = dtypes[word(state, "--dtype", arg, "bf16|f16|f32")];
+        return 0;
+    case KEY_ROUTING:
+        options->routing = arg;
+        return 0;
+    case KEY_ITERS:
+        options->iters = (int)number(state, "--iters", arg, 1, MAX_ITERS);
+        return 0;
+    case KEY_WARMUP:
+        options->warmup = (int)number(state, "--warmup", arg, 0, MAX_ITERS);
+        return 0;
+    case KEY_THREADS:
+        options->threads = (int)number(state, "--threads", arg, 1, 1024);
+        return 0;
+    case KEY_SMS:
+        options->threads = (int)number(state, "--sms", arg, 1, 1024);
+        return 0;
+    case KEY_PATH:
+        parse_path(state, options, arg);
+        return 0;
+    case KEY_CACHED:
+        options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
+        return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)number(state, "--seed", arg, 0, INT64_MAX);
+        return 0;
+    case KEY_JSON:
+        options->format = BENCH_JSON;
+        return 0;
+    case KEY_CSV:
+        options->format = BENCH_CSV;
+        return 0;
+    case KEY_MPI:
+        options->mpi = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        parse_operation(state, options, arg);
+        return 0;
+    case ARGP_KEY_END:
+        check(state, options);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar bench: starts its own ranks when nobody has, and runs the benchmark on them. */
+#include "bench.h"
+#include "command.h"
+#include "launch.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command_example examples[] = {
+    {"expar bench dispatch combine -n 8 --tokens 256 --hidden 7168", "both operations on eight ranks, as a table"},
+    {"expar bench dispatch -n 4 --tokens 1..4096 --csv > sweep.csv", "a sweep by powers of two"},
+    {"expar bench all --path all --cached=both --json", "every way that rows can take, as JSON"},
+    {"expar bench all -n 8 --mpi", "beside pack, MPI_Alltoallv and unpack in the same run"},
+    {"expar bench all --routing grouped --experts 256", "group-limited routing"},
+    {NULL, NULL},
+};
+
+/* Joins the group that the launcher prepared and runs on it. */
+static int run_inside(const struct bench_options *options)
+{
+    expar_group *group;
+    if (expar_group_create(NULL, &group) != EXPAR_OK) {
+        fprintf(stderr, "expar bench: %s\n", expar_last_error());
+        return 1;
+    }
+    struct bench_world world = {.group = group, .rank = expar_group_rank(group), .size = expar_group_size(group)};
+    int code = 1;
+    if (world.size != options->num_ranks)
+        fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, world.size);
+    else
+        code = bench_run(&world, options);
+    if (expar_group_destroy(group) != EXPAR_OK) code = 1;
+    return code;
+}
+
+/* The benchmark with the baseline lies beside this program. False: it was not built. */
+static bool find_mpi_program(char path[PATH_MAX])
+{
+    static const char name[] = "expar-bench-mpi";
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - sizeof name);
+    if (length < 0) return false;
+    path[length] = '\0';
+    char *slash = strrchr(path, '/');
+    memcpy(slash + 1, name, sizeof name);
+    return access(path, X_OK) == 0;
+}
+
+/* Open MPI refuses root and more ranks than cores unless told; yielding lets ranks share cores; no binding, as for
+   expar's own ranks. Other MPIs ignore these variables, and what a user has set stays. */
+static void set_mpi_defaults(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+}
+
+/* Becomes mpirun with the same options; returns only when that fails. */
+static int run_mpi(const struct bench_options *options, int argc, char **argv)
+{
+    char program[PATH_MAX], ranks[16];
+    if (!find_mpi_program(program)) {
+        fprintf(stderr, "expar bench: --mpi needs expar-bench-mpi beside expar; it is built where MPI's headers and "
+                        "library are found (Debian: apt-get install libopenmpi-dev openmpi-bin, then build again)\n");
+        return 1;
+    }
+    char **args = calloc((size_t)argc + 4, sizeof *args);
+    if (!args) {
+        fprintf(stderr, "expar bench: out of memory\n");
+        return 1;
+    }
+    snprintf(ranks, sizeof ranks, "%d", options->num_ranks);
+    args[0] = "mpirun";
+    args[1] = "-n";
+    args[2] = ranks;
+    args[3] = program;
+    memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
+    set_mpi_defaults();
+    fflush(NULL);
+    execvp("mpirun", args);
+    fprintf(stderr, "expar bench: --mpi: cannot start mpirun: %s%s\n", strerror(errno),
+            errno == ENOENT ? " (Debian: apt-get install openmpi-bin)" : "");
+    free(args);
+    return 1;
+}
+
+static int run(int argc, char **argv)
+{
+    struct bench_options options;
+    bench_options_init(&options);
+    command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
+    if (launch_inside() && !options.mpi) return run_inside(&options);
+    if (options.mpi) return run_mpi(&options, argc, argv);
+    return launch_self(options.num_ranks, argc, argv);
+}
+
+const struct command command_bench = {
+    .name = "bench",
+    .summary = "measure dispatch and combine, and verify every byte",
+    .arguments = "[dispatch] [combine] [all]",
+    .description = "Measures the operations (default: all) on ranks of this machine, which it starts itself unless it "
+                   "runs inside a job. "
+                   "In the same run, in turns, it measures the copy limit: bare copies of the same rows to the same "
+                   "places by as many "
+                   "threads, the better one of memcpy and non-temporal stores.\n\n"
+                   "The time of an iteration is the last end minus the first start over all ranks. GB/s counts the "
+                   "rows that go into a "
+                   "rank's output, 10^9 bytes a second. Outputs are compared in full with what the routing demands; a "
+                   "difference makes the "
+                   "exit code 1.",
+    .options = bench_option_table,
+    .examples = examples,
+    .run = run,
+};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar info: the library, the machine, and what is missing on it. */
+#include "command.h"
+#include "info.h"
+#include <expar/info.h>
+#include <expar/status.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <sysexits.h>
+
+struct info_options {
+    bool json, env;
+};
+
+enum { KEY_JSON = 1000, KEY_ENV };
+
+static const struct argp_option options[] = {
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
+    {"env", KEY_ENV, NULL, 0, "Print the environment variables that the library reads, instead", 0},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"expar info", "the library, processors, memory, launchers, transports, and advice"},
+    {"expar info --env", "all EXPAR_* variables with their meaning"},
+    {"expar info --json | jq .memory", "for programs"},
+    {NULL, NULL},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct info_options *input = state->input;
+    switch (key) {
+    case KEY_JSON:
+        input->json = true;
+        return 0;
+    case KEY_ENV:
+        input->env = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not expected here", arg);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static json_t *build_info(void)
+{
+    struct utsname system;
+    char kernel[sizeof system.sysname + sizeof system.release + sizeof system.machine + 3] = "unknown";
+    if (uname(&system) == 0)
+        snprintf(kernel, sizeof kernel, "%s %s %s", system.sysname, system.release, system.machine);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", EXPAR_BUILD_TYPE, "compiler", EXPAR_BUILD_COMPILER,
+                     "sanitizers", *EXPAR_BUILD_SANITIZE ? EXPAR_BUILD_SANITIZE : "none", "cuda", "not in this build",
+                     "kernel", kernel);
+}
+
+static json_t *collect(void)
+{
+    json_t *memory = info_memory(), *launchers = info_launchers();
+    json_t *advice = info_advice(memory, launchers);
+    json_t *transports =
+        json_pack("[{s:s, s:s}]", "name", "p2p", "reach", "ranks of one host, by loads and stores in shared memory");
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", expar_version(), "build", build_info(), "cpu",
+                     info_cpu(), "memory", memory, "launchers", launchers, "transports", transports, "advice", advice);
+}
+
+static void print_json(json_t *value)
+{
+    json_dumpf(value, stdout, JSON_INDENT(2));
+    printf("\n");
+}
+
+static json_t *collect_env(void)
+{
+    const char *name, *values, *fallback, *meaning;
+    json_t *list = json_array();
+    for (size_t i = 0; expar_env_describe(i, &name, &values, &fallback, &meaning); i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", name, "values", values, "default",
+                                              fallback, "meaning", meaning));
+    return list;
+}
+
+static void print_env(void)
+{
+    const char *name, *values, *fallback, *meaning;
+    for (size_t i = 0; expar_env_describe(i, &name, &values, &fallback, &meaning); i++)
+        printf("%s\n    %s\n    values: %s; default: %s\n", name, meaning, values, fallback);
+}
+
+static int run(int argc, char **argv)
+{
+    struct info_options input = {0};
+    command_parse(&command_info, parse, false, argc, argv, &input);
+    if (input.env && !input.json) {
+        print_env();
+        return 0;
+    }
+    json_t *value = input.env ? collect_env() : collect();
+    if (!value) {
+        fprintf(stderr, "expar info: out of memory, or hwloc cannot read this machine\n");
+        return EX_OSERR;
+    }
+    if (input.json)
+        print_json(value);
+    else
+        info_print(value);
+    json_decref(value);
+    return 0;
+}
+
+const struct command command_info = {
+    .name = "info",
+    .summary = "show the library, the machine, and what is missing on it",
+    .description =
+        "Shows the version and build of the library, processors, caches and NUMA nodes, memory and the limits on it, "
+        "launchers and transports, and, for each faster path that this machine does not allow yet, the command "
+        "that would provide it.",
+    .options = options,
+    .examples = examples,
+    .run = run,
+};

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* command: what the tool knows of its subcommands, once: the same tables give --help, the man pages and the parser.
+ *
+ * Each subcommand is one file that defines a `struct command`; main.c lists them. Results go to stdout, everything else
+ * to stderr; the exit code is 0 only on success. */
+#ifndef EXPAR_TOOL_COMMAND_H
+#define EXPAR_TOOL_COMMAND_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct command_example {
+    const char *line; /* what to type; NULL ends a list */
+    const char *what; /* what it does */
+};
+
+struct command {
+    const char *name;
+    const char *summary;                    /* one line, no full stop */
+    const char *arguments;                  /* behind the options in the usage line, or NULL */
+    const char *description;                /* paragraphs divided by an empty line */
+    const struct argp_option *options;      /* ends with {0}; NULL: none */
+    const struct command_example *examples; /* NULL: none */
+    int (*run)(int argc, char **argv);      /* argv[0] is the subcommand's name; returns the exit code */
+};
+
+extern const struct command command_run;
+extern const struct command command_bench;
+extern const struct command command_info;
+
+/* The table of main.c; ends with NULL. */
+extern const struct command *const command_table[];
+const struct command *command_find(const char *name);
+
+/* Runs argp over the arguments of a subcommand: `--help` prints its table and ends the process with 0, a bad option
+   ends it with 64 (EX_USAGE). Options may not follow the first argument when `in_order`. */
+void command_parse(const struct command *command, argp_parser_t parser, bool in_order, int argc, char **argv,
+                   void *input);
+
+/* `expar --help`. */
+void command_print_help(void);
+/* The subcommand whose name is nearest to what was typed; NULL when none is near. */
+const char *command_nearest(const char *typed);
+
+/* `expar man [SUBCOMMAND]`, not listed in --help: writes the man page; the build runs it. */
+int command_man(int argc, char **argv);
+
+#endif

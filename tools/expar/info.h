@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* info: what `expar info` finds out, collected into one JSON object and printed from it.
+ *
+ *   cmd_info.c       options, the parts in order
+ *   info_machine.c   processors, caches, NUMA nodes, launchers
+ *   info_memory.c    memory, its limits, huge pages
+ *   info_advice.c    what is missing for a faster path, and the command that provides it
+ *   info_print.c     the object as text for a person */
+#ifndef EXPAR_TOOL_INFO_H
+#define EXPAR_TOOL_INFO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Each returns a new reference, or NULL when memory is out. */
+json_t *
+info_cpu(void); /* model, packages, cores, threads, usable, numa_nodes: [bytes], caches: [{level, bytes, count}] */
+json_t *info_launchers(void); /* [{name, path}]; path null where it is not found */
+json_t *info_memory(void); /* total_bytes, available_bytes, memlock_bytes, address_space_bytes, shared_huge_pages, … */
+json_t *info_advice(const json_t *memory, const json_t *launchers); /* [{missing, effect, command}] */
+
+/* The whole object as lines of text on stdout. */
+void info_print(const json_t *info);
+
+/* The first line of a file without its end; false when it cannot be read. */
+bool info_read_line(const char *path, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is missing for a faster path, and the command that provides it. */
+#include "info.h"
+#include <stdint.h>
+#include <string.h>
+
+/* What the symmetric heap reserves on each rank unless EXPAR_HEAP_SIZE says otherwise. */
+#define DEFAULT_HEAP_BYTES (INT64_C(16) << 30)
+
+static void add(json_t *list, const char *missing, const char *effect, const char *command)
+{
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "missing", missing, "effect", effect, "command", command));
+}
+
+static bool has_launcher(const json_t *launchers, const char *name)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(launchers, i, entry)
+    {
+        if (!strcmp(json_string_value(json_object_get(entry, "name")), name))
+            return json_is_string(json_object_get(entry, "path"));
+    }
+    return false;
+}
+
+json_t *info_advice(const json_t *memory, const json_t *launchers)
+{
+    json_t *list = json_array();
+    const char *shared = json_string_value(json_object_get(memory, "shared_huge_pages"));
+    if (!strcmp(shared, "never") || !strcmp(shared, "deny"))
+        add(list, "huge pages for shared memory", "fewer TLB misses and page faults in the symmetric heap",
+            "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    const json_t *space = json_object_get(memory, "address_space_bytes");
+    if (json_is_integer(space) && json_integer_value(space) < 8 * DEFAULT_HEAP_BYTES)
+        add(list, "address space for 8 heaps of the default size", "groups can be formed without a smaller heap",
+            "ulimit -v unlimited   (or set EXPAR_HEAP_SIZE)");
+    if (!has_launcher(launchers, "mpirun"))
+        add(list, "mpirun", "expar bench --mpi can compare with Open MPI",
+            "sudo apt-get install openmpi-bin libopenmpi-dev   (then build again)");
+    return list;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `expar info` for a person. */
+#include "info.h"
+#include <stdio.h>
+#include <string.h>
+
+#define LABEL_WIDTH 22
+
+static void print_label(const char *label)
+{
+    printf("  %-*s", LABEL_WIDTH, label);
+}
+
+/* Bytes in the largest unit that divides well; null is "unlimited". */
+static void print_bytes(const char *label, const json_t *value)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    print_label(label);
+    if (!json_is_integer(value)) {
+        printf("unlimited\n");
+        return;
+    }
+    double bytes = (double)json_integer_value(value);
+    int unit = 0;
+    for (; bytes >= 1024 && unit < 4; unit++)
+        bytes /= 1024;
+    printf("%.4g %s\n", bytes, units[unit]);
+}
+
+static void print_text(const json_t *object, const char *label, const char *key)
+{
+    print_label(label);
+    const char *text = json_string_value(json_object_get(object, key));
+    printf("%s\n", text ? text : "not found");
+}
+
+static void print_cpu(const json_t *cpu)
+{
+    size_t i;
+    json_t *entry;
+    char label[32];
+    printf("processors\n");
+    print_text(cpu, "model", "model");
+    print_label("cores");
+    printf("%d, %d threads, %d usable here, %d packages\n", (int)json_integer_value(json_object_get(cpu, "cores")),
+           (int)json_integer_value(json_object_get(cpu, "threads")),
+           (int)json_integer_value(json_object_get(cpu, "usable_threads")),
+           (int)json_integer_value(json_object_get(cpu, "packages")));
+    json_array_foreach(json_object_get(cpu, "numa_nodes"), i, entry)
+    {
+        snprintf(label, sizeof label, "NUMA node %zu", i);
+        print_bytes(label, entry);
+    }
+    json_array_foreach(json_object_get(cpu, "caches"), i, entry)
+    {
+        snprintf(label, sizeof label, "L%d cache (%d)", (int)json_integer_value(json_object_get(entry, "level")),
+                 (int)json_integer_value(json_object_get(entry, "count")));
+        print_bytes(label, json_object_get(entry, "bytes"));
+    }
+}
+
+static void print_memory(const json_t *memory)
+{
+    printf("memory\n");
+    print_bytes("total", json_object_get(memory, "total_bytes"));
+    print_bytes("available", json_object_get(memory, "available_bytes"));
+    print_bytes("lockable (ulimit -l)", json_object_get(memory, "memlock_bytes"));
+    print_bytes("addresses (ulimit -v)", json_object_get(memory, "address_space_bytes"));
+    print_bytes("/dev/shm free", json_object_get(memory, "dev_shm_free_bytes"));
+    print_text(memory, "huge pages", "huge_pages");
+    print_text(memory, "shared huge pages", "shared_huge_pages");
+    print_bytes("huge page size", json_object_get(memory, "huge_page_bytes"));
+    print_text(memory, "heap of a rank", "heap");
+}
+
+static void print_paths(const json_t *list, const char *title, const char *key)
+{
+    size_t i;
+    json_t *entry;
+    printf("%s\n", title);
+    json_array_foreach(list, i, entry)
+    {
+        print_text(entry, json_string_value(json_object_get(entry, "name")), key);
+    }
+}
+
+static void print_advice(const json_t *advice)
+{
+    size_t i;
+    json_t *entry;
+    printf("missing for faster paths\n");
+    if (json_array_size(advice) == 0) printf("  nothing\n");
+    json_array_foreach(advice, i, entry)
+    {
+        printf("  %s: %s\n      %s\n", json_string_value(json_object_get(entry, "missing")),
+               json_string_value(json_object_get(entry, "effect")),
+               json_string_value(json_object_get(entry, "command")));
+    }
+}
+
+void info_print(const json_t *info)
+{
+    const json_t *build = json_object_get(info, "build");
+    printf("expar %s\n", json_string_value(json_object_get(info, "version")));
+    print_text(build, "build", "type");
+    print_text(build, "compiler", "compiler");
+    print_text(build, "sanitizers", "sanitizers");
+    print_text(build, "CUDA backend", "cuda");
+    print_text(build, "kernel", "kernel");
+    print_cpu(json_object_get(info, "cpu"));
+    print_memory(json_object_get(info, "memory"));
+    print_paths(json_object_get(info, "launchers"), "launchers", "path");
+    print_paths(json_object_get(info, "transports"), "transports", "reach");
+    print_advice(json_object_get(info, "advice"));
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job from its first process to its last: one thread, one poll loop over signals and the ranks' output. */
+#include "job.h"
+#include <errno.h>
+#include <expar/group.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GRACE_NS INT64_C(3000000000) /* between SIGTERM and SIGKILL */
+#define NEVER_NS INT64_MAX
+
+struct job_state {
+    const struct job *job;
+    struct job_child *children;      /* [num_ranks] */
+    struct pollfd *polled;           /* [1 + 2·num_ranks] */
+    struct job_lines **polled_lines; /* [2·num_ranks] what polled[1 + i] belongs to */
+    int num_alive;
+    int exit_code; /* of the first failure */
+    bool failed, ending;
+    int64_t limit_ns; /* when the time limit is over */
+    int64_t kill_ns;  /* when those that were asked to end are killed */
+    int signal_fd;
+    sigset_t old_mask;
+    struct sigaction old_pipe;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void fail(struct job_state *state, int exit_code)
+{
+    if (!state->failed) state->exit_code = exit_code;
+    state->failed = true;
+}
+
+static void signal_all(struct job_state *state, int signal_number)
+{
+    for (int rank = 0; rank < state->job->num_ranks; rank++)
+        job_signal(&state->children[rank], signal_number);
+}
+
+/* Asks all ranks to end; those that have not after the grace period are killed. */
+static void begin_end(struct job_state *state, int signal_number)
+{
+    signal_all(state, signal_number);
+    signal_all(state, SIGCONT); /* a stopped process takes its signal only when it goes on */
+    if (!state->ending) state->kill_ns = now_ns() + GRACE_NS;
+    state->ending = true;
+}
+
+/* ---- deaths ----------------------------------------------------------------------------------------------------- */
+
+static int exit_code_of(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void report_failure(const struct job_state *state, int rank, pid_t pid, int status)
+{
+    char what[96];
+    if (WIFSIGNALED(status))
+        snprintf(what, sizeof what, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(what, sizeof what, "exited with code %d", WEXITSTATUS(status));
+    const char *next = state->num_alive == 0    ? ""
+                       : state->job->keep_going ? "; the others go on"
+                                                : "; ending the others";
+    fprintf(stderr, "%s: rank %d (pid %d) %s%s\n", state->job->who, rank, (int)pid, what, next);
+}
+
+static int rank_of(const struct job_state *state, pid_t pid)
+{
+    for (int rank = 0; rank < state->job->num_ranks; rank++)
+        if (state->children[rank].pid == pid) return rank;
+    return -1;
+}
+
+/* One process that has ended, still unreaped so that its pid and group cannot have been given to others. */
+static bool next_dead(pid_t *pid)
+{
+    siginfo_t info = {0};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return false;
+    *pid = info.si_pid;
+    return info.si_pid != 0;
+}
+
+/* Reaps all that have ended. Of several found at once one killed by a signal counts as the first: the others' errors
+   are most likely its consequence. */
+static void reap(struct job_state *state)
+{
+    int first = -1, first_status = 0;
+    pid_t pid, first_pid = 0;
+    while (next_dead(&pid)) {
+        int rank = rank_of(state, pid), status = 0;
+        if (rank >= 0 && state->children[rank].own_group) kill(-pid, SIGKILL); /* what it left running */
+        waitpid(pid, &status, 0);
+        if (rank < 0) continue;
+        state->children[rank].pid = 0;
+        state->num_alive--;
+        if (status != 0 && (first < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(first_status)))) {
+            first = rank;
+            first_status = status;
+            first_pid = pid;
+        }
+    }
+    if (first < 0) return;
+    if (!state->ending && (!state->failed || state->job->keep_going))
+        report_failure(state, first, first_pid, first_status);
+    fail(state, exit_code_of(first_status));
+    if (!state->job->keep_going && !state->ending) begin_end(state, SIGTERM);
+}
+
+/* ---- signals, output, time -------------------------------------------------------------------------------------- */
+
+/* Ctrl-C at a terminal has reached the ranks that share the launcher's process group already. */
+static void forward_signal(struct job_state *state, const struct signalfd_siginfo *info)
+{
+    bool from_terminal = info->ssi_code == SI_KERNEL;
+    int number = (int)info->ssi_signo;
+    fail(state, 128 + number);
+    if (state->ending) {
+        signal_all(state, SIGKILL); /* asked twice */
+        return;
+    }
+    fprintf(stderr, "%s: got signal %d (%s); ending the ranks\n", state->job->who, number, strsignal(number));
+    for (int rank = 0; rank < state->job->num_ranks; rank++)
+        if (state->children[rank].own_group || !from_terminal) job_signal(&state->children[rank], number);
+    begin_end(state, SIGCONT);
+}
+
+static void read_signals(struct job_state *state)
+{
+    struct signalfd_siginfo info;
+    while (read(state->signal_fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD) forward_signal(state, &info);
+    reap(state);
+}
+
+static void check_times(struct job_state *state)
+{
+    int64_t now = now_ns();
+    if (now >= state->limit_ns && !state->ending) {
+        fprintf(stderr, "%s: the time limit of %g s is over; ending the ranks\n", state->job->who,
+                state->job->timeout_s);
+        fail(state, JOB_EXIT_TIMEOUT);
+        begin_end(state, SIGTERM);
+    }
+    if (now >= state->kill_ns) {
+        signal_all(state, SIGKILL);
+        state->kill_ns = NEVER_NS;
+    }
+}
+
+static int poll_timeout_ms(const struct job_state *state)
+{
+    int64_t next = state->kill_ns;
+    if (!state->ending && state->limit_ns < next) next = state->limit_ns;
+    if (next == NEVER_NS) return -1;
+    int64_t left_ms = (next - now_ns()) / 1000000 + 1;
+    return left_ms < 0 ? 0 : left_ms > 1000000 ? 1000000 : (int)left_ms;
+}
+
+static int collect_polled(struct job_state *state)
+{
+    int count = 0;
+    state->polled[0] = (struct pollfd){.fd = state->signal_fd, .events = POLLIN};
+    for (int rank = 0; rank < state->job->num_ranks; rank++)
+        for (int i = 0; i < 2; i++) {
+            struct job_lines *lines = &state->children[rank].streams[i];
+            if (!lines->buffer || lines->source < 0) continue;
+            state->polled_lines[count++] = lines;
+            state->polled[count] = (struct pollfd){.fd = lines->source, .events = POLLIN};
+        }
+    return count + 1;
+}
+
+static void forward_output(struct job_state *state, int count)
+{
+    for (int i = 1; i < count; i++) {
+        if (!state->polled[i].revents || job_lines_forward(state->polled_lines[i - 1])) continue;
+        if (!state->ending) fprintf(stderr, "%s: cannot write the output; ending the ranks\n", state->job->who);
+        fail(state, 128 + SIGPIPE);
+        begin_end(state, SIGTERM);
+    }
+}
+
+static void supervise(struct job_state *state)
+{
+    while (state->num_alive > 0) {
+        int count = collect_polled(state);
+        if (poll(state->polled, (nfds_t)count, poll_timeout_ms(state)) > 0) {
+            forward_output(state, count);
+            if (state->polled[0].revents) read_signals(state);
+        }
+        check_times(state);
+    }
+}
+
+/* ---- start and end ---------------------------------------------------------------------------------------------- */
+
+static bool signals_open(struct job_state *state)
+{
+    sigset_t mask;
+    sigemptyset(&mask);
+    static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaddset(&mask, numbers[i]);
+    sigprocmask(SIG_BLOCK, &mask, &state->old_mask);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignore, &state->old_pipe);
+    state->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    return state->signal_fd >= 0;
+}
+
+static bool state_open(struct job_state *state, const struct job *job)
+{
+    size_t num_ranks = (size_t)job->num_ranks;
+    *state = (struct job_state){.job = job, .limit_ns = NEVER_NS, .kill_ns = NEVER_NS};
+    if (job->timeout_s > 0) state->limit_ns = now_ns() + (int64_t)(job->timeout_s * 1e9);
+    bool signals = signals_open(state);
+    state->children = calloc(num_ranks, sizeof *state->children);
+    state->polled = calloc(1 + 2 * num_ranks, sizeof *state->polled);
+    state->polled_lines = calloc(2 * num_ranks, sizeof *state->polled_lines);
+    return signals && state->children && state->polled && state->polled_lines;
+}
+
+static void state_close(struct job_state *state)
+{
+    for (int rank = 0; state->children && rank < state->job->num_ranks; rank++)
+        for (int i = 0; i < 2; i++)
+            job_lines_close(&state->children[rank].streams[i]);
+    free(state->polled_lines);
+    free(state->polled);
+    free(state->children);
+    if (state->signal_fd >= 0) close(state->signal_fd);
+    sigaction(SIGPIPE, &state->old_pipe, NULL);
+    sigprocmask(SIG_SETMASK, &state->old_mask, NULL);
+}
+
+/* Starts the ranks in order; after the first that cannot be started the others are killed, without a message each. */
+static void spawn_all(struct job_state *state, const struct job_setting *setting)
+{
+    int code = 0;
+    for (int rank = 0; rank < state->job->num_ranks && code == 0; rank++) {
+        code = job_spawn(setting, rank, &state->children[rank]);
+        if (state->children[rank].pid > 0) state->num_alive++;
+    }
+    if (code == 0) return;
+    fail(state, code);
+    state->ending = true;
+    signal_all(state, SIGKILL);
+}
+
+int job_run(const struct job *job)
+{
+    struct job_state state;
+    expar_unique_id id;
+    char id_text[EXPAR_UNIQUE_ID_TEXT];
+    cpu_set_t *cores = NULL;
+    int code = JOB_EXIT_CANNOT_START;
+
+    fflush(NULL);
+    if (!state_open(&state, job)) {
+        fprintf(stderr, "%s: cannot prepare the job: %s\n", job->who, strerror(errno));
+        goto close_state;
+    }
+    if (job->bind && !(cores = job_bind_plan(job))) goto close_state;
+    if (expar_unique_id_create(&id) != EXPAR_OK) {
+        fprintf(stderr, "%s: %s\n", job->who, expar_last_error());
+        goto free_cores;
+    }
+    expar_unique_id_format(&id, id_text);
+    struct job_setting setting = {
+        .job = job, .unique_id = id_text, .signal_mask = &state.old_mask, .launcher = getpid(), .cores = cores};
+    spawn_all(&state, &setting);
+    supervise(&state);
+    code = state.exit_code;
+    expar_unique_id_retire(&id);
+free_cores:
+    free(cores);
+close_state:
+    state_close(&state);
+    return code;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job: the local launcher behind `expar run`: N processes of one program on this machine.
+ *
+ *   job.c         starts them, watches for deaths, signals and the time limit, ends them, computes the exit code
+ *   job_spawn.c   one process: environment, pipes, process group, core, exec
+ *   job_lines.c   a rank's output, forwarded in whole lines with its rank before them
+ *   job_bind.c    which core for which rank (hwloc)
+ *
+ * Nothing outlives the launcher: each rank leads a process group that is killed when its leader has ended, and the
+ * kernel kills a rank when the launcher itself dies (PR_SET_PDEATHSIG). */
+#ifndef EXPAR_TOOL_JOB_H
+#define EXPAR_TOOL_JOB_H
+
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct job {
+    int num_ranks;
+    int num_nodes;     /* divides num_ranks; above 1 the ranks are told to play that many nodes */
+    bool bind;         /* each rank to one core, round robin */
+    bool keep_going;   /* a rank's failure does not end the others */
+    bool prefix;       /* forward output in lines marked with the rank; else the ranks share stdout and stderr */
+    double timeout_s;  /* 0: none */
+    const char *who;   /* what messages start with: "expar run" */
+    const char *file;  /* what to run, searched in PATH when it has no slash */
+    char *const *argv; /* its arguments, argv[0] first, ends with NULL */
+};
+
+/* Exit codes besides the ranks' own, as shells and timeout(1) have them. */
+enum { JOB_EXIT_TIMEOUT = 124, JOB_EXIT_CANNOT_START = 125, JOB_EXIT_NOT_EXECUTABLE = 126, JOB_EXIT_NOT_FOUND = 127 };
+
+/* Runs the job to its end and returns its exit code: 0 when every rank ended with 0, else that of the first rank that
+   failed (128 + signal), or one of the above. Prints on stderr what went wrong. */
+int job_run(const struct job *job);
+
+/* ---- job_lines.c ------------------------------------------------------------------------------------------------ */
+
+/* The longest line that is forwarded in one piece; longer ones are split. */
+#define JOB_LINE_BYTES 65536
+
+struct job_lines {
+    int source;      /* non-blocking read end; -1 when it has ended */
+    int target;      /* 1 or 2 */
+    char prefix[32]; /* "[3] ", coloured on a terminal */
+    char *buffer;    /* [JOB_LINE_BYTES], the line that has begun */
+    size_t used;
+};
+
+bool job_lines_open(struct job_lines *lines, int source, int target, int rank);
+/* Reads what is there and writes its whole lines. False when the target cannot be written any more. */
+bool job_lines_forward(struct job_lines *lines);
+/* Reads what is left, writes it, a last line without an end included, and closes. */
+void job_lines_close(struct job_lines *lines);
+
+/* ---- job_spawn.c ------------------------------------------------------------------------------------------------ */
+
+struct job_child {
+    pid_t pid;      /* 0 when it has been reaped */
+    bool own_group; /* leads its own process group; else it shares the launcher's */
+    struct job_lines streams[2];
+};
+
+/* What all ranks get alike. */
+struct job_setting {
+    const struct job *job;
+    const char *unique_id;       /* text form */
+    const sigset_t *signal_mask; /* as it was before the launcher blocked its signals */
+    pid_t launcher;
+    const cpu_set_t *cores; /* [num_ranks]; NULL: not bound */
+};
+
+/* Starts one rank. Returns 0, or the exit code for the job after saying why it cannot be started. */
+int job_spawn(const struct job_setting *setting, int rank, struct job_child *child);
+/* Sends a signal to all processes of a rank that has not been reaped. */
+void job_signal(const struct job_child *child, int signal_number);
+
+/* ---- job_bind.c ------------------------------------------------------------------------------------------------- */
+
+/* A core for each rank out of those that this process may use. NULL after saying why not; free() it. */
+cpu_set_t *job_bind_plan(const struct job *job);
+
+#endif

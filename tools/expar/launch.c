@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A subcommand as a job of its own. */
+#include "launch.h"
+#include "job.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+bool launch_inside(void)
+{
+    bool expar = is_set("EXPAR_RANK") && is_set("EXPAR_UNIQUE_ID");
+    bool torchrun = is_set("RANK") && is_set("WORLD_SIZE") && is_set("MASTER_ADDR");
+    return expar || torchrun || is_set("OMPI_COMM_WORLD_RANK");
+}
+
+int launch_self(int num_ranks, int argc, char **argv)
+{
+    char program[4096];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    char **args = calloc((size_t)argc + 2, sizeof *args);
+    if (length < 0 || !args) {
+        fprintf(stderr, "expar: cannot start ranks: %s\n", strerror(errno));
+        free(args);
+        return JOB_EXIT_CANNOT_START;
+    }
+    program[length] = '\0';
+    args[0] = program;
+    memcpy(args + 1, argv, (size_t)argc * sizeof *args);
+    struct job job = {.num_ranks = num_ranks, .num_nodes = 1, .who = "expar", .file = program, .argv = args};
+    int code = job_run(&job);
+    free(args);
+    return code;
+}

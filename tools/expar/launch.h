@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch: how a subcommand starts its own ranks when nobody has started them. */
+#ifndef EXPAR_TOOL_LAUNCH_H
+#define EXPAR_TOOL_LAUNCH_H
+
+#include <stdbool.h>
+
+/* True when this process was started as a rank: by expar run, torchrun or Open MPI's mpirun. */
+bool launch_inside(void);
+
+/* Runs num_ranks copies of this very program as the ranks of one job, with a subcommand's arguments (argv[0] is its
+   name, as the subcommand got them). They share this process's stdout and stderr; rank 0 has its stdin. Returns the
+   job's exit code: 0 when every rank ended with 0, else that of the first that failed (128 + signal). Prints what went
+   wrong. */
+int launch_self(int num_ranks, int argc, char **argv);
+
+#endif

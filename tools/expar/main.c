@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The expar command: finds the subcommand and runs it. */
+#include "command.h"
+#include <expar/expar.h>
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+#ifdef EXPAR_TOOL_HAS_DEMO
+#include "demo/demo_command.h"
+#endif
+
+const struct command *const command_table[] = {
+    &command_run,  &command_bench, &command_info,
+#ifdef EXPAR_TOOL_HAS_DEMO
+    &command_demo,
+#endif
+    NULL,
+};
+
+static int unknown(const char *typed)
+{
+    const char *nearest = command_nearest(typed);
+    if (nearest)
+        fprintf(stderr, "expar: there is no subcommand '%s'; did you mean '%s'?\n", typed, nearest);
+    else
+        fprintf(stderr, "expar: there is no subcommand '%s'; `expar --help` lists them\n", typed);
+    return EX_USAGE;
+}
+
+static bool is_one_of(const char *text, const char *a, const char *b)
+{
+    return !strcmp(text, a) || !strcmp(text, b);
+}
+
+/* Results that did not reach stdout (a full disk) are no success. */
+static int flushed(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    perror("expar: cannot write the output");
+    return code ? code : EX_IOERR;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "expar: which subcommand? `expar --help` lists them\n");
+        return EX_USAGE;
+    }
+    const char *name = argv[1];
+    if (is_one_of(name, "--help", "-h") || !strcmp(name, "help")) {
+        command_print_help();
+        return flushed(0);
+    }
+    if (is_one_of(name, "--version", "-V")) {
+        printf("expar %s\n", expar_version());
+        return flushed(0);
+    }
+    if (!strcmp(name, "man")) return flushed(command_man(argc - 1, argv + 1));
+    const struct command *command = command_find(name);
+    return command ? flushed(command->run(argc - 1, argv + 1)) : unknown(name);
+}

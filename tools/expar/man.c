@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Man pages, in man(7) macros, from the same tables as --help and `expar info --env`. */
+#include "command.h"
+#include <expar/info.h>
+#include <expar/status.h>
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+/* Text as roff takes it: '-' and '\' escaped, and no line that starts with a control character. */
+static void put_text(const char *text)
+{
+    bool line_start = true;
+    for (; *text; text++) {
+        if (line_start && (*text == '.' || *text == '\'')) printf("\\&");
+        if (*text == '-')
+            printf("\\-");
+        else if (*text == '\\')
+            printf("\\e");
+        else
+            putchar(*text);
+        line_start = *text == '\n';
+    }
+}
+
+/* Paragraphs divided by empty lines. */
+static void put_paragraphs(const char *text)
+{
+    const char *stop;
+    while ((stop = strstr(text, "\n\n"))) {
+        char paragraph[4096];
+        snprintf(paragraph, sizeof paragraph, "%.*s", (int)(stop - text), text);
+        put_text(paragraph);
+        printf("\n.PP\n");
+        text = stop + 2;
+    }
+    put_text(text);
+    printf("\n");
+}
+
+static void put_header(const char *title, const char *name, const char *summary)
+{
+    printf(".TH %s 1 \"%s\" \"expar %s\" \"expar manual\"\n.SH NAME\n%s \\- %s\n", title, EXPAR_MANUAL_DATE,
+           expar_version(), name, summary);
+}
+
+static void put_option(const struct argp_option *option)
+{
+    printf(".TP\n\\fB");
+    bool has_short = option->key > ' ' && option->key < 127;
+    if (has_short) printf("\\-%c", option->key);
+    if (option->name) {
+        printf("%s\\-\\-", has_short ? "\\fR, \\fB" : "");
+        put_text(option->name);
+    }
+    printf("\\fR");
+    if (option->arg) {
+        bool optional = option->flags & OPTION_ARG_OPTIONAL;
+        printf("%s\\fI", optional ? "[=" : option->name ? "=" : " ");
+        put_text(option->arg);
+        printf("\\fR%s", optional ? "]" : "");
+    }
+    printf("\n");
+    put_text(option->doc ? option->doc : "");
+    printf("\n");
+}
+
+static void put_options(const struct argp_option *options)
+{
+    printf(".SH OPTIONS\n");
+    for (const struct argp_option *o = options; o && (o->name || o->key || o->doc); o++)
+        if (o->name || o->key) put_option(o);
+    printf(".TP\n\\fB\\-\\-help\\fR\nPrint the options and examples.\n");
+}
+
+static void put_examples(const struct command_example *examples)
+{
+    if (!examples) return;
+    printf(".SH EXAMPLES\n");
+    for (; examples->line; examples++) {
+        printf(".TP\n\\fB");
+        put_text(examples->line);
+        printf("\\fR\n");
+        put_text(examples->what);
+        printf("\n");
+    }
+}
+
+static void put_environment(void)
+{
+    const char *name, *values, *fallback, *meaning;
+    printf(".SH ENVIRONMENT\n");
+    for (size_t i = 0; expar_env_describe(i, &name, &values, &fallback, &meaning); i++) {
+        printf(".TP\n\\fB");
+        put_text(name);
+        printf("\\fR\n");
+        put_text(meaning);
+        printf(" (");
+        put_text(values);
+        printf("; default: ");
+        put_text(fallback);
+        printf(").\n");
+    }
+}
+
+static void page_of_tool(void)
+{
+    put_header("EXPAR", "expar", "expert-parallel communication for Mixture-of-Experts models");
+    printf(".SH SYNOPSIS\n.B expar\n.I SUBCOMMAND\n.RI [ OPTION ...]\n.SH DESCRIPTION\n"
+           "Runs, measures and inspects programs that use the expar library. Results go to standard output, everything "
+           "else to standard error; the exit code is 0 only on success.\n.SH SUBCOMMANDS\n");
+    for (const struct command *const *c = command_table; *c; c++) {
+        printf(".TP\n\\fB%s\\fR\n", (*c)->name);
+        put_text((*c)->summary);
+        printf("; see \\fBexpar\\-%s\\fR(1)\n", (*c)->name);
+    }
+    put_environment();
+    printf(".SH SEE ALSO\n");
+    for (const struct command *const *c = command_table; *c; c++)
+        printf("\\fBexpar\\-%s\\fR(1)%s\n", (*c)->name, c[1] ? "," : "");
+}
+
+static void page_of_command(const struct command *command)
+{
+    char title[64], name[64];
+    snprintf(title, sizeof title, "expar\\-%s", command->name);
+    snprintf(name, sizeof name, "expar\\-%s", command->name);
+    for (char *c = title; *c; c++)
+        if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+    put_header(title, name, command->summary);
+    printf(".SH SYNOPSIS\n\\fBexpar %s\\fR [\\fIOPTION\\fR...]", command->name);
+    if (command->arguments) {
+        printf(" ");
+        put_text(command->arguments);
+    }
+    printf("\n.SH DESCRIPTION\n");
+    put_paragraphs(command->description);
+    put_options(command->options);
+    put_examples(command->examples);
+    printf(".SH SEE ALSO\n\\fBexpar\\fR(1)\n");
+}
+
+int command_man(int argc, char **argv)
+{
+    if (argc < 2) {
+        page_of_tool();
+        return 0;
+    }
+    const struct command *command = command_find(argv[1]);
+    if (!command) {
+        fprintf(stderr, "expar man: there is no subcommand '%s'\n", argv[1]);
+        return EX_USAGE;
+    }
+    page_of_command(command);
+    return 0;
+}

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU executor's layout on examples worked out by hand. */
 #include "ep/ep.h"
+#include "oracle/unit.h"
 
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
 static ep_routing make_routing(int64_t tokens, int32_t topk, int32_t experts, int32_t ranks, int32_t channels)

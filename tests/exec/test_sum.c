@@ -3,11 +3,8 @@
 #include "exec/cpu/cpu.h"
 #include "oracle/oracle.h"
 #include "oracle/random.h"
+#include "oracle/unit.h"
 
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 

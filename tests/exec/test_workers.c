@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker pool: every share runs once a run, and a failure comes back with its text. */
 #include "exec/cpu/cpu.h"
+#include "oracle/unit.h"
 
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
 typedef struct tally {

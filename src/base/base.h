@@ -12,13 +12,21 @@
 
 /* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
 
-/* Sets this thread's last error text and returns `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is
-   NULL");` Log once, where it arises: error_set writes the text to the log at level debug. */
-expar_status error_set(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Sets this thread's last error text and gives `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is NULL");`
+   Log once, where it arises: the text goes to the log at level debug, with the place of the call. */
+#define error_set(status, ...) error_is((error_text(__FILE__, __LINE__, __VA_ARGS__), (status)))
+/* error_set with ": strerror(errno)" behind the text and EXPAR_ERR_SYSTEM as the status. */
+#define error_errno(...) error_is((error_text_errno(__FILE__, __LINE__, __VA_ARGS__), EXPAR_ERR_SYSTEM))
 /* Puts "prefix: " before the text that is there; returns status. For context added on the way up. */
 expar_status error_prefix(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* error_set with ": strerror(errno)" behind the text and EXPAR_ERR_SYSTEM as the status. */
-expar_status error_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Behind the macros, which are macros so that static checks see which status comes back. */
+void error_text(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void error_text_errno(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static inline expar_status error_is(expar_status status)
+{
+    return status;
+}
 /* The bytes that one error text holds, its end included; longer ones are cut. */
 #define ERROR_TEXT_BYTES 1024
 

@@ -15,21 +15,20 @@ const char *expar_last_error(void)
 }
 
 /* Arguments may point into last_text, so a new text is made elsewhere first. */
-static void text_replace(const char *text)
+static void text_replace(const char *file, int line, const char *text)
 {
     memcpy(last_text, text, strlen(text) + 1);
-    LOG(LOG_DEBUG, "%s", last_text);
+    if (log_wants(LOG_DEBUG)) log_write(LOG_DEBUG, file, line, "%s", last_text);
 }
 
-expar_status error_set(expar_status status, const char *format, ...)
+void error_text(const char *file, int line, const char *format, ...)
 {
     char text[ERROR_TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    text_replace(text);
-    return status;
+    text_replace(file, line, text);
 }
 
 /* Appends as much of `tail` as fits. */
@@ -54,7 +53,7 @@ expar_status error_prefix(expar_status status, const char *format, ...)
     return status;
 }
 
-expar_status error_errno(const char *format, ...)
+void error_text_errno(const char *file, int line, const char *format, ...)
 {
     int number = errno;
     char text[ERROR_TEXT_BYTES];
@@ -65,6 +64,5 @@ expar_status error_errno(const char *format, ...)
     va_end(arguments);
     text_append(text, ": ");
     text_append(text, strerror_r(number, reason, sizeof reason));
-    text_replace(text);
-    return EXPAR_ERR_SYSTEM;
+    text_replace(file, line, text);
 }

@@ -147,7 +147,7 @@ static void errors_are_logged_at_debug(void **state)
     (void)state;
     char text[4096];
     log_of_child("debug", fail_once, text, sizeof text);
-    assert_non_null(strstr(text, "rank 9 of 8\n"));
+    assert_matches(text, " debug tests/base/test_log\\.c:[0-9]+ rank 9 of 8\n$");
     log_of_child("info", fail_once, text, sizeof text);
     assert_string_equal(text, "");
 }

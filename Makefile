@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands for those who want to see it work (run, test); the rest for those who work on it. CMake does the building.
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+
+.PHONY: release run test bench asan tsan install format lint clean
+
+release:
+	scripts/setup.sh build
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+
+run: release
+	build/release/bin/expar demo
+
+# Configured after the packages are there: the tests and the MPI comparison are built with what is found.
+test:
+	scripts/setup.sh test
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+	ctest --preset release
+
+bench:
+	scripts/setup.sh test
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+	scripts/bench.sh build/release build/bench
+
+asan tsan:
+	scripts/setup.sh test
+	cmake --preset $@ >/dev/null
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --preset $@
+
+install:
+	cmake --install build/release --prefix $(PREFIX)
+
+format:
+	scripts/setup.sh lint
+	find src include tools bench examples tests -name '*.[ch]' -o -name '*.cpp' | xargs clang-format -i
+
+lint:
+	scripts/setup.sh lint
+	cmake --preset release >/dev/null
+	scripts/lint.sh build/release
+
+clean:
+	rm -rf build

@@ -1,0 +1,33 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Static checks: layout, shell scripts, cppcheck, clang-tidy. Needs a configured build for its compile commands.
+# usage: lint.sh BUILD_DIR
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+jobs=$(nproc)
+
+sources() {
+    find src include tools bench examples tests -name '*.[ch]' -o -name '*.cpp' | sort
+}
+
+step() {
+    echo "lint: $1"
+}
+
+step "clang-format"
+sources | xargs clang-format --dry-run -Werror
+
+step "shellcheck"
+shellcheck .ci/run scripts/*.sh tests/*/*.sh
+
+step "cppcheck"
+cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+    --suppressions-list=scripts/cppcheck.txt --library=posix -D_GNU_SOURCE -D__x86_64__ -DEXPAR_VERSION='""' \
+    -I include -I src src tools/expar bench examples
+
+step "clang-tidy"
+# Warnings that only gcc knows would be errors for clang.
+find src tools bench examples -name '*.c' | sort |
+    xargs -P "$jobs" -n 4 clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option --warnings-as-errors='*' 2>&1 |
+    { grep -v 'warnings generated\|^Suppressed\|^Use -header-filter' || true; }

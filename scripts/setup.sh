@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
+# usage: setup.sh build|test|lint…
+set -eu
+
+# Everything that `make run` needs.
+build="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsimde-dev libcmocka-dev"
+# And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with.
+test="g++ mandoc openmpi-bin libopenmpi-dev"
+# And that `make lint` needs.
+lint="clang-format clang-tidy cppcheck shellcheck"
+
+wanted=""
+for set in "$@"; do
+    case $set in
+        build) wanted="$wanted $build" ;;
+        test) wanted="$wanted $build $test" ;;
+        lint) wanted="$wanted $build $test $lint" ;;
+        *)
+            echo "setup: unknown set '$set'; there are build, test, lint" >&2
+            exit 1
+            ;;
+    esac
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "setup: not Debian, so nothing is installed. Needed, by their Debian names:$wanted" >&2
+    exit 0
+fi
+
+missing=""
+for package in $wanted; do
+    state=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+    [ "$state" = "install ok installed" ] || case " $missing " in
+        *" $package "*) ;;
+        *) missing="$missing $package" ;;
+    esac
+done
+if [ -z "$missing" ]; then
+    exit 0
+fi
+
+as_root=""
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || {
+        echo "setup: missing:$missing; neither root nor sudo is there to install them" >&2
+        exit 1
+    }
+    as_root="sudo"
+fi
+echo "setup: installing$missing"
+# shellcheck disable=SC2086 # words on purpose
+{
+    $as_root apt-get -qq update
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $missing >/dev/null
+}

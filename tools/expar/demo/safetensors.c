@@ -167,6 +167,13 @@ static void widen_in_place(float *values, int64_t count)
     }
 }
 
+/* Adds the tensor's name to a text that does not have it yet. */
+static bool fail_at(demo_error *error, const char *name)
+{
+    const demo_error reason = *error;
+    return demo_fail(error, "%.400s, in tensor '%.64s'", reason.text, name);
+}
+
 bool safetensors_read(const safetensors *file, const tensor_spec *spec, int64_t first, int64_t count, float *values,
                       demo_error *error)
 {
@@ -181,7 +188,7 @@ bool safetensors_read(const safetensors *file, const tensor_spec *spec, int64_t 
     unsigned char *raw = (unsigned char *)values + (narrow ? (size_t)count * 2 : 0);
     if (!read_exactly(file->fd, file->path, raw, (size_t)count * element_bytes,
                       file->data_offset + entry->begin + (uint64_t)first * element_bytes, error))
-        return false;
+        return fail_at(error, spec->name);
     if (narrow) widen_in_place(values, count);
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(values[i]))

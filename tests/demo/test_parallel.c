@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model over dispatch and combine against the model on one rank: logits bit for bit, texts byte for byte, by every
+ * path and on every number of ranks; and ranks that disagree. */
+#include "cmocka_headers.h"
+#include "npy.h"
+#include "ranks.h"
+#include "reference.h"
+#include "threads.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 512, V = 256, LAYERS = 4, TOP_K = 4, ROW_BYTES = 256 * 4 };
+
+/* One way to run: how many ranks, which path. */
+typedef struct variant {
+    int32_t ranks;
+    expar_path path;
+} variant;
+
+static void prepare(demo_task *task, const variant *v, int32_t bytes)
+{
+    demo_error error = {""};
+    task->ranks = v->ranks;
+    task->path = v->path;
+    task->bytes = bytes;
+    if (!demo_task_prepare(task, MOE_LM_DIR, &error)) fail_msg("%s", error.text);
+}
+
+/* ---- logits ---- */
+
+/* Rank r of a logits run goes over the first lengths[r] bytes of the reference text. */
+typedef struct logits_run {
+    const demo_task *task;
+    const uint8_t *tokens;
+    int32_t lengths[8];
+    float *logits[8]; /* [lengths[r]][V] */
+    demo_error errors[8];
+    bool ok[8];
+} logits_run;
+
+static bool run_text(const model *m, moe *experts, const logits_run *run, int32_t rank, demo_error *error)
+{
+    int32_t length = run->lengths[rank];
+    forward *f = NULL;
+    sequence *text = NULL;
+    batch_row rows[TOKENS];
+    bool ok = forward_create(m, experts, TOKENS, &f, error) &&
+              (length == 0 || sequence_create(&run->task->config.sizes, run->tokens, length, 0, &text, error));
+    for (int32_t i = 0; i < length; i++)
+        rows[i] = (batch_row){text, i};
+    ok = ok && forward_run(f, rows, length, error);
+    for (int32_t i = 0; ok && i < length; i++)
+        forward_logits(f, i, run->logits[rank] + (size_t)i * V);
+    sequence_free(text);
+    forward_free(f);
+    return ok;
+}
+
+static void logits_rank(expar_group *group, void *context)
+{
+    logits_run *run = context;
+    const model_sizes *sizes = &run->task->config.sizes;
+    int32_t rank = expar_group_rank(group), share = sizes->experts / run->task->ranks;
+    demo_error *error = &run->errors[rank];
+    model *m = NULL;
+    moe *experts = NULL;
+    run->ok[rank] = model_load(run->task->directory, sizes, rank * share, share, &m, error) &&
+                    moe_parallel_create(group, m, TOKENS, run->task->path, &experts, error) &&
+                    run_text(m, experts, run, rank, error);
+    if (experts) experts->free(experts);
+    model_free(m);
+}
+
+/* The logits of the whole text on one rank, summed in the order of `owners`. */
+static float *local_logits(logits_run *run, int32_t owners)
+{
+    demo_error error = {""};
+    model *m = NULL;
+    moe *experts = NULL;
+    logits_run whole = *run;
+    whole.lengths[0] = TOKENS;
+    whole.logits[0] = malloc(sizeof(float) * TOKENS * V);
+    assert_non_null(whole.logits[0]);
+    if (!model_load(run->task->directory, &run->task->config.sizes, 0, run->task->config.sizes.experts, &m, &error) ||
+        !moe_local_create(m, owners, &experts, &error) || !run_text(m, experts, &whole, 0, &error))
+        fail_msg("%s", error.text);
+    experts->free(experts);
+    model_free(m);
+    return whole.logits[0];
+}
+
+static void test_logits(void **state)
+{
+    const variant *v = *state;
+    demo_task task = {0};
+    prepare(&task, v, 1);
+    uint8_t *tokens = npy_reference("tokens", "|u1", "(512,)", TOKENS);
+    logits_run run = {.task = &task, .tokens = tokens, .lengths = {TOKENS, 0, 1, 77, 300, 3, 0, 511}};
+    for (int32_t r = 0; r < v->ranks; r++) {
+        run.logits[r] = malloc(sizeof(float) * TOKENS * V);
+        assert_non_null(run.logits[r]);
+    }
+    threads_run(v->ranks, logits_rank, &run);
+    float *expected = local_logits(&run, v->ranks);
+    for (int32_t r = 0; r < v->ranks; r++) {
+        if (!run.ok[r]) fail_msg("rank %d: %s", r, run.errors[r].text);
+        assert_memory_equal(run.logits[r], expected, (size_t)run.lengths[r] * V * sizeof(float));
+        free(run.logits[r]);
+    }
+    free(expected);
+    free(tokens);
+    demo_task_free(&task);
+}
+
+/* ---- texts ---- */
+
+typedef struct texts_run {
+    const demo_task *tasks[8]; /* rank r's */
+    demo_results results[8];
+    demo_error errors[8];
+    bool ok[8];
+    _Atomic int32_t
+        heard; /* bytes that listeners were told of, by all ranks; relaxed: read after the threads are joined */
+} texts_run;
+
+static void hear(void *context, int32_t number, uint8_t byte)
+{
+    texts_run *run = context;
+    (void)number, (void)byte;
+    atomic_fetch_add_explicit(&run->heard, 1, memory_order_relaxed);
+}
+
+static void texts_rank(expar_group *group, void *context)
+{
+    texts_run *run = context;
+    int32_t r = expar_group_rank(group);
+    run->ok[r] = demo_ranks_run(group, run->tasks[r], hear, run, &run->results[r], &run->errors[r]);
+}
+
+static void run_texts(texts_run *run, const demo_task *task)
+{
+    for (int32_t r = 0; r < task->ranks; r++) {
+        if (!run->tasks[r]) run->tasks[r] = task;
+        if (!demo_results_create(task, &run->results[r], &run->errors[r])) fail_msg("%s", run->errors[r].text);
+    }
+    threads_run(task->ranks, texts_rank, run);
+}
+
+static void free_texts(texts_run *run, int32_t ranks)
+{
+    for (int32_t r = 0; r < ranks; r++)
+        demo_results_free(&run->results[r]);
+}
+
+/* Tokens that went through the layers: all but the last byte of each text. */
+static int64_t passed_tokens(const demo_results *results)
+{
+    int64_t tokens = 0;
+    for (int32_t i = 0; i < results->num_texts; i++)
+        tokens += results->texts[i].count - 1;
+    return tokens;
+}
+
+static void check_counts(const demo_task *task, const demo_results *results)
+{
+    int64_t load = 0, choices = passed_tokens(results) * LAYERS * TOP_K;
+    for (int32_t e = 0; e < results->num_experts; e++)
+        load += results->expert_load[e];
+    assert_int_equal(load, choices);
+    assert_true(results->bytes_moved <= 2 * choices * ROW_BYTES);
+    assert_true(results->bytes_moved >= 2 * choices / TOP_K * ROW_BYTES);
+    assert_true(results->bytes_between_ranks < results->bytes_moved);
+    if (task->ranks == 1) {
+        assert_int_equal(results->bytes_between_ranks, 0);
+        assert_int_equal(results->bytes_moved, 2 * choices / TOP_K * ROW_BYTES);
+    }
+}
+
+/* All ranks know the same texts, and these equal the reference. */
+static void check_texts(const demo_task *task, texts_run *run)
+{
+    for (int32_t r = 0; r < task->ranks; r++) {
+        if (!run->ok[r]) fail_msg("rank %d: %s", r, run->errors[r].text);
+        demo_error error = {""};
+        if (r == 0 && !demo_reference_compare(task, &run->results[0], &error)) fail_msg("%s", error.text);
+        for (int32_t i = 0; i < task->prompts.count; i++)
+            assert_memory_equal(run->results[r].texts[i].bytes, run->results[0].texts[i].bytes,
+                                (size_t)run->results[0].texts[i].count);
+    }
+    for (int32_t i = 0; i < task->prompts.count; i++)
+        assert_int_equal(run->results[0].texts[i].differs_at, -1);
+    assert_true(demo_results_match(&run->results[0]));
+    assert_int_equal(run->heard, task->prompts.count * task->bytes);
+    assert_true(run->results[0].seconds > 0);
+    check_counts(task, &run->results[0]);
+}
+
+static void test_shipped_texts(void **state)
+{
+    const variant *v = *state;
+    demo_task task = {0};
+    texts_run run = {0};
+    prepare(&task, v, 160);
+    run_texts(&run, &task);
+    check_texts(&task, &run);
+    assert_int_equal(task.prompts.count, 8);
+    for (int32_t i = 0; i < 8; i++) {
+        const demo_text *text = &run.results[0].texts[i];
+        assert_true(text->has_shipped && text->equals_shipped);
+        assert_memory_equal(text->bytes + text->prompt_bytes, task.config.samples[i].greedy, 160);
+    }
+    free_texts(&run, v->ranks);
+    demo_task_free(&task);
+}
+
+/* More prompts than ranks, fewer, of very different lengths; one fills the context. */
+static void test_own_prompts(void **state)
+{
+    const variant *v = *state;
+    demo_task task = {0};
+    demo_error error = {""};
+    texts_run run = {0};
+    char sample[512];
+    snprintf(sample, sizeof sample, "%s/sample.txt", MOE_LM_DIR);
+    assert_true(prompt_list_add_text(&task.prompts, "A", &error));
+    assert_true(prompt_list_add_file(&task.prompts, sample, &error));
+    char longest[504];
+    memset(longest, 'w', sizeof longest);
+    longest[503] = '\0';
+    assert_true(prompt_list_add_text(&task.prompts, longest, &error));
+    prepare(&task, v, 9);
+    run_texts(&run, &task);
+    check_texts(&task, &run);
+    assert_false(run.results[0].texts[0].has_shipped);
+    free_texts(&run, v->ranks);
+    demo_task_free(&task);
+}
+
+/* ---- trouble ---- */
+
+static void assert_refused(const texts_run *run, int32_t ranks, const char *says)
+{
+    for (int32_t r = 0; r < ranks; r++)
+        assert_false(run->ok[r]);
+    if (!strstr(run->errors[0].text, says)) fail_msg("\"%s\" does not say \"%s\"", run->errors[0].text, says);
+    for (int32_t r = 1; r < ranks; r++)
+        assert_string_equal(run->errors[r].text, "");
+}
+
+static void test_ranks_with_other_prompts(void **state)
+{
+    (void)state;
+    const variant v = {4, EXPAR_PATH_AUTO};
+    demo_task task = {0}, other = {0};
+    demo_error error = {""};
+    texts_run run = {0};
+    prepare(&task, &v, 4);
+    assert_true(prompt_list_add_text(&other.prompts, "Other. ", &error));
+    prepare(&other, &v, 4);
+    run.tasks[2] = &other;
+    run_texts(&run, &task);
+    assert_refused(&run, 4, "rank 2 was started with other prompts");
+    free_texts(&run, 4);
+    demo_task_free(&task);
+    demo_task_free(&other);
+}
+
+static void test_rank_without_weights(void **state)
+{
+    (void)state;
+    const variant v = {4, EXPAR_PATH_AUTO};
+    demo_task task = {0}, lost = {0};
+    texts_run run = {0};
+    prepare(&task, &v, 4);
+    prepare(&lost, &v, 4);
+    snprintf(lost.directory, sizeof lost.directory, "/nonexistent");
+    run.tasks[3] = &lost;
+    run_texts(&run, &task);
+    assert_refused(&run, 4, "rank 3: /nonexistent/model.safetensors: cannot open");
+    free_texts(&run, 4);
+    demo_task_free(&task);
+    demo_task_free(&lost);
+}
+
+static void test_ranks_must_divide_experts(void **state)
+{
+    (void)state;
+    demo_error error = {""};
+    for (int32_t ranks = 1; ranks <= 33; ranks++) {
+        demo_task task = {.ranks = ranks, .bytes = 1};
+        assert_int_equal(demo_task_prepare(&task, MOE_LM_DIR, &error), 32 % ranks == 0);
+        if (32 % ranks) assert_non_null(strstr(error.text, "must divide 32"));
+        demo_task_free(&task);
+    }
+}
+
+#define EVERY_VARIANT(test)                                                                                            \
+    cmocka_unit_test_prestate(test, &variants[0]), cmocka_unit_test_prestate(test, &variants[1]),                      \
+        cmocka_unit_test_prestate(test, &variants[2]), cmocka_unit_test_prestate(test, &variants[3]),                  \
+        cmocka_unit_test_prestate(test, &variants[4]), cmocka_unit_test_prestate(test, &variants[5]),                  \
+        cmocka_unit_test_prestate(test, &variants[6]), cmocka_unit_test_prestate(test, &variants[7])
+
+int main(void)
+{
+    static variant variants[] = {
+        {1, EXPAR_PATH_DIRECT}, {1, EXPAR_PATH_QUEUE}, {2, EXPAR_PATH_DIRECT}, {2, EXPAR_PATH_QUEUE},
+        {4, EXPAR_PATH_DIRECT}, {4, EXPAR_PATH_QUEUE}, {8, EXPAR_PATH_DIRECT}, {8, EXPAR_PATH_QUEUE},
+    };
+    const struct CMUnitTest tests[] = {
+        EVERY_VARIANT(test_logits),
+        EVERY_VARIANT(test_shipped_texts),
+        EVERY_VARIANT(test_own_prompts),
+        cmocka_unit_test(test_ranks_with_other_prompts),
+        cmocka_unit_test(test_rank_without_weights),
+        cmocka_unit_test(test_ranks_must_divide_experts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The suite that every transport passes, on thread ranks, and with the argument `processes` on process ranks. */
+#include "ep/check.h"
+#include "ep/ranks.h"
+#include "group/parts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const transport_ops *const transports[] = {&transport_p2p};
+
+#define RANKS       4
+#define GUARD_BYTES 64
+static const size_t sizes[] = {0, 1, 7, 8, 63, 64, 4096, ((size_t)1 << 20) + 1};
+#define SLOT_BYTES (((size_t)1 << 20) + 4096)
+
+static ranks_kind kind = RANKS_THREADS;
+
+/* A transport of its own over the group's heap, and an area in it. */
+typedef struct stage {
+    expar_group *group;
+    transport *via;
+    uint64_t area; /* offset of RANKS slots, and one more */
+} stage;
+
+static bool stage_open(stage *s, expar_group *group, const transport_ops *ops, uint64_t bytes)
+{
+    const mem_region *const *peers = group->threads ? group->threads->pointers : NULL;
+    *s = (stage){.group = group};
+    return CHECK_OK(ops->open(group->boot, &group->sym->heap, group->nodes, peers, &s->via)) &&
+           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area));
+}
+
+static void stage_close(stage *s)
+{
+    CHECK_OK(sym_give(s->group->sym, "stage", s->area));
+    s->via->ops->close(s->via);
+}
+
+static uint8_t *own(const stage *s, uint64_t offset)
+{
+    return (uint8_t *)s->group->sym->heap.base + offset;
+}
+
+static uint8_t pattern(int32_t from, int32_t to, size_t i)
+{
+    return (uint8_t)(i * 7 + (size_t)from * 31 + (size_t)to * 57 + 1);
+}
+
+static void fill(uint8_t *bytes, size_t count, int32_t from, int32_t to)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = pattern(from, to, i);
+}
+
+static bool filled(const uint8_t *bytes, size_t count, int32_t from, int32_t to)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != pattern(from, to, i)) return false;
+    return true;
+}
+
+static bool untouched(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != 0xee) return false;
+    return true;
+}
+
+static uint64_t slot(const stage *s, int32_t r, size_t shift)
+{
+    return s->area + (uint64_t)r * SLOT_BYTES + GUARD_BYTES + shift;
+}
+
+/* Everybody puts into its slot at everybody, itself included; nothing beside it may change. */
+static void put_round(stage *s, uint8_t *source, size_t bytes, size_t shift)
+{
+    expar_group *g = s->group;
+    memset(own(s, s->area), 0xee, RANKS * SLOT_BYTES);
+    CHECK_OK(sym_barrier(g->sym));
+    for (int32_t pe = 0; pe < g->size; pe++) {
+        fill(source, bytes, g->rank, pe);
+        CHECK_OK(s->via->ops->put(s->via, pe, slot(s, g->rank, shift), source, bytes));
+        memset(source, 0, bytes); /* it may be reused at once */
+    }
+    CHECK_OK(s->via->ops->quiet(s->via));
+    CHECK_OK(sym_barrier(g->sym));
+    for (int32_t from = 0; from < g->size; from++) {
+        const uint8_t *at = own(s, slot(s, from, shift));
+        CHECK(filled(at, bytes, from, g->rank), "put of %zu bytes from rank %d", bytes, from);
+        CHECK(untouched(at - GUARD_BYTES, GUARD_BYTES), "%zu bytes from rank %d: before", bytes, from);
+        CHECK(untouched(at + bytes, GUARD_BYTES), "%zu bytes from rank %d: behind", bytes, from);
+    }
+    CHECK_OK(sym_barrier(g->sym));
+}
+
+static void get_round(stage *s, uint8_t *dest, size_t bytes, size_t shift)
+{
+    expar_group *g = s->group;
+    for (int32_t to = 0; to < g->size; to++)
+        fill(own(s, slot(s, to, shift)), bytes, g->rank, to);
+    CHECK_OK(sym_barrier(g->sym));
+    for (int32_t pe = 0; pe < g->size; pe++) {
+        memset(dest, 0xee, bytes + GUARD_BYTES);
+        CHECK_OK(s->via->ops->get(s->via, pe, dest, slot(s, g->rank, shift), bytes));
+        CHECK(filled(dest, bytes, pe, g->rank), "get of %zu bytes from rank %d", bytes, pe);
+        CHECK(untouched(dest + bytes, GUARD_BYTES), "get of %zu bytes from rank %d: behind", bytes, pe);
+    }
+    CHECK_OK(sym_barrier(g->sym));
+}
+
+static void put_and_get(expar_group *group, void *shared)
+{
+    stage s;
+    if (!stage_open(&s, group, shared, (RANKS + 1) * SLOT_BYTES)) return;
+    uint8_t *local = malloc(SLOT_BYTES);
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        static const size_t shifts[] = {0, 1, 4};
+        for (size_t k = 0; k < ARRAY_LENGTH(shifts); k++) {
+            put_round(&s, local, sizes[i], shifts[k]);
+            get_round(&s, local, sizes[i], shifts[k]);
+        }
+    }
+    free(local);
+    stage_close(&s);
+}
+
+static uint64_t one_atomic(stage *s, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
+                           uint64_t operand, uint64_t compare)
+{
+    uint64_t old = 0x5555555555555555;
+    CHECK_OK(s->via->ops->atomic(s->via, pe, offset, bytes, op, operand, compare, &old));
+    return old;
+}
+
+/* One operation after the other on a word of the next rank, which nobody else touches; its neighbours must stay. */
+static void each_atomic(stage *s, size_t bytes)
+{
+    expar_group *g = s->group;
+    int32_t pe = (g->rank + 1) % g->size;
+    uint64_t offset = s->area + 64, mask = bytes == 8 ? UINT64_MAX : UINT32_MAX;
+    memset(own(s, s->area), 0xee, 128);
+    CHECK_OK(sym_barrier(g->sym));
+    const uint64_t big = UINT64_C(0xfedcba9876543210) & mask;
+    one_atomic(s, pe, offset, bytes, TRANSPORT_SET, 5, 0);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_FETCH, 0, 0) == 5, "set, fetch (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_SWAP, big, 0) == 5, "swap (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_COMPARE_SWAP, 1, 2) == big, "compare-swap, differs (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_COMPARE_SWAP, mask, big) == big, "compare-swap, equal (%zu)",
+          bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_ADD, 8, 0) == mask, "add wraps (%zu)", bytes);
+    CHECK_OK(s->via->ops->atomic(s->via, pe, offset, bytes, TRANSPORT_ADD, 3, 0, NULL));
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_FETCH, 0, 0) == 10, "add without a result (%zu)", bytes);
+    CHECK_OK(sym_barrier(g->sym));
+    CHECK(untouched(own(s, s->area), 64), "atomics of %zu bytes: before", bytes);
+    CHECK(untouched(own(s, offset + bytes), 64 - bytes), "atomics of %zu bytes: behind", bytes);
+    CHECK_OK(sym_barrier(g->sym));
+}
+
+#define CONTENDED_ROUNDS 2000
+
+/* All ranks add to one word of rank 0, and swap tickets through another: nothing is lost, nothing is seen twice. */
+static void contended_atomics(stage *s)
+{
+    expar_group *g = s->group;
+    memset(own(s, s->area), 0, 128);
+    CHECK_OK(sym_barrier(g->sym));
+    uint64_t tickets = 0;
+    for (uint64_t i = 1; i <= CONTENDED_ROUNDS; i++) {
+        one_atomic(s, 0, s->area, 8, TRANSPORT_ADD, i, 0);
+        tickets += one_atomic(s, 0, s->area + 64, 4, TRANSPORT_SWAP, (uint64_t)g->rank * CONTENDED_ROUNDS + i, 0);
+    }
+    uint64_t *sums = calloc((size_t)g->size, sizeof *sums);
+    CHECK_OK(expar_group_allgather(g, &tickets, sums, sizeof tickets));
+    uint64_t swapped = one_atomic(s, 0, s->area + 64, 4, TRANSPORT_FETCH, 0, 0), all = 0;
+    for (int32_t r = 0; r < g->size; r++)
+        swapped += sums[r];
+    for (uint64_t i = 1; i <= (uint64_t)g->size * CONTENDED_ROUNDS; i++)
+        all += i;
+    CHECK(swapped == all, "tickets swapped add up to %llu, not %llu", (unsigned long long)swapped,
+          (unsigned long long)all);
+    uint64_t expected = (uint64_t)g->size * CONTENDED_ROUNDS * (CONTENDED_ROUNDS + 1) / 2;
+    uint64_t sum = one_atomic(s, 0, s->area, 8, TRANSPORT_FETCH, 0, 0);
+    CHECK(sum == expected, "sum %llu, not %llu", (unsigned long long)sum, (unsigned long long)expected);
+    free(sums);
+    CHECK_OK(sym_barrier(g->sym));
+}
+
+static void atomics(expar_group *group, void *shared)
+{
+    stage s;
+    if (!stage_open(&s, group, shared, 4096)) return;
+    each_atomic(&s, 4);
+    each_atomic(&s, 8);
+    contended_atomics(&s);
+    stage_close(&s);
+}
+
+#define LITMUS_ROUNDS 2000
+#define LITMUS_WORDS  32
+
+/* Data, fence, flag, round and round a ring of ranks: whoever sees the flag sees the data. */
+static void fence_orders(expar_group *group, void *shared)
+{
+    stage s;
+    if (!stage_open(&s, group, shared, 4096)) return;
+    int32_t next = (group->rank + 1) % group->size;
+    uint64_t data[LITMUS_WORDS], flag_offset = s.area + 2048, stale = 0;
+    const _Atomic uint64_t *flag = (const _Atomic uint64_t *)(void *)own(&s, flag_offset);
+    memset(own(&s, s.area), 0, 4096);
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t round = 1; round <= LITMUS_ROUNDS && check_failures() == 0; round++) {
+        for (size_t i = 0; i < LITMUS_WORDS; i++)
+            data[i] = round;
+        CHECK_OK(s.via->ops->put(s.via, next, s.area, data, sizeof data));
+        CHECK_OK(s.via->ops->fence(s.via));
+        CHECK_OK(s.via->ops->put(s.via, next, flag_offset, &round, sizeof round));
+        sym_ring(group->sym, next);
+        sym_rest rest = sym_rest_begin(group->sym, "litmus");
+        expar_status status = EXPAR_OK;
+        while (atomic_load_explicit(flag, memory_order_acquire) < round &&
+               (status = sym_rest_turn(&rest)) == EXPAR_OK) {
+        }
+        sym_rest_end(&rest);
+        CHECK_OK(status);
+        for (size_t i = 0; i < LITMUS_WORDS; i++)
+            stale += ((const uint64_t *)(const void *)own(&s, s.area))[i] != round;
+        CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
+    }
+    CHECK(stale == 0, "%llu words were older than their flag", (unsigned long long)stale);
+    stage_close(&s);
+}
+
+static void reaches_all(expar_group *group, void *shared)
+{
+    stage s;
+    if (!stage_open(&s, group, shared, 4096)) return;
+    for (int32_t pe = 0; pe < group->size; pe++) {
+        unsigned reach = s.via->ops->reach(s.via, pe);
+        CHECK((reach & TRANSPORT_PUT) && (reach & TRANSPORT_GET) && (reach & TRANSPORT_ATOMIC), "reach of %d: %u", pe,
+              reach);
+        CHECK(!(reach & TRANSPORT_MAP) == !s.via->ops->map(s.via, pe, s.area), "map of %d", pe);
+    }
+    CHECK(!(s.via->ops->reach(s.via, group->rank) & TRANSPORT_MAP) ||
+              s.via->ops->map(s.via, group->rank, s.area) == own(&s, s.area),
+          "its own heap is where it is");
+    stage_close(&s);
+}
+
+/* Two pretended nodes of two ranks each. */
+static void keeps_nodes_apart(expar_group *group, void *shared)
+{
+    stage s;
+    if (!stage_open(&s, group, shared, 4096)) return;
+    for (int32_t pe = 0; pe < group->size; pe++) {
+        bool same = pe / 2 == group->rank / 2;
+        CHECK(!!(s.via->ops->reach(s.via, pe) & TRANSPORT_MAP) == same, "rank %d maps rank %d", group->rank, pe);
+        CHECK((s.via->ops->map(s.via, pe, s.area) != NULL) == same, "rank %d has an address of %d", group->rank, pe);
+    }
+    stage_close(&s);
+}
+
+static void run_on_all(ranks_body body, int32_t size, int32_t ranks_per_node)
+{
+    for (size_t t = 0; t < ARRAY_LENGTH(transports); t++) {
+        print_message("transport %s\n", transports[t]->name);
+        ranks_plan plan = {.kind = kind, .size = size, .ranks_per_node = ranks_per_node};
+        assert_true(ranks_run(&plan, body, (void *)transports[t]));
+    }
+}
+
+static void test_reaches_all(void **state)
+{
+    (void)state;
+    run_on_all(reaches_all, RANKS, 0);
+    run_on_all(reaches_all, 1, 0);
+}
+
+static void test_keeps_nodes_apart(void **state)
+{
+    (void)state;
+    run_on_all(keeps_nodes_apart, RANKS, 2);
+}
+
+static void test_put_and_get(void **state)
+{
+    (void)state;
+    run_on_all(put_and_get, RANKS, 0);
+}
+
+static void test_atomics(void **state)
+{
+    (void)state;
+    run_on_all(atomics, RANKS, 0);
+}
+
+static void test_fence_orders(void **state)
+{
+    (void)state;
+    run_on_all(fence_orders, RANKS, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reaches_all),  cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),  cmocka_unit_test(test_atomics),
+        cmocka_unit_test(test_fence_orders),
+    };
+    if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The barrier: nobody leaves before all have come, for every size, for large epochs, and across pretended nodes. */
+#include "shmem/kind.h"
+
+#include <time.h>
+
+#define ROUNDS 500
+
+/* Everybody writes its round to everybody before the barrier, and must read all of them after it. */
+static void rounds(expar_group *group, uint64_t first, uint64_t *marks)
+{
+    for (uint64_t round = first; round < first + ROUNDS && check_failures() == 0; round++) {
+        for (int32_t pe = 0; pe < group->size; pe++)
+            CHECK_OK(expar_put(group, &marks[group->rank], &round, sizeof round, pe));
+        CHECK_OK(expar_barrier_all(group));
+        for (int32_t from = 0; from < group->size; from++) {
+            uint64_t seen = 0;
+            CHECK_OK(expar_get(group, &seen, &marks[from], sizeof seen, group->rank));
+            CHECK(seen == round || seen == round + 1, "round %llu: rank %d had %llu", (unsigned long long)round, from,
+                  (unsigned long long)seen);
+        }
+    }
+}
+
+static void many_rounds(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *marks;
+    CHECK_OK(expar_calloc(group, (size_t)group->size, sizeof *marks, (void **)&marks));
+    rounds(group, 1, marks);
+    CHECK_OK(expar_free(group, marks));
+}
+
+static void test_all_sizes(void **state)
+{
+    (void)state;
+    for (int32_t size = 1; size <= 9; size++)
+        kind_run((ranks_plan){.heap_bytes = 4 << 20}, size, many_rounds);
+}
+
+/* As after that many barriers: the words are compared as 64 bits all along. */
+static void far_epochs(expar_group *group, void *shared)
+{
+    (void)shared;
+    static const uint64_t starts[] = {UINT32_MAX - 100, (uint64_t)INT64_MAX - 100};
+    uint64_t *marks;
+    CHECK_OK(expar_calloc(group, (size_t)group->size, sizeof *marks, (void **)&marks));
+    for (size_t i = 0; i < ARRAY_LENGTH(starts); i++) {
+        CHECK_OK(expar_group_barrier(group)); /* not over the heap */
+        group->sym->barrier_epoch = starts[i];
+        rounds(group, 10000 * (i + 1), marks);
+    }
+    CHECK_OK(expar_free(group, marks));
+}
+
+static void test_far_epochs(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = 4 << 20}, 5, far_epochs);
+}
+
+/* Ranks 1 and 3 do not come; the others hear exactly that, at once again on later calls, and can leave. */
+static void some_stay_away(expar_group *group, void *shared)
+{
+    (void)shared;
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank % 2 == 1) {
+        while (sym_check(group->sym, "test") == EXPAR_OK) /* until the others have left */
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        return;
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    if (group->sym->failure >> 32 == SYM_PEER_SILENT) { /* else another one was faster and has left already */
+        CHECK_TEXT("expar_barrier_all", "1, 3");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_TEXT("rank 1", "did not come");
+    }
+}
+
+static void test_silence_is_named(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = 4 << 20, .timeout_ms = 1000}, 4, some_stay_away);
+}
+
+/* Where heaps are not mapped the control sockets carry the barrier. */
+static void across_nodes(expar_group *group, void *shared)
+{
+    (void)shared;
+    CHECK(!group->sym->all_mapped, "all PEs are mapped although there are nodes");
+    for (int round = 0; round < 20; round++)
+        CHECK_OK(expar_barrier_all(group));
+    CHECK(group->sym->barrier_epoch == 0, "the heap's barrier was used");
+}
+
+static void test_across_nodes(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = 4 << 20, .ranks_per_node = 2}, 4, across_nodes);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_sizes),
+        cmocka_unit_test(test_far_epochs),
+        cmocka_unit_test(test_silence_is_named),
+        cmocka_unit_test(test_across_nodes),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The doorbell alone: no wake-up is ever lost. Sleeps here are bounded by DEADLINE_NS only, which no sleeper may reach.
+ */
+#include "shmem/bell.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DEADLINE_NS ((int64_t)30 * 1000000000)
+#define MAX_PLAYERS 8
+#define MAX_THREADS 3
+
+/* Shared by all players: a bell and a flag for each, and who missed a wake-up. */
+typedef struct table {
+    sym_bell bells[MAX_PLAYERS];
+    /* Written by the player before (release), read by the owner (acquire). */
+    _Alignas(64) _Atomic uint64_t flags[MAX_PLAYERS][MAX_THREADS];
+    /* Sleeps that met the deadline; written by all, read at the end. */
+    _Atomic uint64_t lost;
+} table;
+
+typedef struct player {
+    pthread_t thread;
+    table *table;
+    int number, players, lane, rounds;
+    bool local;
+} player;
+
+static void await_flag(const player *self, uint64_t value)
+{
+    sym_bell *bell = &self->table->bells[self->number];
+    const _Atomic uint64_t *flag = &self->table->flags[self->number][self->lane];
+    while (atomic_load_explicit(flag, memory_order_acquire) < value) {
+        uint32_t rings;
+        bell_arm(bell, &rings);
+        if (atomic_load_explicit(flag, memory_order_acquire) >= value) return;
+        int64_t start_ns = clock_ns();
+        bell_sleep(bell, rings, DEADLINE_NS, self->local);
+        if (clock_ns() - start_ns >= DEADLINE_NS) atomic_fetch_add(&self->table->lost, 1);
+    }
+}
+
+/* Delays of no to a few hundred loads shift the two sides of the handshake against each other. */
+static void dawdle(uint64_t *random, const _Atomic uint64_t *word)
+{
+    *random = *random * 6364136223846793005u + 1442695040888963407u;
+    for (uint64_t i = *random >> 56; i > 0; i--)
+        (void)atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* A token goes round; every hand-over is a flag and a ring. */
+static void *play(void *argument)
+{
+    player *self = argument;
+    int next = (self->number + 1) % self->players;
+    _Atomic uint64_t *next_flag = &self->table->flags[next][self->lane];
+    uint64_t random = (uint64_t)self->number * 977 + (uint64_t)self->lane + 1;
+    for (int round = 1; round <= self->rounds; round++) {
+        if (self->number > 0) await_flag(self, (uint64_t)round);
+        dawdle(&random, next_flag);
+        atomic_store_explicit(next_flag, (uint64_t)round, memory_order_release);
+        bell_ring(&self->table->bells[next], self->local);
+        if (self->number == 0) await_flag(self, (uint64_t)round);
+    }
+    return NULL;
+}
+
+static table *new_table(void)
+{
+    table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(t != MAP_FAILED);
+    return t;
+}
+
+/* `lanes` threads of every player wait on its one bell, each for its own token. */
+static void play_threads(int players, int lanes, int rounds)
+{
+    table *t = new_table();
+    player all[MAX_PLAYERS][MAX_THREADS];
+    for (int p = 0; p < players; p++)
+        for (int l = 0; l < lanes; l++) {
+            all[p][l] =
+                (player){.table = t, .number = p, .players = players, .lane = l, .rounds = rounds, .local = true};
+            assert_int_equal(pthread_create(&all[p][l].thread, NULL, play, &all[p][l]), 0);
+        }
+    for (int p = 0; p < players; p++)
+        for (int l = 0; l < lanes; l++) {
+            pthread_join(all[p][l].thread, NULL);
+            assert_int_equal(atomic_load(&t->flags[p][l]), rounds);
+        }
+    assert_int_equal(atomic_load(&t->lost), 0);
+    munmap(t, sizeof *t);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (int players = 2; players <= MAX_PLAYERS; players *= 2)
+        play_threads(players, 1, 20000 / players);
+}
+
+static void test_several_sleepers_on_one_bell(void **state)
+{
+    (void)state;
+    play_threads(2, MAX_THREADS, 4000);
+    play_threads(4, MAX_THREADS, 2000);
+}
+
+static void test_processes(void **state)
+{
+    (void)state;
+    enum { PLAYERS = 4, ROUNDS = 5000 };
+    table *t = new_table();
+    pid_t children[PLAYERS];
+    for (int p = 0; p < PLAYERS; p++) {
+        children[p] = fork();
+        assert_true(children[p] >= 0);
+        if (children[p] == 0) {
+            play(&(player){.table = t, .number = p, .players = PLAYERS, .rounds = ROUNDS});
+            _exit(0);
+        }
+    }
+    for (int p = 0; p < PLAYERS; p++) {
+        int status;
+        assert_int_equal(waitpid(children[p], &status, 0), children[p]);
+        assert_int_equal(status, 0);
+        assert_int_equal(atomic_load(&t->flags[p][0]), ROUNDS);
+    }
+    assert_int_equal(atomic_load(&t->lost), 0);
+    munmap(t, sizeof *t);
+}
+
+/* A bell at which nobody sleeps is not raised: that is what makes ringing cheap. */
+static void test_nobody_asleep(void **state)
+{
+    (void)state;
+    sym_bell bell = {0};
+    uint32_t rings;
+    bell_ring(&bell, true);
+    assert_int_equal(atomic_load(&bell.rings), 0);
+    bell_arm(&bell, &rings);
+    bell_ring(&bell, true);
+    bell_ring(&bell, true);
+    assert_int_equal(atomic_load(&bell.rings), 1);
+    assert_int_equal(atomic_load(&bell.asleep), 0);
+    int64_t start_ns = clock_ns();
+    bell_sleep(&bell, rings, DEADLINE_NS, true); /* rang since it was armed: returns at once */
+    assert_true(clock_ns() - start_ns < DEADLINE_NS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nobody_asleep),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_several_sleepers_on_one_bell),
+        cmocka_unit_test(test_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

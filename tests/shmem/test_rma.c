@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public one-sided calls: what they move, the order of put-with-signal, the atomics, and every refusal. */
+#include "shmem/kind.h"
+
+/* ---- put, get, put with signal ----------------------------------------------------------------------------------- */
+
+/* To the next rank and back from it, through buffers that are not symmetric. */
+static void put_get(expar_group *group, void *shared)
+{
+    (void)shared;
+    enum { BYTES = 100003 };
+    uint8_t *box, *local = malloc(2 * BYTES);
+    int32_t next = (group->rank + 1) % group->size, last = (group->rank + group->size - 1) % group->size;
+    CHECK_OK(expar_malloc(group, BYTES, (void **)&box));
+    for (int i = 0; i < BYTES; i++)
+        local[i] = (uint8_t)(i * 3 + group->rank);
+    CHECK_OK(expar_put(group, box, local, BYTES, next));
+    CHECK_OK(expar_barrier_all(group));
+    int wrong = 0;
+    for (int i = 0; i < BYTES; i++)
+        wrong += box[i] != (uint8_t)(i * 3 + last);
+    CHECK(wrong == 0, "%d bytes put are wrong", wrong);
+    CHECK_OK(expar_get(group, local + BYTES, box + 1, BYTES - 1, next));
+    CHECK(memcmp(local + BYTES, local + 1, BYTES - 1) == 0, "what comes back differs from what went");
+    CHECK_OK(expar_put(group, NULL, NULL, 0, next));
+    CHECK_OK(expar_get(group, NULL, NULL, 0, next));
+    CHECK_OK(expar_fence(group));
+    CHECK_OK(expar_quiet(group));
+    free(local);
+    CHECK_OK(expar_free(group, box));
+}
+
+static void test_put_get(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 4, put_get);
+    kind_run((ranks_plan){0}, 1, put_get);
+}
+
+#define LITMUS_ROUNDS 1500
+#define LITMUS_WORDS  67
+
+/* Every rank sends to every other; whoever has seen a signal must see the data that was put before it. */
+static void signal_litmus(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *data, *signals, source[LITMUS_WORDS], stale = 0;
+    size_t size = (size_t)group->size;
+    CHECK_OK(expar_calloc(group, size * LITMUS_WORDS, sizeof *data, (void **)&data));
+    CHECK_OK(expar_calloc(group, size, sizeof *signals, (void **)&signals));
+    for (uint64_t round = 1; round <= LITMUS_ROUNDS && check_failures() == 0; round++) {
+        bool adds = round % 2 == 0;
+        for (size_t i = 0; i < LITMUS_WORDS; i++)
+            source[i] = round * 1000 + (uint64_t)group->rank;
+        for (int32_t pe = 0; pe < group->size; pe++)
+            CHECK_OK(expar_put_signal(group, &data[group->rank * LITMUS_WORDS], source, sizeof source,
+                                      &signals[group->rank], adds ? 1 : round,
+                                      adds ? EXPAR_SIGNAL_ADD : EXPAR_SIGNAL_SET, pe));
+        for (int32_t from = 0; from < group->size; from++) {
+            CHECK_OK(expar_signal_wait_until(group, &signals[from], EXPAR_CMP_GE, round, NULL));
+            for (size_t i = 0; i < LITMUS_WORDS; i++)
+                stale += data[from * LITMUS_WORDS + (int32_t)i] != round * 1000 + (uint64_t)from;
+        }
+        CHECK_OK(expar_barrier_all(group));
+    }
+    CHECK(stale == 0, "%llu words were older than their signal", (unsigned long long)stale);
+    CHECK_OK(expar_free(group, signals));
+    CHECK_OK(expar_free(group, data));
+}
+
+static void test_signal_litmus(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 4, signal_litmus);
+}
+
+/* ---- atomics ----------------------------------------------------------------------------------------------------- */
+
+#define CHECK_ATOMICS(T, S)                                                                                            \
+    static void check_atomics_##S(expar_group *group)                                                                  \
+    {                                                                                                                  \
+        T *word, old = 77;                                                                                             \
+        int32_t pe = (group->rank + 1) % group->size;                                                                  \
+        CHECK_OK(expar_calloc(group, 1, sizeof *word, (void **)&word));                                                \
+        CHECK_OK(expar_atomic_set_##S(group, word, 5, pe));                                                            \
+        CHECK_OK(expar_atomic_fetch_##S(group, word, pe, &old));                                                       \
+        CHECK(old == 5, "fetch " #S);                                                                                  \
+        CHECK_OK(expar_atomic_swap_##S(group, word, (T)-1, pe, &old));                                                 \
+        CHECK(old == 5, "swap " #S);                                                                                   \
+        CHECK_OK(expar_atomic_compare_swap_##S(group, word, 4, 9, pe, &old));                                          \
+        CHECK(old == (T)-1, "compare_swap that differs " #S);                                                          \
+        CHECK_OK(expar_atomic_compare_swap_##S(group, word, (T)-1, 9, pe, &old));                                      \
+        CHECK(old == (T)-1, "compare_swap that is equal " #S);                                                         \
+        CHECK_OK(expar_atomic_fetch_add_##S(group, word, 3, pe, &old));                                                \
+        CHECK(old == 9, "fetch_add " #S);                                                                              \
+        CHECK_OK(expar_atomic_add_##S(group, word, (T)-2, pe));                                                        \
+        CHECK_OK(expar_atomic_fetch_##S(group, word, pe, &old));                                                       \
+        CHECK(old == 10, "add " #S);                                                                                   \
+        CHECK_STATUS(EXPAR_ERR_NULL, expar_atomic_fetch_##S(group, word, pe, NULL));                                   \
+        CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_atomic_set_##S(group, (T *)(void *)((char *)word + 1), 1, pe));        \
+        CHECK_TEXT("expar_atomic_set_" #S, "multiple of");                                                             \
+        CHECK_STATUS(EXPAR_ERR_RANGE, expar_atomic_add_##S(group, word, 1, -1));                                       \
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_atomic_add_##S(group, &old, 1, pe));                                     \
+        CHECK_OK(expar_free(group, word));                                                                             \
+    }
+CHECK_ATOMICS(uint32_t, u32)
+CHECK_ATOMICS(uint64_t, u64)
+
+static void atomics(expar_group *group, void *shared)
+{
+    (void)shared;
+    enum { ROUNDS = 3000 };
+    uint64_t *counter, sum = 0;
+    check_atomics_u32(group);
+    check_atomics_u64(group);
+    CHECK_OK(expar_calloc(group, 1, sizeof *counter, (void **)&counter));
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        CHECK_OK(expar_atomic_add_u64(group, counter, i, 0));
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_atomic_fetch_u64(group, counter, 0, &sum));
+    CHECK(sum == (uint64_t)group->size * ROUNDS * (ROUNDS - 1) / 2, "the sum is %llu", (unsigned long long)sum);
+    CHECK_OK(expar_free(group, counter));
+}
+
+static void test_atomics(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 4, atomics);
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+static void refuse_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
+{
+    uint64_t local[4] = {0};
+    uint8_t *heap = group->sym->heap.base;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_put(NULL, box, local, 8, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_put(group, NULL, local, 8, 0));
+    CHECK_TEXT("expar_put", "dest is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_put(group, box, NULL, 8, 0));
+    CHECK_TEXT("expar_put", "source is NULL");
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_put(group, box, local, 8, group->size));
+    CHECK_TEXT("expar_put", "pe 2", "0 to 1");
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_put(group, box, local, 8, -1));
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, local, local, 8, 0));
+    CHECK_TEXT("dest", "symmetric heap");
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, heap, local, 8, 0)); /* the control page */
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, heap + bytes - 8, local, 9, 0));
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, heap + bytes, local, 1, 0));
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, box, local, SIZE_MAX, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_get(NULL, local, box, 8, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_get(group, NULL, box, 8, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_get(group, local, NULL, 8, 0));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_get(group, local, box, 8, 77));
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_get(group, local, local, 8, 0));
+    CHECK_TEXT("expar_get", "source", "symmetric heap");
+}
+
+static void refuse_signals_and_waits(expar_group *group, uint64_t *box)
+{
+    uint64_t local = 5, value = 99;
+    uint64_t *crooked = (uint64_t *)(void *)((char *)box + 4);
+    const expar_signal_op set = EXPAR_SIGNAL_SET;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_put_signal(NULL, box, &local, 8, box + 1, 1, set, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_put_signal(group, box, NULL, 8, box + 1, 1, set, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_put_signal(group, box, &local, 8, NULL, 1, set, 0));
+    CHECK_TEXT("expar_put_signal", "signal is NULL");
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put_signal(group, box, &local, 8, &local, 1, set, 0));
+    CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_put_signal(group, box, &local, 8, crooked, 1, set, 0));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_put_signal(group, box, &local, 8, box + 1, 1, (expar_signal_op)2, 0));
+    CHECK(box[0] == 0 && box[1] == 0, "a refused put has written");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_signal_fetch(group, NULL, &value));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_signal_fetch(group, box, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_signal_fetch(NULL, box, &value));
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_signal_fetch(group, &local, &value));
+    CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_signal_wait_until(group, crooked, EXPAR_CMP_EQ, 1, NULL));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_signal_wait_until(group, box, (expar_cmp)6, 1, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_signal_wait_until(NULL, box, EXPAR_CMP_EQ, 1, NULL));
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_wait_until_u32(group, (uint32_t *)&local, EXPAR_CMP_EQ, 1, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_barrier_all(NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_fence(NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_quiet(NULL));
+    CHECK(value == 99, "an output was written");
+}
+
+static void refusals(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *box;
+    CHECK_OK(expar_calloc(group, 4, sizeof *box, (void **)&box));
+    refuse_put_and_get(group, box, group->sym->heap.bytes);
+    refuse_signals_and_waits(group, box);
+    CHECK_OK(expar_free(group, box));
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, refusals);
+}
+
+/* Ranks of another node are out of reach of loads and stores, and say so. */
+static void other_node(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *box, local = 1;
+    int32_t far = group->size - 1 - group->rank;
+    CHECK_OK(expar_calloc(group, 1, sizeof *box, (void **)&box));
+    CHECK(expar_ptr(group, box, far) == NULL, "rank %d has an address", far);
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_put(group, box, &local, 8, far));
+    CHECK_TEXT("expar_put", "another node", "no transport");
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_get(group, &local, box, 8, far));
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_atomic_add_u64(group, box, 1, far));
+    CHECK_OK(expar_put(group, box, &local, 8, group->rank ^ 1));
+    CHECK_OK(expar_barrier_all(group));
+    CHECK(*box == 1, "the neighbour's put is missing");
+    CHECK_OK(expar_free(group, box));
+}
+
+static void test_other_node(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.ranks_per_node = 2}, 4, other_node);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_put_get),  cmocka_unit_test(test_signal_litmus), cmocka_unit_test(test_atomics),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_other_node),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

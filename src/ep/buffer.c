@@ -105,6 +105,7 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     expar_ep *ep = calloc(1, sizeof *ep);
     if (!ep) return error_set(EXPAR_ERR_MEMORY, "expar_ep_create: no memory");
     ep->group = group;
+    ep->private_region.fd = -1;
     ep->shape = shape;
     ep->space = ep_space_of(&shape);
     ep->max_experts = shape.local_experts * shape.ranks;
@@ -128,6 +129,8 @@ expar_status expar_ep_destroy(expar_ep *ep)
     expar_group *group = ep->group;
     ep->exec->ops->destroy(ep->exec);
     mem_pool_close(ep->pool);
+    mem_pool_close(ep->private_pool);
+    mem_region_close(&ep->private_region);
     /* A failed group gives its heap back as a whole, when it is destroyed. */
     bool sound = sym_check(group->sym, "expar_ep_destroy") == EXPAR_OK && ep->poison == EXPAR_OK;
     if (sound && sym_give(group->sym, "expar_ep_destroy", ep->buffer) != EXPAR_OK)

@@ -24,7 +24,9 @@ struct expar_ep {
     uint64_t buffer; /* offset in the heap */
     int32_t max_experts;
     executor *exec;
-    mem_pool *pool;
+    mem_pool *pool;            /* symmetric: outputs whose rows come directly */
+    mem_region private_region; /* outputs whose rows come by the queue; taken when the first does */
+    mem_pool *private_pool;
     uint64_t serial;      /* tells handles of this buffer from others' */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call runs: set and cleared by the calling thread (acquire, release) */

@@ -18,6 +18,25 @@ static ep_block_map map_of(const ep_wish *wish)
                            wish->idx_bytes, wish->weights);
 }
 
+/* The pool of private memory, made when it is first needed; NULL where there is no room for one. */
+static mem_pool *private_pool(expar_ep *ep)
+{
+    uint64_t bytes = ep->shape.pool_bytes;
+    if (ep->private_pool || bytes == 0) return ep->private_pool;
+    if (!ep->private_region.base && mem_region_create(bytes, false, &ep->private_region) != EXPAR_OK) return NULL;
+    if (mem_pool_create(ep->private_region.base, 0, bytes, &ep->private_pool) != EXPAR_OK) return NULL;
+    return ep->private_pool;
+}
+
+/* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
+ */
+static expar_status take_private(expar_ep *ep, uint64_t bytes, mem_block **block)
+{
+    mem_pool *pool = private_pool(ep);
+    if (pool && mem_pool_take(pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
+    return mem_block_private(bytes, block);
+}
+
 /* Takes the block: from the pool when rows are to come directly, else (AUTO: or where there is no room) from private
  * memory. */
 static expar_status take_block(expar_ep *ep, const ep_wish *wish, ep_mode *mode, mem_block **block)
@@ -35,7 +54,7 @@ static expar_status take_block(expar_ep *ep, const ep_wish *wish, ep_mode *mode,
         LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
         *mode = EP_MODE_QUEUE;
     }
-    return mem_block_private(bytes, block);
+    return take_private(ep, bytes, block);
 }
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. */

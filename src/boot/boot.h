@@ -41,6 +41,8 @@ typedef struct boot_ops {
     expar_status (*watch)(boot *self, boot_gone_fn gone, void *context);
     /* Leaves: when `sound`, a barrier first, so that nobody takes a good-bye for a death. Frees self. */
     void (*leave)(boot *self, bool sound);
+    /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while another one waits. */
+    void (*abort)(boot *self);
 } boot_ops;
 
 struct boot {

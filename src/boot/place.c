@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* place: where this process is: the identity of its host, its pid, the cores that it may use. */
+#include "boot/place.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Adds the boot id, one per start of a kernel. */
+static void add_boot_id(crypto_generichash_state *hash)
+{
+    unsigned char text[64];
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t bytes = read(fd, text, sizeof text);
+    if (bytes > 0) crypto_generichash_update(hash, text, (unsigned long long)bytes);
+    close(fd);
+}
+
+static void add_namespace(crypto_generichash_state *hash, const char *path)
+{
+    struct stat status;
+    uint64_t inode = stat(path, &status) == 0 ? (uint64_t)status.st_ino : 0;
+    crypto_generichash_update(hash, (const unsigned char *)&inode, sizeof inode);
+}
+
+/* Abstract Unix sockets reach through one network namespace, pids mean the same in one pid namespace. */
+static uint64_t host_identity(void)
+{
+    crypto_generichash_state hash;
+    uint64_t host = 0;
+    crypto_generichash_init(&hash, NULL, 0, crypto_generichash_BYTES_MIN);
+    add_boot_id(&hash);
+    add_namespace(&hash, "/proc/self/ns/net");
+    add_namespace(&hash, "/proc/self/ns/pid");
+    unsigned char digest[crypto_generichash_BYTES_MIN];
+    crypto_generichash_final(&hash, digest, sizeof digest);
+    memcpy(&host, digest, sizeof host);
+    return host;
+}
+
+/* The affinity mask's size is not known before: it grows until the kernel is content. */
+static int32_t cores_allowed(void)
+{
+    for (int limit = 1024; limit <= 1 << 16; limit *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)limit);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)limit);
+        if (!set) return 1;
+        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (count > 0) return count;
+    }
+    return 1;
+}
+
+void place_find(boot_place *place)
+{
+    *place = (boot_place){.host = host_identity(), .pid = (int32_t)getpid(), .num_cores = cores_allowed()};
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* threads: the boot of ranks that are threads of one process: a shared block under one lock.
+ *
+ * A collective: each rank copies its record into a staging buffer of the block, comes to a barrier, copies the others'
+ * out, comes to a second barrier. Staging buffers belong to the block and are written again only after that, so a rank
+ * that gives up in between leaves nothing dangling under the others. */
+#include "boot/boot.h"
+#include "boot/hello.h"
+#include "boot/place.h"
+#include "boot/ranks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What a rank has brought to the running collective. Written by its thread before the first barrier, read by the others
+   between the two: the barrier's lock orders that. */
+typedef struct slot {
+    const char *call; /* a literal of this file: equal calls have equal pointers or equal text */
+    size_t bytes;     /* record size */
+    int32_t root;
+    unsigned char *staging; /* [staging_bytes] owned by the block */
+    size_t staging_bytes;
+} slot;
+
+/* All under `lock`. */
+typedef struct member {
+    uint64_t arrivals; /* barriers that this rank has come to */
+    bool left, aborted;
+    boot_gone_fn gone; /* NULL: does not watch */
+    void *gone_context;
+} member;
+
+typedef struct block {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int32_t size, users;
+    member *members; /* [size] */
+    slot *slots;     /* [size] */
+    bool broken;     /* a barrier failed: all later ones do */
+    char broken_text[ERROR_TEXT_BYTES];
+} block;
+
+typedef struct boot_thread {
+    boot base;
+    block *shared;
+} boot_thread;
+
+static boot_thread *thread_of(boot *self)
+{
+    return (boot_thread *)self;
+}
+
+/* ---- the barrier ----------------------------------------------------------------------------------------------------
+ */
+
+static struct timespec absolute(int64_t deadline_ns)
+{
+    return (struct timespec){.tv_sec = deadline_ns / 1000000000, .tv_nsec = deadline_ns % 1000000000};
+}
+
+/* A rank that has left will never come. -1: none such. */
+static int32_t find_absent(const block *shared, uint64_t arrivals, bool *awaited)
+{
+    int32_t absent = -1;
+    for (int32_t rank = 0; rank < shared->size; rank++) {
+        awaited[rank] = shared->members[rank].arrivals < arrivals;
+        if (awaited[rank] && shared->members[rank].left && absent < 0) absent = rank;
+    }
+    return absent;
+}
+
+static bool anybody(const bool *set, int32_t size)
+{
+    return memchr(set, true, (size_t)size) != NULL;
+}
+
+static expar_status break_block(block *shared, expar_status status)
+{
+    shared->broken = true;
+    strncpy(shared->broken_text, expar_last_error(), sizeof shared->broken_text - 1);
+    return status;
+}
+
+static expar_status report_late(const boot *self, const char *call, const bool *awaited)
+{
+    char text[256];
+    ranks_format(awaited, true, self->size, text, sizeof text);
+    return error_set(EXPAR_ERR_PEER, "%s: time-out on rank %d after %lld ms; still awaited: rank %s", call, self->rank,
+                     (long long)self->timeout_ms, text);
+}
+
+/* Waits until all have come as often as this rank; the caller holds the lock. awaited: [size], scratch. */
+static expar_status await_all(boot *self, const char *call, uint64_t arrivals, bool *awaited)
+{
+    block *shared = thread_of(self)->shared;
+    struct timespec deadline = absolute(clock_ns() + self->timeout_ms * 1000000);
+    bool late = false;
+    for (;;) {
+        int32_t absent = find_absent(shared, arrivals, awaited);
+        if (!anybody(awaited, shared->size)) return EXPAR_OK;
+        if (shared->members[self->rank].aborted) return error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
+        if (shared->broken) return error_set(EXPAR_ERR_PEER, "%s", shared->broken_text);
+        if (absent >= 0)
+            return break_block(shared, error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", call, absent));
+        if (late) return break_block(shared, report_late(self, call, awaited));
+        late = pthread_cond_timedwait(&shared->changed, &shared->lock, &deadline) != 0;
+    }
+}
+
+static expar_status come_together(boot *self, const char *call)
+{
+    block *shared = thread_of(self)->shared;
+    member *own = &shared->members[self->rank];
+    expar_status status;
+    bool *awaited = calloc((size_t)self->size, sizeof *awaited);
+    pthread_mutex_lock(&shared->lock);
+    if (!awaited) {
+        status = break_block(shared, error_set(EXPAR_ERR_MEMORY, "%s: out of memory on rank %d", call, self->rank));
+    } else if (own->aborted) {
+        status = error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
+    } else if (shared->broken) {
+        status = error_set(EXPAR_ERR_PEER, "%s", shared->broken_text);
+    } else {
+        own->arrivals++;
+        pthread_cond_broadcast(&shared->changed);
+        status = await_all(self, call, own->arrivals, awaited);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    free(awaited);
+    return status;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------------------------------
+ */
+
+static expar_status bring(boot *self, const char *call, const void *data, size_t data_bytes, size_t bytes, int32_t root)
+{
+    slot *own = &thread_of(self)->shared->slots[self->rank];
+    if (bytes > EXPAR_CONTROL_MAX_BYTES)
+        return error_set(EXPAR_ERR_RANGE, "%s: rank %d gives %zu bytes, expected at most %d", call, self->rank, bytes,
+                         EXPAR_CONTROL_MAX_BYTES);
+    if (data_bytes > own->staging_bytes) {
+        unsigned char *larger = realloc(own->staging, data_bytes);
+        if (!larger) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %zu bytes", call, data_bytes);
+        own->staging = larger;
+        own->staging_bytes = data_bytes;
+    }
+    if (data_bytes > 0) memcpy(own->staging, data, data_bytes);
+    own->call = call;
+    own->bytes = bytes;
+    own->root = root;
+    return EXPAR_OK;
+}
+
+/* Every rank compares all, so that all come to the same end. */
+static expar_status compare(const boot *self, const slot *slots)
+{
+    for (int32_t rank = 1; rank < self->size; rank++) {
+        const slot *a = &slots[0], *b = &slots[rank];
+        if (strcmp(a->call, b->call) != 0 || a->bytes != b->bytes || a->root != b->root)
+            return error_set(EXPAR_ERR_MISMATCH,
+                             "rank 0 is in %s of %zu bytes (root %d), rank %d in %s of %zu bytes (root %d)", a->call,
+                             a->bytes, a->root, rank, b->call, b->bytes, b->root);
+    }
+    return EXPAR_OK;
+}
+
+/* Takes record `from_index` of every rank's staging (only of `only_from` unless -1) to receive + r·stride. */
+static void take_records(const boot *self, const slot *slots, unsigned char *receive, size_t stride, size_t from_index,
+                         int32_t only_from)
+{
+    size_t bytes = slots[self->rank].bytes;
+    for (int32_t rank = 0; bytes > 0 && rank < self->size; rank++) {
+        if (only_from < 0 || only_from == rank)
+            memcpy(receive + (size_t)rank * stride, slots[rank].staging + from_index * bytes, bytes);
+    }
+}
+
+/* The two barriers, with the copying between them. */
+static expar_status exchange(boot *self, const char *call, unsigned char *receive, size_t stride, size_t from_index,
+                             int32_t only_from)
+{
+    const slot *slots = thread_of(self)->shared->slots;
+    expar_status status = come_together(self, call);
+    if (status != EXPAR_OK) return status;
+    expar_status agreed = compare(self, slots);
+    if (agreed == EXPAR_OK) take_records(self, slots, receive, stride, from_index, only_from);
+    status = come_together(self, call);
+    return status != EXPAR_OK ? status : agreed;
+}
+
+static expar_status threads_allgather(boot *self, const void *mine, void *all, size_t bytes)
+{
+    expar_status status = bring(self, "allgather", mine, bytes, bytes, 0);
+    return status != EXPAR_OK ? status : exchange(self, "allgather", all, bytes, 0, -1);
+}
+
+static expar_status threads_alltoall(boot *self, const void *send, void *receive, size_t bytes)
+{
+    /* A size that is out of range is refused by bring() before it looks at the product. */
+    expar_status status = bring(self, "alltoall", send, (size_t)self->size * bytes, bytes, 0);
+    return status != EXPAR_OK ? status : exchange(self, "alltoall", receive, bytes, (size_t)self->rank, -1);
+}
+
+static expar_status threads_broadcast(boot *self, void *data, size_t bytes, int32_t root)
+{
+    if (root < 0 || root >= self->size)
+        return error_set(EXPAR_ERR_RANGE, "broadcast: root is %d, expected 0 to %d", root, self->size - 1);
+    expar_status status = bring(self, "broadcast", data, self->rank == root ? bytes : 0, bytes, root);
+    return status != EXPAR_OK ? status : exchange(self, "broadcast", data, 0, 0, root);
+}
+
+static expar_status threads_barrier(boot *self)
+{
+    expar_status status = bring(self, "barrier", NULL, 0, 0, 0);
+    return status != EXPAR_OK ? status : exchange(self, "barrier", NULL, 0, 0, -1);
+}
+
+static expar_status threads_exchange_fds(boot *self, int fd, int *fds)
+{
+    (void)fd;
+    (void)fds;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "exchange of descriptors: rank %d is a thread, whose peers have them already", self->rank);
+}
+
+/* ---- leaving and watching -------------------------------------------------------------------------------------------
+ */
+
+/* There is no monitor here: the leaving thread calls, under the lock, so that no watcher is freed meanwhile. */
+static expar_status threads_watch(boot *self, boot_gone_fn gone, void *context)
+{
+    block *shared = thread_of(self)->shared;
+    member *own = &shared->members[self->rank];
+    expar_status status = EXPAR_OK;
+    pthread_mutex_lock(&shared->lock);
+    if (own->gone) {
+        status = error_set(EXPAR_ERR_STATE, "boot: rank %d watches its peers already", self->rank);
+    } else {
+        own->gone = gone;
+        own->gone_context = context;
+        for (int32_t rank = 0; rank < shared->size; rank++) {
+            if (shared->members[rank].left) gone(context, rank, true);
+        }
+    }
+    pthread_mutex_unlock(&shared->lock);
+    return status;
+}
+
+static void threads_abort(boot *self)
+{
+    block *shared = thread_of(self)->shared;
+    pthread_mutex_lock(&shared->lock);
+    shared->members[self->rank].aborted = true;
+    pthread_cond_broadcast(&shared->changed);
+    pthread_mutex_unlock(&shared->lock);
+}
+
+static void block_free(block *shared)
+{
+    for (int32_t rank = 0; shared->slots && rank < shared->size; rank++)
+        free(shared->slots[rank].staging);
+    pthread_cond_destroy(&shared->changed);
+    pthread_mutex_destroy(&shared->lock);
+    free(shared->slots);
+    free(shared->members);
+    free(shared);
+}
+
+static void boot_free(boot *self)
+{
+    free(self->places);
+    free(self);
+}
+
+static void threads_leave(boot *self, bool sound)
+{
+    block *shared = thread_of(self)->shared;
+    member *own = &shared->members[self->rank];
+    pthread_mutex_lock(&shared->lock);
+    own->gone = NULL;
+    pthread_mutex_unlock(&shared->lock);
+    if (sound && threads_barrier(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
+
+    pthread_mutex_lock(&shared->lock);
+    own->left = true;
+    pthread_cond_broadcast(&shared->changed);
+    for (int32_t rank = 0; rank < shared->size; rank++) {
+        const member *other = &shared->members[rank];
+        if (other->gone) other->gone(other->gone_context, self->rank, true);
+    }
+    bool last = --shared->users == 0;
+    pthread_mutex_unlock(&shared->lock);
+    if (last) block_free(shared);
+    boot_free(self);
+}
+
+static const boot_ops threads_ops = {
+    .name = "threads",
+    .allgather = threads_allgather,
+    .alltoall = threads_alltoall,
+    .broadcast = threads_broadcast,
+    .barrier = threads_barrier,
+    .exchange_fds = threads_exchange_fds,
+    .watch = threads_watch,
+    .leave = threads_leave,
+    .abort = threads_abort,
+};
+
+/* ---- joining --------------------------------------------------------------------------------------------------------
+ */
+
+static block *block_create(int32_t size)
+{
+    block *shared = calloc(1, sizeof *shared);
+    if (!shared) return NULL;
+    pthread_mutex_init(&shared->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&shared->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    shared->size = shared->users = size;
+    shared->members = calloc((size_t)size, sizeof *shared->members);
+    shared->slots = calloc((size_t)size, sizeof *shared->slots);
+    if (shared->members && shared->slots) return shared;
+    block_free(shared);
+    return NULL;
+}
+
+static boot *rank_create(block *shared, int32_t rank, int64_t timeout_ms, const boot_place *place)
+{
+    boot_thread *self = calloc(1, sizeof *self);
+    boot_place *places = calloc((size_t)shared->size, sizeof *places);
+    if (!self || !places) {
+        free(self);
+        free(places);
+        return NULL;
+    }
+    for (int32_t other = 0; other < shared->size; other++)
+        places[other] = *place;
+    self->shared = shared;
+    self->base = (boot){.ops = &threads_ops,
+                        .rank = rank,
+                        .size = shared->size,
+                        .timeout_ms = timeout_ms,
+                        .places = places,
+                        .threads = true};
+    return &self->base;
+}
+
+expar_status boot_join_threads(int32_t size, int64_t timeout_ms, boot **outs)
+{
+    boot_place place;
+    if (size < 1 || size > BOOT_MAX_RANKS)
+        return error_set(EXPAR_ERR_RANGE, "join: size is %d, expected 1 to %d", size, BOOT_MAX_RANKS);
+    if (timeout_ms < 1 || timeout_ms > BOOT_MAX_TIMEOUT_MS)
+        return error_set(EXPAR_ERR_RANGE, "join: timeout_ms is %lld, expected 1 to %lld", (long long)timeout_ms,
+                         (long long)BOOT_MAX_TIMEOUT_MS);
+    boot **ranks = calloc((size_t)size, sizeof(boot *));
+    block *shared = block_create(size);
+    bool complete = ranks && shared;
+    place_find(&place);
+    for (int32_t rank = 0; complete && rank < size; rank++) {
+        ranks[rank] = rank_create(shared, rank, timeout_ms, &place);
+        complete = ranks[rank] != NULL;
+    }
+    if (complete) {
+        memcpy(outs, ranks, (size_t)size * sizeof(boot *));
+    } else {
+        for (int32_t rank = 0; ranks && rank < size && ranks[rank]; rank++)
+            boot_free(ranks[rank]);
+        if (shared) block_free(shared);
+    }
+    free(ranks);
+    return complete ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "join: no memory for %d thread ranks", size);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crew: forks the ranks of a group and collects how each one ended. */
+#include "boot/crew.h"
+#include "boot/unit.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CREW_LIMIT_NS ((int64_t)60 * 1000 * 1000 * 1000)
+
+static void child_main(int32_t rank, crew_body body, void *context, int pipe_fd)
+{
+    outcome mine = {.reported = true};
+    log_set_rank(rank);
+    mine.status = body(rank, context);
+    mine.end_ns = clock_ns();
+    if (mine.status != EXPAR_OK) snprintf(mine.text, sizeof mine.text, "%s", expar_last_error());
+    if (write(pipe_fd, &mine, sizeof mine) != sizeof mine) _exit(1);
+    /* Not _exit: the leak checker looks at exit. */
+    exit(0);
+}
+
+void crew_add(crew *self, crew_body body, void *context)
+{
+    int ends[2];
+    int32_t rank = self->size++;
+    assert_true(rank < CREW_MAX);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(ends[0]);
+        child_main(rank, body, context, ends[1]);
+    }
+    close(ends[1]);
+    self->pids[rank] = pid;
+    self->pipes[rank] = ends[0];
+}
+
+void crew_start(crew *self, int32_t size, crew_body body, void *context)
+{
+    *self = (crew){0};
+    while (self->size < size)
+        crew_add(self, body, context);
+}
+
+/* The pipe ends with the process at the latest. */
+static void collect(crew *self, int32_t rank, int64_t deadline_ns)
+{
+    outcome *one = &self->outcomes[rank];
+    struct pollfd entry = {.fd = self->pipes[rank], .events = POLLIN};
+    int64_t left_ms = (deadline_ns - clock_ns()) / 1000000;
+    bool in_time = poll(&entry, 1, left_ms > 0 ? (int)left_ms : 0) > 0;
+    if (!in_time) kill(self->pids[rank], SIGKILL);
+    if (read(self->pipes[rank], one, sizeof *one) != sizeof *one) *one = (outcome){0};
+    close(self->pipes[rank]);
+    assert_int_equal(waitpid(self->pids[rank], &one->wait_status, 0), self->pids[rank]);
+    if (!in_time) snprintf(one->text, sizeof one->text, "hung");
+}
+
+void crew_finish(crew *self)
+{
+    int64_t deadline_ns = clock_ns() + CREW_LIMIT_NS;
+    for (int32_t rank = 0; rank < self->size; rank++)
+        collect(self, rank, deadline_ns);
+    for (int32_t rank = 0; rank < self->size; rank++)
+        assert_string_not_equal(self->outcomes[rank].text, "hung");
+}
+
+void crew_assert_ok(const crew *self)
+{
+    for (int32_t rank = 0; rank < self->size; rank++) {
+        const outcome *one = &self->outcomes[rank];
+        if (!one->reported || one->status != EXPAR_OK || one->wait_status != 0)
+            fail_msg("rank %d: %s, wait status %d: %s", rank, expar_status_string(one->status), one->wait_status,
+                     one->text);
+    }
+}
+
+void crew_run_ok(int32_t size, crew_body body, void *context)
+{
+    crew self;
+    crew_start(&self, size, body, context);
+    crew_finish(&self);
+    crew_assert_ok(&self);
+}
+
+void crew_assert_error(const crew *self, int32_t rank, expar_status status, const char *part)
+{
+    const outcome *one = &self->outcomes[rank];
+    if (!one->reported || one->status != status || !strstr(one->text, part))
+        fail_msg("rank %d: expected %s with \"%s\", got %s (reported %d, wait status %d): %s", rank,
+                 expar_status_string(status), part, expar_status_string(one->status), one->reported, one->wait_status,
+                 one->text);
+}
+
+boot_request crew_request(const expar_unique_id *id, int32_t rank, int32_t size)
+{
+    boot_request request = {.rank = rank, .size = size, .timeout_ms = 20000, .heap_bytes = 1 << 20};
+    if (id) {
+        request.id = *id;
+        request.have_id = true;
+    }
+    return request;
+}

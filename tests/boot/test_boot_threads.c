@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations among ranks that are threads of one process. */
+#include "boot/collectives.h"
+#include "boot/crew.h"
+#include "boot/unit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LONG_MS 60000
+
+typedef struct thread_rank {
+    boot *group;
+    expar_status (*body)(boot *group, void *context);
+    void *context;
+    expar_status status;
+    char text[ERROR_TEXT_BYTES];
+    pthread_t thread;
+} thread_rank;
+
+static void *thread_main(void *argument)
+{
+    thread_rank *self = argument;
+    self->status = self->body(self->group, self->context);
+    if (self->status != EXPAR_OK) snprintf(self->text, sizeof self->text, "%s", expar_last_error());
+    return NULL;
+}
+
+static void run_ranks(thread_rank *ranks, int32_t size, int64_t timeout_ms,
+                      expar_status (*body)(boot *group, void *context), void *context)
+{
+    boot *groups[CREW_MAX];
+    assert_int_equal(boot_join_threads(size, timeout_ms, groups), EXPAR_OK);
+    for (int32_t rank = 0; rank < size; rank++) {
+        ranks[rank] = (thread_rank){.group = groups[rank], .body = body, .context = context};
+        assert_int_equal(pthread_create(&ranks[rank].thread, NULL, thread_main, &ranks[rank]), 0);
+    }
+    for (int32_t rank = 0; rank < size; rank++)
+        pthread_join(ranks[rank].thread, NULL);
+}
+
+static void assert_all_ok(const thread_rank *ranks, int32_t size)
+{
+    for (int32_t rank = 0; rank < size; rank++) {
+        if (ranks[rank].status != EXPAR_OK) fail_msg("rank %d: %s", rank, ranks[rank].text);
+    }
+}
+
+static expar_status all_collectives(boot *group, void *context)
+{
+    (void)context;
+    int fds[CREW_MAX];
+    BODY_CHECK(group->threads && strcmp(group->ops->name, "threads") == 0);
+    BODY_OK(collectives_check_all(group));
+    BODY_OK(collectives_check_errors(group));
+    BODY_CHECK(group->ops->exchange_fds(group, 0, fds) == EXPAR_ERR_UNSUPPORTED);
+    group->ops->leave(group, true);
+    return EXPAR_OK;
+}
+
+static void collectives_of_any_size(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {1, 2, 3, 8};
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        thread_rank ranks[CREW_MAX];
+        run_ranks(ranks, sizes[i], LONG_MS, all_collectives, NULL);
+        assert_all_ok(ranks, sizes[i]);
+    }
+}
+
+static void bad_arguments_are_refused(void **state)
+{
+    (void)state;
+    boot *groups[1] = {NULL};
+    assert_int_equal(boot_join_threads(0, LONG_MS, groups), EXPAR_ERR_RANGE);
+    assert_int_equal(boot_join_threads(1 << 20, LONG_MS, groups), EXPAR_ERR_RANGE);
+    assert_int_equal(boot_join_threads(1, 0, groups), EXPAR_ERR_RANGE);
+    assert_null(groups[0]);
+}
+
+/* ---- somebody does not come -----------------------------------------------------------------------------------------
+ */
+
+/* Rank 1 stays away until the others have given up. */
+static expar_status one_is_late(boot *group, void *context)
+{
+    atomic_int *given_up = context;
+    if (group->rank == 1) {
+        while (atomic_load(given_up) < group->size - 1)
+            sched_yield();
+    }
+    expar_status status = group->ops->barrier(group);
+    atomic_fetch_add(given_up, 1);
+    BODY_CHECK(status == EXPAR_ERR_PEER);
+    BODY_CHECK(strstr(expar_last_error(), "still awaited: rank 1"));
+    BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static void late_rank_is_named(void **state)
+{
+    (void)state;
+    thread_rank ranks[CREW_MAX];
+    atomic_int given_up = 0;
+    run_ranks(ranks, 3, 100, one_is_late, &given_up);
+    assert_all_ok(ranks, 3);
+}
+
+typedef struct gone_note {
+    atomic_int count;
+    _Atomic int32_t rank;
+    atomic_bool clean;
+} gone_note;
+
+static void note_gone(void *context, int32_t rank, bool clean)
+{
+    gone_note *note = context;
+    atomic_store(&note->rank, rank);
+    atomic_store(&note->clean, clean);
+    atomic_fetch_add(&note->count, 1);
+}
+
+static expar_status one_leaves(boot *group, void *context)
+{
+    (void)context;
+    gone_note note = {0};
+    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_CHECK(group->ops->watch(group, note_gone, &note) == EXPAR_ERR_STATE);
+    BODY_OK(group->ops->barrier(group));
+    if (group->rank != 2) {
+        BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
+        BODY_CHECK(strstr(expar_last_error(), "rank 2 has left"));
+        while (atomic_load(&note.count) == 0)
+            sched_yield();
+        BODY_CHECK(atomic_load(&note.rank) == 2 || atomic_load(&note.count) > 1);
+        BODY_CHECK(atomic_load(&note.clean));
+    }
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static void leaving_is_seen(void **state)
+{
+    (void)state;
+    thread_rank ranks[CREW_MAX];
+    run_ranks(ranks, 3, LONG_MS, one_leaves, NULL);
+    assert_all_ok(ranks, 3);
+}
+
+/* ---- abort ----------------------------------------------------------------------------------------------------------
+ */
+
+static expar_status wait_in_barrier(boot *group, void *context)
+{
+    atomic_bool *leave = context;
+    if (group->rank == 0) {
+        expar_status status = group->ops->barrier(group);
+        BODY_CHECK(status == EXPAR_ERR_ABORTED);
+        BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_ABORTED);
+        atomic_store(leave, true);
+    } else {
+        while (!atomic_load(leave))
+            sched_yield();
+    }
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static void abort_ends_a_wait(void **state)
+{
+    (void)state;
+    boot *groups[2];
+    thread_rank ranks[2];
+    atomic_bool leave = false;
+    assert_int_equal(boot_join_threads(2, LONG_MS, groups), EXPAR_OK);
+    for (int32_t rank = 0; rank < 2; rank++)
+        ranks[rank] = (thread_rank){.group = groups[rank], .body = wait_in_barrier, .context = &leave};
+    assert_int_equal(pthread_create(&ranks[0].thread, NULL, thread_main, &ranks[0]), 0);
+    groups[0]->ops->abort(groups[0]);
+    assert_int_equal(pthread_create(&ranks[1].thread, NULL, thread_main, &ranks[1]), 0);
+    pthread_join(ranks[0].thread, NULL);
+    pthread_join(ranks[1].thread, NULL);
+    assert_all_ok(ranks, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_of_any_size), cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(late_rank_is_named),      cmocka_unit_test(leaving_is_seen),
+        cmocka_unit_test(abort_ends_a_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

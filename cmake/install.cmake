@@ -3,10 +3,6 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS expar EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/expar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-foreach(section 1 3 7)
-  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/man/*.${section})
-  install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
-endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/expar)
 install(EXPORT expar NAMESPACE expar:: FILE exparTargets.cmake DESTINATION ${package_dir})
@@ -21,3 +17,26 @@ install(FILES ${PROJECT_BINARY_DIR}/exparConfig.cmake ${PROJECT_BINARY_DIR}/expa
 file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/expar.pc.in ${PROJECT_BINARY_DIR}/expar.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/expar.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(EXPAR_TOOL)
+  foreach(program expar_command expar-bench-mpi)
+    if(TARGET ${program})
+      set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+      install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
+  endforeach()
+
+  # The tool prints its manual from the texts of --help and the table of environment variables.
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man)
+  set(manual ${PROJECT_BINARY_DIR}/man/expar.1)
+  add_custom_command(OUTPUT ${manual} DEPENDS expar_command
+    COMMAND $<TARGET_FILE:expar_command> man > ${manual})
+  foreach(subcommand run bench info demo)
+    set(page ${PROJECT_BINARY_DIR}/man/expar-${subcommand}.1)
+    add_custom_command(OUTPUT ${page} DEPENDS expar_command
+      COMMAND $<TARGET_FILE:expar_command> man ${subcommand} > ${page})
+    list(APPEND manual ${page})
+  endforeach()
+  add_custom_target(manual ALL DEPENDS ${manual})
+  install(FILES ${manual} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

@@ -14,8 +14,9 @@ enum { TOKENS = 64, HIDDEN = 1024, TOPK = 4, EXPERTS_PER_RANK = 2 };
 
 /* This rank's share of the layer. */
 typedef struct moe_layer {
+    _Alignas(16) float x[TOKENS][HIDDEN]; /* rows are read in units of 16 bytes */
+    float y[TOKENS][HIDDEN];
     int32_t rank, num_experts;
-    float x[TOKENS][HIDDEN], y[TOKENS][HIDDEN];
     int32_t topk_idx[TOKENS][TOPK];
     float topk_weights[TOKENS][TOPK];
 } moe_layer;

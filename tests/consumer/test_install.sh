@@ -46,6 +46,12 @@ c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror "$here/app/app.cpp" $flags -o "$
 "$work/app-cpp" || fail "the C++ consumer failed"
 
 unset LD_LIBRARY_PATH
-if [ -e "$build/bin/expar" ]; then
-    "$prefix/bin/expar" --version | grep -qF "$version" || fail "the installed expar does not start"
-fi
+[ -e "$build/bin/expar" ] || exit 0
+"$prefix/bin/expar" --version | grep -qF "$version" || fail "the installed expar does not start"
+for page in expar expar-run expar-bench expar-info expar-demo; do
+    file=$prefix/share/man/man1/$page.1
+    grep -q '^\.SH NAME' "$file" || fail "$page.1 is missing or no man page"
+    if command -v mandoc >/dev/null; then
+        mandoc -T lint -W warning "$file" || fail "$page.1 is not well-formed"
+    fi
+done

@@ -41,14 +41,6 @@ static expar_status check_call(const char *call, const expar_group *group, size_
     return sym_check(group->sym, call);
 }
 
-/* A collective that was refused for its arguments leaves the ranks in step; any other failure does not. */
-static expar_status conclude(const char *call, expar_group *group, expar_status status)
-{
-    if (status == EXPAR_OK) return EXPAR_OK;
-    if (status == EXPAR_ERR_MISMATCH) return error_prefix(status, "%s", call);
-    return sym_out_of_step(group->sym, call, status);
-}
-
 expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes)
 {
     static const char call[] = "expar_group_allgather";
@@ -56,7 +48,8 @@ expar_status expar_group_allgather(expar_group *group, const void *mine, void *a
     if (bytes > 0 && !all) return error_set(EXPAR_ERR_NULL, "%s: all is NULL", call);
     expar_status status = check_call(call, group, bytes);
     if (status != EXPAR_OK) return status;
-    return conclude(call, group, group->boot->ops->allgather(group->boot, mine, all, bytes));
+    status = group->boot->ops->allgather(group->boot, mine, all, bytes);
+    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
 }
 
 expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root)
@@ -67,7 +60,8 @@ expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes,
     if (status != EXPAR_OK) return status;
     if (root < 0 || root >= group->size)
         return error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
-    return conclude(call, group, group->boot->ops->broadcast(group->boot, data, bytes, root));
+    status = group->boot->ops->broadcast(group->boot, data, bytes, root);
+    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
 }
 
 expar_status expar_group_barrier(expar_group *group)
@@ -75,5 +69,6 @@ expar_status expar_group_barrier(expar_group *group)
     static const char call[] = "expar_group_barrier";
     expar_status status = check_call(call, group, 0);
     if (status != EXPAR_OK) return status;
-    return conclude(call, group, group->boot->ops->barrier(group->boot));
+    status = group->boot->ops->barrier(group->boot);
+    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
 }

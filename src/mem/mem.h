@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mem: symmetric memory: regions that peers can map, the collective heap allocator, and the local output pool.
  *
- * Called by the transports (regions), the group (heap) and ep (pool); calls base only. Knows nothing of ranks or sockets:
- * a region is a file descriptor and a mapping, an allocator works on offsets. */
+ * Called by the transports (regions), the group (heap) and ep (pool); calls base only. Knows nothing of ranks or
+ * sockets: a region is a file descriptor and a mapping, an allocator works on offsets. */
 #ifndef EXPAR_MEM_MEM_H
 #define EXPAR_MEM_MEM_H
 
@@ -26,10 +26,10 @@ expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes);
 void mem_region_close(mem_region *region);
 
-/* ---- arena (arena.c): an allocator of offsets --------------------------------------------------------------------- */
+/* ---- arena (arena.c): an allocator of offsets -------------------------------------------------------------------- */
 
-/* Best fit over [0, bytes), free neighbours coalesce, metadata outside the range. The same calls in the same order give the
-   same offsets: that is what makes the heap symmetric. Not thread-safe; the owner locks. */
+/* Best fit over [0, bytes), free neighbours coalesce, metadata outside the range. The same calls in the same order give
+   the same offsets: that is what makes the heap symmetric. Not thread-safe; the owner locks. */
 typedef struct mem_arena mem_arena;
 expar_status mem_arena_create(uint64_t bytes, mem_arena **out);
 void mem_arena_destroy(mem_arena *arena);
@@ -43,7 +43,7 @@ typedef struct mem_arena_stats {
 } mem_arena_stats;
 void mem_arena_get_stats(const mem_arena *arena, mem_arena_stats *out);
 
-/* ---- pool (pool.c): local, reference-counted blocks inside a symmetric range ---------------------------------------- */
+/* ---- pool (pool.c): local, reference-counted blocks inside a symmetric range ------------------------------------- */
 
 /* Output blocks of dispatches. Taking and giving back is local to the rank: its offsets differ from its peers', who
    learn them by offers. Thread-safe. The pool itself lives until it is closed and its last block is dropped. */
@@ -52,7 +52,7 @@ typedef struct mem_block {
     void *data;      /* local address */
     uint64_t offset; /* from the start of the heap; UINT64_MAX for private memory */
     uint64_t bytes;
-    mem_pool *pool;  /* NULL for private memory (malloc) */
+    mem_pool *pool; /* NULL for private memory (malloc) */
     atomic_int references;
 } mem_block;
 

@@ -163,7 +163,7 @@ expar_status sym_check(sym *self, const char *what)
 expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
 {
     error_prefix(status, "%s", what);
-    sym_fail(self, SYM_PEER_SILENT, -1);
+    if (status != EXPAR_ERR_MISMATCH) sym_fail(self, SYM_PEER_SILENT, -1);
     return status;
 }
 

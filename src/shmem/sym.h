@@ -83,8 +83,8 @@ void sym_fail(sym *sym, sym_failure_kind kind, int32_t rank);
 /* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and
    `what` was being done. */
 expar_status sym_check(sym *sym, const char *what);
-/* For a collective call over `boot` that failed with `status`: later ones cannot be trusted, so the group has failed.
-   Returns status, with `what` before its text. */
+/* For a collective call over `boot` that failed with `status`: unless all ranks refused it alike (EXPAR_ERR_MISMATCH)
+   later ones cannot be trusted, and the group has failed. Returns status, with `what` before its text. */
 expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */

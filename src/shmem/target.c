@@ -34,8 +34,8 @@ expar_status target_transport(const char *call, expar_group *group, transport *c
                               transport **out)
 {
     if (!table[pe])
-        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on node %d, which no transport reaches from node %d",
-                         call, pe, group->nodes[pe], group->nodes[group->rank]);
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it",
+                         call, pe, group->nodes[pe]);
     *out = table[pe];
     return EXPAR_OK;
 }

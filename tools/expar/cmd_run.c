@@ -7,6 +7,11 @@
 
 #define MAX_RANKS 1024
 
+struct run_options {
+    struct job job;
+    int program; /* where the program stands among the arguments; 0: nowhere */
+};
+
 enum { KEY_NODES = 1000, KEY_BIND, KEY_ON_DEATH, KEY_NO_PREFIX, KEY_TIMEOUT };
 
 static const struct argp_option options[] = {
@@ -32,7 +37,8 @@ static const struct command_example examples[] = {
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct job *job = state->input;
+    struct run_options *input = state->input;
+    struct job *job = &input->job;
     int64_t number;
     switch (key) {
     case 'n':
@@ -61,11 +67,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--timeout '%s': a number of seconds above 0 is expected", arg);
         return 0;
     case ARGP_KEY_ARGS:
-        job->argv = state->argv + state->next;
+        input->program = state->next;
         return 0;
     case ARGP_KEY_END:
         if (!job->num_ranks) argp_error(state, "-n N is missing: how many ranks?");
-        if (!job->argv) argp_error(state, "which program? It stands behind '--'");
+        if (!input->program) argp_error(state, "which program? It stands behind '--'");
         if (job->num_ranks % job->num_nodes)
             argp_error(state, "--nodes %d does not divide -n %d", job->num_nodes, job->num_ranks);
         return 0;
@@ -76,10 +82,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int run(int argc, char **argv)
 {
-    struct job job = {.num_nodes = 1, .prefix = true, .who = "expar run"};
-    command_parse(&command_run, parse, true, argc, argv, &job);
-    job.file = job.argv[0];
-    return job_run(&job);
+    struct run_options input = {.job = {.num_nodes = 1, .prefix = true, .who = "expar run"}};
+    command_parse(&command_run, parse, true, argc, argv, &input);
+    input.job.argv = argv + input.program;
+    input.job.file = input.job.argv[0];
+    return job_run(&input.job);
 }
 
 const struct command command_run = {

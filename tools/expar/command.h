@@ -34,7 +34,8 @@ extern const struct command *const command_table[];
 const struct command *command_find(const char *name);
 
 /* Runs argp over the arguments of a subcommand: `--help` prints its table and ends the process with 0, a bad option
-   ends it with 64 (EX_USAGE). Options may not follow the first argument when `in_order`. */
+   ends it with 64 (EX_USAGE). Options may not follow the first argument when `in_order`. argp's state->argv
+   ends with the call; its strings are argv's. */
 void command_parse(const struct command *command, argp_parser_t parser, bool in_order, int argc, char **argv,
                    void *input);
 

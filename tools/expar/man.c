@@ -7,35 +7,44 @@
 #include <string.h>
 #include <sysexits.h>
 
-/* Text as roff takes it: '-' and '\' escaped, and no line that starts with a control character. */
-static void put_text(const char *text)
+/* Lines of running text are broken at the first blank behind this column. */
+#define FILL_COLUMN 64
+
+static void put_character(char character, bool line_start)
 {
-    bool line_start = true;
-    for (; *text; text++) {
-        if (line_start && (*text == '.' || *text == '\'')) printf("\\&");
-        if (*text == '-')
-            printf("\\-");
-        else if (*text == '\\')
-            printf("\\e");
-        else
-            putchar(*text);
-        line_start = *text == '\n';
-    }
+    if (line_start && (character == '.' || character == '\'')) printf("\\&");
+    if (character == '-')
+        printf("\\-");
+    else if (character == '\\')
+        printf("\\e");
+    else
+        putchar(character);
 }
 
-/* Paragraphs divided by empty lines. */
-static void put_paragraphs(const char *text)
+/* Text as roff takes it, on one line. */
+static void put_text(const char *text)
 {
-    const char *stop;
-    while ((stop = strstr(text, "\n\n"))) {
-        char paragraph[4096];
-        snprintf(paragraph, sizeof paragraph, "%.*s", (int)(stop - text), text);
-        put_text(paragraph);
-        printf("\n.PP\n");
-        text = stop + 2;
+    for (size_t i = 0; text[i]; i++)
+        put_character(text[i], i == 0);
+}
+
+/* Running text: broken into lines, empty lines divide paragraphs. Ends its line. */
+static void put_running(const char *text)
+{
+    int column = 0;
+    for (; *text; text++) {
+        if (!strncmp(text, "\n\n", 2)) {
+            printf("\n.PP\n");
+            text++;
+            column = 0;
+        } else if (*text == ' ' && column > FILL_COLUMN) {
+            putchar('\n');
+            column = 0;
+        } else {
+            put_character(*text, column++ == 0);
+        }
     }
-    put_text(text);
-    printf("\n");
+    putchar('\n');
 }
 
 static void put_header(const char *title, const char *name, const char *summary)
@@ -61,8 +70,7 @@ static void put_option(const struct argp_option *option)
         printf("\\fR%s", optional ? "]" : "");
     }
     printf("\n");
-    put_text(option->doc ? option->doc : "");
-    printf("\n");
+    put_running(option->doc ? option->doc : "");
 }
 
 static void put_options(const struct argp_option *options)
@@ -81,8 +89,7 @@ static void put_examples(const struct command_example *examples)
         printf(".TP\n\\fB");
         put_text(examples->line);
         printf("\\fR\n");
-        put_text(examples->what);
-        printf("\n");
+        put_running(examples->what);
     }
 }
 
@@ -94,12 +101,11 @@ static void put_environment(void)
         printf(".TP\n\\fB");
         put_text(name);
         printf("\\fR\n");
-        put_text(meaning);
-        printf(" (");
-        put_text(values);
-        printf("; default: ");
-        put_text(fallback);
-        printf(").\n");
+        put_running(meaning);
+        printf(".br\nValues: ");
+        put_running(values);
+        printf(".br\nDefault: ");
+        put_running(fallback);
     }
 }
 
@@ -107,12 +113,13 @@ static void page_of_tool(void)
 {
     put_header("EXPAR", "expar", "expert-parallel communication for Mixture-of-Experts models");
     printf(".SH SYNOPSIS\n.B expar\n.I SUBCOMMAND\n.RI [ OPTION ...]\n.SH DESCRIPTION\n"
-           "Runs, measures and inspects programs that use the expar library. Results go to standard output, everything "
-           "else to standard error; the exit code is 0 only on success.\n.SH SUBCOMMANDS\n");
+           "Runs, measures and inspects programs that use the expar library.\n"
+           "Results go to standard output, everything else to standard error;\n"
+           "the exit code is 0 only on success.\n.SH SUBCOMMANDS\n");
     for (const struct command *const *c = command_table; *c; c++) {
         printf(".TP\n\\fB%s\\fR\n", (*c)->name);
-        put_text((*c)->summary);
-        printf("; see \\fBexpar\\-%s\\fR(1)\n", (*c)->name);
+        put_running((*c)->summary);
+        printf(".br\nSee \\fBexpar\\-%s\\fR(1).\n", (*c)->name);
     }
     put_environment();
     printf(".SH SEE ALSO\n");
@@ -134,7 +141,7 @@ static void page_of_command(const struct command *command)
         put_text(command->arguments);
     }
     printf("\n.SH DESCRIPTION\n");
-    put_paragraphs(command->description);
+    put_running(command->description);
     put_options(command->options);
     put_examples(command->examples);
     printf(".SH SEE ALSO\n\\fBexpar\\fR(1)\n");

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tool as a whole: help, version, unknown words, man pages, and expar info. */
+#include "shell.h"
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const subcommands[] = {"run", "bench", "info", "demo"};
+
+static void help_has_all_subcommands(void **state)
+{
+    (void)state;
+    struct shell_result result = shell("$EXPAR --help");
+    assert_int_equal(result.code, 0);
+    assert_string_equal(result.err, "");
+    for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+        assert_non_null(strstr(result.out, subcommands[i]));
+    shell_free(&result);
+}
+
+static void each_subcommand_has_help_with_examples(void **state)
+{
+    (void)state;
+    char command[64], example[64];
+    for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
+        snprintf(command, sizeof command, "$EXPAR %s --help", subcommands[i]);
+        snprintf(example, sizeof example, "Examples:\n  expar %s", subcommands[i]);
+        shell_expect(command, 0, example, "");
+    }
+}
+
+static void version_is_printed(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR --version", 0, "expar 0.", "");
+}
+
+static void unknown_words_are_corrected(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR bnech", 64, "", "did you mean 'bench'?");
+    shell_expect("$EXPAR inf", 64, "", "did you mean 'info'?");
+    shell_expect("$EXPAR quantum", 64, "", "`expar --help` lists them");
+    shell_expect("$EXPAR", 64, "", "which subcommand?");
+    shell_expect("$EXPAR info surplus", 64, "", "'surplus' is not expected");
+}
+
+static void lost_output_is_no_success(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR --version > /dev/full", 74, "", "cannot write the output");
+}
+
+static void man_pages_are_clean(void **state)
+{
+    (void)state;
+    char command[128], title[64];
+    shell_expect("$EXPAR man > $TMP/expar.1 && mandoc -T lint $TMP/expar.1", 0, "", "");
+    shell_expect("$EXPAR man", 0, "EXPAR_TIMEOUT", "");
+    for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
+        snprintf(command, sizeof command,
+                 "$EXPAR man %s > $TMP/page.1 && mandoc -T lint $TMP/page.1 && cat $TMP/page.1", subcommands[i]);
+        snprintf(title, sizeof title, "\n.SH NAME\nexpar\\-%s \\- ", subcommands[i]);
+        shell_expect(command, 0, title, "");
+    }
+    shell_expect("$EXPAR man nothing", 64, "", "there is no subcommand 'nothing'");
+}
+
+static json_t *parse_output(const char *command)
+{
+    struct shell_result result = shell(command);
+    json_error_t error;
+    assert_int_equal(result.code, 0);
+    json_t *json = json_loads(result.out, 0, &error);
+    if (!json) fail_msg("`%s`: %s in line %d", command, error.text, error.line);
+    shell_free(&result);
+    return json;
+}
+
+static void info_as_json(void **state)
+{
+    (void)state;
+    json_t *info = parse_output("$EXPAR info --json");
+    json_t *cpu = json_object_get(info, "cpu"), *memory = json_object_get(info, "memory");
+    assert_true(json_is_string(json_object_get(info, "version")));
+    assert_true(json_integer_value(json_object_get(cpu, "cores")) >= 1);
+    assert_true(json_integer_value(json_object_get(cpu, "usable_threads")) >= 1);
+    assert_true(json_array_size(json_object_get(cpu, "numa_nodes")) >= 1);
+    assert_true(json_is_array(json_object_get(cpu, "caches")));
+    assert_true(json_integer_value(json_object_get(memory, "total_bytes")) > 0);
+    assert_true(json_is_array(json_object_get(info, "launchers")));
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(json_object_get(info, "transports"), 0), "name")), "p2p");
+    assert_true(json_is_array(json_object_get(info, "advice")));
+    json_decref(info);
+}
+
+static void info_for_people(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR info", 0, "processors\n", "");
+    shell_expect("$EXPAR info", 0, "missing for faster paths\n", "");
+    shell_expect("EXPAR_HEAP_SIZE=3G $EXPAR info", 0, "3G\n", "");
+}
+
+static void missing_mpirun_is_named(void **state)
+{
+    (void)state;
+    shell_expect("PATH=/nowhere $EXPAR info", 0, "apt-get install openmpi-bin", "");
+}
+
+static void limited_address_space_is_named(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* sanitizers need unlimited addresses themselves */
+#endif
+    shell_expect("ulimit -v 20000000 && $EXPAR info", 0, "ulimit -v unlimited", "");
+}
+
+static void environment_is_described(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR info --env", 0, "EXPAR_HEAP_SIZE\n", "");
+    json_t *list = parse_output("$EXPAR info --env --json");
+    assert_true(json_array_size(list) > 5);
+    size_t i;
+    json_t *entry;
+    json_array_foreach(list, i, entry)
+    {
+        assert_memory_equal(json_string_value(json_object_get(entry, "name")), "EXPAR_", 6);
+        assert_true(strlen(json_string_value(json_object_get(entry, "meaning"))) > 0);
+    }
+    json_decref(list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_has_all_subcommands),
+        cmocka_unit_test(each_subcommand_has_help_with_examples),
+        cmocka_unit_test(version_is_printed),
+        cmocka_unit_test(unknown_words_are_corrected),
+        cmocka_unit_test(lost_output_is_no_success),
+        cmocka_unit_test(man_pages_are_clean),
+        cmocka_unit_test(info_as_json),
+        cmocka_unit_test(info_for_people),
+        cmocka_unit_test(missing_mpirun_is_named),
+        cmocka_unit_test(limited_address_space_is_named),
+        cmocka_unit_test(environment_is_described),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

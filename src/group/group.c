@@ -146,5 +146,6 @@ expar_status expar_group_abort(expar_group *group)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "expar_group_abort: group is NULL");
     sym_fail(group->sym, SYM_ABORTED, group->rank);
+    group->boot->ops->abort(group->boot);
     return EXPAR_OK;
 }

@@ -33,18 +33,17 @@ static int32_t list_missing(const sym *self, uint64_t epoch, char *text, size_t 
     return first;
 }
 
-/* The awaited PE may itself be waiting; those who have not come at all are the ones to name. */
-static expar_status barrier_timed_out(sym *self, uint64_t epoch, int32_t awaited)
+/* Names those who have not come at all: the awaited PE may itself be waiting for them. A time-out fails the group,
+   since the ranks are out of step from now on. */
+static expar_status barrier_failed(sym *self, uint64_t epoch, int32_t awaited, const sym_rest *rest,
+                                   expar_status status)
 {
-    char missing[256];
+    char missing[256], cause[ERROR_TEXT_BYTES];
     int32_t first = list_missing(self, epoch, missing, sizeof missing);
-    int32_t culprit = first < 0 ? awaited : first;
-    sym_fail(self, SYM_PEER_SILENT, culprit);
-    if (first < 0)
-        return error_set(EXPAR_ERR_PEER, "barrier: timed out after %lld ms: all ranks came, rank %d did not go on",
-                         (long long)self->timeout_ms, awaited);
-    return error_set(EXPAR_ERR_PEER, "barrier: timed out after %lld ms: not come: rank %s", (long long)self->timeout_ms,
-                     missing);
+    if (rest->timed_out) sym_fail(self, SYM_PEER_SILENT, first < 0 ? awaited : first);
+    if (first < 0) return status;
+    snprintf(cause, sizeof cause, "%s", expar_last_error());
+    return error_set(status, "%s; not come: rank %s", cause, missing);
 }
 
 static expar_status barrier_round(sym *self, uint64_t epoch, int32_t round)
@@ -61,7 +60,7 @@ static expar_status barrier_round(sym *self, uint64_t epoch, int32_t round)
     while (!has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
-    return rest.timed_out ? barrier_timed_out(self, epoch, below) : status;
+    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, below, &rest, status);
 }
 
 static expar_status barrier_over_heap(sym *self)

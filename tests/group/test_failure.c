@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that abort, are killed, or fall silent, in every call that waits: the others get an error that names them, and
+ * can leave. Deadlines are generous; the times are printed. */
+#include "shmem/kind.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS       4
+#define VICTIM      2
+#define HEAP_BYTES  ((size_t)4 << 20)
+#define DEADLINE_MS 20000
+
+/* ---- both kinds: a rank aborts and leaves ------------------------------------------------------------------------ */
+
+/* The victim aborts and destroys its group while the others wait for it. */
+static void one_aborts(expar_group *group, void *shared)
+{
+    (void)shared;
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == VICTIM) {
+        CHECK_OK(expar_group_abort(group));
+        CHECK_STATUS(EXPAR_ERR_ABORTED, expar_barrier_all(group));
+        CHECK_STATUS(EXPAR_ERR_ABORTED, expar_group_barrier(group));
+        return;
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    CHECK_TEXT("left the group");
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+}
+
+static void test_one_aborts(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, RANKS, one_aborts);
+}
+
+/* ---- processes: one is killed or stopped while all others wait --------------------------------------------------- */
+
+typedef enum phase { IN_BARRIER, IN_WAIT, IN_MALLOC, IN_CONTROL, PHASES } phase;
+static const char *const phase_names[PHASES] = {"barrier", "wait", "malloc", "control barrier"};
+
+/* Between the test and its ranks; in memory that all share. */
+typedef struct stage {
+    phase where;
+    bool silence;             /* the victim is stopped, not killed */
+    _Atomic int32_t waiting;  /* ranks that are about to wait; written by the ranks, read by the test */
+    _Atomic int64_t ended_ms; /* when the last survivor had its error */
+} stage;
+
+static expar_status wait_in(expar_group *group, phase where, uint64_t *signal)
+{
+    void *block;
+    switch (where) {
+    case IN_BARRIER:
+        return expar_barrier_all(group);
+    case IN_WAIT:
+        return expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL);
+    case IN_MALLOC:
+        return expar_malloc(group, 64, &block);
+    case IN_CONTROL:
+    case PHASES:
+        break;
+    }
+    return expar_group_barrier(group);
+}
+
+static void survive(expar_group *group, void *shared)
+{
+    stage *s = shared;
+    uint64_t *signal;
+    CHECK_OK(expar_calloc(group, 1, sizeof *signal, (void **)&signal));
+    CHECK_OK(expar_group_barrier(group));
+    atomic_fetch_add(&s->waiting, 1);
+    while (group->rank == VICTIM) /* until it is killed, or stopped and then killed */
+        pause();
+    CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s->where, signal));
+    /* A wait for a signal cannot know who was to send it. */
+    if (!s->silence) CHECK_TEXT("rank 2");
+    if (s->silence && s->where == IN_BARRIER) CHECK_TEXT("not come: rank 2");
+    if (s->silence && s->where == IN_WAIT) CHECK_TEXT("timed out");
+    atomic_store(&s->ended_ms, ranks_clock_ms());
+    if (!s->silence) CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, signal, signal, 8, 0));
+}
+
+static void await_all_waiting(const stage *s)
+{
+    int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (atomic_load(&s->waiting) < RANKS) {
+        assert_true(ranks_clock_ms() < deadline_ms);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* so that they mostly sleep; nothing hangs on it */
+}
+
+static void lose_one(phase where, bool silence)
+{
+    stage *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(s != MAP_FAILED);
+    *s = (stage){.where = where, .silence = silence};
+    ranks_plan plan = {
+        .kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = HEAP_BYTES, .timeout_ms = silence ? 1500 : 0};
+    expar_unique_id id;
+    pid_t pids[RANKS];
+    bool late = false;
+    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
+    for (int32_t r = 0; r < RANKS; r++)
+        assert_true((pids[r] = ranks_fork(&plan, &id, r, survive, s)) > 0);
+    await_all_waiting(s);
+    int64_t start_ms = ranks_clock_ms();
+    assert_int_equal(kill(pids[VICTIM], silence ? SIGSTOP : SIGKILL), 0);
+    for (int32_t r = 0; r < RANKS; r++)
+        if (r != VICTIM) assert_int_equal(ranks_wait(pids[r], start_ms + DEADLINE_MS, &late), 0);
+    assert_false(late);
+    print_message("%s, rank %d %s: known to all after %lld ms\n", phase_names[where], VICTIM,
+                  silence ? "stopped" : "killed", (long long)(atomic_load(&s->ended_ms) - start_ms));
+    if (silence) kill(pids[VICTIM], SIGKILL);
+    int status = ranks_wait(pids[VICTIM], start_ms + DEADLINE_MS, NULL);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    munmap(s, sizeof *s);
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    for (int where = 0; where < PHASES; where++)
+        lose_one((phase)where, false);
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    for (int where = 0; where < PHASES; where++)
+        lose_one((phase)where, true);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest thread_tests[] = {cmocka_unit_test(test_one_aborts)};
+    const struct CMUnitTest process_tests[] = {
+        cmocka_unit_test(test_one_aborts),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),
+    };
+    kind_read(argc, argv);
+    return kind_of_ranks == RANKS_THREADS ? cmocka_run_group_tests(thread_tests, NULL, NULL)
+                                          : cmocka_run_group_tests(process_tests, NULL, NULL);
+}

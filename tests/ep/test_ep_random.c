@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #define OPS_PER_SCRIPT      12
-#define ROUNDS_OF_THREADS   480
-#define ROUNDS_OF_PROCESSES 120
+#define ROUNDS_OF_THREADS   2400
+#define ROUNDS_OF_PROCESSES 600
 
 static ranks_kind kind;
 static int64_t rounds;

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar bench as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. */
+#include "shell.h"
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SMALL " --hidden 64 --topk 4 --experts 8 --iters 3 --warmup 1 "
+
+static json_t *bench(const char *arguments)
+{
+    char command[512];
+    json_error_t error;
+    snprintf(command, sizeof command, "$EXPAR bench %s --json", arguments);
+    struct shell_result result = shell(command);
+    if (result.code != 0) fail_msg("`%s` gave %d: %s", command, result.code, result.err);
+    json_t *json = json_loads(result.out, 0, &error);
+    if (!json) fail_msg("`%s`: %s in line %d", command, error.text, error.line);
+    shell_free(&result);
+    return json;
+}
+
+static const json_t *results(const json_t *json)
+{
+    return json_object_get(json, "results");
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+    const char *value = json_string_value(json_object_get(object, name));
+    assert_non_null(value);
+    return value;
+}
+
+static double real(const json_t *object, const char *name)
+{
+    assert_true(json_is_number(json_object_get(object, name)));
+    return json_number_value(json_object_get(object, name));
+}
+
+static void assert_sound(const json_t *result)
+{
+    assert_string_equal(text(result, "mode"), "normal");
+    assert_true(real(result, "min_us") <= real(result, "median_us"));
+    assert_true(real(result, "median_us") <= real(result, "p99_us"));
+    assert_true(real(result, "gbps") >= 0);
+    assert_true(real(result, "copy_limit_us") >= 0);
+    assert_true(real(result, "threads") >= 1);
+    double fraction = real(result, "copy_limit_us") / real(result, "median_us");
+    assert_true(real(result, "fraction_of_copy_limit") > fraction - 1e-3 * fraction - 1e-6);
+    assert_true(real(result, "fraction_of_copy_limit") < fraction + 1e-3 * fraction + 1e-6);
+    assert_true(json_is_true(json_object_get(result, "verified")));
+}
+
+static void one_result_for_each_operation(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 4};
+    static const int tokens[] = {0, 1, 7};
+    for (int i = 0; i < 9; i++) {
+        char arguments[128];
+        snprintf(arguments, sizeof arguments, "dispatch combine -n %d --tokens %d" SMALL, ranks[i / 3], tokens[i % 3]);
+        json_t *json = bench(arguments);
+        const json_t *config = json_object_get(json, "config");
+        assert_int_equal(json_array_size(results(json)), 2);
+        assert_string_equal(text(json_array_get(results(json), 0), "op"), "dispatch");
+        assert_string_equal(text(json_array_get(results(json), 1), "op"), "combine");
+        for (size_t r = 0; r < 2; r++)
+            assert_sound(json_array_get(results(json), r));
+        assert_int_equal(real(config, "ranks"), ranks[i / 3]);
+        assert_int_equal(real(config, "tokens"), tokens[i % 3]);
+        assert_int_equal(real(config, "topk"), 4);
+        assert_true(strlen(text(json_object_get(json, "machine"), "cpu")) > 0);
+        json_decref(json);
+    }
+}
+
+/* With one rank every token is received once. */
+static void bytes_are_those_of_the_rows(void **state)
+{
+    (void)state;
+    json_t *json = bench("all -n 1 --tokens 10 --dtype f32" SMALL);
+    for (size_t r = 0; r < 2; r++)
+        assert_true(real(json_array_get(results(json), r), "bytes") == 10 * 64 * 4);
+    json_decref(json);
+}
+
+static void every_dtype_and_routing_is_verified(void **state)
+{
+    (void)state;
+    static const char *const variants[] = {"--dtype bf16 --routing zipf", "--dtype f16 --routing onehot",
+                                           "--dtype f32 --routing grouped --seed 9", "--threads 2 --routing uniform",
+                                           "--sms 3"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char arguments[192];
+        snprintf(arguments, sizeof arguments, "all -n 2 --tokens 33 %s" SMALL, variants[i]);
+        json_t *json = bench(arguments);
+        for (size_t r = 0; r < 2; r++)
+            assert_sound(json_array_get(results(json), r));
+        json_decref(json);
+    }
+}
+
+static void recorded_routing_fills_in_topk_and_experts(void **state)
+{
+    (void)state;
+    json_t *json = bench("dispatch -n 4 --tokens 16 --hidden 64 --iters 2 --routing " RECORDED_ROUTING);
+    assert_true(real(json_object_get(json, "config"), "topk") >= 1);
+    assert_int_equal((int)real(json_object_get(json, "config"), "experts") % 4, 0);
+    assert_sound(json_array_get(results(json), 0));
+    json_decref(json);
+}
+
+static void all_paths_and_cached(void **state)
+{
+    (void)state;
+    json_t *json = bench("all -n 2 --tokens 5 --path all --cached=both" SMALL);
+    static const char *const expected[6][3] = {{"dispatch", "direct", "no"}, {"dispatch", "direct", "yes"},
+                                               {"combine", "direct", "no"},  {"dispatch", "queue", "no"},
+                                               {"dispatch", "queue", "yes"}, {"combine", "queue", "no"}};
+    assert_int_equal(json_array_size(results(json)), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *result = json_array_get(results(json), i);
+        assert_string_equal(text(result, "op"), expected[i][0]);
+        assert_string_equal(text(result, "path"), expected[i][1]);
+        assert_int_equal(json_is_true(json_object_get(result, "cached")), !strcmp(expected[i][2], "yes"));
+        assert_sound(result);
+    }
+    json_decref(json);
+}
+
+static void sweeps_by_list_and_range(void **state)
+{
+    (void)state;
+    static const int expected[] = {0, 3, 4, 8, 9};
+    json_t *json = bench("dispatch -n 2 --tokens 0,3..9" SMALL);
+    assert_int_equal(json_array_size(results(json)), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(real(json_array_get(results(json), i), "tokens"), expected[i]);
+    json_decref(json);
+}
+
+static void other_forms_of_output(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR bench combine -n 2 --tokens 4" SMALL "--csv", 0, "\ncombine,normal,bf16,direct,0,2,4,64,4,8,",
+                 "");
+    shell_expect("$EXPAR bench -n 2 --tokens 4" SMALL, 0, "2 ranks, ", "");
+    shell_expect("$EXPAR bench -n 2 --tokens 4" SMALL, 0, "  yes\n", "");
+}
+
+static void runs_inside_a_job(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL "--csv", 0, "\ndispatch,",
+                 "");
+    shell_expect("$EXPAR run -n 3 -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL, 1, "",
+                 "-n 2, but this job has 3 ranks");
+}
+
+static void bad_options_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *message;
+        int code;
+    } cases[] = {
+        {"--device cuda", "this build has no CUDA backend", 1},
+        {"--device tpu", "one of cpu|cuda is expected", 64},
+        {"--nodes 2", "across nodes are not in this version", 1},
+        {"--tokens x", "--tokens 'x'", 64},
+        {"--tokens 9..3", "a number from 9 to", 64},
+        {"--tokens 1,,2", "--tokens ''", 64},
+        {"--tokens -1", "--tokens '-1'", 64},
+        {"--hidden 0", "--hidden '0'", 64},
+        {"--hidden 7", "no multiple of 16", 1},
+        {"--topk 9 --experts 8 -n 2", "--topk 9 is more than --experts 8", 1},
+        {"--experts 9 -n 2", "--experts 9 is no multiple of -n 2", 1},
+        {"--dtype f64", "one of bf16|f16|f32 is expected", 64},
+        {"--routing random", "--routing 'random'", 64},
+        {"--routing absent.npy", "absent.npy: cannot be opened", 1},
+        {"--routing grouped --experts 12 -n 2", "needs a multiple of 8 experts", 1},
+        {"--iters 0", "--iters '0'", 64},
+        {"--path sideways", "one of auto|direct|queue|all", 64},
+        {"--path copy_engine", "no CUDA backend", 1},
+        {"--cached=maybe", "one of no|yes|both is expected", 64},
+        {"--seed -4", "--seed '-4'", 64},
+        {"ll", "'ll' is not in this version", 1},
+        {"multiply", "operation 'multiply'", 64},
+        {"''", "operation ''", 64},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[256];
+        snprintf(command, sizeof command, "$EXPAR bench %s", cases[i].arguments);
+        shell_expect(command, cases[i].code, "", cases[i].message);
+    }
+}
+
+static void mpi_is_compared_or_named_as_missing(void **state)
+{
+    (void)state;
+#ifdef HAVE_MPI_BENCH
+    json_t *json = bench("all -n 2 --tokens 16 --mpi" SMALL);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *result = json_array_get(results(json), i);
+        assert_sound(result);
+        double speedup = real(result, "mpi_us") / real(result, "median_us");
+        assert_true(real(result, "speedup_over_mpi") > speedup * 0.999);
+        assert_true(real(result, "speedup_over_mpi") < speedup * 1.001);
+    }
+    json_decref(json);
+    shell_expect("PATH=/nowhere $EXPAR bench -n 2 --mpi" SMALL, 1, "", "cannot start mpirun");
+#else
+    shell_expect("$EXPAR bench -n 2 --mpi" SMALL, 1, "", "--mpi needs expar-bench-mpi");
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_result_for_each_operation),
+        cmocka_unit_test(bytes_are_those_of_the_rows),
+        cmocka_unit_test(every_dtype_and_routing_is_verified),
+        cmocka_unit_test(recorded_routing_fills_in_topk_and_experts),
+        cmocka_unit_test(all_paths_and_cached),
+        cmocka_unit_test(sweeps_by_list_and_range),
+        cmocka_unit_test(other_forms_of_output),
+        cmocka_unit_test(runs_inside_a_job),
+        cmocka_unit_test(bad_options_are_named),
+        cmocka_unit_test(mpi_is_compared_or_named_as_missing),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

@@ -3,12 +3,11 @@
 #include "cmocka_headers.h"
 #include "model.h"
 #include "safetensors.h"
+#include "shipped.h"
 #include "weights_file.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const tensor_spec SPEC_A = {.name = "a", .dtype = "BF16", .ndim = 2, .shape = {2, 3}};
@@ -187,21 +186,6 @@ static void test_shrinking_file(void **state)
 
 /* ---- the shipped model, damaged ---- */
 
-static void *read_shipped(const char *name, size_t *count)
-{
-    char path[512];
-    struct stat facts;
-    snprintf(path, sizeof path, "%s/%s", MOE_LM_DIR, name);
-    assert_int_equal(stat(path, &facts), 0);
-    *count = (size_t)facts.st_size;
-    void *bytes = malloc(*count);
-    FILE *file = fopen(path, "rb");
-    assert_true(bytes && file);
-    assert_int_equal(fread(bytes, 1, *count, file), *count);
-    fclose(file);
-    return bytes;
-}
-
 static model_sizes shipped_sizes(void)
 {
     demo_error error = {""};
@@ -224,7 +208,7 @@ static void test_truncated_model(void **state)
     (void)state;
     enum { HEADER_END = 8 + 3744 };
     size_t count;
-    char *bytes = read_shipped("model.safetensors", &count);
+    char *bytes = shipped_read("model.safetensors", &count);
     const model_sizes sizes = shipped_sizes();
     scratch_write("model.safetensors", bytes, count);
     demo_error error = {""};
@@ -242,7 +226,7 @@ static void test_truncated_model(void **state)
 static void check_edited(const char *original, const char *replacement, const char *says)
 {
     size_t count;
-    char *bytes = read_shipped("model.safetensors", &count);
+    char *bytes = shipped_read("model.safetensors", &count);
     const model_sizes sizes = shipped_sizes();
     char *place = memmem(bytes, 4096, original, strlen(original));
     assert_non_null(place);
@@ -284,7 +268,7 @@ static void test_config(void **state)
         {"\"generations\"", "\"generation\"", "generations"}, {"{", "[", "config.json: line"},
     };
     size_t count;
-    char *shipped = read_shipped("config.json", &count);
+    char *shipped = shipped_read("config.json", &count);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *place = memmem(shipped, count, cases[i][0], strlen(cases[i][0]));
         assert_non_null(place);

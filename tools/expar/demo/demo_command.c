@@ -132,53 +132,65 @@ static bool check_machine(const demo_request *request, demo_error *error)
 }
 
 /* What rank 0 does after the parallel run; the group is gone by then. */
-static bool finish(const demo_task *task, demo_results *results, const demo_printer *printer, demo_error *error)
+static bool finish(const demo_printer *printer, demo_results *results, demo_error *error)
 {
+    const demo_task *task = printer->task;
     if (!task->json) demo_report_texts(printer, results);
     if (isatty(STDERR_FILENO) == 1) fprintf(stderr, "\ncomputing the single-rank reference ...\n");
     if (!demo_reference_compare(task, results, error)) return false;
     if (!task->json)
-        demo_report_figures(printer, task, results);
+        demo_report_figures(printer, results);
     else if (!demo_report_json(printer->out, task, results))
         return demo_fail(error, "cannot write the JSON");
     return demo_results_match(results) || demo_fail(error, "the texts do not equal the reference");
-}
-
-static bool run_in_group(expar_group **group, demo_task *task, demo_results *results, demo_error *error)
-{
-    demo_printer printer = demo_printer_for(stdout);
-    bool first = expar_group_rank(*group) == 0;
-    bool streams = first && !task->json;
-    if (streams) demo_report_start(&printer, task);
-    bool ok = demo_ranks_run(*group, task, streams ? demo_report_byte : NULL, &printer, results, error);
-    expar_status left = expar_group_destroy(*group);
-    *group = NULL;
-    if (!ok || !demo_check(error, "leaving the group", left)) return false;
-    return !first || finish(task, results, &printer, error);
-}
-
-/* One rank, from joining the group on. */
-static bool run_rank(demo_request *request, demo_error *error)
-{
-    expar_group *group = NULL;
-    demo_results results = {0};
-    demo_task *task = &request->task;
-    if (!demo_check(error, "joining the group", expar_group_create(NULL, &group))) return false;
-    int32_t size = expar_group_size(group);
-    bool fits = task->ranks == 0 || task->ranks == size ||
-                demo_fail(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
-    task->ranks = size;
-    bool ok = fits && demo_task_prepare(task, request->directory, error) &&
-              demo_results_create(task, &results, error) && run_in_group(&group, task, &results, error);
-    expar_group_destroy(group);
-    demo_results_free(&results);
-    return ok;
 }
 
 static int fail(const demo_error *error)
 {
     if (error->text[0]) fprintf(stderr, "expar demo: %s\n", error->text);
     return EXIT_FAILURE;
+}
+
+/* The parallel part. A failure is told before the group is left: nobody leaves before rank 0, so that no launcher ends
+   it before it has spoken. */
+static bool run_in_group(expar_group *group, demo_printer *printer, demo_results *results)
+{
+    demo_error error = {""};
+    bool streams = expar_group_rank(group) == 0 && !printer->task->json;
+    if (demo_ranks_run(group, printer->task, streams ? demo_report_byte : NULL, printer, results, &error)) return true;
+    if (printer->started) demo_report_break(printer);
+    fail(&error);
+    return false;
+}
+
+/* What the number of ranks is to be, now that the group is known. */
+static bool fit_group(demo_task *task, int32_t size, demo_error *error)
+{
+    if (task->ranks != 0 && task->ranks != size)
+        return demo_fail(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
+    task->ranks = size;
+    return true;
+}
+
+/* One rank, from joining the group on. Returns the exit code. */
+static int run_rank(demo_request *request)
+{
+    demo_error error = {""};
+    demo_task *task = &request->task;
+    expar_group *group = NULL;
+    if (!demo_check(&error, "joining the group", expar_group_create(NULL, &group))) return fail(&error);
+    bool first = expar_group_rank(group) == 0;
+    demo_printer printer = demo_printer_for(stdout, task);
+    demo_results results = {0};
+    bool ready = fit_group(task, expar_group_size(group), &error) &&
+                 demo_task_prepare(task, request->directory, &error) && demo_results_create(task, &results, &error);
+    int code = ready ? EXIT_SUCCESS : fail(&error);
+    if (ready && !run_in_group(group, &printer, &results)) code = EXIT_FAILURE;
+    if (!demo_check(&error, "leaving the group", expar_group_destroy(group)) && code == EXIT_SUCCESS)
+        code = fail(&error);
+    if (first && code == EXIT_SUCCESS && !finish(&printer, &results, &error)) code = fail(&error);
+    demo_results_free(&results);
+    return code;
 }
 
 /* Checks what can be checked once, and starts the ranks. */
@@ -194,14 +206,12 @@ static int run(int argc, char **argv)
 {
     demo_error error = {""};
     demo_request request = {.task = {.bytes = DEFAULT_BYTES}, .nodes = 1, .device = "cpu"};
-    int code = EXIT_SUCCESS;
+    int code;
     command_parse(&command_demo, parse, false, argc, argv, &request);
     if (!check_machine(&request, &error))
         code = fail(&error);
-    else if (!launch_inside())
-        code = run_outside(&request, argc, argv);
-    else if (!run_rank(&request, &error))
-        code = fail(&error);
+    else
+        code = launch_inside() ? run_rank(&request) : run_outside(&request, argc, argv);
     demo_task_free(&request.task);
     return code;
 }

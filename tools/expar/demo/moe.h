@@ -22,6 +22,7 @@ bool moe_local_create(const model *m, int32_t num_owners, moe **out, demo_error 
 typedef struct moe_counts {
     int64_t rows_received;      /* rows of D floats that dispatches brought to this rank; as many went back */
     int64_t rows_from_others;   /* those of them that came from another rank */
+    expar_path path;            /* by which the last ones came */
     int64_t *tokens_per_expert; /* [num_local_experts of m] rows that each of this rank's experts worked on */
 } moe_counts;
 

@@ -48,6 +48,7 @@ static bool count(moe_parallel *self, const expar_dispatch_result *received, dem
     if (!demo_check(error, "handle", expar_ep_handle_info(received->handle, &info))) return false;
     int64_t before = self->rank > 0 ? info.rank_prefix[self->rank - 1] : 0;
     int64_t own = info.rank_prefix[self->rank] - before;
+    self->counts.path = received->path;
     self->counts.rows_received += received->num_recv_tokens;
     self->counts.rows_from_others += received->num_recv_tokens - own;
     for (int32_t e = 0; e < received->num_local_experts; e++)

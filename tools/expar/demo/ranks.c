@@ -122,6 +122,7 @@ static bool generate(rank_state *s, generate_listener *listener, void *context, 
 typedef struct report_head {
     double seconds;
     int64_t rows_received, rows_from_others;
+    int64_t path; /* an expar_path */
 } report_head;
 
 static size_t load_bytes(const demo_task *task)
@@ -138,7 +139,7 @@ static size_t report_bytes(const demo_task *task)
 static void fill_report(const rank_state *s, uint8_t *report)
 {
     const moe_counts *counts = moe_parallel_counts(s->experts);
-    const report_head head = {s->seconds, counts->rows_received, counts->rows_from_others};
+    const report_head head = {s->seconds, counts->rows_received, counts->rows_from_others, counts->path};
     memcpy(report, &head, sizeof head);
     memcpy(report + sizeof head, counts->tokens_per_expert, load_bytes(s->task));
     uint8_t *slot = report + sizeof head + load_bytes(s->task);
@@ -150,6 +151,7 @@ static void read_report(const demo_task *task, int32_t rank, const uint8_t *repo
 {
     report_head head;
     memcpy(&head, report, sizeof head);
+    if (rank == 0) results->path = (expar_path)head.path;
     int64_t row_bytes = task->config.sizes.hidden * (int64_t)sizeof(float);
     results->seconds = head.seconds > results->seconds ? head.seconds : results->seconds;
     results->bytes_moved += 2 * head.rows_received * row_bytes;
@@ -182,11 +184,14 @@ bool demo_ranks_run(expar_group *group, const demo_task *task, generate_listener
                     demo_results *results, demo_error *error)
 {
     rank_state s = {.group = group, .task = task, .rank = expar_group_rank(group)};
-    bool loaded = load(&s, error);
-    bool ok = agree(&s, loaded, error) &&
-              moe_parallel_create(group, s.m, max_rows(task), task->path, &s.experts, error) &&
+    bool loaded = load(&s, error), agreed = agree(&s, loaded, error);
+    bool ok = agreed && moe_parallel_create(group, s.m, max_rows(task), task->path, &s.experts, error) &&
               forward_create(s.m, s.experts, generate_max_rows(&s.texts), &s.f, error) &&
               generate(&s, listener, context, error) && gather(&s, results, error);
+    if (agreed && !ok) {
+        const demo_error reason = *error;
+        demo_fail(error, "rank %d: %.480s", s.rank, reason.text);
+    }
     forward_free(s.f);
     if (s.experts) s.experts->free(s.experts);
     model_free(s.m);

@@ -7,9 +7,9 @@
 
 static const char BOLD[] = "\033[1m", GREEN[] = "\033[32m", RED[] = "\033[31m", PLAIN[] = "\033[0m";
 
-demo_printer demo_printer_for(FILE *out)
+demo_printer demo_printer_for(FILE *out, const demo_task *task)
 {
-    return (demo_printer){.out = out, .colour = isatty(fileno(out)) == 1};
+    return (demo_printer){.out = out, .colour = isatty(fileno(out)) == 1, .task = task};
 }
 
 static const char *style(const demo_printer *printer, const char *code)
@@ -37,27 +37,35 @@ static void put_prompt(const demo_printer *printer, const uint8_t *bytes, int32_
     fputs(style(printer, PLAIN), printer->out);
 }
 
-static const char *path_name(expar_path path)
+const char *demo_path_name(expar_path path)
 {
     return path == EXPAR_PATH_DIRECT ? "direct" : path == EXPAR_PATH_QUEUE ? "queue" : "auto";
 }
 
-void demo_report_start(const demo_printer *printer, const demo_task *task)
+static void start(demo_printer *printer)
 {
+    const demo_task *task = printer->task;
     const model_sizes *s = &task->config.sizes;
-    fprintf(printer->out, "%d rank%s on the CPU, %d experts (%d a rank), %d prompt%s, %d bytes each, path %s\n\n",
-            task->ranks, task->ranks == 1 ? "" : "s", s->experts, s->experts / task->ranks, task->prompts.count,
-            task->prompts.count == 1 ? "" : "s", task->bytes, path_name(task->path));
+    printer->started = true;
+    fprintf(printer->out, "%d rank%s on the CPU, %d experts (%d a rank), %d prompt%s, %d bytes each\n\n", task->ranks,
+            task->ranks == 1 ? "" : "s", s->experts, s->experts / task->ranks, task->prompts.count,
+            task->prompts.count == 1 ? "" : "s", task->bytes);
     put_prompt(printer, task->prompts.items[0].bytes, task->prompts.items[0].count);
-    fflush(printer->out);
 }
 
 void demo_report_byte(void *printer, int32_t number, uint8_t byte)
 {
-    const demo_printer *p = printer;
+    demo_printer *p = printer;
     if (number != 0) return;
+    if (!p->started) start(p);
     put_byte(p->out, byte);
     fflush(p->out);
+}
+
+void demo_report_break(const demo_printer *printer)
+{
+    fputc('\n', printer->out);
+    fflush(printer->out);
 }
 
 void demo_report_texts(const demo_printer *printer, const demo_results *results)
@@ -73,9 +81,10 @@ void demo_report_texts(const demo_printer *printer, const demo_results *results)
     fflush(printer->out);
 }
 
-static void put_load(const demo_printer *printer, const demo_task *task, const demo_results *results)
+static void put_load(const demo_printer *printer, const demo_results *results)
 {
     static const char bar[] = "########################################";
+    int32_t share = results->num_experts / printer->task->ranks;
     int64_t most = 1;
     for (int32_t e = 0; e < results->num_experts; e++)
         most = results->expert_load[e] > most ? results->expert_load[e] : most;
@@ -83,8 +92,8 @@ static void put_load(const demo_printer *printer, const demo_task *task, const d
     for (int32_t e = 0; e < results->num_experts; e++) {
         int64_t load = results->expert_load[e];
         int length = (int)(load * (int64_t)(sizeof bar - 1) / most);
-        fprintf(printer->out, "  rank %-3d expert %-4d %-*.*s %" PRId64 "\n", e / (results->num_experts / task->ranks),
-                e, (int)sizeof bar - 1, length, bar, load);
+        fprintf(printer->out, "  rank %-3d expert %-4d %-*.*s %" PRId64 "\n", e / share, e, (int)sizeof bar - 1, length,
+                bar, load);
     }
 }
 
@@ -104,25 +113,23 @@ static void put_verdict(const demo_printer *printer, const char *what, int32_t e
 
 static void put_verdicts(const demo_printer *printer, const demo_results *results)
 {
-    int32_t equal = 0, shipped = 0, equal_shipped = 0;
-    for (int32_t i = 0; i < results->num_texts; i++) {
-        const demo_text *text = &results->texts[i];
-        equal += text->differs_at < 0;
-        shipped += text->has_shipped;
-        equal_shipped += text->equals_shipped;
-        if (text->differs_at >= 0) put_difference(printer, i, text);
-    }
-    put_verdict(printer, "equals the single-rank reference", equal, results->num_texts);
-    if (shipped > 0) put_verdict(printer, "equals the continuation that came with the model", equal_shipped, shipped);
+    demo_verdict verdict = demo_results_judge(results);
+    for (int32_t i = 0; i < results->num_texts; i++)
+        if (results->texts[i].differs_at >= 0) put_difference(printer, i, &results->texts[i]);
+    put_verdict(printer, "equals the single-rank reference", verdict.equal, results->num_texts);
+    if (verdict.shipped > 0)
+        put_verdict(printer, "equals the continuation that came with the model", verdict.equal_shipped,
+                    verdict.shipped);
 }
 
-void demo_report_figures(const demo_printer *printer, const demo_task *task, const demo_results *results)
+void demo_report_figures(const demo_printer *printer, const demo_results *results)
 {
-    int64_t tokens = (int64_t)results->num_texts * task->bytes;
-    put_load(printer, task, results);
+    int64_t tokens = (int64_t)results->num_texts * printer->task->bytes;
+    put_load(printer, results);
     fprintf(printer->out, "\n%" PRId64 " tokens in %.2f s: %.0f tokens/s\n", tokens, results->seconds,
             (double)tokens / results->seconds);
-    fprintf(printer->out, "%.1f MB moved by dispatch and combine, %.1f MB of it between ranks\n",
-            (double)results->bytes_moved / 1e6, (double)results->bytes_between_ranks / 1e6);
+    fprintf(printer->out, "%.1f MB moved by dispatch and combine, %.1f MB of it between ranks, path: %s\n",
+            (double)results->bytes_moved / 1e6, (double)results->bytes_between_ranks / 1e6,
+            demo_path_name(results->path));
     put_verdicts(printer, results);
 }

@@ -10,18 +10,25 @@
 typedef struct demo_printer {
     FILE *out;
     bool colour;
+    const demo_task *task;
+    bool started; /* the first text has begun to flow */
 } demo_printer;
 
-demo_printer demo_printer_for(FILE *out);
+/* Colours only for a terminal. */
+demo_printer demo_printer_for(FILE *out, const demo_task *task);
 
-/* The head line and the first prompt; its continuation follows by the listener. */
-void demo_report_start(const demo_printer *printer, const demo_task *task);
-/* A generate_listener whose context is a demo_printer: prints the bytes of text 0 as they come. */
+/* A generate_listener whose context is a demo_printer: prints the bytes of text 0 as they come, before the first of
+   them a head line and the prompt. */
 void demo_report_byte(void *printer, int32_t number, uint8_t byte);
+/* Ends a line in the middle of the text. */
+void demo_report_break(const demo_printer *printer);
 /* The texts after the first. */
 void demo_report_texts(const demo_printer *printer, const demo_results *results);
 /* Tokens per second, load bars, bytes moved, and whether the texts equal the reference. */
-void demo_report_figures(const demo_printer *printer, const demo_task *task, const demo_results *results);
+void demo_report_figures(const demo_printer *printer, const demo_results *results);
+
+/* "auto", "direct", "queue" */
+const char *demo_path_name(expar_path path);
 
 /* One JSON object for all of it; false when it could not be written. */
 bool demo_report_json(FILE *out, const demo_task *task, const demo_results *results);

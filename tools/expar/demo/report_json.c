@@ -41,17 +41,24 @@ static json_t *load_json(const demo_results *results)
     return list;
 }
 
+/* true, false, or null where no text has a shipped continuation */
+static json_t *shipped_json(const demo_verdict *verdict)
+{
+    return verdict->shipped ? json_boolean(verdict->equal_shipped == verdict->shipped) : json_null();
+}
+
 bool demo_report_json(FILE *out, const demo_task *task, const demo_results *results)
 {
     double tokens = (double)results->num_texts * task->bytes;
-    json_t *texts = texts_json(results), *load = load_json(results);
-    json_t *report =
-        texts && load ? json_pack("{sO sO sf sf sb ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts",
-                                  texts, "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
-                                  "matches_reference", demo_results_match(results), "device", "cpu", "ranks",
-                                  task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved,
-                                  "bytes_between_ranks", (json_int_t)results->bytes_between_ranks, "expert_load", load)
-                      : NULL;
+    demo_verdict verdict = demo_results_judge(results);
+    json_t *texts = texts_json(results), *load = load_json(results), *report = NULL;
+    if (texts && load)
+        report = json_pack("{sO sO sf sf sb so ss ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts", texts,
+                           "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
+                           "matches_reference", verdict.equal == results->num_texts, "matches_shipped",
+                           shipped_json(&verdict), "device", "cpu", "path", demo_path_name(results->path), "ranks",
+                           task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved,
+                           "bytes_between_ranks", (json_int_t)results->bytes_between_ranks, "expert_load", load);
     bool ok = report && json_dumpf(report, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
     json_decref(report);
     json_decref(texts);

@@ -36,11 +36,19 @@ void demo_results_free(demo_results *results)
     *results = (demo_results){0};
 }
 
+demo_verdict demo_results_judge(const demo_results *results)
+{
+    demo_verdict verdict = {0};
+    for (int32_t i = 0; i < results->num_texts; i++) {
+        verdict.equal += results->texts[i].differs_at < 0;
+        verdict.shipped += results->texts[i].has_shipped;
+        verdict.equal_shipped += results->texts[i].equals_shipped;
+    }
+    return verdict;
+}
+
 bool demo_results_match(const demo_results *results)
 {
-    for (int32_t i = 0; i < results->num_texts; i++) {
-        const demo_text *text = &results->texts[i];
-        if (text->differs_at >= 0 || (text->has_shipped && !text->equals_shipped)) return false;
-    }
-    return true;
+    demo_verdict verdict = demo_results_judge(results);
+    return verdict.equal == results->num_texts && verdict.equal_shipped == verdict.shipped;
 }

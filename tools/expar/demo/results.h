@@ -19,6 +19,7 @@ typedef struct demo_text {
 typedef struct demo_results {
     demo_text *texts; /* [num_texts] in the order of the prompts */
     int32_t num_texts;
+    expar_path path;             /* by which rank 0 got its rows */
     double seconds;              /* from the first prefill to the last byte, slowest rank */
     int64_t bytes_moved;         /* of rows that dispatch delivered and combine brought back, all ranks */
     int64_t bytes_between_ranks; /* those of them that left their rank */
@@ -28,7 +29,12 @@ typedef struct demo_results {
 
 bool demo_results_create(const demo_task *task, demo_results *results, demo_error *error);
 void demo_results_free(demo_results *results);
-/* Do all texts equal the reference (and, where there is one, the shipped continuation)? */
+/* How many texts equal the reference; how many came with a shipped continuation, and how many equal that. */
+typedef struct demo_verdict {
+    int32_t equal, shipped, equal_shipped;
+} demo_verdict;
+demo_verdict demo_results_judge(const demo_results *results);
+/* Do all texts equal the reference and, where there is one, the shipped continuation? */
 bool demo_results_match(const demo_results *results);
 
 #endif

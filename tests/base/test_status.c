@@ -29,10 +29,14 @@ static void values_are_the_abi(void **state)
     assert_int_equal(EXPAR_ERR_UNSUPPORTED, 25);
 }
 
+/* One more than the largest value: the table has no gaps. */
+#define PLUS_ONE(name, value, text) +1
+enum { STATUS_COUNT = 0 EXPAR_STATUS_TABLE(PLUS_ONE) };
+
 static void every_status_has_its_own_name_and_text(void **state)
 {
     (void)state;
-    for (int a = EXPAR_OK; a <= EXPAR_ERR_UNSUPPORTED; a++) {
+    for (int a = EXPAR_OK; a < STATUS_COUNT; a++) {
         const char *name = expar_status_string((expar_status)a);
         const char *text = expar_status_text((expar_status)a);
         assert_non_null(strstr(name, "EXPAR_"));
@@ -48,9 +52,9 @@ static void every_status_has_its_own_name_and_text(void **state)
 static void unknown_values_have_a_name_too(void **state)
 {
     (void)state;
-    assert_string_equal(expar_status_string((expar_status)26), "EXPAR_ERR_?");
-    assert_string_equal(expar_status_string((expar_status)255), "EXPAR_ERR_?");
-    assert_string_equal(expar_status_text((expar_status)26), "unknown status");
+    assert_string_equal(expar_status_string((expar_status)STATUS_COUNT), "EXPAR_ERR_?");
+    assert_string_equal(expar_status_string((expar_status)9999), "EXPAR_ERR_?");
+    assert_string_equal(expar_status_text((expar_status)STATUS_COUNT), "unknown status");
 }
 
 static void version_is_three_numbers(void **state)

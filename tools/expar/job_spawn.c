@@ -9,8 +9,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-extern char **environ;
-
 #define NUM_SET  6 /* variables that every rank gets */
 #define SET_SIZE 320
 

@@ -30,6 +30,17 @@ bool ranks_run(const ranks_plan *plan, ranks_body body, void *shared);
 
 /* ---- for tests that end ranks themselves (ranks_process.c) ------------------------------------------------------- */
 
+/* A process that makes a unique id and serves it. The test itself then has no second thread when it forks ranks, which
+ * the sanitizers' allocators need. */
+typedef struct ranks_host {
+    pid_t pid;
+    int hold; /* the host ends when this is closed */
+    expar_unique_id id;
+} ranks_host;
+bool ranks_host_start(ranks_host *host);
+/* True when it served and ended without trouble. */
+bool ranks_host_stop(ranks_host *host);
+
 /* Forks rank `rank` of a group of processes that meet at `id`; the child never returns. -1 on error. */
 pid_t ranks_fork(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, ranks_body body, void *shared);
 /* Joins the group of forked rank `rank`, for bodies that do it themselves. */

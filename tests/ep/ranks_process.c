@@ -2,6 +2,7 @@
 /* Ranks as forked processes. Children end by _exit: what the parent had allocated is not theirs to free. */
 #include "ep/check.h"
 #include "ep/ranks_internal.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,47 @@ int64_t ranks_clock_ms(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Writes the id to `out`, then serves it until the other end of `hold` is closed. */
+static _Noreturn void host_main(int out, int hold)
+{
+    expar_unique_id id;
+    char nothing;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    check_begin(-1);
+    if (CHECK_OK(expar_unique_id_create(&id)) && write(out, &id, sizeof id) == sizeof id) {
+        while (read(hold, &nothing, 1) > 0) {
+        }
+        CHECK_OK(expar_unique_id_retire(&id));
+    }
+    fflush(NULL);
+    _exit(check_failures() ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+bool ranks_host_start(ranks_host *host)
+{
+    int ids[2], hold[2];
+    fflush(NULL);
+    if (pipe2(ids, O_CLOEXEC) || pipe2(hold, O_CLOEXEC)) abort();
+    host->pid = fork();
+    if (host->pid == 0) {
+        close(hold[1]);
+        host_main(ids[1], hold[0]);
+    }
+    close(ids[1]);
+    close(hold[0]);
+    host->hold = hold[1];
+    bool got = host->pid > 0 && read(ids[0], &host->id, sizeof host->id) == sizeof host->id;
+    close(ids[0]);
+    return CHECK(got, "no unique id came from its process") || (ranks_host_stop(host), false);
+}
+
+bool ranks_host_stop(ranks_host *host)
+{
+    close(host->hold);
+    int status = host->pid > 0 ? ranks_wait(host->pid, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL) : -1;
+    return CHECK(status == 0, "the process of the unique id ended with wait status %#x", (unsigned)status);
 }
 
 expar_status ranks_join(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, expar_group **group)
@@ -67,18 +109,17 @@ int ranks_wait(pid_t pid, int64_t deadline_ms, bool *late)
 
 bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared)
 {
-    expar_unique_id id;
+    ranks_host host;
     pid_t pids[plan->size];
     bool passed = true;
     check_begin(-1);
-    if (!CHECK_OK(expar_unique_id_create(&id))) return false;
+    if (!ranks_host_start(&host)) return false;
     for (int32_t r = 0; r < plan->size; r++)
-        pids[r] = ranks_fork(plan, &id, r, body, shared);
+        pids[r] = ranks_fork(plan, &host.id, r, body, shared);
     int64_t deadline_ms = ranks_clock_ms() + 2 * ranks_options(plan).timeout_ms;
     for (int32_t r = 0; r < plan->size; r++) {
         int status = pids[r] > 0 ? ranks_wait(pids[r], deadline_ms, NULL) : -1;
         passed &= CHECK(status == 0, "the process of rank %d ended with wait status %#x", (int)r, (unsigned)status);
     }
-    passed &= CHECK_OK(expar_unique_id_retire(&id));
-    return passed;
+    return ranks_host_stop(&host) & passed;
 }

@@ -2,9 +2,9 @@
 /* One-sided operations on the symmetric heap (semantics: OpenSHMEM 1.5, sections 9.5 to 9.12).
  *
  * `dest` of a put, `source` of a get, and every flag or counter is the *local* symmetric address; pe says whose copy is
- * meant. Sizes are bytes. Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_ADDRESS (not symmetric, or the range leaves the
- * heap), EXPAR_ERR_RANGE (pe), EXPAR_ERR_ALIGNMENT (words must be aligned to their size), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED.
- * Any thread of the rank may call. */
+ * meant. Sizes are bytes. Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_ADDRESS (not symmetric, or the range leaves
+ * the heap), EXPAR_ERR_RANGE (pe), EXPAR_ERR_ALIGNMENT (words must be aligned to their size), EXPAR_ERR_PEER,
+ * EXPAR_ERR_ABORTED. Any thread of the rank may call. */
 #ifndef EXPAR_RMA_H
 #define EXPAR_RMA_H
 
@@ -28,7 +28,12 @@ EXPAR_API expar_status expar_put_signal(expar_group *group, void *dest, const vo
 EXPAR_API expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint64_t *value);
 
 typedef enum expar_cmp {
-    EXPAR_CMP_EQ = 0, EXPAR_CMP_NE, EXPAR_CMP_GT, EXPAR_CMP_GE, EXPAR_CMP_LT, EXPAR_CMP_LE
+    EXPAR_CMP_EQ = 0,
+    EXPAR_CMP_NE,
+    EXPAR_CMP_GT,
+    EXPAR_CMP_GE,
+    EXPAR_CMP_LT,
+    EXPAR_CMP_LE
 } expar_cmp;
 
 /* Waits until this rank's own word compares as asked with `value`; acquires what was written before it. *seen (may be
@@ -39,13 +44,13 @@ EXPAR_API expar_status expar_wait_until_u32(expar_group *group, const uint32_t *
                                             uint32_t *seen);
 
 /* Atomics, each sequentially consistent with all others on the same word. `old` gets the value before. */
-#define EXPAR_ATOMICS_DECLARE(T, S)                                                                                \
-    EXPAR_API expar_status expar_atomic_fetch_##S(expar_group *group, const T *word, int32_t pe, T *value);        \
-    EXPAR_API expar_status expar_atomic_set_##S(expar_group *group, T *word, T value, int32_t pe);                 \
-    EXPAR_API expar_status expar_atomic_swap_##S(expar_group *group, T *word, T value, int32_t pe, T *old);        \
-    EXPAR_API expar_status expar_atomic_compare_swap_##S(expar_group *group, T *word, T expected, T desired,       \
-                                                         int32_t pe, T *old);                                      \
-    EXPAR_API expar_status expar_atomic_fetch_add_##S(expar_group *group, T *word, T value, int32_t pe, T *old);   \
+#define EXPAR_ATOMICS_DECLARE(T, S)                                                                                    \
+    EXPAR_API expar_status expar_atomic_fetch_##S(expar_group *group, const T *word, int32_t pe, T *value);            \
+    EXPAR_API expar_status expar_atomic_set_##S(expar_group *group, T *word, T value, int32_t pe);                     \
+    EXPAR_API expar_status expar_atomic_swap_##S(expar_group *group, T *word, T value, int32_t pe, T *old);            \
+    EXPAR_API expar_status expar_atomic_compare_swap_##S(expar_group *group, T *word, T expected, T desired,           \
+                                                         int32_t pe, T *old);                                          \
+    EXPAR_API expar_status expar_atomic_fetch_add_##S(expar_group *group, T *word, T value, int32_t pe, T *old);       \
     EXPAR_API expar_status expar_atomic_add_##S(expar_group *group, T *word, T value, int32_t pe);
 EXPAR_ATOMICS_DECLARE(uint32_t, u32)
 EXPAR_ATOMICS_DECLARE(uint64_t, u64)

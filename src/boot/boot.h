@@ -2,11 +2,11 @@
 /* boot: how the ranks of a group find each other, talk during set-up, and notice that one is gone.
  *
  * Called by the group (src/group) and the launchers in tools; calls base only. Two implementations of one table of
- * operations: sockets (processes: rendezvous, then a mesh of control sockets between all pairs) and threads (ranks of one
- * process: a shared block). Set-up data only: nothing here is on a hot path.
+ * operations: sockets (processes: rendezvous, then a mesh of control sockets between all pairs) and threads (ranks of
+ * one process: a shared block). Set-up data only: nothing here is on a hot path.
  *
- * Order on the wire, for every connection: both sides prove that they know the secret (challenge and HMAC) before either
- * parses anything else; then versions are compared; then records flow, each with a bounded length. */
+ * Order on the wire, for every connection: both sides prove that they know the secret (challenge and HMAC) before
+ * either parses anything else; then versions are compared; then records flow, each with a bounded length. */
 #ifndef EXPAR_BOOT_BOOT_H
 #define EXPAR_BOOT_BOOT_H
 
@@ -15,12 +15,12 @@
 
 typedef struct boot boot;
 
-/* Where a rank is, told to all at the start. Two ranks with equal `host` can hand each other file descriptors: same kernel
-   (boot id), same network and IPC reach. */
+/* Where a rank is, told to all at the start. Two ranks with equal `host` can hand each other file descriptors: same
+   kernel (boot id), same network and IPC reach. */
 typedef struct boot_place {
-    uint64_t host;      /* hash of boot id, network namespace and pid namespace */
+    uint64_t host; /* hash of boot id, network namespace and pid namespace */
     int32_t pid;
-    int32_t num_cores;  /* cores this process may run on (its affinity mask) */
+    int32_t num_cores; /* cores this process may run on (its affinity mask) */
 } boot_place;
 
 /* Called once, from the monitor's thread, when a peer is seen to have died or left (clean: it said good-bye). */
@@ -41,23 +41,24 @@ typedef struct boot_ops {
     expar_status (*watch)(boot *self, boot_gone_fn gone, void *context);
     /* Leaves: when `sound`, a barrier first, so that nobody takes a good-bye for a death. Frees self. */
     void (*leave)(boot *self, bool sound);
-    /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while another one waits. */
+    /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while another one waits.
+     */
     void (*abort)(boot *self);
 } boot_ops;
 
 struct boot {
     const boot_ops *ops;
     int32_t rank, size;
-    int64_t timeout_ms;  /* for each collective operation here */
-    boot_place *places;  /* [size] */
-    bool threads;        /* ranks are threads of one process */
+    int64_t timeout_ms; /* for each collective operation here */
+    boot_place *places; /* [size] */
+    bool threads;       /* ranks are threads of one process */
 };
 
 /* What a rank wants to join; filled from the caller's options or from the environment. */
 typedef struct boot_request {
     expar_unique_id id;
-    bool have_id;       /* else `meeting` says where rank 0 listens */
-    char meeting[128];  /* "unix:NAME" (abstract, this host) or "tcp:HOST:PORT"; its secret is in id.bytes' place */
+    bool have_id;      /* else `meeting` says where rank 0 listens */
+    char meeting[128]; /* "unix:NAME" (abstract, this host) or "tcp:HOST:PORT"; its secret is in id.bytes' place */
     int32_t rank, size;
     int64_t timeout_ms;
     /* What all ranks must agree on, compared at the rendezvous: a mismatch is refused there, naming rank and field. */

@@ -11,31 +11,41 @@
 /* How long a late rank of a failed try is told its verdict. */
 #define FAILURE_KEPT_NS ((int64_t)2000 * 1000 * 1000)
 
+static const hello_prefix nobody = {.rank = -1};
+
 static void failure_forget(attempt_failure *failure)
 {
-    free(failure->told);
-    *failure = (attempt_failure){0};
+    failure->until_ns = 0;
 }
 
-/* Takes `told` (NULL: nothing is kept). */
-static void failure_keep(attempt_failure *failure, const hello_verdict *verdict, bool *told, int32_t size,
-                         int32_t culprit)
+static void failure_know(attempt_failure *failure, int32_t rank)
 {
-    failure_forget(failure);
-    *failure =
-        (attempt_failure){.verdict = *verdict, .told = told, .size = size, .until_ns = clock_ns() + FAILURE_KEPT_NS};
-    if (told && culprit >= 0 && culprit < size) told[culprit] = true;
+    if (rank >= 0 && rank < BOOT_MAX_RANKS) failure->told[rank] = true;
+}
+
+/* culprit: who was refused or died, and knows; rank -1: nobody. */
+static void failure_keep(attempt_failure *failure, const hello_verdict *verdict, int32_t size,
+                         const hello_prefix *culprit)
+{
+    failure->verdict = *verdict;
+    failure->until_ns = clock_ns() + FAILURE_KEPT_NS;
+    failure->size = size;
+    failure->culprit_size = culprit->size;
+    memset(failure->told, 0, sizeof failure->told);
+    failure_know(failure, culprit->rank);
 }
 
 /* Frees what belongs to the running try, which has ended. The guests live on. */
 static void attempt_reset(attempt *self)
 {
-    attempt_failure failure = self->failure;
     free(self->hellos);
     free(self->members);
     free(self->came);
     free(self->stands);
-    *self = (attempt){.failure = failure};
+    self->hellos = NULL;
+    self->members = NULL;
+    self->came = self->stands = NULL;
+    self->size = self->num_came = self->num_standing = 0;
 }
 
 static bool attempt_start(attempt *self, const hello *first)
@@ -66,22 +76,23 @@ static void dismiss_members(attempt *self, wire_kind kind, const void *payload, 
     }
 }
 
-/* Ends the try for all. `culprit` (-1: none) has been told or is gone, and counts as one that knows. */
-static void attempt_fail(attempt *self, const hello_verdict *verdict, int32_t culprit)
+/* Ends the try for all. */
+static void attempt_fail(attempt *self, const hello_verdict *verdict, const hello_prefix *culprit)
 {
     dismiss_members(self, WIRE_REFUSED, verdict, sizeof *verdict);
-    failure_keep(&self->failure, verdict, self->came, self->size, culprit);
-    self->came = NULL;
+    failure_keep(&self->failure, verdict, self->size, culprit);
+    for (int32_t rank = 0; rank < self->size; rank++) {
+        if (self->came[rank]) failure_know(&self->failure, rank);
+    }
     attempt_reset(self);
 }
 
 /* True when this hello comes late for a try that has failed: its sender is told that verdict. */
-static bool tell_failure(attempt_failure *failure, guest *from, const hello *greeting)
+static bool tell_failure(attempt_failure *failure, guest *from, const hello_prefix *greeting)
 {
-    int32_t rank = greeting->prefix.rank;
-    if (!failure->told || clock_ns() > failure->until_ns) return false;
-    if (greeting->prefix.size != failure->size || failure->told[rank]) return false;
-    failure->told[rank] = true;
+    if (clock_ns() > failure->until_ns || failure->told[greeting->rank]) return false;
+    if (greeting->size != failure->size && greeting->size != failure->culprit_size) return false;
+    failure_know(failure, greeting->rank);
     guest_dismiss(from, WIRE_REFUSED, &failure->verdict, sizeof failure->verdict);
     return true;
 }
@@ -109,12 +120,10 @@ static void describe_progress(const attempt *self, char *text, size_t bytes)
 static void refuse(attempt *self, guest *from, const hello_verdict *verdict, const hello_prefix *greeting)
 {
     guest_dismiss(from, WIRE_REFUSED, verdict, sizeof *verdict);
-    if (self->size > 0) {
-        attempt_fail(self, verdict, greeting->rank);
-    } else if (greeting->size >= 1 && greeting->size <= BOOT_MAX_RANKS) {
-        bool *told = calloc((size_t)greeting->size, sizeof *told);
-        failure_keep(&self->failure, verdict, told, greeting->size, greeting->rank);
-    }
+    if (self->size > 0)
+        attempt_fail(self, verdict, greeting);
+    else
+        failure_keep(&self->failure, verdict, greeting->size, greeting);
 }
 
 static void send_table(attempt *self)
@@ -124,7 +133,7 @@ static void send_table(attempt *self)
     if (!table) {
         hello_verdict verdict;
         verdict_set(&verdict, EXPAR_ERR_MEMORY, "the rendezvous is out of memory");
-        attempt_fail(self, &verdict, -1);
+        attempt_fail(self, &verdict, &nobody);
         return;
     }
     hello_table_head head = {.size = self->size};
@@ -164,7 +173,7 @@ static void take_hello(attempt *self, guest *from)
     }
     int32_t rank = greeting.prefix.rank;
     if (self->size == 0) {
-        if (tell_failure(&self->failure, from, &greeting)) return;
+        if (tell_failure(&self->failure, from, &greeting.prefix)) return;
         if (!attempt_start(self, &greeting)) {
             verdict_set(&verdict, EXPAR_ERR_MEMORY, "the rendezvous is out of memory");
             refuse(self, from, &verdict, &greeting.prefix);
@@ -200,7 +209,7 @@ static void take_refusal(attempt *self, guest *from)
     int32_t rank = from->rank;
     verdict_read(from->inbox.payload, from->inbox.header.bytes, &theirs);
     verdict_set(&verdict, (expar_status)theirs.status, "rank %d: %.480s", rank, theirs.text);
-    attempt_fail(self, &verdict, rank);
+    attempt_fail(self, &verdict, &self->hellos[rank].prefix);
 }
 
 bool attempt_frame(attempt *self, guest *from)
@@ -229,7 +238,7 @@ void attempt_lost(attempt *self, guest *member)
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "rank %d (pid %d) died or left while the group was formed (%s)", rank,
                 self->hellos[rank].place.pid, progress);
     self->members[rank] = NULL;
-    attempt_fail(self, &verdict, rank);
+    attempt_fail(self, &verdict, &self->hellos[rank].prefix);
 }
 
 void attempt_check_time(attempt *self, int64_t now_ns)
@@ -239,7 +248,7 @@ void attempt_check_time(attempt *self, int64_t now_ns)
     if (now_ns < attempt_deadline_ns(self)) return;
     describe_progress(self, progress, sizeof progress);
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "time-out: %s", progress);
-    attempt_fail(self, &verdict, -1);
+    attempt_fail(self, &verdict, &nobody);
     /* Who did not come in time owes nothing to this try: it starts the next one. */
     failure_forget(&self->failure);
 }

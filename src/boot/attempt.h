@@ -15,9 +15,9 @@
 /* What stays of the last try that failed. */
 typedef struct attempt_failure {
     hello_verdict verdict;
-    bool *told; /* [size] ranks that know; NULL: nothing to tell */
-    int32_t size;
-    int64_t until_ns;
+    int64_t until_ns;           /* 0: nothing to tell */
+    int32_t size, culprit_size; /* of the group; of the rank that was refused, which may differ: both are of this try */
+    bool told[BOOT_MAX_RANKS];  /* ranks that know */
 } attempt_failure;
 
 typedef struct attempt {

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 enum { SINK_BYTES = 4096 };
+#define FINISH_NS ((int64_t)300 * 1000 * 1000)
+#define DEATH_NS  ((int64_t)100 * 1000 * 1000)
 
 const char *boot_exchange_name(frame_op op)
 {
@@ -216,13 +218,22 @@ static bool has_said_bye(boot_sockets *self, int32_t rank)
     return bye;
 }
 
-/* A rank that died, -1: none. Survivors leave because of it, so a death explains a good-bye and not the reverse. */
+/* A rank that died, -1: none. Survivors leave because of it, so a death explains a good-bye and not the reverse. The
+   kernel closes the sockets of a dead process one by one: this one's may be the last, so it is waited for a little. */
 static int32_t find_dead(boot_sockets *self)
 {
-    for (int32_t rank = 0; rank < self->base.size; rank++) {
-        struct pollfd entry = {.fd = self->fds[rank], .events = POLLRDHUP};
-        if (poll(&entry, 1, 0) > 0 && !has_said_bye(self, rank)) return rank;
-    }
+    int64_t deadline_ns = clock_ns() + DEATH_NS;
+    int32_t size = self->base.size;
+    do {
+        for (int32_t rank = 0; rank < size; rank++) {
+            bool mute = self->fds[rank] < 0 || has_said_bye(self, rank);
+            self->polls[rank] = (struct pollfd){.fd = mute ? -1 : self->fds[rank], .events = POLLRDHUP};
+        }
+        if (poll(self->polls, (nfds_t)size, wire_poll_ms(deadline_ns)) == 0) return -1;
+        for (int32_t rank = 0; rank < size; rank++) {
+            if (self->polls[rank].revents != 0 && !has_said_bye(self, rank)) return rank;
+        }
+    } while (clock_ns() < deadline_ns);
     return -1;
 }
 
@@ -307,13 +318,48 @@ static int32_t collect_polls(boot_sockets *self)
     int32_t open = 0, size = self->base.size;
     for (int32_t peer = 0; peer < size; peer++) {
         const lane *one = &self->lanes[peer];
-        bool done = one->sent && one->received;
+        bool done = one->lost || (one->sent && one->received);
         short events = (short)((one->received ? 0 : POLLIN) | (one->sent ? 0 : POLLOUT));
         self->polls[peer] = (struct pollfd){.fd = done ? -1 : self->fds[peer], .events = events};
         open += !done;
     }
     self->polls[size] = (struct pollfd){.fd = self->abort_event, .events = POLLIN};
     return open;
+}
+
+static bool half_sent(const boot_sockets *self)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        const lane *one = &self->lanes[peer];
+        if (!one->lost && !one->sent && one->out_done_bytes > 0) return true;
+    }
+    return false;
+}
+
+static void step_ready(boot_sockets *self, const exchange_call *call, int32_t *lost, wire_result *how)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        if (self->polls[peer].revents == 0) continue;
+        wire_result result = lane_step(self, call, peer);
+        if (result != WIRE_CLOSED && result != WIRE_BAD) continue;
+        self->lanes[peer].lost = true;
+        *lost = peer;
+        *how = result;
+    }
+}
+
+/* After a loss: goes on among the survivors for a moment, until no frame is half sent. So a good-bye can follow it, and
+   the others see that this rank leaves and does not die. */
+static void finish_frames(boot_sockets *self, const exchange_call *call)
+{
+    int64_t deadline_ns = clock_ns() + FINISH_NS;
+    while (half_sent(self)) {
+        int32_t lost;
+        wire_result how;
+        collect_polls(self);
+        if (poll(self->polls, (nfds_t)self->base.size, wire_poll_ms(deadline_ns)) == 0) return;
+        step_ready(self, call, &lost, &how);
+    }
 }
 
 static expar_status exchange_run(boot_sockets *self, const exchange_call *call)
@@ -325,11 +371,13 @@ static expar_status exchange_run(boot_sockets *self, const exchange_call *call)
         int ready = poll(self->polls, (nfds_t)size + 1, wait_ms);
         if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
         if (ready == 0 && wait_ms == 0) return report_silence(self, call);
-        for (int32_t peer = 0; ready > 0 && peer < size; peer++) {
-            if (self->polls[peer].revents == 0) continue;
-            wire_result result = lane_step(self, call, peer);
-            if (result == WIRE_CLOSED || result == WIRE_BAD) return report_lost(self, call, peer, result);
-        }
+        int32_t lost = -1;
+        wire_result how = WIRE_DONE;
+        if (ready > 0) step_ready(self, call, &lost, &how);
+        if (lost < 0) continue;
+        expar_status status = report_lost(self, call, lost, how);
+        finish_frames(self, call);
+        return status;
     }
     return EXPAR_OK;
 }

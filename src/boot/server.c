@@ -116,7 +116,7 @@ static bool serve_guest(boot_server *server, guest *one)
         if (!attempt_frame(&server->attempt, one)) result = WIRE_BAD;
         if (result == WIRE_BAD) break;
     }
-    if (result == WIRE_BAD) LOG(LOG_WARN, "rendezvous: dropping a peer with a wrong secret or a malformed frame");
+    if (result == WIRE_BAD) LOG(LOG_INFO, "rendezvous: dropping a peer with a wrong secret or a malformed frame");
     return result == WIRE_AGAIN;
 }
 

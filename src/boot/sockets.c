@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define GOODBYE_NS ((int64_t)100 * 1000 * 1000) /* for all good-byes together, where sockets are full */
+
 static boot_sockets *sockets_of(boot *self)
 {
     return (boot_sockets *)self;
@@ -104,16 +106,20 @@ static void sockets_abort(boot *self)
 /* ---- life -----------------------------------------------------------------------------------------------------------
  */
 
-/* One small frame: a socket that has no room for it belongs to a peer that reads nothing any more. */
+/* A peer that reads makes room soon; one that does not never learns the difference. */
 static void say_goodbye(const boot_sockets *self)
 {
     frame_head bye = {.mark = FRAME_MARK | FRAME_BYE};
+    int64_t deadline_ns = clock_ns() + GOODBYE_NS;
     for (int32_t peer = 0; peer < self->base.size; peer++) {
         const lane *last = &self->lanes[peer];
         size_t moved = 0;
         /* Never into half a frame, where the peer would take it for data: that peer sees a death. */
         bool between_frames = last->sent || last->out_done_bytes == 0;
-        if (self->fds[peer] >= 0 && between_frames) (void)wire_push(self->fds[peer], &bye, sizeof bye, &moved);
+        if (self->fds[peer] < 0 || !between_frames) continue;
+        while (wire_push(self->fds[peer], &bye, sizeof bye, &moved) == WIRE_AGAIN &&
+               wire_wait(self->fds[peer], POLLOUT, deadline_ns))
+            continue;
     }
 }
 

@@ -34,8 +34,9 @@ typedef struct lane {
     unsigned char *in;
     size_t out_bytes, out_done_bytes; /* head and payload */
     size_t in_done_bytes;
-    int fd;                    /* received, or -1 */
-    bool sent, received, fits; /* fits: its head says what this rank's does */
+    int fd; /* received, or -1 */
+    bool sent, received, lost;
+    bool fits; /* its head says what this rank's does */
 } lane;
 
 typedef struct watch watch;

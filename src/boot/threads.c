@@ -172,7 +172,7 @@ static void take_records(const boot *self, const slot *slots, unsigned char *rec
                          int32_t only_from)
 {
     size_t bytes = slots[self->rank].bytes;
-    for (int32_t rank = 0; bytes > 0 && rank < self->size; rank++) {
+    for (int32_t rank = 0; receive && bytes > 0 && rank < self->size; rank++) {
         if (only_from < 0 || only_from == rank)
             memcpy(receive + (size_t)rank * stride, slots[rank].staging + from_index * bytes, bytes);
     }

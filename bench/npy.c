@@ -105,7 +105,7 @@ static bool parse_header(struct reader *reader, const char *header, struct npy *
 
 static bool read_header(struct reader *reader, struct npy *array, size_t *start)
 {
-    size_t bytes;
+    size_t bytes = 0;
     if (!read_preamble(reader, &bytes)) return false;
     char *header = calloc(bytes + 1, 1);
     if (!header) return refuse(reader, "out of memory");
@@ -165,7 +165,7 @@ bool npy_read(const char *path, struct npy *array, char *error, size_t error_byt
 {
     struct reader reader = {.path = path, .error = error, .error_bytes = error_bytes};
     struct npy read = {0};
-    size_t start;
+    size_t start = 0;
     reader.file = fopen(path, "rbe");
     if (!reader.file) return refuse(&reader, "cannot be opened");
     bool good = read_header(&reader, &read, &start) && check_size(&reader, &read, start) && read_values(&reader, &read);

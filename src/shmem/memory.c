@@ -43,7 +43,7 @@ expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **
 {
     static const char what[] = "expar_calloc";
     size_t bytes;
-    void *block;
+    void *block = NULL;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
     if (size_mul_overflows(count, size, &bytes))
         return sym_refuse(group->sym, what,

@@ -16,12 +16,15 @@
 
 /* ---- both kinds: a rank aborts and leaves ------------------------------------------------------------------------ */
 
-/* The victim aborts and destroys its group while the others wait for it. */
+/* The victim aborts and destroys its group when all others have no more to do than to wait for it. */
 static void one_aborts(expar_group *group, void *shared)
 {
     (void)shared;
-    CHECK_OK(expar_barrier_all(group));
+    uint64_t *ready;
+    CHECK_OK(expar_calloc(group, 1, sizeof *ready, (void **)&ready));
+    CHECK_OK(expar_atomic_add_u64(group, ready, 1, VICTIM));
     if (group->rank == VICTIM) {
+        CHECK_OK(expar_signal_wait_until(group, ready, EXPAR_CMP_EQ, RANKS, NULL));
         CHECK_OK(expar_group_abort(group));
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_barrier_all(group));
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_group_barrier(group));
@@ -103,12 +106,12 @@ static void lose_one(phase where, bool silence)
     *s = (stage){.where = where, .silence = silence};
     ranks_plan plan = {
         .kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = HEAP_BYTES, .timeout_ms = silence ? 1500 : 0};
-    expar_unique_id id;
+    ranks_host host;
     pid_t pids[RANKS];
     bool late = false;
-    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
+    assert_true(ranks_host_start(&host));
     for (int32_t r = 0; r < RANKS; r++)
-        assert_true((pids[r] = ranks_fork(&plan, &id, r, survive, s)) > 0);
+        assert_true((pids[r] = ranks_fork(&plan, &host.id, r, survive, s)) > 0);
     await_all_waiting(s);
     int64_t start_ms = ranks_clock_ms();
     assert_int_equal(kill(pids[VICTIM], silence ? SIGSTOP : SIGKILL), 0);
@@ -120,7 +123,7 @@ static void lose_one(phase where, bool silence)
     if (silence) kill(pids[VICTIM], SIGKILL);
     int status = ranks_wait(pids[VICTIM], start_ms + DEADLINE_MS, NULL);
     assert_true(WIFSIGNALED(status));
-    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    assert_true(ranks_host_stop(&host));
     munmap(s, sizeof *s);
 }
 

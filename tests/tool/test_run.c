@@ -226,7 +226,8 @@ static void ranks_die_with_their_launcher(void **state)
 static void closed_output_ends_the_job(void **state)
 {
     (void)state;
-    shell_expect("{ $EXPAR run -n 2 -- sh -c 'echo $$ >> $TMP/piped; while :; do echo y; done'; echo code $? >&2; } | "
+    shell_expect("{ $EXPAR run -n 2 -- sh -c 'echo $$ >> $TMP/piped; while [ $(wc -l < $TMP/piped) -lt 2 ]; do sleep "
+                 "0.01; done; while :; do echo y; done'; echo code $? >&2; } | "
                  "head -n 3",
                  0, "y\n", "code 141");
     expect_gone("piped", 2);

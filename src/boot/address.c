@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -36,12 +37,19 @@ void address_random_unix_name(char name[ADDRESS_UNIX_BYTES])
     snprintf(name, ADDRESS_UNIX_BYTES, "expar-%s", digits);
 }
 
+/* The resolver takes any number and cuts it. */
+static bool is_port(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits <= 5 && text[digits] == 0 && strtol(text, NULL, 10) <= UINT16_MAX;
+}
+
 /* "HOST:PORT"; a colon within HOST (IPv6) needs no brackets but may have them. */
 static expar_status parse_tcp(const char *text, address *out)
 {
     char host[ADDRESS_TEXT];
     const char *colon = strrchr(text, ':');
-    if (!colon || colon == text || (size_t)(colon - text) >= sizeof host)
+    if (!colon || colon == text || (size_t)(colon - text) >= sizeof host || !is_port(colon + 1))
         return error_set(EXPAR_ERR_ARGUMENT, "\"tcp:%s\" is not tcp:HOST:PORT", text);
     size_t length = (size_t)(colon - text);
     bool brackets = length > 2 && text[0] == '[' && text[length - 1] == ']';

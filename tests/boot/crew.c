@@ -25,7 +25,16 @@ static void child_main(int32_t rank, crew_body body, void *context, int pipe_fd)
     exit(0);
 }
 
-void crew_add(crew *self, crew_body body, void *context)
+/* Ranks run only once all are forked: a fork beside a busy thread of this process is what sanitizers do not bear. */
+static void await_gate(const int gate[2])
+{
+    char byte;
+    close(gate[1]);
+    if (read(gate[0], &byte, 1) != 0) _exit(1);
+    close(gate[0]);
+}
+
+static void add(crew *self, crew_body body, void *context, const int gate[2])
 {
     int ends[2];
     int32_t rank = self->size++;
@@ -36,6 +45,7 @@ void crew_add(crew *self, crew_body body, void *context)
     assert_true(pid >= 0);
     if (pid == 0) {
         close(ends[0]);
+        await_gate(gate);
         child_main(rank, body, context, ends[1]);
     }
     close(ends[1]);
@@ -45,9 +55,13 @@ void crew_add(crew *self, crew_body body, void *context)
 
 void crew_start(crew *self, int32_t size, crew_body body, void *context)
 {
+    int gate[2];
     *self = (crew){0};
+    assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
     while (self->size < size)
-        crew_add(self, body, context);
+        add(self, body, context, gate);
+    close(gate[0]);
+    close(gate[1]);
 }
 
 /* The pipe ends with the process at the latest. */

@@ -27,8 +27,6 @@ typedef struct crew {
 } crew;
 
 void crew_start(crew *self, int32_t size, crew_body body, void *context);
-/* One more rank of a crew that runs; for ranks that start late. */
-void crew_add(crew *self, crew_body body, void *context);
 /* Waits for all. A rank that has not ended after a minute is killed, and the test fails. */
 void crew_finish(crew *self);
 /* All ranks returned OK and their processes ended well (sanitizers included). */

@@ -214,11 +214,6 @@ static void most_ranks_missing(void **state)
     assert_next_try_works(&self);
 }
 
-static expar_status retire_while_waiting(int32_t rank, void *context)
-{
-    return join(rank, context);
-}
-
 static void retired_id_ends_waiting(void **state)
 {
     (void)state;
@@ -226,7 +221,7 @@ static void retired_id_ends_waiting(void **state)
     play self = play_new();
     int inside = peer_enter(&self.id, 3, SIZE);
     assert_true(inside >= 0);
-    crew_start(&ranks, 1, retire_while_waiting, &self);
+    crew_start(&ranks, 1, join, &self);
     /* The rank inside is told to come again, and finds nobody; so does one that is on its way. */
     assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
     crew_finish(&ranks);
@@ -242,7 +237,7 @@ typedef enum stage { AFTER_HELLO, AFTER_TABLE, AFTER_ONE_CONTROL_SOCKET, AFTER_S
 typedef struct death {
     play play;
     stage stage;
-    int64_t died_ns;
+    int alive[2]; /* pipe: rank 3 alone keeps its writing end */
 } death;
 
 /* Connects to rank 0 as far as the proof, at the address in the table. */
@@ -276,12 +271,14 @@ static expar_status die_at_stage(const death *self)
     return EXPAR_OK;
 }
 
-/* Before the table the others must not be complete without rank 3, so rank 0 stays away in the first stage. */
+/* Before the table the group must not be complete: rank 0 comes only after the death, and is told of it too. */
 static expar_status join_or_die(int32_t rank, void *context)
 {
     death *self = context;
+    char byte;
     if (rank == 3) return die_at_stage(self);
-    if (rank == 0 && self->stage == AFTER_HELLO) return error_set(EXPAR_ERR_BOOTSTRAP, "stays away: rank 3");
+    close(self->alive[1]);
+    if (rank == 0 && self->stage == AFTER_HELLO) BODY_CHECK(read(self->alive[0], &byte, 1) == 0);
     return join(rank, &self->play);
 }
 
@@ -291,7 +288,10 @@ static void death_at_each_stage(void **state)
     for (stage at = 0; at < STAGES; at++) {
         crew ranks;
         death self = {.play = play_new(), .stage = at};
+        assert_int_equal(pipe2(self.alive, O_CLOEXEC), 0);
         crew_start(&ranks, SIZE, join_or_die, &self);
+        close(self.alive[0]);
+        close(self.alive[1]);
         crew_finish(&ranks);
         for (int32_t rank = 0; rank < 3; rank++)
             crew_assert_error(&ranks, rank, EXPAR_ERR_BOOTSTRAP, "rank 3");

@@ -203,8 +203,8 @@ static expar_status fall_silent(int32_t rank, void *context)
     group->timeout_ms = 300;
     BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
     BODY_CHECK(strstr(expar_last_error(), "time-out after 300 ms; still awaited: rank 0"));
-    /* The test wakes rank 0 only after all have this. */
-    return error_set(EXPAR_ERR_PEER, "gave up");
+    group->ops->leave(group, false);
+    return EXPAR_OK;
 }
 
 static void silence_is_named(void **state)
@@ -224,7 +224,7 @@ static void silence_is_named(void **state)
     kill(ranks.pids[0], SIGKILL);
     crew_finish(&ranks);
     for (int32_t rank = 1; rank < SIZE; rank++)
-        crew_assert_error(&ranks, rank, EXPAR_ERR_PEER, "gave up");
+        crew_assert_error(&ranks, rank, EXPAR_OK, "");
     assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
 }
 

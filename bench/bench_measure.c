@@ -78,8 +78,9 @@ static bool take_turns(const struct bench_world *world, const struct bench_optio
     for (int i = -options->warmup; i < options->iters && good; i++) {
         progress_update(&progress, i + options->warmup);
         for (int c = 0; c < count && good; c++) {
-            struct stamp unused, *stamp = i < 0 ? &unused : &stamps[(size_t)c * (size_t)options->iters + (size_t)i];
-            good = take_turn(world, &contenders[c], i == options->iters - 1, stamp);
+            struct stamp *stamp = &stamps[(size_t)c * (size_t)options->iters];
+            /* Warm-up is overwritten by the first measured iteration. */
+            good = take_turn(world, &contenders[c], i == options->iters - 1, stamp + (i < 0 ? 0 : i));
         }
     }
     progress_end(&progress);

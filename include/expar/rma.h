@@ -60,7 +60,8 @@ EXPAR_ATOMICS_DECLARE(uint64_t, u64)
 EXPAR_API expar_status expar_fence(expar_group *group);
 /* All of this rank's puts, signals and atomics are complete at their targets. */
 EXPAR_API expar_status expar_quiet(expar_group *group);
-/* quiet, and no rank leaves before all have come. Over the symmetric heap (fast); expar_group_barrier uses sockets. */
+/* quiet, and no rank leaves before all have come. Over the symmetric heap (fast); where the ranks are on several
+   nodes over the control sockets, as expar_group_barrier. */
 EXPAR_API expar_status expar_barrier_all(expar_group *group);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ typedef struct patience {
     uint32_t spins, yields;
 } patience;
 static const patience patience_roomy = {.spins = 1000, .yields = 8};
-static const patience patience_crowded = {.spins = 4, .yields = 4};
+static const patience patience_crowded = {.spins = 4, .yields = 1};
 
 /* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
 #define FIRST_SLEEP_NS 1000000

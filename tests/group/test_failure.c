@@ -3,6 +3,7 @@
  * can leave. Deadlines are generous; the times are printed. */
 #include "shmem/kind.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -39,6 +40,36 @@ static void test_one_aborts(void **state)
 {
     (void)state;
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, RANKS, one_aborts);
+}
+
+static void *abort_soon(void *argument)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* so that the other thread mostly waits by now */
+    expar_group_abort(argument);
+    return NULL;
+}
+
+/* Another thread of the victim ends its wait in a collective over the control sockets, to which nobody else comes. */
+static void abort_from_a_thread(expar_group *group, void *shared)
+{
+    (void)shared;
+    pthread_t thread;
+    void *block;
+    if (group->rank != VICTIM) {
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_TEXT("rank 2");
+        return;
+    }
+    CHECK(pthread_create(&thread, NULL, abort_soon, group) == 0, "thread");
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_malloc(group, 64, &block));
+    CHECK_TEXT("expar_malloc");
+    pthread_join(thread, NULL);
+}
+
+static void test_abort_from_a_thread(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, RANKS, abort_from_a_thread);
 }
 
 /* ---- processes: one is killed or stopped while all others wait --------------------------------------------------- */
@@ -143,9 +174,11 @@ static void test_stopped(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest thread_tests[] = {cmocka_unit_test(test_one_aborts)};
+    const struct CMUnitTest thread_tests[] = {cmocka_unit_test(test_one_aborts),
+                                              cmocka_unit_test(test_abort_from_a_thread)};
     const struct CMUnitTest process_tests[] = {
         cmocka_unit_test(test_one_aborts),
+        cmocka_unit_test(test_abort_from_a_thread),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),
     };

@@ -191,6 +191,39 @@ static void test_time_out(void **state)
     kind_run((ranks_plan){.timeout_ms = 1500}, 2, time_out);
 }
 
+/* Turns until the wait is about to sleep: then its time-out runs. */
+static void turn_until_armed(sym_rest *rest)
+{
+    while (!rest->armed && CHECK_OK(sym_rest_turn(rest))) {
+    }
+}
+
+/* The time-out counts from the last progress. The clock is not waited for: the start is moved back instead. */
+static void progress(expar_group *group, void *shared)
+{
+    (void)shared;
+    const int64_t long_ago_ns = 2 * group->sym->timeout_ms * 1000000;
+    sym_rest rest = sym_rest_begin(group->sym, "test");
+    turn_until_armed(&rest);
+    rest.since_ns -= long_ago_ns;
+    sym_rest_progress(&rest);
+    turn_until_armed(&rest);
+    CHECK_OK(sym_rest_turn(&rest)); /* sleeps a little */
+    CHECK(!rest.timed_out, "timed out in spite of progress");
+    rest.since_ns -= long_ago_ns;
+    CHECK_STATUS(EXPAR_ERR_PEER, sym_rest_turn(&rest));
+    CHECK_TEXT("test: timed out after");
+    CHECK(rest.timed_out, "not marked as timed out");
+    sym_rest_end(&rest);
+    CHECK_OK(sym_check(group->sym, "test")); /* it is for the caller to say what that means */
+}
+
+static void test_progress_restarts_the_clock(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, progress);
+}
+
 static void *abort_soon(void *argument)
 {
     sleep_ms(50); /* so that the other thread mostly sleeps in its wait */
@@ -259,6 +292,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_several_waiters),
         cmocka_unit_test(test_time_out),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_progress_restarts_the_clock),
         cmocka_unit_test(test_idle_ranks_sleep),
     };
     kind_read(argc, argv);

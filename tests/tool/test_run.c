@@ -155,6 +155,8 @@ static void others_may_go_on(void **state)
     shell_expect("$EXPAR run -n 3 --on-death=continue -- sh -c '[ $EXPAR_RANK != 0 ] || exit 5; "
                  "while [ ! -e $TMP/go ]; do sleep 0.01; [ $EXPAR_RANK = 2 ] && touch $TMP/go; done; echo survived'",
                  5, "[1] survived\n", "rank 0 (pid ");
+    shell_expect("$EXPAR run -n 3 --on-death=continue -- sh -c 'exit 6' 2>&1 | grep -c 'exited with code 6'", 0, "3\n",
+                 "");
 }
 
 /* ---- nothing is left -------------------------------------------------------------------------------------------- */

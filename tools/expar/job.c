@@ -108,6 +108,7 @@ static void reap(struct job_state *state)
         if (rank < 0) continue;
         state->children[rank].pid = 0;
         state->num_alive--;
+        if (status != 0 && state->job->keep_going && !state->ending) report_failure(state, rank, pid, status);
         if (status != 0 && (first < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(first_status)))) {
             first = rank;
             first_status = status;
@@ -115,10 +116,10 @@ static void reap(struct job_state *state)
         }
     }
     if (first < 0) return;
-    if (!state->ending && (!state->failed || state->job->keep_going))
-        report_failure(state, first, first_pid, first_status);
     fail(state, exit_code_of(first_status));
-    if (!state->job->keep_going && !state->ending) begin_end(state, SIGTERM);
+    if (state->job->keep_going || state->ending) return;
+    report_failure(state, first, first_pid, first_status);
+    begin_end(state, SIGTERM);
 }
 
 /* ---- signals, output, time -------------------------------------------------------------------------------------- */

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parent's part of a fault test: starts the ranks, strikes the victim, reads the reports. */
+#include "faults/fault.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long the victim is given to be well inside the call that it waits in. Too short a time makes the test weaker, not
+   wrong. */
+#define INSIDE_MS 20
+
+const char *fault_place_name(fault_place place)
+{
+    static const char *const names[] = {"started", "joined", "created", "dispatches", "combines", "leaves", "ended"};
+    return names[place];
+}
+
+traffic *fault_traffic(int32_t size)
+{
+    int64_t num_tokens[FAULT_MAX_RANKS];
+    random_source random = random_start((uint64_t)size);
+    for (int32_t r = 0; r < size; r++)
+        num_tokens[r] = 30 + r;
+    traffic_plan plan = {.num_ranks = size,
+                         .hidden = 512,
+                         .topk = 4,
+                         .num_experts = 4 * size,
+                         .wide = true,
+                         .with_weights = true,
+                         .num_tokens = num_tokens};
+    return traffic_make(&plan, &random);
+}
+
+static void pause_us(int64_t microseconds)
+{
+    const struct timespec span = {microseconds / 1000000, microseconds % 1000000 * 1000};
+    nanosleep(&span, NULL);
+}
+
+static void start(fault_board *board, pid_t *pids)
+{
+    for (int32_t r = 0; r < board->plan->size; r++) {
+        fflush(NULL);
+        pids[r] = fork();
+        if (pids[r] == 0) fault_rank(board, r);
+        if (pids[r] < 0) abort();
+    }
+}
+
+/* The parent strikes at its time, or when the victim is inside the call that the held-back rank keeps it in. */
+static void strike(fault_board *board, pid_t victim)
+{
+    const fault_plan *plan = board->plan;
+    const fault_report *report = &board->reports[plan->victim];
+    int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
+    if (plan->by_itself) return;
+    if (plan->held_back >= 0) {
+        while ((atomic_load(&report->place) < plan->place || atomic_load(&report->round) < plan->round) &&
+               ranks_clock_ms() < deadline_ms)
+            pause_us(500);
+        pause_us(INSIDE_MS * 1000);
+    } else {
+        pause_us(plan->delay_us);
+    }
+    board->struck_ms = ranks_clock_ms();
+    kill(victim, plan->signal);
+    atomic_store(&board->struck, 1);
+}
+
+static bool wait_for_survivors(const fault_board *board, const pid_t *pids)
+{
+    bool passed = true, late = false;
+    int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
+    for (int32_t r = 0; r < board->plan->size; r++) {
+        if (r == board->plan->victim) continue;
+        int status = ranks_wait(pids[r], deadline_ms, &late);
+        passed &= CHECK(status == 0, "rank %d ended with wait status %#x in place %s (%s)", (int)r, (unsigned)status,
+                        fault_place_name((fault_place)atomic_load(&board->reports[r].place)), board->reports[r].text);
+    }
+    return CHECK(!late, "a survivor hung") & passed;
+}
+
+/* A killed one is dead; a stopped one is killed now, or woken and must end with an error of its own. */
+static bool wait_for_victim(const fault_board *board, pid_t pid)
+{
+    const fault_plan *plan = board->plan;
+    bool wake = plan->signal == SIGSTOP && plan->wake;
+    if (plan->signal == SIGSTOP) kill(pid, wake ? SIGCONT : SIGKILL);
+    int status = ranks_wait(pid, ranks_clock_ms() + FAULT_DEADLINE_MS, NULL);
+    if (!wake)
+        return CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the victim ended with wait status %#x",
+                     (unsigned)status);
+    return CHECK(status == 0, "the victim woke and ended with wait status %#x", (unsigned)status) &
+           CHECK(board->reports[plan->victim].status == EXPAR_ERR_PEER, "the victim woke and got %s (%s)",
+                 expar_status_string(board->reports[plan->victim].status), board->reports[plan->victim].text);
+}
+
+/* While a group forms, the error may also be that of its forming. */
+static bool status_fits(const fault_report *report)
+{
+    bool forming = strstr(report->text, "expar_group_create") != NULL;
+    return report->status == EXPAR_ERR_PEER || (forming && report->status == EXPAR_ERR_BOOTSTRAP);
+}
+
+/* "rank 3", or, of ranks that never came, "missing: 3". */
+static bool names(const char *text, int32_t rank)
+{
+    char name[16], missing[24];
+    snprintf(name, sizeof name, "rank %d", (int)rank);
+    snprintf(missing, sizeof missing, "missing: %d", (int)rank);
+    return strstr(text, name) || strstr(text, missing);
+}
+
+static bool check_survivor(const fault_board *board, int32_t rank)
+{
+    const fault_report *report = &board->reports[rank];
+    const fault_plan *plan = board->plan;
+    if (plan->place == FAULT_LEAVES && report->status == EXPAR_OK)
+        return true; /* the work was done; destroying never fails */
+    bool right = CHECK(status_fits(report), "rank %d got %s (%s)", (int)rank, expar_status_string(report->status),
+                       report->text) &
+                 CHECK(names(report->text, plan->victim), "rank %d does not name rank %d: %s", (int)rank,
+                       (int)plan->victim, report->text);
+    if (strstr(report->text, "expar_dispatch") || strstr(report->text, "expar_combine"))
+        right &=
+            CHECK(report->again == EXPAR_ERR_PEER && names(report->again_text, plan->victim),
+                  "rank %d was then told %s (%s)", (int)rank, expar_status_string(report->again), report->again_text);
+    return right;
+}
+
+static bool check_reports(const fault_board *board)
+{
+    bool passed = true;
+    int64_t slowest_ms = 0, again_us = 0;
+    for (int32_t r = 0; r < board->plan->size; r++) {
+        const fault_report *report = &board->reports[r];
+        if (r == board->plan->victim) continue;
+        passed &= check_survivor(board, r);
+        if (report->status != EXPAR_OK && report->failed_ms - board->struck_ms > slowest_ms)
+            slowest_ms = report->failed_ms - board->struck_ms;
+        again_us = report->again_us > again_us ? report->again_us : again_us;
+    }
+    printf("rank %d of %d, %s%s, round %lld: known after %lld ms; the next call failed after %lld us\n",
+           (int)board->plan->victim, (int)board->plan->size,
+           board->plan->by_itself || board->plan->held_back >= 0 ? "" : "at any moment, ",
+           fault_place_name((fault_place)atomic_load(&board->reports[board->plan->victim].place)),
+           (long long)atomic_load(&board->reports[board->plan->victim].round), (long long)slowest_ms,
+           (long long)again_us);
+    return passed;
+}
+
+static fault_board *make_board(const fault_plan *plan, const traffic *t, const expar_unique_id *id)
+{
+    fault_board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (board == MAP_FAILED) abort();
+    board->plan = plan;
+    board->traffic = t;
+    board->id = *id;
+    return board;
+}
+
+bool fault_run(const fault_plan *plan)
+{
+    ranks_host host;
+    pid_t pids[FAULT_MAX_RANKS];
+    check_begin(-1);
+    if (!ranks_host_start(&host)) return false;
+    traffic *t = fault_traffic(plan->size);
+    fault_board *board = make_board(plan, t, &host.id);
+    start(board, pids);
+    strike(board, pids[plan->victim]);
+    bool passed = wait_for_survivors(board, pids) & wait_for_victim(board, pids[plan->victim]);
+    passed = passed && check_reports(board);
+    passed &= ranks_host_stop(&host);
+    munmap(board, sizeof *board);
+    traffic_free(t);
+    return passed;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank of a group of processes comes to grief; the others report what they saw.
+ *
+ * All ranks work in a loop of dispatches and combines, for ever. The victim ends or stops at a place that the plan
+ * names, or when the parent says so. Everybody else must get an error that names it, get the same error again at once,
+ * destroy buffer and group, and end. */
+#ifndef TESTS_FAULTS_FAULT_H
+#define TESTS_FAULTS_FAULT_H
+
+#include "ep/check.h"
+#include "ep/ranks.h"
+#include "ep/traffic.h"
+#include "oracle/unit.h"
+#include <stdatomic.h>
+
+#define FAULT_MAX_RANKS 8
+/* Survivors must have ended by then; they are expected to need less than a second. */
+#define FAULT_DEADLINE_MS 15000
+
+/* Where a rank stands; grows as it goes on. */
+typedef enum fault_place {
+    FAULT_STARTED,    /* the process runs */
+    FAULT_JOINED,     /* expar_group_create returned */
+    FAULT_CREATED,    /* expar_ep_create returned */
+    FAULT_DISPATCHES, /* about to dispatch, or in it */
+    FAULT_COMBINES,   /* about to combine, or in it */
+    FAULT_LEAVES,     /* about to destroy buffer and group, or in it */
+    FAULT_ENDED
+} fault_place;
+
+typedef struct fault_plan {
+    int32_t size, victim;
+    fault_place place; /* the victim comes to grief here, if `by_itself`; else the parent strikes at any moment */
+    bool by_itself;    /* right before the call of that place */
+    int64_t round;     /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
+    int32_t
+        held_back; /* rank that waits before the call of that place until the victim was struck inside it; -1: none */
+    int signal;    /* SIGKILL or SIGSTOP */
+    int64_t delay_us;   /* the parent strikes so long after all have started */
+    int64_t timeout_ms; /* of the group; 0: 30 s */
+    expar_path path;
+    bool wake; /* SIGSTOP: the victim goes on when all others have ended */
+} fault_plan;
+
+/* Of one rank, in memory that all processes share. Written by the rank, read by the parent when it has ended; place is
+   read by anybody at any time. */
+typedef struct fault_report {
+    _Atomic int32_t place;
+    _Atomic int64_t round;
+    expar_status status; /* of the call that failed */
+    int64_t failed_ms;   /* when */
+    char text[1024];
+    expar_status again; /* of the next call on the buffer */
+    char again_text[1024];
+    int64_t again_us; /* how long it took */
+} fault_report;
+
+typedef struct fault_board {
+    const fault_plan *plan;
+    const traffic *traffic;
+    expar_unique_id id;
+    _Atomic int32_t struck; /* 1 when the victim has been killed or stopped */
+    int64_t struck_ms;
+    fault_report reports[FAULT_MAX_RANKS];
+} fault_board;
+
+/* Plays the plan and checks what the survivors say; prints how long they took. True when all was right. */
+bool fault_run(const fault_plan *plan);
+/* The work of one rank (fault_rank.c). The process ends with it. */
+_Noreturn void fault_rank(fault_board *board, int32_t rank);
+/* Rows for all ranks, the same in every plan of this size. */
+traffic *fault_traffic(int32_t size);
+const char *fault_place_name(fault_place place);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each rank of a fault test does. */
+#include "ep/play.h"
+#include "faults/fault.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct fault_worker {
+    fault_board *board;
+    const fault_plan *plan;
+    fault_report *report;
+    int32_t rank;
+    expar_group *group;
+    expar_ep *ep;
+} fault_worker;
+
+static void nap(void)
+{
+    const struct timespec step = {0, 500000};
+    nanosleep(&step, NULL);
+}
+
+/* The victim and whoever is to meet it do what the plan says, before the call of this place. */
+static void reach(fault_worker *w, fault_place place, int64_t round)
+{
+    const fault_plan *plan = w->plan;
+    atomic_store(&w->report->round, round);
+    atomic_store(&w->report->place, place);
+    if (place != plan->place || round != plan->round) return;
+    if (w->rank == plan->victim && plan->by_itself) {
+        w->board->struck_ms = ranks_clock_ms();
+        atomic_store(&w->board->struck, 1);
+        raise(plan->signal);
+    }
+    while (w->rank == plan->held_back && !atomic_load(&w->board->struck))
+        nap();
+}
+
+/* Memory of the group must have no name in the file system. */
+static bool no_named_memory(void)
+{
+    char line[4096];
+    bool none = true;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    if (!maps) return CHECK(false, "no /proc/self/maps");
+    while (fgets(line, sizeof line, maps))
+        none &= CHECK(!strstr(line, "/dev/shm/"), "shared memory has a name: %s", line);
+    fclose(maps);
+    return none;
+}
+
+/* True while all is well; else keeps what the failing call said. */
+static bool note(fault_worker *w, expar_status status)
+{
+    if (status == EXPAR_OK) return true;
+    w->report->failed_ms = ranks_clock_ms();
+    w->report->status = status;
+    snprintf(w->report->text, sizeof w->report->text, "%s", expar_last_error());
+    return false;
+}
+
+static expar_status dispatch(fault_worker *w, play_arrival *arrival)
+{
+    const play_choice choice = {.path = w->plan->path};
+    const play_area none = {0};
+    *arrival = (play_arrival){.traffic = w->board->traffic, .result = EXPAR_DISPATCH_RESULT_INIT};
+    expar_dispatch_args args = play_dispatch_args(w->board->traffic, w->rank, &choice, &none, NULL);
+    expar_status status = expar_dispatch(w->ep, &args, &arrival->result);
+    play_dispatch_args_free(&args);
+    if (status == EXPAR_OK) CHECK(play_check_arrival(arrival, w->rank), "wrong rows arrived");
+    return status;
+}
+
+static expar_status combine(fault_worker *w, play_arrival *arrival)
+{
+    const traffic *t = w->board->traffic;
+    int64_t num_tokens = t->inputs[w->rank].num_tokens;
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = arrival->result.recv_x;
+    args.handle = arrival->result.handle;
+    args.path = w->plan->path == EXPAR_PATH_QUEUE ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+    args.y = expar_tensor_2d(traffic_alloc((size_t)num_tokens, traffic_row_bytes(t)), traffic_dtype(t), num_tokens,
+                             t->job.hidden);
+    expar_status status = expar_combine(w->ep, &args);
+    free(args.y.data);
+    return status;
+}
+
+static bool work_a_round(fault_worker *w, int64_t round)
+{
+    play_arrival arrival;
+    reach(w, FAULT_DISPATCHES, round);
+    if (!note(w, dispatch(w, &arrival))) return false;
+    reach(w, FAULT_COMBINES, round);
+    bool right = note(w, combine(w, &arrival));
+    expar_ep_handle_destroy(arrival.result.handle);
+    expar_ep_output_release(arrival.result.output);
+    return right;
+}
+
+/* A poisoned buffer says the same again, without waiting. */
+static void try_again(fault_worker *w)
+{
+    play_arrival arrival;
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    w->report->again = dispatch(w, &arrival);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    w->report->again_us = (after.tv_sec - before.tv_sec) * 1000000 + (after.tv_nsec - before.tv_nsec) / 1000;
+    snprintf(w->report->again_text, sizeof w->report->again_text, "%s", expar_last_error());
+}
+
+static void work(fault_worker *w)
+{
+    const fault_plan *plan = w->plan;
+    bool well = true;
+    for (int64_t round = 0; well && !(plan->place == FAULT_LEAVES && round == plan->round); round++)
+        well = work_a_round(w, round);
+    if (!well) try_again(w);
+}
+
+static bool join(fault_worker *w)
+{
+    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    options.id = &w->board->id;
+    options.rank = w->rank;
+    options.size = w->plan->size;
+    options.heap_bytes = RANKS_HEAP_BYTES;
+    options.timeout_ms = w->plan->timeout_ms;
+    options.bootstrap_timeout_ms = 3000;
+    return note(w, expar_group_create(&options, &w->group));
+}
+
+static bool create(fault_worker *w)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = 64;
+    config.max_row_bytes = (int64_t)traffic_row_bytes(w->board->traffic);
+    config.max_topk = w->board->traffic->job.topk;
+    config.max_experts = w->board->traffic->job.num_experts;
+    config.ring_slots = 4;
+    return note(w, expar_ep_create(w->group, &config, &w->ep)) && no_named_memory();
+}
+
+_Noreturn void fault_rank(fault_board *board, int32_t rank)
+{
+    fault_worker w = {.board = board, .plan = board->plan, .report = &board->reports[rank], .rank = rank};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    check_begin(rank);
+    reach(&w, FAULT_STARTED, 0);
+    bool in_group = join(&w);
+    if (in_group) reach(&w, FAULT_JOINED, 0);
+    if (in_group && create(&w)) {
+        reach(&w, FAULT_CREATED, 0);
+        work(&w);
+    }
+    reach(&w, FAULT_LEAVES, board->plan->round);
+    CHECK_OK(expar_ep_destroy(w.ep));
+    CHECK_OK(expar_group_destroy(w.group));
+    atomic_store(&w.report->place, FAULT_ENDED);
+    fflush(NULL);
+    _exit(check_failures() ? EXIT_FAILURE : EXIT_SUCCESS);
+}

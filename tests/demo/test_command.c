@@ -2,6 +2,7 @@
 /* `expar demo` as a user types it: what it prints, its JSON, its exit codes, and what it refuses. */
 #include "cmocka_headers.h"
 #include "config.h"
+#include "effort.h"
 #include "shell.h"
 #include "shipped.h"
 #include "weights_file.h"
@@ -45,12 +46,12 @@ static void assert_shipped(const json_t *text, const model_sample *sample, int32
 static void test_json_of_the_default_run(void **state)
 {
     (void)state;
-    json_t *report = run_json("demo --json");
+    json_t *report = run_json("demo --json --bytes " EFFORT_BYTES);
     const json_t *texts = json_object_get(report, "texts"), *load_list = json_object_get(report, "expert_load");
     assert_int_equal(json_array_size(texts), 8);
     for (size_t i = 0; i < 8; i++)
-        assert_shipped(json_array_get(texts, i), &config.samples[i], 160);
-    assert_shipped(json_object_get(report, "text"), &config.samples[0], 160);
+        assert_shipped(json_array_get(texts, i), &config.samples[i], EFFORT_CONTINUATION);
+    assert_shipped(json_object_get(report, "text"), &config.samples[0], EFFORT_CONTINUATION);
     assert_true(json_is_true(json_object_get(report, "matches_reference")));
     assert_true(json_is_true(json_object_get(report, "matches_shipped")));
     assert_string_equal(json_string_value(json_object_get(report, "device")), "cpu");
@@ -63,7 +64,7 @@ static void test_json_of_the_default_run(void **state)
     for (size_t e = 0; e < 32; e++)
         load_sum += json_integer_value(json_array_get(load_list, e));
     for (size_t i = 0; i < 8; i++)
-        tokens += config.samples[i].prompt_bytes + 159;
+        tokens += config.samples[i].prompt_bytes + EFFORT_CONTINUATION - 1;
     assert_int_equal(load_sum, tokens * 4 * 4); /* top 4 of 4 layers */
     json_decref(report);
 }
@@ -104,11 +105,11 @@ static void test_own_prompts(void **state)
 static void test_report_for_people(void **state)
 {
     (void)state;
-    shell_output output = shell_expar("demo -n 4 --bytes 40", 1);
+    shell_output output = shell_expar("demo -n 4 --bytes 10", 1);
     assert_int_equal(output.code, 0);
     for (int32_t i = 0; i < 8; i++) {
         char text[256];
-        snprintf(text, sizeof text, "%.*s%.40s", config.samples[i].prompt_bytes, (char *)config.samples[i].prompt,
+        snprintf(text, sizeof text, "%.*s%.10s", config.samples[i].prompt_bytes, (char *)config.samples[i].prompt,
                  (char *)config.samples[i].greedy);
         shell_assert_says(&output, text);
     }

@@ -2,6 +2,7 @@
 /* The model over dispatch and combine against the model on one rank: logits bit for bit, texts byte for byte, by every
  * path and on every number of ranks; and ranks that disagree. */
 #include "cmocka_headers.h"
+#include "effort.h"
 #include "npy.h"
 #include "ranks.h"
 #include "reference.h"
@@ -80,7 +81,7 @@ static float *local_logits(logits_run *run, int32_t owners)
     model *m = NULL;
     moe *experts = NULL;
     logits_run whole = *run;
-    whole.lengths[0] = TOKENS;
+    whole.lengths[0] = EFFORT_TEXT;
     whole.logits[0] = malloc(sizeof(float) * TOKENS * V);
     assert_non_null(whole.logits[0]);
     if (!model_load(run->task->directory, &run->task->config.sizes, 0, run->task->config.sizes.experts, &m, &error) ||
@@ -97,7 +98,8 @@ static void test_logits(void **state)
     demo_task task = {0};
     prepare(&task, v, 1);
     uint8_t *tokens = npy_reference("tokens", "|u1", "(512,)", TOKENS);
-    logits_run run = {.task = &task, .tokens = tokens, .lengths = {TOKENS, 0, 1, 77, 300, 3, 0, 511}};
+    logits_run run = {
+        .task = &task, .tokens = tokens, .lengths = {EFFORT_TEXT, 0, 1, 37, EFFORT_TEXT / 2, 3, 0, EFFORT_TEXT - 1}};
     for (int32_t r = 0; r < v->ranks; r++) {
         run.logits[r] = malloc(sizeof(float) * TOKENS * V);
         assert_non_null(run.logits[r]);
@@ -202,14 +204,14 @@ static void test_shipped_texts(void **state)
     const variant *v = *state;
     demo_task task = {0};
     texts_run run = {0};
-    prepare(&task, v, 160);
+    prepare(&task, v, EFFORT_CONTINUATION);
     run_texts(&run, &task);
     check_texts(&task, &run);
     assert_int_equal(task.prompts.count, 8);
     for (int32_t i = 0; i < 8; i++) {
         const demo_text *text = &run.results[0].texts[i];
         assert_true(text->has_shipped && text->equals_shipped);
-        assert_memory_equal(text->bytes + text->prompt_bytes, task.config.samples[i].greedy, 160);
+        assert_memory_equal(text->bytes + text->prompt_bytes, task.config.samples[i].greedy, EFFORT_CONTINUATION);
     }
     free_texts(&run, v->ranks);
     demo_task_free(&task);
@@ -226,9 +228,8 @@ static void test_own_prompts(void **state)
     snprintf(sample, sizeof sample, "%s/sample.txt", MOE_LM_DIR);
     assert_true(prompt_list_add_text(&task.prompts, "A", &error));
     assert_true(prompt_list_add_file(&task.prompts, sample, &error));
-    char longest[504];
-    memset(longest, 'w', sizeof longest);
-    longest[503] = '\0';
+    char longest[EFFORT_PROMPT + 1] = {0};
+    memset(longest, 'w', EFFORT_PROMPT);
     assert_true(prompt_list_add_text(&task.prompts, longest, &error));
     prepare(&task, v, 9);
     run_texts(&run, &task);

@@ -2,6 +2,7 @@
 /* The model on one rank against the numbers that it was shipped with: every router decision, the experts' sums, the
  * logits, and the eight continuations, byte for byte. */
 #include "cmocka_headers.h"
+#include "effort.h"
 #include "generate.h"
 #include "kernels.h"
 #include "npy.h"
@@ -232,18 +233,18 @@ static void test_eight_continuations(void **state)
     int32_t num_owners = *(int32_t *)*state;
     demo_error error = {""};
     sequence_list texts = {0};
-    shipped_prompts(160, &texts);
+    shipped_prompts(EFFORT_CONTINUATION, &texts);
     assert_int_equal(texts.count, 8);
     moe *experts = local_moe(num_owners);
     forward *f = NULL;
     assert_true(forward_create(whole, experts, generate_max_rows(&texts), &f, &error));
-    const generate_plan plan = {.texts = &texts, .prefill_rounds = 8, .bytes = 160};
+    const generate_plan plan = {.texts = &texts, .prefill_rounds = 8, .bytes = EFFORT_CONTINUATION};
     if (!generate_run(f, &plan, &error)) fail_msg("%s", error.text);
     for (int32_t i = 0; i < 8; i++) {
         const sequence *text = texts.items[i];
         assert_int_equal(config.samples[i].greedy_bytes, 160);
-        assert_int_equal(text->length, text->prompt_bytes + 160);
-        assert_memory_equal(text->text + text->prompt_bytes, config.samples[i].greedy, 160);
+        assert_int_equal(text->length, text->prompt_bytes + EFFORT_CONTINUATION);
+        assert_memory_equal(text->text + text->prompt_bytes, config.samples[i].greedy, EFFORT_CONTINUATION);
     }
     forward_free(f);
     experts->free(experts);

@@ -5,10 +5,11 @@
 #include "text.h"
 #include <string.h>
 
-#define MAX_RANKS  1024
-#define MAX_TOKENS (INT64_C(1) << 20)
-#define MAX_HIDDEN (1 << 20)
-#define MAX_ITERS  50000
+#define MAX_RANKS   1024
+#define MAX_TOKENS  (INT64_C(1) << 20)
+#define MAX_HIDDEN  (1 << 20)
+#define MAX_ITERS   50000
+#define MAX_THREADS 1024
 
 enum {
     KEY_NODES = 1000,
@@ -39,7 +40,7 @@ const struct argp_option bench_option_table[] = {
      "Tokens of each rank: a number, a list A,B,C, or a range A..B by powers of two (default: 256)", 0},
     {"hidden", KEY_HIDDEN, "H", 0, "Elements of a row (default: 7168)", 0},
     {"topk", KEY_TOPK, "K", 0, "Experts of a token (default: 8)", 0},
-    {"experts", KEY_EXPERTS, "E", 0, "Experts, a multiple of N (default: 64)", 0},
+    {"experts", KEY_EXPERTS, "E", 0, "Experts, a multiple of N (default: 64, or the next multiple)", 0},
     {"dtype", KEY_DTYPE, "TYPE", 0, "bf16 (default), f16 or f32", 0},
     {"routing", KEY_ROUTING, "HOW", 0,
      "uniform (default), zipf, grouped (8 groups, 4 of them for a token), onehot, or a recorded FILE.npy", 0},
@@ -166,7 +167,8 @@ static void check_routing(struct argp_state *state, struct bench_options *option
     if (!routing_is_file(name) && !routing_is_known(name))
         argp_error(state, "--routing '%s': uniform, zipf, grouped, onehot or a file ending in .npy is expected", name);
     if (!routing_is_file(name) && !options->topk) options->topk = 8;
-    if (!routing_is_file(name) && !options->experts) options->experts = 64;
+    if (!routing_is_file(name) && !options->experts)
+        options->experts = (63 / options->num_ranks + 1) * options->num_ranks; /* 64, or the next multiple of N */
     struct routing_shape shape = {.num_ranks = options->num_ranks, .topk = options->topk, .experts = options->experts};
     char error[512];
     if (!routing_check(name, &shape, error, sizeof error)) argp_failure(state, 1, 0, "%s", error);
@@ -185,21 +187,12 @@ static void check(struct argp_state *state, struct bench_options *options)
         argp_failure(state, 1, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden, row_bytes);
 }
 
-error_t bench_options_parse(int key, char *arg, struct argp_state *state)
+/* What is measured. */
+static error_t parse_subject(int key, char *arg, struct argp_state *state)
 {
     static const expar_dtype dtypes[] = {EXPAR_BF16, EXPAR_F16, EXPAR_F32};
     struct bench_options *options = state->input;
     switch (key) {
-    case 'n':
-        options->num_ranks = (int)number(state, "-n", arg, 1, MAX_RANKS);
-        return 0;
-    case KEY_NODES:
-        if (number(state, "--nodes", arg, 1, MAX_RANKS) != 1)
-            argp_failure(state, 1, 0, "--nodes %s: dispatch and combine across nodes are not in this version", arg);
-        return 0;
-    case KEY_DEVICE:
-        parse_device(state, arg);
-        return 0;
     case KEY_TOKENS:
         parse_tokens(state, options, arg);
         return 0;
@@ -218,6 +211,32 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
     case KEY_ROUTING:
         options->routing = arg;
         return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)number(state, "--seed", arg, 0, INT64_MAX);
+        return 0;
+    case ARGP_KEY_ARG:
+        parse_operation(state, options, arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* By whom, how, and how often. */
+static error_t parse_manner(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *options = state->input;
+    switch (key) {
+    case 'n':
+        options->num_ranks = (int)number(state, "-n", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_NODES:
+        if (number(state, "--nodes", arg, 1, MAX_RANKS) != 1)
+            argp_failure(state, 1, 0, "--nodes %s: dispatch and combine across nodes are not in this version", arg);
+        return 0;
+    case KEY_DEVICE:
+        parse_device(state, arg);
+        return 0;
     case KEY_ITERS:
         options->iters = (int)number(state, "--iters", arg, 1, MAX_ITERS);
         return 0;
@@ -225,10 +244,8 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
         options->warmup = (int)number(state, "--warmup", arg, 0, MAX_ITERS);
         return 0;
     case KEY_THREADS:
-        options->threads = (int)number(state, "--threads", arg, 1, 1024);
-        return 0;
     case KEY_SMS:
-        options->threads = (int)number(state, "--sms", arg, 1, 1024);
+        options->threads = (int)number(state, key == KEY_SMS ? "--sms" : "--threads", arg, 1, MAX_THREADS);
         return 0;
     case KEY_PATH:
         parse_path(state, options, arg);
@@ -236,9 +253,16 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
     case KEY_CACHED:
         options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
         return 0;
-    case KEY_SEED:
-        options->seed = (uint64_t)number(state, "--seed", arg, 0, INT64_MAX);
-        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+error_t bench_options_parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *options = state->input;
+    error_t error;
+    switch (key) {
     case KEY_JSON:
         options->format = BENCH_JSON;
         return 0;
@@ -248,13 +272,11 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
     case KEY_MPI:
         options->mpi = true;
         return 0;
-    case ARGP_KEY_ARG:
-        parse_operation(state, options, arg);
-        return 0;
     case ARGP_KEY_END:
         check(state, options);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        error = parse_subject(key, arg, state);
+        return error == ARGP_ERR_UNKNOWN ? parse_manner(key, arg, state) : error;
     }
 }

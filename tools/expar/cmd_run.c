@@ -35,21 +35,33 @@ static const struct command_example examples[] = {
     {NULL, NULL},
 };
 
+static int parse_count(struct argp_state *state, const char *option, const char *what, const char *text)
+{
+    int64_t number = 1;
+    if (!text_to_int(text, 1, MAX_RANKS, &number))
+        argp_error(state, "%s '%s': a number of %s from 1 to %d is expected", option, text, what, MAX_RANKS);
+    return (int)number;
+}
+
+static void check(struct argp_state *state, const struct run_options *input)
+{
+    const struct job *job = &input->job;
+    if (!job->num_ranks) argp_error(state, "-n N is missing: how many ranks?");
+    if (!input->program) argp_error(state, "which program? It stands behind '--'");
+    if (job->num_ranks % job->num_nodes)
+        argp_error(state, "--nodes %d does not divide -n %d", job->num_nodes, job->num_ranks);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct run_options *input = state->input;
     struct job *job = &input->job;
-    int64_t number;
     switch (key) {
     case 'n':
-        if (!text_to_int(arg, 1, MAX_RANKS, &number))
-            argp_error(state, "-n '%s': a number of ranks from 1 to %d is expected", arg, MAX_RANKS);
-        job->num_ranks = (int)number;
+        job->num_ranks = parse_count(state, "-n", "ranks", arg);
         return 0;
     case KEY_NODES:
-        if (!text_to_int(arg, 1, MAX_RANKS, &number))
-            argp_error(state, "--nodes '%s': a number of nodes from 1 to %d is expected", arg, MAX_RANKS);
-        job->num_nodes = (int)number;
+        job->num_nodes = parse_count(state, "--nodes", "nodes", arg);
         return 0;
     case KEY_BIND:
         job->bind = true;
@@ -70,10 +82,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         input->program = state->next;
         return 0;
     case ARGP_KEY_END:
-        if (!job->num_ranks) argp_error(state, "-n N is missing: how many ranks?");
-        if (!input->program) argp_error(state, "which program? It stands behind '--'");
-        if (job->num_ranks % job->num_nodes)
-            argp_error(state, "--nodes %d does not divide -n %d", job->num_nodes, job->num_ranks);
+        check(state, input);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -3,7 +3,10 @@
 #include "shmem/sym.h"
 #include "shmem/bell.h"
 
+#include <assert.h>
 #include <stdlib.h>
+
+static_assert(sizeof(sym_control) <= SYM_CONTROL_BYTES, "the control page holds the control words");
 
 static bool more_ranks_than_cores(const boot *ctl)
 {
@@ -127,16 +130,54 @@ static sym_failure_kind failure_kind(uint64_t failure)
     return (sym_failure_kind)(failure >> 32);
 }
 
+static uint64_t failure_word(sym_failure_kind kind, int32_t rank)
+{
+    return (uint64_t)kind << 32 | (uint32_t)rank;
+}
+
+static sym_control *control_of(const sym *self, int32_t pe)
+{
+    return sym_at(self, pe, 0);
+}
+
+/* Before the failure is recorded here: once it is, this rank may leave at any time. */
+static void tell_peers(const sym *self, uint64_t failure)
+{
+    for (int32_t pe = 0; pe < self->size; pe++) {
+        uint64_t none = 0;
+        sym_control *control = pe == self->rank ? NULL : control_of(self, pe);
+        if (control)
+            atomic_compare_exchange_strong_explicit(&control->told, &none, failure, memory_order_release,
+                                                    memory_order_relaxed);
+    }
+}
+
+/* A rank has left: for a reason that a peer has told, which is the one to report, or for its own. */
+static uint64_t reason_of_leaving(const sym *self, int32_t rank)
+{
+    uint64_t told = atomic_load_explicit(&control_of(self, self->rank)->told, memory_order_acquire);
+    bool known = failure_kind(told) == SYM_PEER_DIED || failure_kind(told) == SYM_PEER_SILENT;
+    bool other = (uint32_t)told < (uint32_t)self->size && (uint32_t)told != (uint32_t)self->rank;
+    return known && other ? told : failure_word(SYM_PEER_LEFT, rank);
+}
+
+/* Keeps the first failure, except that a death explains a leaving. */
+static void record_failure(sym *self, uint64_t failure)
+{
+    uint64_t seen = 0;
+    while (!atomic_compare_exchange_weak_explicit(&self->failure, &seen, failure, memory_order_release,
+                                                  memory_order_relaxed)) {
+        bool explains = failure_kind(failure) == SYM_PEER_DIED && failure_kind(seen) == SYM_PEER_LEFT;
+        if (seen != 0 && !explains) return;
+    }
+}
+
 void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
-    uint64_t mine = (uint64_t)kind << 32 | (uint32_t)rank;
-    uint64_t seen = 0;
-    while (!atomic_compare_exchange_weak_explicit(&self->failure, &seen, mine, memory_order_release,
-                                                  memory_order_relaxed)) {
-        bool death_explains = kind == SYM_PEER_DIED && failure_kind(seen) == SYM_PEER_LEFT;
-        if (seen != 0 && !death_explains) return;
-    }
-    bell_ring(&((sym_control *)self->heap.base)->bell, self->boot->threads);
+    uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
+    if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
+    record_failure(self, failure);
+    bell_ring(&control_of(self, self->rank)->bell, self->boot->threads);
 }
 
 expar_status sym_check(sym *self, const char *what)

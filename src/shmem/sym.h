@@ -34,6 +34,10 @@ typedef struct sym_control {
     /* Dissemination barrier: word r is set to the barrier's epoch by the PE 2^r below (release), read by the owner
        (acquire). Never cleared: epochs only grow. */
     _Alignas(64) _Atomic uint64_t barrier[SYM_BARRIER_ROUNDS];
+    /* Why peers go: kind << 32 | rank of the first failure that one of them noticed; 0: none. Written by peers before
+       they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
+       that hears of the leaving before it hears of its cause can still name the cause. */
+    _Alignas(64) _Atomic uint64_t told;
 } sym_control;
 /* The heap proper starts here; offsets given to users are never 0. */
 #define SYM_CONTROL_BYTES 4096
@@ -68,7 +72,7 @@ typedef struct sym {
     pthread_mutex_t lock;
     uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
-       read by every wait (acquire). The first failure stays, only a death replaces the leaving that it caused. */
+       read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
 } sym;
 
@@ -78,7 +82,7 @@ expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, si
                         const mem_region *const *peer_heaps, sym **out);
 void sym_destroy(sym *sym);
 
-/* Records the first failure and wakes this PE's sleepers. Any thread. */
+/* Tells the peers of a death or silence, records the first failure and wakes this PE's sleepers. Any thread. */
 void sym_fail(sym *sym, sym_failure_kind kind, int32_t rank);
 /* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and
    `what` was being done. */

@@ -11,7 +11,7 @@ static void *behind_rows(const play_area *area, size_t row_bytes_total)
     return (char *)area->in + (row_bytes_total + 127) / 128 * 128;
 }
 
-/* The rows to combine, where the choice wants them, without gaps in the library's memory and in the symmetric heap. */
+/* The rows to combine, where the choice wants them; without gaps in the library's memory. */
 static expar_tensor make_x(const traffic *t, const answers *a, int32_t rank, const play_choice *choice,
                            const play_area *area, play_arrival *arrival)
 {
@@ -22,7 +22,7 @@ static expar_tensor make_x(const traffic *t, const answers *a, int32_t rank, con
         x = arrival->result.recv_x;
         arrival->overwritten = true;
     } else if (choice->place == PLACE_SYMMETRIC) {
-        x = pitched_view(area->in, traffic_dtype(t), rows, t->job.hidden, 0);
+        x = pitched_view(area->in, traffic_dtype(t), rows, t->job.hidden, gap);
     } else {
         x = pitched_make(traffic_dtype(t), rows, t->job.hidden, gap, choice->null_if_empty);
     }
@@ -34,9 +34,9 @@ static expar_tensor make_weights(const traffic *t, const answers *a, int32_t ran
                                  const play_area *area)
 {
     int64_t rows = t->arrivals[rank].num_rows;
-    size_t bytes = (size_t)rows * traffic_row_bytes(t);
+    size_t bytes = (size_t)rows * (traffic_row_bytes(t) + 16 * (size_t)choice->pad);
     expar_tensor weights = choice->place == PLACE_SYMMETRIC
-                               ? pitched_view(behind_rows(area, bytes), EXPAR_F32, rows, t->job.topk, 0)
+                               ? pitched_view(behind_rows(area, bytes), EXPAR_F32, rows, t->job.topk, choice->pad)
                                : pitched_make(EXPAR_F32, rows, t->job.topk, choice->pad, choice->null_if_empty);
     pitched_fill(&weights, a->weights[rank]);
     return weights;

@@ -9,6 +9,7 @@
 #define MAX_TOKENS       200
 #define MAX_LARGE_TOKENS 24
 #define MAX_ROW_UNITS    896 /* of 16 bytes: 7168 elements of bf16 */
+#define MAX_PAD          4
 /* Of one rank's input, to keep the oracle quick. */
 #define INPUT_BYTES      ((int64_t)96 << 10)
 #define AMPLE_POOL_BYTES ((int64_t)256 << 20)
@@ -47,7 +48,7 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks)
 
 static play_choice draw_common(random_source *random)
 {
-    return (play_choice){.pad = random_once_in(random, 2) ? (int32_t)random_between(random, 1, 4) : 0,
+    return (play_choice){.pad = random_once_in(random, 2) ? (int32_t)random_between(random, 1, MAX_PAD) : 0,
                          .spare_rows = random_once_in(random, 3) ? (int32_t)random_between(random, 1, 5) : 0,
                          .null_if_empty = random_once_in(random, 2)};
 }
@@ -137,7 +138,7 @@ static script_op draw_op(random_source *random, const script *s, drawn_slot slot
 static size_t area_bytes(const expar_ep_config *config, int32_t ranks)
 {
     int64_t rows = config->max_tokens * ranks + 16;
-    return (size_t)(rows * (config->max_row_bytes + 4 * config->max_topk) + 4096);
+    return (size_t)(rows * (config->max_row_bytes + 4 * config->max_topk + MAX_PAD * 20) + 4096);
 }
 
 static size_t heap_bytes(const script *s)

@@ -336,8 +336,7 @@ static void play_outer(stage *s, void *shared)
 static void test_two_groups_in_turns(void **state)
 {
     (void)state;
-    if (kind != RANKS_THREADS)
-        skip();
+    if (kind != RANKS_THREADS) skip();
     family f = family_make(4);
     nested n = {.family = &f};
     stage_plan plan = plan_for(&f);

@@ -190,7 +190,10 @@ int address_listen(const address *self)
     int fd = open_socket(self);
     if (fd < 0) return -1;
     int one = 1;
-    if (!address_is_unix(self)) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    address_ip ip;
+    address_to_ip(self, &ip);
+    /* For a fixed port only: with it, two processes that ask for any port may get the same one, and listen() fails. */
+    if (ip.port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (const struct sockaddr *)&self->storage, self->bytes) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
     int error = errno;
     close(fd);

@@ -73,7 +73,10 @@ static int32_t find_absent(const block *shared, uint64_t arrivals, bool *awaited
 
 static bool anybody(const bool *set, int32_t size)
 {
-    return memchr(set, true, (size_t)size) != NULL;
+    for (int32_t rank = 0; rank < size; rank++) {
+        if (set[rank]) return true;
+    }
+    return false;
 }
 
 static expar_status break_block(block *shared, expar_status status)

@@ -60,7 +60,7 @@ static void strike(fault_board *board, pid_t victim)
     int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
     if (plan->by_itself) return;
     if (plan->held_back >= 0) {
-        while ((atomic_load(&report->place) < plan->place || atomic_load(&report->round) < plan->round) &&
+        while ((atomic_load(&report->place) < (int32_t)plan->place || atomic_load(&report->round) < plan->round) &&
                ranks_clock_ms() < deadline_ms)
             pause_us(500);
         pause_us(INSIDE_MS * 1000);

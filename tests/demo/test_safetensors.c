@@ -2,7 +2,7 @@
 /* Broken weights files: each is refused, with a message that names the tensor and what is wrong with it. */
 #include "cmocka_headers.h"
 #include "model.h"
-#include "safetensors.h"
+#include "safetensors_header.h"
 #include "shipped.h"
 #include "weights_file.h"
 #include <stdio.h>
@@ -100,6 +100,56 @@ static void test_broken_headers(void **state)
         assert_says(&error, b->says[0]);
         assert_says(&error, b->says[1]);
     }
+}
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+/* Whatever is accepted covers its data without gap or overlap, each tensor in the size that its shape says. */
+static void check_table(const safetensors_table *table, uint64_t data_bytes)
+{
+    uint64_t covered = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const safetensors_entry *entry = &table->entries[i];
+        uint64_t bytes = entry->dtype->bytes;
+        for (int32_t d = 0; d < entry->ndim; d++)
+            bytes *= (uint64_t)entry->shape[d];
+        assert_int_equal(entry->begin, covered);
+        assert_int_equal(entry->end - entry->begin, bytes);
+        covered = entry->end;
+    }
+    assert_int_equal(covered, data_bytes);
+}
+
+/* Headers with a few bytes replaced, or cut short. */
+static void test_mutated_headers(void **state)
+{
+    (void)state;
+    static const char letters[] = "0123456789-.,:[]{}\"abF\\ \xff";
+    const uint64_t seed = 20240607;
+    uint64_t random = seed;
+    int accepted = 0, refused = 0;
+    for (int round = 0; round < 50000; round++) {
+        char header[] = GOOD;
+        size_t bytes = next_random(&random) % 8 ? sizeof GOOD - 1 : next_random(&random) % sizeof GOOD;
+        for (uint32_t edits = next_random(&random) % 4; edits > 0; edits--)
+            header[next_random(&random) % (sizeof GOOD - 1)] = letters[next_random(&random) % (sizeof letters - 1)];
+        demo_error error = {""};
+        safetensors_table table = {0};
+        if (safetensors_table_parse("mutated", header, bytes, 20, &table, &error)) {
+            check_table(&table, 20);
+            accepted++;
+        } else {
+            assert_int_equal(strncmp(error.text, "mutated: ", 9), 0);
+            refused++;
+        }
+        safetensors_table_free(&table);
+    }
+    print_message("seed %llu: %d accepted, %d refused\n", (unsigned long long)seed, accepted, refused);
+    assert_true(accepted > 1000 && refused > 1000);
 }
 
 static void test_header_length(void **state)
@@ -292,11 +342,12 @@ static void test_config(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_file),      cmocka_unit_test(test_broken_headers),
-        cmocka_unit_test(test_header_length),  cmocka_unit_test(test_wrong_tensor),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_shrinking_file), cmocka_unit_test(test_truncated_model),
-        cmocka_unit_test(test_edited_model),   cmocka_unit_test(test_config),
+        cmocka_unit_test(test_good_file),       cmocka_unit_test(test_broken_headers),
+        cmocka_unit_test(test_mutated_headers), cmocka_unit_test(test_header_length),
+        cmocka_unit_test(test_wrong_tensor),    cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_no_file),         cmocka_unit_test(test_shrinking_file),
+        cmocka_unit_test(test_truncated_model), cmocka_unit_test(test_edited_model),
+        cmocka_unit_test(test_config),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }

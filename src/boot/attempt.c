@@ -11,8 +11,6 @@
 /* How long a late rank of a failed try is told its verdict. */
 #define FAILURE_KEPT_NS ((int64_t)1000 * 1000 * 1000)
 
-static const hello_prefix nobody = {.rank = -1};
-
 static void failure_forget(attempt_failure *failure)
 {
     failure->until_ns = 0;
@@ -20,19 +18,19 @@ static void failure_forget(attempt_failure *failure)
 
 static void failure_know(attempt_failure *failure, int32_t rank)
 {
+    /* Processes are counted, not ranks: where two came with one rank, another rank never comes to this try. */
+    if (++failure->num_told >= failure->size) failure_forget(failure);
     if (rank >= 0 && rank < BOOT_MAX_RANKS) failure->told[rank] = true;
 }
 
-/* culprit: who was refused or died, and knows; rank -1: nobody. */
-static void failure_keep(attempt_failure *failure, const hello_verdict *verdict, int32_t size,
-                         const hello_prefix *culprit)
+static void failure_keep(attempt_failure *failure, const hello_verdict *verdict, int32_t size, int32_t culprit_size)
 {
     failure->verdict = *verdict;
     failure->until_ns = clock_ns() + FAILURE_KEPT_NS;
     failure->size = size;
-    failure->culprit_size = culprit->size;
+    failure->culprit_size = culprit_size;
+    failure->num_told = 0;
     memset(failure->told, 0, sizeof failure->told);
-    failure_know(failure, culprit->rank);
 }
 
 /* Frees what belongs to the running try, which has ended. The guests live on. */
@@ -76,14 +74,15 @@ static void dismiss_members(attempt *self, wire_kind kind, const void *payload, 
     }
 }
 
-/* Ends the try for all. */
-static void attempt_fail(attempt *self, const hello_verdict *verdict, const hello_prefix *culprit)
+/* Ends the try for all. refused: the hello that was turned away because of it; NULL: none. */
+static void attempt_fail(attempt *self, const hello_verdict *verdict, const hello_prefix *refused)
 {
     dismiss_members(self, WIRE_REFUSED, verdict, sizeof *verdict);
-    failure_keep(&self->failure, verdict, self->size, culprit);
+    failure_keep(&self->failure, verdict, self->size, refused ? refused->size : self->size);
     for (int32_t rank = 0; rank < self->size; rank++) {
         if (self->came[rank]) failure_know(&self->failure, rank);
     }
+    if (refused) failure_know(&self->failure, refused->rank);
     attempt_reset(self);
 }
 
@@ -120,10 +119,12 @@ static void describe_progress(const attempt *self, char *text, size_t bytes)
 static void refuse(attempt *self, guest *from, const hello_verdict *verdict, const hello_prefix *greeting)
 {
     guest_dismiss(from, WIRE_REFUSED, verdict, sizeof *verdict);
-    if (self->size > 0)
+    if (self->size > 0) {
         attempt_fail(self, verdict, greeting);
-    else
-        failure_keep(&self->failure, verdict, greeting->size, greeting);
+    } else {
+        failure_keep(&self->failure, verdict, greeting->size, greeting->size);
+        failure_know(&self->failure, greeting->rank);
+    }
 }
 
 static void send_table(attempt *self)
@@ -133,7 +134,7 @@ static void send_table(attempt *self)
     if (!table) {
         hello_verdict verdict;
         verdict_set(&verdict, EXPAR_ERR_MEMORY, "the rendezvous is out of memory");
-        attempt_fail(self, &verdict, &nobody);
+        attempt_fail(self, &verdict, NULL);
         return;
     }
     hello_table_head head = {.size = self->size};
@@ -209,7 +210,7 @@ static void take_refusal(attempt *self, guest *from)
     int32_t rank = from->rank;
     verdict_read(from->inbox.payload, from->inbox.header.bytes, &theirs);
     verdict_set(&verdict, (expar_status)theirs.status, "rank %d: %.480s", rank, theirs.text);
-    attempt_fail(self, &verdict, &self->hellos[rank].prefix);
+    attempt_fail(self, &verdict, NULL);
 }
 
 bool attempt_frame(attempt *self, guest *from)
@@ -238,7 +239,7 @@ void attempt_lost(attempt *self, guest *member)
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "rank %d (pid %d) died or left while the group was formed (%s)", rank,
                 self->hellos[rank].place.pid, progress);
     self->members[rank] = NULL;
-    attempt_fail(self, &verdict, &self->hellos[rank].prefix);
+    attempt_fail(self, &verdict, NULL);
 }
 
 void attempt_check_time(attempt *self, int64_t now_ns)
@@ -248,7 +249,7 @@ void attempt_check_time(attempt *self, int64_t now_ns)
     if (now_ns < attempt_deadline_ns(self)) return;
     describe_progress(self, progress, sizeof progress);
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "time-out: %s", progress);
-    attempt_fail(self, &verdict, &nobody);
+    attempt_fail(self, &verdict, NULL);
     /* Who did not come in time owes nothing to this try: it starts the next one. */
     failure_forget(&self->failure);
 }

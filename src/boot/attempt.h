@@ -17,6 +17,7 @@ typedef struct attempt_failure {
     hello_verdict verdict;
     int64_t until_ns;           /* 0: nothing to tell */
     int32_t size, culprit_size; /* of the group; of the rank that was refused, which may differ: both are of this try */
+    int32_t num_told;           /* processes that know; all of them: nothing is left to tell */
     bool told[BOOT_MAX_RANKS];  /* ranks that know */
 } attempt_failure;
 

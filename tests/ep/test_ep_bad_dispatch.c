@@ -138,6 +138,13 @@ static void x_of_overlapping_rows(expar_dispatch_args *args, const refusal_scene
     args->x.strides[0] = 8;
 }
 
+/* The bytes from the first row to the last do not fit 64 bits. */
+static void x_of_endless_pitch(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.strides[0] = INT64_MAX - 7;
+}
+
 static void x_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
@@ -370,6 +377,7 @@ static const refusal_case cases[] = {
     SPOILED(x_of_odd_pitch, EXPAR_ERR_ALIGNMENT, "x.strides[0]", "17", "multiple of 16"),
     SPOILED(x_of_spread_columns, EXPAR_ERR_STRIDE, "x.strides[1]", "2", "expected 1"),
     SPOILED(x_of_overlapping_rows, EXPAR_ERR_STRIDE, "x.strides[0]", "8", "at least 16"),
+    SPOILED(x_of_endless_pitch, EXPAR_ERR_STRIDE, "x.strides[0]", "9223372036854775800"),
     SPOILED(x_on_a_gpu, EXPAR_ERR_DEVICE, "x lies", "2", "CPU"),
     SPOILED(x_of_too_many_tokens, EXPAR_ERR_LIMIT, "x has", "7 tokens", "6"),
     SPOILED(idx_absent, EXPAR_ERR_NULL, "topk_idx"),

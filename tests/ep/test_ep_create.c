@@ -12,6 +12,9 @@ static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
                                      .ring_slots = 4,
                                      .pool_bytes = 1 << 20};
 
+static const expar_ep_config good_for_4 = {
+    .struct_size = sizeof(expar_ep_config), .max_tokens = 8, .max_row_bytes = 64, .max_topk = 2, .max_experts = 8};
+
 /* One member of the config with a value that does not do. */
 typedef struct wrong_member {
     const char *words[4];
@@ -211,6 +214,23 @@ static void test_create_without_room(void **state)
     run(3, create_too_large);
 }
 
+/* Ranks that cannot map each other's memory: refused with a word, not with a crash later. */
+static void create_across_nodes(expar_group *group, void *shared)
+{
+    expar_ep *ep = NULL;
+    (void)shared;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &good_for_4, &ep));
+    CHECK_TEXT("expar_ep_create", "node");
+    CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_create_across_nodes(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = 4, .ranks_per_node = 2};
+    assert_true(ranks_run(&plan, create_across_nodes, NULL));
+}
+
 /* EXPAR_ERR_STATE while a buffer is alive. */
 static void leave_early(expar_group *group, void *shared)
 {
@@ -238,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_create_with_different_configs),
         cmocka_unit_test(test_threads_may_differ),
         cmocka_unit_test(test_create_without_room),
+        cmocka_unit_test(test_create_across_nodes),
         cmocka_unit_test(test_group_waits_for_its_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 
+#include <expar/event.h>
 #include <expar/group.h>
 #include <expar/tensor.h>
 
@@ -42,6 +43,7 @@ typedef struct expar_ep_config {
                               cores, else cores / ranks of the host. May differ between ranks */
     int64_t pool_bytes;    /* symmetric memory for direct outputs; 0: twice the largest output. When it is used up
                               outputs come from private memory, by the queue */
+    int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
@@ -71,36 +73,61 @@ EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_ten
                                        const expar_layout *layout);
 
 typedef struct expar_dispatch_args {
-    size_t struct_size;        /* set by EXPAR_DISPATCH_ARGS_INIT */
-    expar_tensor x;            /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned multiples of 16 bytes */
-    expar_tensor topk_idx;     /* [T][K] i32 or i64, K contiguous. Absent with a handle */
-    expar_tensor topk_weights; /* [T][K] f32, K contiguous; or none. Absent with a handle */
-    int32_t num_experts;       /* E. Ignored with a handle */
-    int32_t expert_alignment;  /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
+    size_t struct_size;    /* set by EXPAR_DISPATCH_ARGS_INIT */
+    expar_tensor x;        /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
+                              bytes */
+    expar_tensor topk_idx; /* [T][K] i32 or i64, K contiguous. Absent with a handle, or with token_in_rank alone */
+    expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
+    int32_t num_experts;           /* E. Ignored with a handle */
+    int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
     const expar_ep_handle *handle; /* repeat the routing of an earlier dispatch: no layout, no notify */
     expar_path path;               /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
     expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
+    expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
+                                   For f8e4m3 and i8 rows; or none */
+    expar_tensor token_in_rank; /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none */
+    const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx; NULL: zeros */
+    int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
+                                 topk_idx. 0: outputs have R rows */
+    int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
+    int32_t zero_padding;     /* with expert_major, 1: rows that only align are zero; 0: they are not written */
+    expar_event *wait_event;  /* nothing of the arguments is read before it has happened; or NULL */
+    int32_t async_finish;     /* 1: return once outputs are known; rows are there when result.event has happened */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
-/* Rows are ordered by source rank, then by the source's token number: the same input gives the same bytes, always. */
+/* Rows are ordered by source rank, then by the source's token number: the same input gives the same bytes, always.
+ *
+ * With num_worst_tokens W, tensors have W rows where R is said below: rows from R on have recv_topk_idx -1, and their
+ * x, scales and weights are not written. Where more than W come, the rows beyond are dropped: this rank's call (or
+ * event) ends with EXPAR_ERR_DROPPED, its result is filled all the same, and num_dropped_tokens says how many.
+ *
+ * Expert-major: recv_x (and recv_x_scales) have one row for each (token, slot) whose expert lives here, sorted by
+ * expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
+ * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. */
 typedef struct expar_dispatch_result {
     size_t struct_size;             /* set by EXPAR_DISPATCH_RESULT_INIT */
-    expar_tensor recv_x;            /* [R][H] */
+    expar_tensor recv_x;            /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */
     expar_tensor recv_topk_idx;     /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere.
-                                       None for a dispatch with a handle */
+                                       None for a dispatch without topk_idx */
     expar_tensor recv_topk_weights; /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
     const int32_t *recv_tokens_per_expert; /* [L] host memory; NULL for a dispatch with a handle */
     int32_t num_local_experts;             /* L */
-    int64_t num_recv_tokens;               /* R */
+    int64_t num_recv_tokens;               /* R, without those that were dropped */
     expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
-    expar_ep_output *output; /* the caller's; owns recv_topk_*, recv_tokens_per_expert and (without out_x) recv_x */
-    expar_path path;         /* how this rank's rows came: DIRECT or QUEUE */
+    expar_ep_output *output;    /* the caller's; owns all tensors here and recv_tokens_per_expert, but not out_x */
+    expar_path path;            /* how this rank's rows came: DIRECT or QUEUE */
+    expar_tensor recv_x_scales; /* [R][S] contiguous, dtype of x_scales; none without */
+    expar_tensor recv_row_map;  /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
+    int64_t num_dropped_tokens;
+    expar_event *event; /* with async_finish: the caller's. Else NULL */
 } expar_dispatch_result;
 #define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
 
-/* Carries each token to the ranks that hold its experts. Collective; synchronous on the CPU. *result is written on
-   success only. */
+/* Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, or with
+   async_finish when the outputs are known: then all tensors of args and result must be left alone until result.event
+   has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_combine with the same
+   handle. */
 EXPAR_API expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result);
 
 /* Frees the results' memory; the tensors of the dispatch must not be used after. Not collective. NULL is allowed. */
@@ -114,12 +141,23 @@ typedef struct expar_combine_args {
     expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory: EXPAR_ERR_ADDRESS */
     expar_tensor y;                /* out: [T][H], dtype of x, H contiguous; the caller's memory, any kind */
     expar_tensor out_topk_weights; /* out: [T][K] f32, contiguous; required with topk_weights, else none */
+    expar_tensor bias[2];          /* [T][H], dtype of x, H contiguous; each or none: added before all rows */
+    int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
+    expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
+    expar_event *wait_event;       /* as in expar_dispatch_args */
+    int32_t async_finish;          /* 1: returns at once; y is there when *event has happened */
+    expar_event **event;           /* out, with async_finish: the caller's */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 
-/* y[t] = sum over the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest even; every NaN
-   becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of tokens that went
-   nowhere are 0. Deterministic to the bit. Collective; synchronous on the CPU. x may be reused when it returns. */
+/* y[t] = biases, then the rows of the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest
+ * even; every NaN becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of
+ * tokens that went nowhere are the biases' sum. Deterministic to the bit. Collective. x may be reused when the call
+ * (its event) is done.
+ *
+ * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
+ * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
+ * travels. Its backward is expar_dispatch with the handle. */
 EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
 
 /* What a handle knows; pointers last as long as the handle. */

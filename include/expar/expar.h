@@ -4,6 +4,7 @@
 #define EXPAR_EXPAR_H
 
 #include <expar/ep.h>
+#include <expar/event.h>
 #include <expar/group.h>
 #include <expar/info.h>
 #include <expar/memory.h>

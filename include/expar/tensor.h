@@ -18,7 +18,9 @@ typedef enum expar_dtype {
     EXPAR_F32 = 3,  /* IEEE 754 binary32 */
     EXPAR_I32 = 4,
     EXPAR_I64 = 5,
-    EXPAR_U8 = 6 /* also booleans: 0 is false, anything else true */
+    EXPAR_U8 = 6,     /* also booleans: 0 is false, anything else true */
+    EXPAR_F8E4M3 = 7, /* 1 sign, 4 exponent, 3 mantissa bits; no infinities ("e4m3fn") */
+    EXPAR_I8 = 8
 } expar_dtype;
 
 typedef enum expar_device_type { EXPAR_CPU = 1, EXPAR_CUDA = 2 } expar_device_type;
@@ -53,7 +55,7 @@ EXPAR_API expar_tensor expar_tensor_2d(void *data, expar_dtype dtype, int64_t ro
 
 /* Bytes of one element; 0 for a value that is no dtype. */
 EXPAR_API size_t expar_dtype_bytes(expar_dtype dtype);
-/* "bf16", "f16", "f32", "i32", "i64", "u8"; "?" for a value that is no dtype. Static storage. */
+/* "bf16", "f16", "f32", "i32", "i64", "u8", "f8e4m3", "i8"; "?" for a value that is no dtype. Static storage. */
 EXPAR_API const char *expar_dtype_string(expar_dtype dtype);
 
 #ifdef __cplusplus

@@ -30,6 +30,8 @@ size_t expar_dtype_bytes(expar_dtype dtype)
     case EXPAR_I64:
         return 8;
     case EXPAR_U8:
+    case EXPAR_F8E4M3:
+    case EXPAR_I8:
         return 1;
     }
     return 0;
@@ -50,6 +52,10 @@ const char *expar_dtype_string(expar_dtype dtype)
         return "i64";
     case EXPAR_U8:
         return "u8";
+    case EXPAR_F8E4M3:
+        return "f8e4m3";
+    case EXPAR_I8:
+        return "i8";
     }
     return "?";
 }

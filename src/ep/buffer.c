@@ -33,6 +33,7 @@ static expar_status compare_configs(const config_record *records, int32_t ranks)
             {"num_channels", a->channels, b->channels},
             {"ring_slots", a->ring_slots, b->ring_slots},
             {"pool_bytes", (int64_t)a->pool_bytes, (int64_t)b->pool_bytes},
+            {"max_scales", a->scales, b->scales},
         };
         for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
             if (members[i].a != members[i].b)
@@ -127,6 +128,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
         return error_set(EXPAR_ERR_BUSY, "expar_ep_destroy: a call on this buffer is still running");
     expar_group *group = ep->group;
+    ep_issue_stop(ep);
     ep->exec->ops->destroy(ep->exec);
     mem_pool_close(ep->pool);
     mem_pool_close(ep->private_pool);

@@ -13,6 +13,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
     *call = (ep_call){.ep = ep, .name = name};
+    ep_issue_join(ep);
     if (ep->poison != EXPAR_OK) {
         expar_status status = error_set(ep->poison, "%s", ep->poison_text);
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
@@ -21,7 +22,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
     return EXPAR_OK;
 }
 
-expar_status ep_call_end(ep_call *call, expar_status status)
+expar_status ep_call_poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
     if ((status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED) && ep->poison == EXPAR_OK) {
@@ -29,7 +30,13 @@ expar_status ep_call_end(ep_call *call, expar_status status)
         ep->poison = status;
         snprintf(ep->poison_text, sizeof ep->poison_text, "%s", expar_last_error());
     }
-    atomic_store_explicit(&ep->busy, 0, memory_order_release);
+    return status;
+}
+
+expar_status ep_call_end(const ep_call *call, expar_status status)
+{
+    ep_call_poison(call, status);
+    atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }
 
@@ -46,6 +53,15 @@ expar_status ep_call_tell_refusal(ep_call *call)
     ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
     expar_status status = call->ep->exec->ops->notify(call->ep->exec, &step);
     return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
+}
+
+expar_status ep_call_wait_event(expar_event *event)
+{
+    if (!event) return EXPAR_OK;
+    expar_status status = expar_event_wait(event);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    /* Another status than the event's: its failure says nothing about this group. */
+    return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
 }
 
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};
@@ -65,16 +81,24 @@ static expar_status mismatch(const ep_call *call, int32_t rank, const ep_form *a
         {"number of experts", a->experts, b->experts},
         {"topk_weights (0 absent, 1 given)", a->weights, b->weights},
         {"handle (number of the dispatch that made it)", a->route, b->route},
+        {"scales a token", a->scales, b->scales},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (members[i].a != members[i].b)
             return error_set(EXPAR_ERR_MISMATCH, "%s: %s is %lld on rank %d and %lld on rank 0; expected the same",
                              call->name, members[i].name, (long long)members[i].a, rank, (long long)members[i].b);
-    bool rows = a->dtype != b->dtype;
+    const struct {
+        const char *name;
+        int32_t a, b;
+    } dtypes[] = {{"x", a->dtype, b->dtype},
+                  {"x_scales", a->scale_dtype, b->scale_dtype},
+                  {"topk_idx", a->idx_dtype, b->idx_dtype}};
+    size_t i = 0;
+    while (i + 1 < ARRAY_LENGTH(dtypes) && dtypes[i].a == dtypes[i].b)
+        i++;
     return error_set(EXPAR_ERR_MISMATCH, "%s: dtype of %s is %s on rank %d and %s on rank 0; expected the same",
-                     call->name, rows ? "x" : "topk_idx",
-                     expar_dtype_string((expar_dtype)(rows ? a->dtype : a->idx_dtype)), rank,
-                     expar_dtype_string((expar_dtype)(rows ? b->dtype : b->idx_dtype)));
+                     call->name, dtypes[i].name, expar_dtype_string((expar_dtype)dtypes[i].a), rank,
+                     expar_dtype_string((expar_dtype)dtypes[i].b));
 }
 
 expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict)

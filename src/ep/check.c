@@ -64,13 +64,19 @@ static expar_status check_row_bytes(const char *name, const expar_tensor *tensor
     return EXPAR_OK;
 }
 
-expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes)
+static bool is_quantised(expar_dtype dtype)
+{
+    return dtype == EXPAR_F8E4M3 || dtype == EXPAR_I8;
+}
+
+expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes, bool quantised)
 {
     expar_status status = check_basics(name, tensor);
     if (status != EXPAR_OK) return status;
-    if (tensor->dtype != EXPAR_BF16 && tensor->dtype != EXPAR_F16 && tensor->dtype != EXPAR_F32)
-        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16 or f32", name,
-                         expar_dtype_string(tensor->dtype));
+    bool is_float = tensor->dtype == EXPAR_BF16 || tensor->dtype == EXPAR_F16 || tensor->dtype == EXPAR_F32;
+    if (!is_float && !(quantised && is_quantised(tensor->dtype)))
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16%s", name,
+                         expar_dtype_string(tensor->dtype), quantised ? ", f32, f8e4m3 or i8" : " or f32");
     if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
     if ((status = check_row_bytes(name, tensor, max_row_bytes)) != EXPAR_OK) return status;
     return check_alignment(name, tensor, ROW_UNIT);
@@ -90,6 +96,22 @@ expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64
                          (long long)tensor->shape[0], (long long)tensor->shape[1], (long long)rows, (long long)columns);
     if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
     return check_alignment(name, tensor, expar_dtype_bytes(tensor->dtype));
+}
+
+expar_status ep_check_scales(const expar_tensor *scales, int64_t rows, int32_t max_scales)
+{
+    expar_status status = check_basics("x_scales", scales);
+    if (status != EXPAR_OK) return status;
+    if (scales->dtype != EXPAR_F32 && scales->dtype != EXPAR_I32)
+        return error_set(EXPAR_ERR_DTYPE, "x_scales.dtype is %s; expected f32 or i32",
+                         expar_dtype_string(scales->dtype));
+    if (scales->shape[0] != rows)
+        return error_set(EXPAR_ERR_SHAPE, "x_scales has %lld rows; expected %lld as x", (long long)scales->shape[0],
+                         (long long)rows);
+    if (scales->shape[1] < 1 || scales->shape[1] > max_scales)
+        return error_set(EXPAR_ERR_LIMIT, "x_scales has %lld scales a token; this buffer was created for 1 to %d",
+                         (long long)scales->shape[1], max_scales);
+    return check_alignment("x_scales", scales, 4);
 }
 
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks)

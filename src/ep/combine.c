@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_combine: from arguments to a step. */
+/* expar_combine: from arguments to a step. Expert-major rows are first summed to one row a token. */
 #include "ep/ep.h"
+#include "exec/event.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct combine_call {
     ep_call base;
     expar_combine_args args;
+    mem_block *reduced; /* expert-major: one row a token */
+    const void *x;      /* the rows that travel: the caller's, or the reduced ones */
+    int64_t x_pitch_bytes;
     ep_mode mode;
-    uint64_t x_offset, weights_offset;
+    uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
+    expar_event *event;                /* with async_finish */
 } combine_call;
 
 /* ---- checks ---- */
@@ -16,18 +22,33 @@ typedef struct combine_call {
 static expar_status check_x(const combine_call *call)
 {
     const expar_tensor *x = &call->args.x;
-    expar_status status = ep_check_rows("x", x, call->base.ep->shape.row_bytes);
+    const expar_ep_handle *handle = call->args.handle;
+    expar_status status = ep_check_rows("x", x, call->base.ep->shape.row_bytes, false);
     if (status != EXPAR_OK) return status;
-    if (x->shape[0] != call->args.handle->recv_tokens)
+    if (call->args.expert_major && !handle->row_map)
+        return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
+    int64_t rows = call->args.expert_major ? handle->expert_rows : handle->rows;
+    if (x->shape[0] != rows)
         return error_set(EXPAR_ERR_SHAPE, "x has %lld rows; expected the %lld that the handle's dispatch received",
-                         (long long)x->shape[0], (long long)call->args.handle->recv_tokens);
+                         (long long)x->shape[0], (long long)rows);
     return EXPAR_OK;
 }
 
-static expar_status check_y(const combine_call *call)
+static expar_status check_tokens(const combine_call *call, const char *name, const expar_tensor *tensor)
 {
-    const expar_tensor *x = &call->args.x, *y = &call->args.y;
-    return ep_check_matrix("y", y, call->args.handle->routing.tokens, x->shape[1], x->dtype, x->dtype);
+    const expar_tensor *x = &call->args.x;
+    return ep_check_matrix(name, tensor, call->args.handle->routing.tokens, x->shape[1], x->dtype, x->dtype);
+}
+
+static expar_status check_biases(const combine_call *call)
+{
+    static const char *const names[] = {"bias[0]", "bias[1]"};
+    for (int i = 0; i < 2; i++) {
+        if (!tensor_given(&call->args.bias[i])) continue;
+        expar_status status = check_tokens(call, names[i], &call->args.bias[i]);
+        if (status != EXPAR_OK) return status;
+    }
+    return EXPAR_OK;
 }
 
 static expar_status check_weights(const combine_call *call)
@@ -39,11 +60,30 @@ static expar_status check_weights(const combine_call *call)
         return error_set(EXPAR_ERR_NULL, "%s is not given, but %s is; expected both or none",
                          in ? "out_topk_weights" : "topk_weights", in ? "topk_weights" : "out_topk_weights");
     if (!in) return EXPAR_OK;
-    expar_status status = ep_check_matrix("topk_weights", &args->topk_weights, args->handle->recv_tokens, routing->topk,
-                                          EXPAR_F32, EXPAR_F32);
+    expar_status status =
+        ep_check_matrix("topk_weights", &args->topk_weights, args->handle->rows, routing->topk, EXPAR_F32, EXPAR_F32);
     if (status != EXPAR_OK) return status;
     return ep_check_matrix("out_topk_weights", &args->out_topk_weights, routing->tokens, routing->topk, EXPAR_F32,
                            EXPAR_F32);
+}
+
+static expar_status check_expert_weights(const combine_call *call)
+{
+    const expar_combine_args *args = &call->args;
+    if (!tensor_given(&args->expert_weights)) return EXPAR_OK;
+    if (!args->expert_major)
+        return error_set(EXPAR_ERR_ARGUMENT, "expert_weights is given; expected expert_major with it");
+    return ep_check_matrix("expert_weights", &args->expert_weights, args->handle->rows, args->handle->routing.topk,
+                           EXPAR_F32, EXPAR_F32);
+}
+
+static expar_status check_options(const expar_combine_args *args)
+{
+    if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
+        return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
+    if (args->async_finish && !args->event)
+        return error_set(EXPAR_ERR_NULL, "event is NULL; expected an address with async_finish");
+    return EXPAR_OK;
 }
 
 static expar_status check(combine_call *call, const expar_combine_args *args)
@@ -51,35 +91,74 @@ static expar_status check(combine_call *call, const expar_combine_args *args)
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_x(call);
-    if (status == EXPAR_OK) status = check_y(call);
+    if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
+    if (status == EXPAR_OK) status = check_biases(call);
     if (status == EXPAR_OK) status = check_weights(call);
-    if (status == EXPAR_OK && (call->args.path < EXPAR_PATH_AUTO || call->args.path > EXPAR_PATH_QUEUE))
-        status = error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)",
-                           (int)call->args.path);
+    if (status == EXPAR_OK) status = check_expert_weights(call);
+    return status == EXPAR_OK ? check_options(&call->args) : status;
+}
+
+/* ---- the rows that travel ---- */
+
+static int64_t row_bytes(const combine_call *call)
+{
+    return call->args.x.shape[1] * (int64_t)expar_dtype_bytes(call->args.x.dtype);
+}
+
+/* Expert-major: takes the memory for one row a token; the executor fills it later. */
+static expar_status choose_rows(combine_call *call)
+{
+    call->x = call->args.x.data;
+    call->x_pitch_bytes = tensor_pitch(&call->args.x) * (int64_t)expar_dtype_bytes(call->args.x.dtype);
+    if (!call->args.expert_major) return EXPAR_OK;
+    call->x_pitch_bytes = row_bytes(call);
+    uint64_t bytes = (uint64_t)call->args.handle->recv_tokens * (uint64_t)row_bytes(call);
+    expar_status status = ep_block_take(call->base.ep, bytes, &call->reduced);
+    if (status == EXPAR_OK) call->x = call->reduced->data;
     return status;
 }
 
-/* ---- path ---- */
-
-static bool in_heap(const combine_call *call, const expar_tensor *tensor, uint64_t *offset)
+static bool in_heap(const combine_call *call, const void *data, int64_t rows, int64_t pitch_bytes, int64_t bytes,
+                    uint64_t *offset)
 {
-    int64_t rows = tensor->shape[0];
-    if (!tensor_given(tensor) || rows == 0) return true;
-    int64_t elements = (rows - 1) * tensor_pitch(tensor) + tensor->shape[1];
-    return sym_offset(call->base.ep->group->sym, tensor->data, (size_t)elements * expar_dtype_bytes(tensor->dtype),
-                      offset);
+    if (rows == 0) return true;
+    return sym_offset(call->base.ep->group->sym, data, (size_t)((rows - 1) * pitch_bytes + bytes), offset);
 }
 
 static expar_status choose_mode(combine_call *call)
 {
+    const expar_tensor *weights = &call->args.topk_weights;
+    int64_t rows = call->args.handle->recv_tokens, pitch_bytes = tensor_pitch(weights) * 4;
     call->mode = EP_MODE_QUEUE;
     if (call->args.path == EXPAR_PATH_QUEUE) return EXPAR_OK;
-    bool x = in_heap(call, &call->args.x, &call->x_offset);
-    bool weights = in_heap(call, &call->args.topk_weights, &call->weights_offset);
-    if (x && weights) call->mode = EP_MODE_DIRECT;
+    bool x_in = in_heap(call, call->x, rows, call->x_pitch_bytes, row_bytes(call), &call->x_offset);
+    bool weights_in = !tensor_given(weights) ||
+                      in_heap(call, weights->data, rows, pitch_bytes, weights->shape[1] * 4, &call->weights_offset);
+    if (x_in && weights_in) call->mode = EP_MODE_DIRECT;
     if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
+    if (call->reduced)
+        return error_set(EXPAR_ERR_BUFFER_SIZE, "path is DIRECT, but the pool of %llu bytes has no room for %lld rows",
+                         (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows);
     return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
-                     x ? "topk_weights" : "x", x ? call->args.topk_weights.data : call->args.x.data);
+                     x_in ? "topk_weights" : "x", x_in ? weights->data : call->x);
+}
+
+static expar_status reduce(combine_call *call)
+{
+    const expar_combine_args *args = &call->args;
+    executor *exec = call->base.ep->exec;
+    ep_reduce_step step = {.rows = args->handle->recv_tokens,
+                           .hidden = args->x.shape[1],
+                           .row_bytes = row_bytes(call),
+                           .topk = args->handle->routing.topk,
+                           .dtype = (int32_t)args->x.dtype,
+                           .map = args->handle->row_map,
+                           .x = args->x.data,
+                           .x_pitch_bytes = tensor_pitch(&args->x) * (int64_t)expar_dtype_bytes(args->x.dtype),
+                           .weights = args->expert_weights.data,
+                           .weights_pitch = tensor_pitch(&args->expert_weights),
+                           .out = call->reduced->data};
+    return exec->ops->reduce(exec, &step);
 }
 
 /* ---- the call ---- */
@@ -96,28 +175,81 @@ static void fill_form(combine_call *call)
                                 .route = args->handle->route};
 }
 
-static expar_status carry_out(combine_call *call)
+static void fill_biases(const combine_call *call, ep_combine_step *step)
+{
+    for (int i = 0; i < 2; i++) {
+        const expar_tensor *bias = &call->args.bias[i];
+        step->bias[i] = bias->data;
+        step->bias_pitch_bytes[i] = tensor_pitch(bias) * (int64_t)expar_dtype_bytes(call->args.x.dtype);
+    }
+}
+
+static expar_status move_rows(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
     executor *exec = call->base.ep->exec;
-    int64_t element = (int64_t)expar_dtype_bytes(args->x.dtype);
     ep_combine_step step = {.epoch = call->base.ep->epoch,
                             .form = call->base.form,
+                            .refusal = call->base.refusal,
                             .routing = &args->handle->routing,
                             .mode = call->mode,
-                            .x = args->x.data,
+                            .x = call->x,
+                            .rows = (int32_t)args->handle->recv_tokens,
                             .x_offset = call->x_offset,
                             .weights_offset = call->weights_offset,
-                            .x_pitch_bytes = tensor_pitch(&args->x) * element,
-                            .row_bytes = args->x.shape[1] * element,
+                            .x_pitch_bytes = call->x_pitch_bytes,
+                            .row_bytes = row_bytes(call),
                             .weights = args->topk_weights.data,
                             .weights_pitch = tensor_pitch(&args->topk_weights),
                             .y = args->y.data,
-                            .y_pitch_bytes = tensor_pitch(&args->y) * element,
+                            .y_pitch_bytes = tensor_pitch(&args->y) * (int64_t)expar_dtype_bytes(args->y.dtype),
                             .out_weights = args->out_topk_weights.data,
                             .out_weights_pitch = tensor_pitch(&args->out_topk_weights)};
+    fill_biases(call, &step);
     expar_status status = exec->ops->combine(exec, &step);
     return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
+}
+
+/* A rank that fails from here on says so with its offers. */
+static expar_status run_to_end(combine_call *call)
+{
+    expar_status status = ep_call_wait_event(call->args.wait_event);
+    if (status == EXPAR_OK && call->reduced) status = reduce(call);
+    if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
+    status = move_rows(call);
+    if (call->reduced) mem_block_release(call->reduced);
+    call->reduced = NULL;
+    return status;
+}
+
+static expar_status combine_job(void *context)
+{
+    combine_call *call = context;
+    expar_status status = ep_call_poison(&call->base, run_to_end(call));
+    expar_event_destroy(call->args.wait_event);
+    expar_ep_handle_destroy((expar_ep_handle *)call->args.handle);
+    free(call);
+    return status;
+}
+
+/* The job holds what it uses: the caller may give its own holds back at any time. */
+static expar_status issue(const combine_call *call)
+{
+    combine_call *job = malloc(sizeof *job);
+    if (!job) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
+    expar_status status = ep_issue_prepare(call->base.ep, &job->event);
+    if (status != EXPAR_OK) {
+        free(job);
+        return status;
+    }
+    expar_event *event = job->event;
+    *job = *call;
+    job->event = event;
+    ep_handle_hold(job->args.handle);
+    if (job->args.wait_event) event_retain(job->args.wait_event);
+    *call->args.event = event;
+    ep_issue(job->base.ep, combine_job, job, event);
+    return EXPAR_OK;
 }
 
 expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
@@ -126,13 +258,20 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     expar_status status = ep_call_begin(&call.base, "expar_combine", ep);
     if (status != EXPAR_OK) return status;
     status = check(&call, args);
+    if (status == EXPAR_OK) fill_form(&call);
+    if (status == EXPAR_OK) status = choose_rows(&call);
     if (status == EXPAR_OK) status = choose_mode(&call);
-    if (status == EXPAR_OK) {
-        fill_form(&call);
-        status = carry_out(&call);
-    } else {
+    bool issued = false;
+    if (status == EXPAR_OK && call.args.async_finish) {
+        status = issue(&call);
+        issued = status == EXPAR_OK;
+    }
+    if (status != EXPAR_OK) {
+        if (call.reduced) mem_block_release(call.reduced);
         ep_call_refuse(&call.base, status);
         status = ep_call_tell_refusal(&call.base);
+    } else if (!issued) {
+        status = run_to_end(&call);
     }
     return ep_call_end(&call.base, status);
 }

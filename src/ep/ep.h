@@ -8,14 +8,18 @@
  *   buffer.c    expar_ep: create, destroy
  *   call.c      what every call has: one at a time, poison, epochs, refusals and verdicts
  *   check.c     tensors as arguments
- *   layout.c, dispatch.c, combine.c   the calls
- *   handle.c    the routing that a dispatch leaves; output.c the memory of its results */
+ *   layout.c, dispatch.c (checks: dispatch_check.c), combine.c   the calls
+ *   handle.c    the routing that a dispatch leaves; output.c the memory of its results
+ *   expert_major.c  which row of an expert-major output belongs to which slot
+ *   issue.c     calls that finish by themselves */
 #ifndef EXPAR_EP_EP_H
 #define EXPAR_EP_EP_H
 
 #include "exec/executor.h"
 #include "group/group.h"
 #include <expar/ep.h>
+
+typedef struct ep_issuer ep_issuer;
 
 struct expar_ep {
     expar_group *group;
@@ -27,24 +31,33 @@ struct expar_ep {
     mem_pool *pool;            /* symmetric: outputs whose rows come directly */
     mem_region private_region; /* outputs whose rows come by the queue; taken when the first does */
     mem_pool *private_pool;
+    ep_issuer *issuer;    /* made by the first asynchronous call */
     uint64_t serial;      /* tells handles of this buffer from others' */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call runs: set and cleared by the calling thread (acquire, release) */
-    expar_status poison;  /* not OK after a failure of the group during a call. Guarded by busy, as its text */
+    expar_status poison;  /* not OK after a failure of the group during a call. Guarded, as its text, by busy and by the
+                             wait for an issued call that opens the next */
     char poison_text[ERROR_TEXT_BYTES];
 };
 
 struct expar_ep_handle {
-    uint64_t magic;  /* EP_HANDLE_MAGIC while alive */
-    uint64_t serial; /* of its buffer */
-    uint32_t route;  /* epoch of its dispatch: the same on all ranks */
-    int64_t recv_tokens;
+    uint64_t magic;      /* EP_HANDLE_MAGIC while alive */
+    uint64_t serial;     /* of its buffer */
+    uint32_t route;      /* epoch of its dispatch: the same on all ranks */
+    atomic_int holds;    /* the caller's, and one for each asynchronous call that uses it */
+    int64_t rows;        /* of the output: R, or W */
+    int64_t recv_tokens; /* rows of it that came: R, at most W */
+    int64_t dropped;     /* rows that did not fit W */
     ep_routing routing;
+    int32_t *row_map;    /* [rows][K] of an expert-major dispatch, or NULL */
+    int32_t alignment;   /* of its experts */
+    int64_t expert_rows; /* rows of its recv_x */
 };
 #define EP_HANDLE_MAGIC 0x656c646e61687065u
 
 struct expar_ep_output {
-    mem_block *block;           /* recv_x (unless the caller's), recv_topk_idx, recv_topk_weights */
+    mem_block *block;           /* all tensors of the result, but for the caller's own recv_x */
+    mem_block *arrival;         /* expert-major: token-major rows on their way; NULL once expanded, and else */
     int32_t *tokens_per_expert; /* [L] */
 };
 
@@ -62,8 +75,10 @@ typedef struct ep_call {
 
 /* Takes the buffer for one call and advances its epoch. On failure nothing is held. */
 expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep);
-/* Gives it back; a status that means the group has failed poisons the buffer. Returns status. */
-expar_status ep_call_end(ep_call *call, expar_status status);
+/* Poisons the buffer if status means that the group has failed. Returns status. */
+expar_status ep_call_poison(const ep_call *call, expar_status status);
+/* The same, and gives the buffer back. */
+expar_status ep_call_end(const ep_call *call, expar_status status);
 /* This rank cannot carry out the call: keeps status and the last error's text for the other ranks, and adds the call's
    name to the text. Returns status. */
 expar_status ep_call_refuse(ep_call *call, expar_status status);
@@ -71,13 +86,18 @@ expar_status ep_call_refuse(ep_call *call, expar_status status);
 expar_status ep_call_tell_refusal(ep_call *call);
 /* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict);
+/* Waits for the event that a call was told to wait for, if any. Its failure is this rank's refusal. */
+expar_status ep_call_wait_event(expar_event *event);
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source);
 
 /* ---- check.c ---- */
 bool tensor_given(const expar_tensor *tensor);
-/* [rows][H] of bf16, f16 or f32 on the CPU: rows of 16-byte units, each contiguous, none longer than max_row_bytes. */
-expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes);
+/* [rows][H] of bf16, f16 or f32 (quantised: or f8e4m3 or i8) on the CPU: rows of 16-byte units, each contiguous, none
+   longer than max_row_bytes. */
+expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes, bool quantised);
+/* [rows][1 to max_scales] of 4-byte elements on the CPU, any strides. */
+expar_status ep_check_scales(const expar_tensor *scales, int64_t rows, int32_t max_scales);
 /* [rows][columns], each row contiguous, dtype one of two. */
 expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64_t rows, int64_t columns,
                              expar_dtype dtype, expar_dtype other);
@@ -89,30 +109,52 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
 }
 
 /* ---- handle.c ---- */
-/* Room for the routing of `tokens` tokens; arrays are not filled. */
-expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, expar_ep_handle **out);
+/* Room for the routing of `tokens` tokens with at most most_targets destinations each; arrays are not filled. */
+expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
+                              expar_ep_handle **out);
+expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
 expar_status ep_routing_alloc(ep_routing *routing, int64_t tokens, int32_t topk, int32_t experts, int32_t ranks,
-                              int32_t channels);
+                              int32_t channels, int32_t most_targets);
 void ep_routing_free(ep_routing *routing);
 
 /* ---- output.c ---- */
-/* Where one dispatch's results go on this rank. */
-typedef struct ep_destination {
-    ep_mode mode;
-    expar_ep_output *output;
-    void *x, *idx; /* NULL where absent */
-    float *weights;
-    uint64_t x_offset, idx_offset, weights_offset; /* in the heap, when DIRECT */
-} ep_destination;
-/* What is wanted. */
+/* What a dispatch wants to receive. */
 typedef struct ep_wish {
-    int64_t rows, row_bytes;
-    int32_t topk, idx_bytes; /* idx_bytes 0: no top-k */
-    bool weights;
+    ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
+    bool expert_major;
     expar_path path;
     const expar_tensor *out_x; /* NULL: ours */
 } ep_wish;
+/* Where it goes on this rank. */
+typedef struct ep_destination {
+    expar_ep_output *output;
+    ep_arrival arrival; /* where rows come */
+    void *x, *scales;   /* the results' rows: those of the arrival, or the expert-major ones */
+    int32_t *row_map;   /* NULL without */
+} ep_destination;
 /* A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
+/* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
+expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
+
+/* ---- expert_major.c ---- */
+/* [L] counts rounded up to multiples of alignment; their sum. EXPAR_ERR_ARGUMENT when one does not fit 31 bits. */
+expar_status ep_expert_counts(const ep_routing *routing, int32_t alignment, int32_t *counts, int64_t *sum);
+/* From local expert numbers [rows][K] to rows of the expert-major output; counts as above. Slots beyond rows get -1. */
+expar_status ep_expert_map(const ep_routing *routing, const int32_t *counts, const void *idx, int32_t idx_bytes,
+                           int64_t rows, int64_t all_rows, int32_t *map);
+/* Zeroes the rows of recv_x (and its scales) that only align. counts are those of the handle's dispatch. */
+void ep_expert_zero_padding(const ep_routing *routing, const int32_t *counts, int64_t rows, void *x, int64_t row_bytes,
+                            void *scales, int64_t scale_bytes);
+
+/* ---- issue.c ---- */
+typedef expar_status (*ep_job_fn)(void *context);
+/* Makes sure that an asynchronous call can be issued, and makes its event. */
+expar_status ep_issue_prepare(expar_ep *ep, expar_event **event);
+/* Hands the rest of the call to the buffer's own thread, which frees what it is told to and then finishes the event. */
+void ep_issue(expar_ep *ep, ep_job_fn run, void *context, expar_event *event);
+/* Waits for the job that was issued last, if any. */
+void ep_issue_join(expar_ep *ep);
+void ep_issue_stop(expar_ep *ep);
 
 #endif

@@ -18,9 +18,8 @@ void ep_routing_free(ep_routing *routing)
 }
 
 expar_status ep_routing_alloc(ep_routing *routing, int64_t tokens, int32_t topk, int32_t experts, int32_t ranks,
-                              int32_t channels)
+                              int32_t channels, int32_t most_targets)
 {
-    int32_t most_targets = topk < ranks ? topk : ranks;
     size_t n = (size_t)ranks, cells = n * (size_t)channels;
     *routing = (ep_routing){.tokens = tokens,
                             .ranks = ranks,
@@ -44,28 +43,38 @@ expar_status ep_routing_alloc(ep_routing *routing, int64_t tokens, int32_t topk,
     return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)tokens);
 }
 
-expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, expar_ep_handle **out)
+expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
+                              expar_ep_handle **out)
 {
     expar_ep_handle *handle = calloc(1, sizeof *handle);
     if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
     expar_status status =
-        ep_routing_alloc(&handle->routing, tokens, topk, experts, ep->shape.ranks, ep->shape.channels);
+        ep_routing_alloc(&handle->routing, tokens, topk, experts, ep->shape.ranks, ep->shape.channels, most_targets);
     if (status != EXPAR_OK) {
         free(handle);
         return status;
     }
     handle->magic = EP_HANDLE_MAGIC;
+    atomic_init(&handle->holds, 1);
     handle->serial = ep->serial;
     handle->route = ep->epoch;
     *out = handle;
     return EXPAR_OK;
 }
 
+expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle)
+{
+    expar_ep_handle *held = (expar_ep_handle *)handle;
+    atomic_fetch_add_explicit(&held->holds, 1, memory_order_relaxed);
+    return held;
+}
+
 void expar_ep_handle_destroy(expar_ep_handle *handle)
 {
-    if (!handle) return;
+    if (!handle || atomic_fetch_sub_explicit(&handle->holds, 1, memory_order_acq_rel) > 1) return;
     handle->magic = 0;
     ep_routing_free(&handle->routing);
+    free(handle->row_map);
     free(handle);
 }
 

@@ -48,13 +48,15 @@ expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_
     expar_layout layout;
     expar_status status = check(group, topk_idx, num_experts, given, &layout);
     if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
-    ep_topk_view topk = {.idx = topk_idx->data,
-                         .idx_bytes = (int32_t)expar_dtype_bytes(topk_idx->dtype),
-                         .idx_pitch = tensor_pitch(topk_idx)};
+    ep_route_view route = {.idx = topk_idx->data ? topk_idx->data : "",
+                           .idx_bytes = (int32_t)expar_dtype_bytes(topk_idx->dtype),
+                           .idx_pitch = tensor_pitch(topk_idx)};
     ep_routing routing;
-    status = ep_routing_alloc(&routing, topk_idx->shape[0], (int32_t)topk_idx->shape[1], num_experts, group->size, 1);
+    int32_t topk = (int32_t)topk_idx->shape[1];
+    status = ep_routing_alloc(&routing, topk_idx->shape[0], topk, num_experts, group->size, 1,
+                              topk < group->size ? topk : group->size);
     if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
-    status = executor_cpu_layout(&topk, &routing);
+    status = executor_cpu_layout(&route, &routing);
     if (status == EXPAR_OK) fill(group, &routing, &layout);
     ep_routing_free(&routing);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_ep_layout");

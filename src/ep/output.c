@@ -7,15 +7,10 @@
 void expar_ep_output_release(expar_ep_output *output)
 {
     if (!output) return;
+    if (output->arrival) mem_block_release(output->arrival);
     if (output->block) mem_block_release(output->block);
     free(output->tokens_per_expert);
     free(output);
-}
-
-static ep_block_map map_of(const ep_wish *wish)
-{
-    return ep_block_map_of(wish->rows, wish->out_x ? 0 : wish->row_bytes, wish->idx_bytes ? wish->topk : 0,
-                           wish->idx_bytes, wish->weights);
 }
 
 /* The pool of private memory, made when it is first needed; NULL where there is no room for one. */
@@ -37,11 +32,16 @@ static expar_status take_private(expar_ep *ep, uint64_t bytes, mem_block **block
     return mem_block_private(bytes, block);
 }
 
-/* Takes the block: from the pool when rows are to come directly, else (AUTO: or where there is no room) from private
- * memory. */
-static expar_status take_block(expar_ep *ep, const ep_wish *wish, ep_mode *mode, mem_block **block)
+expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
-    uint64_t bytes = map_of(wish).total_bytes;
+    if (mem_pool_take(ep->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
+    return take_private(ep, bytes ? bytes : 1, out);
+}
+
+/* Takes a block: from the pool while rows are to come directly, else (AUTO: or where there is no room, which then also
+   settles the mode) from private memory. */
+static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes, ep_mode *mode, mem_block **block)
+{
     bytes = bytes ? bytes : 1;
     if (*mode == EP_MODE_DIRECT) {
         expar_status status = mem_pool_take(ep->pool, bytes, block);
@@ -57,47 +57,104 @@ static expar_status take_block(expar_ep *ep, const ep_wish *wish, ep_mode *mode,
     return take_private(ep, bytes, block);
 }
 
-/* Whether the caller's wish and memory allow rows to be written by their senders. */
-static expar_status choose_mode(const expar_ep *ep, const ep_wish *wish, ep_destination *to)
+/* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
+   symmetric when rows arrive elsewhere first. */
+static expar_status choose_mode(const expar_ep *ep, const ep_wish *wish, ep_arrival *arrival)
 {
-    to->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
-    if (!wish->out_x || to->mode == EP_MODE_QUEUE || wish->rows == 0) return EXPAR_OK;
-    size_t bytes = (size_t)(wish->rows * wish->row_bytes);
-    if (sym_offset(ep->group->sym, wish->out_x->data, bytes, &to->x_offset)) return EXPAR_OK;
+    const ep_block_shape *shape = &wish->shape;
+    arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
+    if (!wish->out_x || wish->expert_major || arrival->mode == EP_MODE_QUEUE || shape->rows == 0) return EXPAR_OK;
+    size_t bytes = (size_t)(shape->rows * shape->row_bytes);
+    if (sym_offset(ep->group->sym, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
     if (wish->path == EXPAR_PATH_DIRECT)
         return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
                          wish->out_x->data);
-    to->mode = EP_MODE_QUEUE;
+    arrival->mode = EP_MODE_QUEUE;
     return EXPAR_OK;
 }
 
+/* The block of the results, without recv_x where that is the caller's. */
+static ep_block_shape block_shape(const ep_wish *wish)
+{
+    ep_block_shape shape = wish->shape;
+    if (wish->out_x) shape.row_bytes = 0;
+    return shape;
+}
+
+/* Token-major rows and scales on their way to an expert-major output. */
+static ep_block_shape arrival_shape(const ep_wish *wish)
+{
+    return (ep_block_shape){.x_rows = wish->shape.rows,
+                            .rows = wish->shape.rows,
+                            .row_bytes = wish->shape.row_bytes,
+                            .scale_bytes = wish->shape.scale_bytes};
+}
+
+static void place_rows(const ep_wish *wish, const mem_block *block, const ep_block_map *map, ep_arrival *arrival)
+{
+    if (!wish->out_x || wish->expert_major) {
+        arrival->x = (uint8_t *)block->data + map->x;
+        arrival->x_offset = block->offset + map->x;
+    } else {
+        arrival->x = wish->out_x->data;
+    }
+    if (!wish->shape.scale_bytes) return;
+    arrival->scales = (uint8_t *)block->data + map->scales;
+    arrival->scales_offset = block->offset + map->scales;
+}
+
+/* Puts every part of the results in its place. */
 static void place(const ep_wish *wish, ep_destination *to)
 {
-    ep_block_map map = map_of(wish);
+    ep_block_shape shape = block_shape(wish);
+    ep_block_map map = ep_block_map_of(&shape);
     const mem_block *block = to->output->block;
     uint8_t *data = block->data;
-    if (wish->out_x) {
-        to->x = wish->out_x->data;
+    if (wish->expert_major) {
+        ep_block_shape coming = arrival_shape(wish);
+        ep_block_map coming_map = ep_block_map_of(&coming);
+        place_rows(wish, to->output->arrival, &coming_map, &to->arrival);
+        to->x = wish->out_x ? wish->out_x->data : data + map.x;
+        to->scales = shape.scale_bytes ? data + map.scales : NULL;
     } else {
-        to->x = data + map.x;
-        to->x_offset = block->offset + map.x;
+        place_rows(wish, block, &map, &to->arrival);
+        to->x = to->arrival.x;
+        to->scales = to->arrival.scales;
     }
-    if (!wish->idx_bytes) return;
-    to->idx = data + map.idx;
-    to->idx_offset = block->offset + map.idx;
-    if (!wish->weights) return;
-    to->weights = (float *)(data + map.weights);
-    to->weights_offset = block->offset + map.weights;
+    if (shape.idx_bytes) {
+        to->arrival.idx = data + map.idx;
+        to->arrival.idx_offset = block->offset + map.idx;
+    }
+    if (shape.weights) {
+        to->arrival.weights = (float *)(data + map.weights);
+        to->arrival.weights_offset = block->offset + map.weights;
+    }
+    if (shape.map) to->row_map = (int32_t *)(data + map.map);
+}
+
+/* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
+static expar_status take_blocks(expar_ep *ep, const ep_wish *wish, ep_destination *to)
+{
+    ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
+    expar_ep_output *output = to->output;
+    expar_status status = take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
+    if (status != EXPAR_OK || !wish->expert_major) return status;
+    ep_mode before = to->arrival.mode;
+    status = take_block(ep, wish, ep_block_map_of(&coming).total_bytes, &to->arrival.mode, &output->arrival);
+    if (status != EXPAR_OK || to->arrival.mode == before) return status;
+    mem_block_release(output->block);
+    output->block = NULL;
+    return take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
 }
 
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out)
 {
-    ep_destination to = {0};
-    expar_status status = choose_mode(ep, wish, &to);
+    ep_destination to = {.arrival.rows = (int32_t)wish->shape.rows};
+    expar_status status = choose_mode(ep, wish, &to.arrival);
     if (status != EXPAR_OK) return status;
     to.output = calloc(1, sizeof *to.output);
     if (!to.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
-    status = take_block(ep, wish, &to.mode, &to.output->block);
+    status = take_blocks(ep, wish, &to);
     if (status != EXPAR_OK) {
         expar_ep_output_release(to.output);
         return status;

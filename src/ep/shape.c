@@ -12,6 +12,7 @@
 #define MAX_TOPK        4096
 #define MAX_EXPERTS     (1 << 22)
 #define MAX_ROW_BYTES   (1 << 26)
+#define MAX_SCALES      (1 << 20)
 #define MAX_RECV_TOKENS INT32_MAX
 
 static expar_status check_member(const char *name, int64_t value, int64_t low, int64_t high)
@@ -35,6 +36,7 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"ring_slots", config->ring_slots, 0, MAX_RING_SLOTS},
         {"num_threads", config->num_threads, 0, 1024},
         {"pool_bytes", config->pool_bytes, 0, INT64_MAX / 4},
+        {"max_scales", config->max_scales, 0, MAX_SCALES},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++) {
         expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);
@@ -49,16 +51,26 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
 static bool default_pool_overflows(const ep_shape *shape, uint64_t *bytes)
 {
     uint64_t rows = (uint64_t)shape->tokens * (uint64_t)shape->ranks, unused;
-    if (size_mul_overflows(rows, (uint64_t)shape->row_bytes + 16 * (uint64_t)shape->topk + 1024, &unused)) return true;
-    ep_block_map map = ep_block_map_of((int64_t)rows, shape->row_bytes, shape->topk, 8, 1);
-    *bytes = 2 * align_up(map.total_bytes, 2 << 20);
+    if (size_mul_overflows(rows,
+                           (uint64_t)shape->row_bytes + 4 * (uint64_t)shape->scales + 16 * (uint64_t)shape->topk + 1024,
+                           &unused))
+        return true;
+    ep_block_shape largest = {.x_rows = (int64_t)rows,
+                              .rows = (int64_t)rows,
+                              .row_bytes = shape->row_bytes,
+                              .scale_bytes = 4 * (int64_t)shape->scales,
+                              .topk = shape->topk,
+                              .idx_bytes = 8,
+                              .weights = 1};
+    *bytes = 2 * align_up(ep_block_map_of(&largest).total_bytes, 2 << 20);
     return *bytes >= UINT64_MAX / 4;
 }
 
 static bool slots_overflow(const ep_shape *shape)
 {
     uint64_t slots = (uint64_t)shape->ranks * (uint64_t)shape->channels * (uint64_t)shape->ring_slots, bytes;
-    uint64_t slot_bytes = (uint64_t)shape->row_bytes + 12 * (uint64_t)shape->topk + 3 * EP_LINE_BYTES;
+    uint64_t slot_bytes =
+        (uint64_t)shape->row_bytes + 4 * (uint64_t)shape->scales + 12 * (uint64_t)shape->topk + 4 * EP_LINE_BYTES;
     return size_mul_overflows(slots, slot_bytes, &bytes) || bytes >= UINT64_MAX / 4;
 }
 
@@ -74,6 +86,7 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
                       .channels = config.num_channels ? config.num_channels : DEFAULT_CHANNELS,
                       .ring_slots = config.ring_slots ? config.ring_slots : DEFAULT_RING_SLOTS,
                       .topk = config.max_topk,
+                      .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),
                       .local_experts = config.max_experts / ranks,
                       .tokens = config.max_tokens,
                       .row_bytes = config.max_row_bytes,

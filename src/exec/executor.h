@@ -18,12 +18,15 @@ typedef struct executor executor;
 typedef struct executor_ops {
     const char *name;
     /* Fills the layout part of routing from idx. Local. EXPAR_ERR_INDEX names token and slot. */
-    expar_status (*layout)(executor *self, const ep_topk_view *topk, ep_routing *routing);
+    expar_status (*layout)(executor *self, const ep_route_view *route, ep_routing *routing);
     /* Opens a fresh dispatch: exchanges hellos with counts, fills the notify part of the routing. */
     expar_status (*notify)(executor *self, ep_notify_step *step);
     /* Exchanges offers (cached: with the hellos), moves the rows. */
     expar_status (*dispatch)(executor *self, ep_dispatch_step *step);
     expar_status (*combine)(executor *self, ep_combine_step *step);
+    /* Each row to its places in the expert-major output; a token's expert-major rows to one. Local. */
+    expar_status (*expand)(executor *self, const ep_expand_step *step);
+    expar_status (*reduce)(executor *self, const ep_reduce_step *step);
     void (*destroy)(executor *self);
 } executor_ops;
 
@@ -34,7 +37,12 @@ struct executor {
 /* On CPU threads. buffer: offset of the EP buffer in the heap. num_threads ≥ 1 counts the calling thread. */
 expar_status executor_cpu_create(sym *sym, const ep_shape *shape, uint64_t buffer, int32_t num_threads, executor **out);
 
+/* Tests hold a rank back between any two steps of the protocols, to show that order alone makes them right. `delay` is
+   called from any of the rank's threads; NULL ends it. */
+typedef void (*executor_delay_fn)(void *context);
+void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
+
 /* The layout by itself, for callers without a buffer: see executor_ops.layout. */
-expar_status executor_cpu_layout(const ep_topk_view *topk, ep_routing *routing);
+expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing);
 
 #endif

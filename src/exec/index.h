@@ -52,7 +52,9 @@ typedef struct ep_form {
     int32_t experts;   /* E */
     int32_t idx_dtype; /* expar_dtype of topk_idx; 0 without */
     int32_t weights;   /* 1 with topk_weights */
-    uint32_t route;    /* epoch of the dispatch whose handle is used; 0 without */
+    int32_t scales;    /* S, 0 without x_scales */
+    int32_t scale_dtype;
+    uint32_t route; /* epoch of the dispatch whose handle is used; 0 without */
 } ep_form;
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
@@ -60,12 +62,15 @@ typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 }
 /* Dispatch: where the receiver takes this sender's rows. Combine: where the rows that the sender gave lie now. */
 typedef struct ep_offer {
     uint64_t x_offset; /* from the heap's start; the other offsets likewise */
+    uint64_t scales_offset;
     uint64_t idx_offset;
     uint64_t weights_offset;
     int64_t x_pitch_bytes; /* from row to row */
     int64_t weights_pitch_bytes;
     int32_t first_row; /* dispatch: the sender's first row in the output */
+    int32_t rows;      /* rows from here on do not exist: they were, or are to be, dropped */
     int32_t mode;      /* ep_mode */
+    int32_t unused;
 } ep_offer;
 
 /* Why a rank cannot carry out the call; status 0: it can. */
@@ -144,6 +149,7 @@ typedef struct ep_shape {
     int32_t channels;      /* C */
     int32_t ring_slots;    /* S */
     int32_t topk;          /* largest K */
+    int32_t scales;        /* largest S */
     int32_t local_experts; /* largest L */
     int64_t tokens;        /* largest T */
     int64_t row_bytes;     /* largest row */
@@ -153,7 +159,7 @@ typedef struct ep_shape {
 /* Offsets from the start of the buffer. */
 typedef struct ep_space {
     uint64_t hello_bytes, slot_bytes;
-    uint64_t slot_idx, slot_weights; /* inside a slot, behind the row */
+    uint64_t slot_scales, slot_idx, slot_weights; /* inside a slot, behind the row */
     uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
     uint64_t total_bytes;
 } ep_space;
@@ -170,7 +176,8 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     uint64_t n = (uint64_t)shape->ranks, rings = n * (uint64_t)shape->channels;
     s.hello_bytes =
         ep_round(sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts), EP_LINE_BYTES);
-    s.slot_idx = ep_round((uint64_t)shape->row_bytes, 16);
+    s.slot_scales = ep_round((uint64_t)shape->row_bytes, 16);
+    s.slot_idx = s.slot_scales + ep_round(4 * (uint64_t)shape->scales, 16);
     s.slot_weights = s.slot_idx + ep_round(8 * (uint64_t)shape->topk, 16);
     s.slot_bytes = ep_round(s.slot_weights + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
     s.hellos = 0;
@@ -221,18 +228,32 @@ EP_FUNC uint64_t ep_slot_at(const ep_space *s, const ep_shape *shape, int32_t ch
 /* ---- outputs of a dispatch
  * --------------------------------------------------------------------------------------------- */
 
-/* One block holds recv_x, recv_topk_idx and recv_topk_weights, in this order; offsets from its start. */
+/* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights and recv_row_map, in this order.
+ */
+typedef struct ep_block_shape {
+    int64_t x_rows;      /* rows of recv_x and its scales */
+    int64_t rows;        /* rows of the rest */
+    int64_t row_bytes;   /* 0: no recv_x */
+    int64_t scale_bytes; /* a row; 0: none */
+    int32_t topk;
+    int32_t idx_bytes; /* an index; 0: none */
+    int32_t weights;   /* 1: with weights */
+    int32_t map;       /* 1: with a row map */
+} ep_block_shape;
+/* Offsets from the block's start. */
 typedef struct ep_block_map {
-    uint64_t x, idx, weights, total_bytes;
+    uint64_t x, scales, idx, weights, map, total_bytes;
 } ep_block_map;
-EP_FUNC ep_block_map ep_block_map_of(int64_t rows, int64_t row_bytes, int32_t topk, int32_t idx_bytes, int32_t weights)
+EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
 {
     ep_block_map m;
+    uint64_t slots = (uint64_t)shape->rows * (uint64_t)shape->topk;
     m.x = 0;
-    m.idx = ep_round((uint64_t)rows * (uint64_t)row_bytes, EP_ALIGN_BYTES);
-    m.weights = m.idx + ep_round((uint64_t)rows * (uint64_t)topk * (uint64_t)idx_bytes, EP_ALIGN_BYTES);
-    m.total_bytes =
-        m.weights + (weights ? ep_round((uint64_t)rows * (uint64_t)topk * sizeof(float), EP_ALIGN_BYTES) : 0);
+    m.scales = m.x + ep_round((uint64_t)shape->x_rows * (uint64_t)shape->row_bytes, EP_ALIGN_BYTES);
+    m.idx = m.scales + ep_round((uint64_t)shape->x_rows * (uint64_t)shape->scale_bytes, EP_ALIGN_BYTES);
+    m.weights = m.idx + ep_round(slots * (uint64_t)shape->idx_bytes, EP_ALIGN_BYTES);
+    m.map = m.weights + (shape->weights ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
+    m.total_bytes = m.map + (shape->map ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
     return m;
 }
 

@@ -48,14 +48,24 @@ typedef struct ep_verdict {
     ep_form form, form0;
 } ep_verdict;
 
-/* topk_idx as it lies in memory. */
-typedef struct ep_topk_view {
-    const void *idx; /* int32 or int64 */
+/* What drives the routing, as it lies in memory. */
+typedef struct ep_route_view {
+    const void *idx; /* topk_idx, int32 or int64; NULL without */
     int32_t idx_bytes;
     int64_t idx_pitch;    /* elements from token to token */
     const float *weights; /* NULL without */
     int64_t weights_pitch;
-} ep_topk_view;
+    const uint8_t *token_in_rank; /* [T][N], instead of idx; NULL without */
+    int64_t token_in_rank_pitch;
+    const int32_t *expert_counts; /* [E], where there is no idx; NULL: zeros */
+} ep_route_view;
+
+/* Entry (token, k) of topk_idx. */
+static inline int64_t ep_route_expert(const ep_route_view *route, int64_t token, int32_t k)
+{
+    int64_t i = token * route->idx_pitch + k;
+    return route->idx_bytes == 8 ? ((const int64_t *)route->idx)[i] : ((const int32_t *)route->idx)[i];
+}
 
 typedef struct ep_notify_step {
     uint32_t epoch;
@@ -65,6 +75,16 @@ typedef struct ep_notify_step {
     ep_verdict verdict;  /* out */
 } ep_notify_step;
 
+/* Where rows arrive on this rank; parts that are absent are NULL. Offsets are in the heap, and count when rows come
+ * DIRECT. */
+typedef struct ep_arrival {
+    ep_mode mode;
+    int32_t rows; /* room; what comes beyond is dropped */
+    void *x, *scales, *idx;
+    float *weights;
+    uint64_t x_offset, scales_offset, idx_offset, weights_offset;
+} ep_arrival;
+
 typedef struct ep_dispatch_step {
     uint32_t epoch;
     ep_form form; /* kind says whether notify went before */
@@ -72,11 +92,10 @@ typedef struct ep_dispatch_step {
     ep_routing *routing; /* out: first_row, unless cached */
     const void *x;
     int64_t x_pitch_bytes, row_bytes;
-    ep_topk_view topk;                                         /* idx NULL when cached */
-    ep_mode mode;                                              /* of this rank's output */
-    uint64_t out_x_offset, out_idx_offset, out_weights_offset; /* in the heap, when DIRECT */
-    void *out_x, *out_idx; /* this rank's output; idx and weights NULL where absent */
-    float *out_weights;
+    const uint32_t *scales;                        /* [T][S] of 4-byte words, or NULL */
+    int64_t scales_row_pitch, scales_column_pitch; /* elements */
+    ep_route_view route;                           /* empty when cached */
+    ep_arrival arrival;
     ep_verdict verdict; /* out */
 } ep_dispatch_step;
 
@@ -86,16 +105,39 @@ typedef struct ep_combine_step {
     ep_refusal refusal;
     const ep_routing *routing;
     ep_mode mode;                      /* of this rank's x */
-    const void *x;                     /* [R] rows */
+    const void *x;                     /* rows that this rank returns */
+    int32_t rows;                      /* how many it has */
     uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
     int64_t x_pitch_bytes, row_bytes;
     const float *weights;  /* [R][K] or NULL */
     int64_t weights_pitch; /* elements */
-    void *y;               /* [T] rows */
+    const void *bias[2];   /* [T] rows, each or NULL */
+    int64_t bias_pitch_bytes[2];
+    void *y; /* [T] rows */
     int64_t y_pitch_bytes;
     float *out_weights; /* [T][K] or NULL */
     int64_t out_weights_pitch;
     ep_verdict verdict; /* out */
 } ep_combine_step;
+
+/* Token-major to expert-major and back, on one rank. map: [rows][K], the expert-major row of each slot, or -1. */
+typedef struct ep_expand_step {
+    int64_t rows, row_bytes, scale_bytes;
+    int32_t topk;
+    const int32_t *map;
+    const void *x, *scales; /* [rows] */
+    void *out_x, *out_scales;
+} ep_expand_step;
+
+typedef struct ep_reduce_step {
+    int64_t rows, hidden, row_bytes;
+    int32_t topk, dtype;
+    const int32_t *map;
+    const void *x; /* expert-major rows */
+    int64_t x_pitch_bytes;
+    const float *weights; /* [rows][K], or NULL: 1 */
+    int64_t weights_pitch;
+    void *out; /* [rows], contiguous */
+} ep_reduce_step;
 
 #endif

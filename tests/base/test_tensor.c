@@ -48,8 +48,9 @@ static void dtypes_have_bytes_and_names(void **state)
         expar_dtype dtype;
         size_t bytes;
         const char *name;
-    } rows[] = {{EXPAR_BF16, 2, "bf16"}, {EXPAR_F16, 2, "f16"}, {EXPAR_F32, 4, "f32"},    {EXPAR_I32, 4, "i32"},
-                {EXPAR_I64, 8, "i64"},   {EXPAR_U8, 1, "u8"},   {(expar_dtype)0, 0, "?"}, {(expar_dtype)7, 0, "?"}};
+    } rows[] = {{EXPAR_BF16, 2, "bf16"}, {EXPAR_F16, 2, "f16"},   {EXPAR_F32, 4, "f32"},    {EXPAR_I32, 4, "i32"},
+                {EXPAR_I64, 8, "i64"},   {EXPAR_U8, 1, "u8"},     {(expar_dtype)0, 0, "?"}, {EXPAR_F8E4M3, 1, "f8e4m3"},
+                {EXPAR_I8, 1, "i8"},     {(expar_dtype)9, 0, "?"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(expar_dtype_bytes(rows[i].dtype), rows[i].bytes);
         assert_string_equal(expar_dtype_string(rows[i].dtype), rows[i].name);

@@ -5,9 +5,23 @@
 
 static const ep_shape shapes[] = {
     {.ranks = 1, .channels = 1, .ring_slots = 1, .topk = 1, .local_experts = 1, .tokens = 0, .row_bytes = 1},
-    {.ranks = 2, .channels = 3, .ring_slots = 5, .topk = 8, .local_experts = 4, .tokens = 7, .row_bytes = 48},
+    {.ranks = 2,
+     .channels = 3,
+     .ring_slots = 5,
+     .topk = 8,
+     .scales = 5,
+     .local_experts = 4,
+     .tokens = 7,
+     .row_bytes = 48},
     {.ranks = 8, .channels = 4, .ring_slots = 32, .topk = 8, .local_experts = 8, .tokens = 256, .row_bytes = 14336},
-    {.ranks = 33, .channels = 7, .ring_slots = 3, .topk = 9, .local_experts = 5, .tokens = 11, .row_bytes = 1000},
+    {.ranks = 33,
+     .channels = 7,
+     .ring_slots = 3,
+     .topk = 9,
+     .scales = 3,
+     .local_experts = 5,
+     .tokens = 11,
+     .row_bytes = 1000},
 };
 
 /* Every record, word and slot lies in its own place, in order, inside the buffer, and aligned for its type. */
@@ -70,7 +84,8 @@ static void slot_holds_its_record(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         ep_space s = ep_space_of(&shapes[i]);
-        assert_true(s.slot_idx >= (uint64_t)shapes[i].row_bytes && s.slot_idx % 16 == 0);
+        assert_true(s.slot_scales >= (uint64_t)shapes[i].row_bytes && s.slot_scales % 16 == 0);
+        assert_true(s.slot_idx >= s.slot_scales + 4 * (uint64_t)shapes[i].scales && s.slot_idx % 16 == 0);
         assert_true(s.slot_weights >= s.slot_idx + 8 * (uint64_t)shapes[i].topk);
         assert_true(s.slot_bytes >= s.slot_weights + 4 * (uint64_t)shapes[i].topk);
     }
@@ -113,12 +128,16 @@ static void experts_have_one_owner(void **state)
 static void output_parts_do_not_overlap(void **state)
 {
     (void)state;
-    ep_block_map m = ep_block_map_of(5, 48, 3, 8, 1);
-    assert_true(m.idx >= 5 * 48 && m.weights >= m.idx + 5 * 3 * 8 && m.total_bytes >= m.weights + 5 * 3 * 4);
-    m = ep_block_map_of(5, 48, 0, 0, 0);
-    assert_int_equal(m.total_bytes, m.idx);
-    m = ep_block_map_of(0, 48, 3, 8, 1);
-    assert_int_equal(m.total_bytes, 0);
+    ep_block_shape shape = {
+        .x_rows = 7, .rows = 5, .row_bytes = 48, .scale_bytes = 12, .topk = 3, .idx_bytes = 8, .weights = 1, .map = 1};
+    ep_block_map m = ep_block_map_of(&shape);
+    assert_true(m.scales >= 7 * 48 && m.idx >= m.scales + 7 * 12 && m.weights >= m.idx + 5 * 3 * 8);
+    assert_true(m.map >= m.weights + 5 * 3 * 4 && m.total_bytes >= m.map + 5 * 3 * 4);
+    shape = (ep_block_shape){.x_rows = 5, .rows = 5, .row_bytes = 48};
+    m = ep_block_map_of(&shape);
+    assert_int_equal(m.total_bytes, m.scales);
+    shape = (ep_block_shape){.row_bytes = 48, .scale_bytes = 4, .topk = 3, .idx_bytes = 8, .weights = 1, .map = 1};
+    assert_int_equal(ep_block_map_of(&shape).total_bytes, 0);
 }
 
 int main(void)

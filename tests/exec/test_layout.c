@@ -8,7 +8,7 @@
 static ep_routing make_routing(int64_t tokens, int32_t topk, int32_t experts, int32_t ranks, int32_t channels)
 {
     ep_routing routing;
-    assert_int_equal(ep_routing_alloc(&routing, tokens, topk, experts, ranks, channels), EXPAR_OK);
+    assert_int_equal(ep_routing_alloc(&routing, tokens, topk, experts, ranks, channels, ranks), EXPAR_OK);
     return routing;
 }
 
@@ -25,7 +25,7 @@ static void the_example_of_the_definition(void **state)
     (void)state;
     const int64_t idx[4][2] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}};
     ep_routing routing = make_routing(4, 2, 4, 2, 2);
-    ep_topk_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
+    ep_route_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
     assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
     for (int e = 0; e < 4; e++)
         assert_int_equal(routing.expert_counts[e], 2);
@@ -48,7 +48,7 @@ static void ranks_are_sorted_and_stand_once(void **state)
     (void)state;
     const int32_t idx[2][6] = {{7, -1, 0, 7, 4, 6}, {-1, -1, -1, -1, -1, -1}};
     ep_routing routing = make_routing(2, 6, 8, 4, 1);
-    ep_topk_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 6};
+    ep_route_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 6};
     assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
     assert_int_equal(routing.first[1], 3);
     assert_int_equal(routing.first[2], 3);
@@ -66,7 +66,7 @@ static void an_index_out_of_range_names_token_and_slot(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t idx[3][2] = {{0, 1}, {2, 3}, {1, bad[i]}};
         ep_routing routing = make_routing(3, 2, 4, 2, 1);
-        ep_topk_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
+        ep_route_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
         assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_ERR_INDEX);
         assert_non_null(strstr(expar_last_error(), "topk_idx[2][1]"));
         assert_non_null(strstr(expar_last_error(), "0 to 3"));
@@ -79,10 +79,33 @@ static void rows_may_lie_apart(void **state)
     (void)state;
     const int32_t idx[2][5] = {{1, 99, 99, 99, 99}, {0, 99, 99, 99, 99}};
     ep_routing routing = make_routing(2, 1, 2, 2, 1);
-    ep_topk_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 5};
+    ep_route_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 5};
     assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
     assert_target(&routing, 0, 0, 1, 0);
     assert_target(&routing, 1, 0, 0, 0);
+    ep_routing_free(&routing);
+}
+
+/* token_in_rank drives the routing; topk_idx, where given, only counts; the caller's counts stand in for it. */
+static void ranks_named_by_hand(void **state)
+{
+    (void)state;
+    const uint8_t in_rank[3][4] = {{0, 1, 0, 7}, {0, 0, 0, 0}, {1, 1, 1, 1}};
+    const int32_t idx[3][1] = {{5}, {-1}, {5}}, counts[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    ep_routing routing = make_routing(3, 1, 8, 4, 1);
+    ep_route_view view = {
+        .idx = idx, .idx_bytes = 4, .idx_pitch = 1, .token_in_rank = in_rank[0], .token_in_rank_pitch = 4};
+    for (int with_idx = 1; with_idx >= 0; with_idx--) {
+        if (!with_idx)
+            view = (ep_route_view){.token_in_rank = in_rank[0], .token_in_rank_pitch = 4, .expert_counts = counts};
+        assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+        const int64_t first[] = {0, 2, 2, 6};
+        assert_memory_equal(routing.first, first, sizeof first);
+        assert_target(&routing, 0, 0, 1, 0);
+        assert_target(&routing, 0, 1, 3, 0);
+        assert_target(&routing, 2, 3, 3, 1);
+        assert_int_equal(routing.expert_counts[5], with_idx ? 2 : 6);
+    }
     ep_routing_free(&routing);
 }
 
@@ -93,6 +116,7 @@ int main(void)
         cmocka_unit_test(ranks_are_sorted_and_stand_once),
         cmocka_unit_test(an_index_out_of_range_names_token_and_slot),
         cmocka_unit_test(rows_may_lie_apart),
+        cmocka_unit_test(ranks_named_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

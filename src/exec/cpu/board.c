@@ -21,6 +21,7 @@ static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, in
     /* Written by all posters, read by them alone. Each use of a parity adds exactly N, and no post of the use after
        next comes before this one is complete, so a multiple of N means: complete. */
     _Atomic uint64_t *counter = cpu_at(self, pe, ep_counter_at(&self->space, board, epoch));
+    cpu_step(self);
     uint64_t before = atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
     if ((before + 1) % (uint64_t)self->shape.ranks == 0) sym_ring(self->sym, pe);
 }
@@ -44,6 +45,7 @@ void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, con
         hello->refusal = *refusal;
         if (offers) hello->offer = offers[pe];
         if (counts) fill_counts(self, hello, counts, pe);
+        cpu_step(self);
         atomic_store_explicit(&hello->flag, ep_word(epoch, 1), memory_order_release);
         count_arrival(self, EP_BOARD_HELLO, epoch, pe);
     }
@@ -56,6 +58,7 @@ void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusa
         ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
         reply->refusal = *refusal;
         reply->offer = offers[pe];
+        cpu_step(self);
         atomic_store_explicit(&reply->flag, ep_word(epoch, 1), memory_order_release);
         count_arrival(self, EP_BOARD_REPLY, epoch, pe);
     }
@@ -66,6 +69,7 @@ void cpu_done_post(cpu_executor *self, uint32_t epoch)
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
+        cpu_step(self);
         atomic_store_explicit(done, ep_word(epoch, 1), memory_order_release);
         count_arrival(self, EP_BOARD_DONE, epoch, pe);
     }
@@ -108,6 +112,7 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
         while (next < self->shape.ranks && has_come(self, board, epoch, next))
             next++;
         if (next == self->shape.ranks) break;
+        cpu_step(self);
         if (next != before) sym_rest_progress(&rest);
         status = sym_rest_turn(&rest);
         if (status != EXPAR_OK) break;

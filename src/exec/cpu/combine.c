@@ -32,6 +32,7 @@ static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
                                .weights_offset = step->weights_offset,
                                .x_pitch_bytes = step->x_pitch_bytes,
                                .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                               .rows = step->rows,
                                .mode = step->mode};
     cpu_hello_post(self, step->epoch, &step->form, &step->refusal, offers, NULL);
     expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
@@ -41,42 +42,55 @@ static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
 
 /* ---- owner: one token ---- */
 
-/* Finds where the rows of a token lie: rows[i] and weights[i] for its i-th target. */
-static void find_rows(const combine_run *run, int32_t channel, int64_t token, const void **rows, const void **weights)
+/* The row of a target at its provider, or -1 where it was dropped. */
+static int64_t row_at_provider(const combine_run *run, ep_target target)
 {
-    const ep_routing *routing = run->routing;
-    const ep_target *targets = routing->targets + routing->first[token];
-    int32_t count = (int32_t)(routing->first[token + 1] - routing->first[token]);
-    for (int32_t i = 0; i < count; i++) {
-        int32_t r = targets[i].rank;
-        const ep_offer *offer = offer_from(run, r);
-        if (offer->mode == EP_MODE_DIRECT) {
-            int64_t row = routing->first_row[r] + targets[i].index;
-            const uint8_t *x = sym_at(run->self->sym, r, offer->x_offset);
-            const uint8_t *w = sym_at(run->self->sym, r, offer->weights_offset);
-            rows[i] = x + row * offer->x_pitch_bytes;
-            weights[i] = w + row * offer->weights_pitch_bytes;
-        } else {
-            const uint8_t *slot = cpu_ring_front(run->self, channel, r);
-            rows[i] = slot;
-            weights[i] = slot + run->self->space.slot_weights;
-        }
+    int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
+    return row < offer_from(run, target.rank)->rows ? row : -1;
+}
+
+/* Where the row of a target lies, and its weights. */
+static void find_row(const combine_run *run, int32_t channel, ep_target target, int64_t row, const void **x,
+                     const void **weights)
+{
+    const ep_offer *offer = offer_from(run, target.rank);
+    if (offer->mode == EP_MODE_DIRECT) {
+        const sym *memory = run->self->sym;
+        *x = (const uint8_t *)sym_at(memory, target.rank, offer->x_offset) + row * offer->x_pitch_bytes;
+        *weights =
+            (const uint8_t *)sym_at(memory, target.rank, offer->weights_offset) + row * offer->weights_pitch_bytes;
+    } else {
+        const uint8_t *slot = cpu_ring_front(run->self, channel, target.rank);
+        *x = slot;
+        *weights = slot + run->self->space.slot_weights;
     }
 }
 
-/* Adds a token whose rows are all there. */
+static int32_t find_biases(const ep_combine_step *step, int64_t token, const void **rows)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < 2; i++)
+        if (step->bias[i]) rows[count++] = (const uint8_t *)step->bias[i] + token * step->bias_pitch_bytes[i];
+    return count;
+}
+
+/* Adds a token whose rows are all there: biases, then rows in rank order. */
 static void sum_token(const combine_run *run, int32_t worker, int32_t channel, int64_t token)
 {
     const ep_combine_step *step = run->step;
-    const void **rows = run->self->sources + (int64_t)worker * 2 * run->routing->ranks;
-    const void **weights = rows + run->routing->ranks;
-    int32_t count = (int32_t)(run->routing->first[token + 1] - run->routing->first[token]);
-    find_rows(run, channel, token, rows, weights);
+    const ep_routing *routing = run->routing;
+    const void **rows = run->self->sources + (int64_t)worker * 2 * (routing->ranks + 1);
+    const void **weights = rows + routing->ranks + 2;
+    int32_t count = find_biases(step, token, rows), num_weights = 0;
+    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
+        int64_t row = row_at_provider(run, routing->targets[i]);
+        if (row >= 0) find_row(run, channel, routing->targets[i], row, &rows[count++], &weights[num_weights++]);
+    }
     cpu_sum_rows((expar_dtype)step->form.dtype, (uint8_t *)step->y + token * step->y_pitch_bytes, rows, count,
                  step->form.hidden);
     if (step->out_weights)
-        cpu_sum_rows(EXPAR_F32, step->out_weights + token * step->out_weights_pitch, weights, count,
-                     run->routing->topk);
+        cpu_sum_rows(EXPAR_F32, step->out_weights + token * step->out_weights_pitch, weights, num_weights,
+                     routing->topk);
 }
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
@@ -88,42 +102,60 @@ static void sum_share_direct(const combine_run *run, int32_t worker)
         sum_token(run, worker, 0, t);
 }
 
+/* True for a row that comes by the queue. */
+static bool is_queued(const combine_run *run, ep_target target)
+{
+    return offer_from(run, target.rank)->mode != EP_MODE_DIRECT && row_at_provider(run, target) >= 0;
+}
+
 /* True when each of the token's rows is in place or at the front of its ring. */
 static bool rows_ready(const combine_run *run, int32_t channel, int64_t token)
 {
     const ep_routing *routing = run->routing;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
-        int32_t r = routing->targets[i].rank;
-        if (offer_from(run, r)->mode == EP_MODE_DIRECT) continue;
-        if (!cpu_ring_ready(run->self, run->step->epoch, channel, r)) return false;
+        ep_target target = routing->targets[i];
+        if (is_queued(run, target) && !cpu_ring_ready(run->self, run->step->epoch, channel, target.rank)) return false;
     }
     return true;
+}
+
+static void free_slots(const combine_run *run, int32_t channel, int64_t token)
+{
+    const ep_routing *routing = run->routing;
+    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++)
+        if (is_queued(run, routing->targets[i]))
+            cpu_ring_pop(run->self, run->step->epoch, channel, routing->targets[i].rank);
 }
 
 /* Adds the channel's tokens until one lacks a row; true when any was added. */
 static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
 {
-    const ep_routing *routing = run->routing;
     cpu_cursor *cursor = &run->self->cursors[channel];
-    int64_t begin = cursor->token, end = ep_channel_begin(routing->tokens, routing->channels, channel + 1);
+    int64_t begin = cursor->token, end = ep_channel_begin(run->routing->tokens, run->routing->channels, channel + 1);
     for (; cursor->token < end && rows_ready(run, channel, cursor->token); cursor->token++) {
         sum_token(run, worker, channel, cursor->token);
-        for (int64_t i = routing->first[cursor->token]; i < routing->first[cursor->token + 1]; i++) {
-            int32_t r = routing->targets[i].rank;
-            if (offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_ring_pop(run->self, run->step->epoch, channel, r);
-        }
+        free_slots(run, channel, cursor->token);
     }
     return cursor->token != begin;
 }
 
 /* ---- provider ---- */
 
-/* Rows that this rank sends back to owner by the ring of the channel. */
+/* The first of the rows that came from owner's channel. */
+static int64_t first_row_of(const combine_run *run, int32_t channel, int32_t owner)
+{
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
+    return (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) + ep_prefix_before(prefix, channel);
+}
+
+/* Rows that this rank sends back to owner by the ring of the channel; those that were dropped do not exist. */
 static uint32_t rows_to_return(const combine_run *run, int32_t channel, int32_t owner)
 {
     if (run->step->mode == EP_MODE_DIRECT) return 0;
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
-    return (uint32_t)(prefix[channel] - ep_prefix_before(prefix, channel));
+    int64_t came = prefix[channel] - ep_prefix_before(prefix, channel);
+    int64_t room = run->step->rows - first_row_of(run, channel, owner);
+    return (uint32_t)(room < 0 ? 0 : came < room ? came : room);
 }
 
 static bool return_row(const combine_run *run, int32_t channel, int32_t owner)
@@ -132,9 +164,7 @@ static bool return_row(const combine_run *run, int32_t channel, int32_t owner)
     const ep_combine_step *step = run->step;
     uint8_t *slot = cpu_ring_slot_free(self, step->epoch, channel, owner);
     if (!slot) return false;
-    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
-    int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) + ep_prefix_before(prefix, channel) +
-                  cpu_ring_of(self, channel, owner)->put;
+    int64_t row = first_row_of(run, channel, owner) + cpu_ring_of(self, channel, owner)->put;
     cpu_copy_row(slot, (const uint8_t *)step->x + row * step->x_pitch_bytes, (size_t)step->row_bytes, false);
     if (step->weights)
         memcpy(slot + self->space.slot_weights, step->weights + row * step->weights_pitch,

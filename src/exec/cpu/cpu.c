@@ -20,6 +20,8 @@ static const executor_ops cpu_ops = {
     .notify = cpu_notify,
     .dispatch = cpu_dispatch,
     .combine = cpu_combine,
+    .expand = cpu_expand,
+    .reduce = cpu_reduce,
     .destroy = cpu_destroy,
 };
 
@@ -37,7 +39,7 @@ expar_status executor_cpu_create(sym *symmetric, const ep_shape *shape, uint64_t
                            .num_workers = num_threads};
     self->rings = calloc(ranks * channels, sizeof *self->rings);
     self->cursors = calloc(channels, sizeof *self->cursors);
-    self->sources = calloc((size_t)num_threads * 2 * ranks, sizeof *self->sources);
+    self->sources = calloc((size_t)num_threads * 2 * (ranks + 1), sizeof *self->sources);
     expar_status status = EXPAR_OK;
     if (!self->rings || !self->cursors || !self->sources)
         status = error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %zu rings", ranks * channels);
@@ -49,4 +51,11 @@ expar_status executor_cpu_create(sym *symmetric, const ep_shape *shape, uint64_t
     }
     *out = &self->base;
     return EXPAR_OK;
+}
+
+void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
+{
+    cpu_executor *self = (cpu_executor *)base;
+    self->delay_context = context;
+    self->delay = delay;
 }

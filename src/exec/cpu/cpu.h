@@ -8,6 +8,7 @@
  *   ring.c      the queue rings: slots, heads, tails
  *   notify.c    hellos with counts
  *   dispatch.c  rows from their source to their receivers; combine.c the way back
+ *   expert.c    rows to expert-major order and back, on one rank
  *   copy.c      moving a row; sum.c adding rows
  *
  * A call goes through the board's phases in the calling thread; in between lanes (one a worker) move the rows. */
@@ -40,10 +41,18 @@ typedef struct cpu_executor {
     uint64_t buffer; /* offset of the EP buffer in the heap */
     cpu_workers *workers;
     int32_t num_workers;
-    cpu_ring *rings;      /* [C][N] */
-    cpu_cursor *cursors;  /* [C] */
-    const void **sources; /* [workers][2·N] scratch of combine: rows and weights of one token */
+    cpu_ring *rings;         /* [C][N] */
+    cpu_cursor *cursors;     /* [C] */
+    executor_delay_fn delay; /* tests only: see executor_cpu_delay; NULL otherwise */
+    void *delay_context;
+    const void **sources; /* [workers][2·N + 2] scratch of combine: biases and rows, then weights, of one token */
 } cpu_executor;
+
+/* A place between two steps of a protocol. */
+static inline void cpu_step(const cpu_executor *self)
+{
+    if (self->delay) self->delay(self->delay_context);
+}
 
 /* Address of an offset of the EP buffer in pe's heap. */
 static inline void *cpu_at(const cpu_executor *self, int32_t pe, uint64_t offset)
@@ -60,7 +69,7 @@ void cpu_workers_destroy(cpu_workers *workers);
 expar_status cpu_workers_run(cpu_workers *workers, cpu_share_fn share, void *context);
 
 /* ---- layout.c ---- */
-expar_status cpu_layout(executor *self, const ep_topk_view *topk, ep_routing *routing);
+expar_status cpu_layout(executor *self, const ep_route_view *route, ep_routing *routing);
 
 /* ---- board.c ---- */
 /* Tells every rank that this one opens call `epoch`. offers: [N] or NULL. counts: routing whose layout part is sent, or
@@ -101,6 +110,10 @@ expar_status cpu_notify(executor *self, ep_notify_step *step);
 expar_status cpu_dispatch(executor *self, ep_dispatch_step *step);
 expar_status cpu_combine(executor *self, ep_combine_step *step);
 
+/* ---- expert.c ---- */
+expar_status cpu_expand(executor *self, const ep_expand_step *step);
+expar_status cpu_reduce(executor *self, const ep_reduce_step *step);
+
 /* ---- copy.c ---- */
 /* Rows larger together than this many bytes bypass the cache on their way out (measured: docs/performance.md). */
 #define CPU_STREAM_BYTES (1 << 20)
@@ -113,5 +126,9 @@ void cpu_copy_fence(void);
 /* y = Σ rows[i], i ascending: FP32 from +0, rounded once to nearest even, canonical NaN. num_rows may be 0. dtype:
  * BF16, F16, F32. */
 void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t num_rows, int64_t elements);
+
+/* y = Σ weights[i] · rows[i], likewise; each product is rounded before it is added. weights NULL: all 1. */
+void cpu_sum_weighted(expar_dtype dtype, void *y, const void *const *rows, const float *weights, int32_t num_rows,
+                      int64_t elements);
 
 #endif

@@ -30,12 +30,15 @@ static const ep_offer *offer_from(const dispatch_run *run, int32_t receiver)
 
 static void make_offers(const cpu_executor *self, const ep_dispatch_step *step, ep_offer *offers)
 {
+    const ep_arrival *arrival = &step->arrival;
     for (int32_t s = 0; s < self->shape.ranks; s++)
-        offers[s] = (ep_offer){.x_offset = step->out_x_offset,
-                               .idx_offset = step->out_idx_offset,
-                               .weights_offset = step->out_weights_offset,
+        offers[s] = (ep_offer){.x_offset = arrival->x_offset,
+                               .scales_offset = arrival->scales_offset,
+                               .idx_offset = arrival->idx_offset,
+                               .weights_offset = arrival->weights_offset,
                                .first_row = step->routing ? ep_prefix_before(step->routing->rank_prefix, s) : 0,
-                               .mode = step->mode};
+                               .rows = arrival->rows,
+                               .mode = arrival->mode};
 }
 
 /* Posts this rank's offers, or its refusal, and waits for all others'. */
@@ -62,7 +65,7 @@ static void accept_offers(dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
     bool cached = run->step->form.kind == EP_DISPATCH_CACHED;
-    run->all_direct = run->step->mode == EP_MODE_DIRECT;
+    run->all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
     for (int32_t r = 0; r < routing->ranks; r++) {
         const ep_offer *offer = offer_from(run, r);
         if (!cached) routing->first_row[r] = offer->first_row;
@@ -72,55 +75,84 @@ static void accept_offers(dispatch_run *run)
 
 /* ---- one row to one place ---- */
 
-static int64_t topk_at(const ep_topk_view *topk, int64_t token, int32_t k)
+/* Where one token's record goes: into an output, or into a slot. Parts that are absent are NULL. */
+typedef struct record {
+    uint8_t *x, *idx;
+    uint32_t *scales;
+    float *weights;
+} record;
+
+static void write_scales(const dispatch_run *run, int64_t token, uint32_t *scales)
 {
-    int64_t i = token * topk->idx_pitch + k;
-    return topk->idx_bytes == 8 ? ((const int64_t *)topk->idx)[i] : ((const int32_t *)topk->idx)[i];
+    const ep_dispatch_step *step = run->step;
+    const uint32_t *from = step->scales + token * step->scales_row_pitch;
+    for (int32_t i = 0; i < step->form.scales; i++)
+        scales[i] = from[i * step->scales_column_pitch];
 }
 
 /* recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
-static void write_topk(const dispatch_run *run, int64_t token, int32_t rank, void *idx, float *weights)
+static void write_topk(const dispatch_run *run, int64_t token, int32_t rank, const record *to)
 {
-    const ep_topk_view *topk = &run->step->topk;
+    const ep_route_view *route = &run->step->route;
     for (int32_t k = 0; k < run->routing->topk; k++) {
-        int32_t local = ep_expert_seen_by(topk_at(topk, token, k), rank, run->routing->local_experts);
-        if (topk->idx_bytes == 8)
-            ((int64_t *)idx)[k] = local;
+        int32_t local = ep_expert_seen_by(ep_route_expert(route, token, k), rank, run->routing->local_experts);
+        if (route->idx_bytes == 8)
+            ((int64_t *)to->idx)[k] = local;
         else
-            ((int32_t *)idx)[k] = local;
-        if (weights) weights[k] = local < 0 ? 0.0f : topk->weights[token * topk->weights_pitch + k];
+            ((int32_t *)to->idx)[k] = local;
+        if (to->weights) to->weights[k] = local < 0 ? 0.0f : route->weights[token * route->weights_pitch + k];
     }
 }
 
-static const void *row_of(const dispatch_run *run, int64_t token)
+static void write_record(const dispatch_run *run, int64_t token, int32_t rank, const record *to, bool streaming)
 {
-    return (const uint8_t *)run->step->x + token * run->step->x_pitch_bytes;
+    const ep_dispatch_step *step = run->step;
+    const uint8_t *x = (const uint8_t *)step->x + token * step->x_pitch_bytes;
+    cpu_copy_row(to->x, x, (size_t)step->row_bytes, streaming);
+    if (to->scales) write_scales(run, token, to->scales);
+    if (to->idx) write_topk(run, token, rank, to);
+}
+
+/* Row `row` of an output whose parts begin at x, scales, idx and weights. */
+static record output_record(const dispatch_run *run, int64_t row, void *x, void *scales, void *idx, float *weights)
+{
+    const ep_dispatch_step *step = run->step;
+    int64_t entry = row * run->routing->topk;
+    return (record){.x = (uint8_t *)x + row * step->row_bytes,
+                    .scales = step->form.scales ? (uint32_t *)scales + row * step->form.scales : NULL,
+                    .idx = step->form.idx_dtype ? (uint8_t *)idx + entry * step->route.idx_bytes : NULL,
+                    .weights = step->form.weights ? weights + entry : NULL};
+}
+
+static record slot_record(const dispatch_run *run, uint8_t *slot)
+{
+    const ep_space *space = &run->self->space;
+    const ep_form *form = &run->step->form;
+    return (record){.x = slot,
+                    .scales = form->scales ? (uint32_t *)(slot + space->slot_scales) : NULL,
+                    .idx = form->idx_dtype ? slot + space->slot_idx : NULL,
+                    .weights = form->weights ? (float *)(slot + space->slot_weights) : NULL};
 }
 
 static void send_direct(const dispatch_run *run, int64_t token, ep_target target, const ep_offer *offer)
 {
-    const ep_dispatch_step *step = run->step;
     const sym *memory = run->self->sym;
-    int64_t row = run->routing->first_row[target.rank] + target.index;
-    uint8_t *x = sym_at(memory, target.rank, offer->x_offset);
-    cpu_copy_row(x + row * step->row_bytes, row_of(run, token), (size_t)step->row_bytes, run->streaming);
-    if (!step->topk.idx) return;
-    int64_t entry = row * run->routing->topk;
-    uint8_t *idx = sym_at(memory, target.rank, offer->idx_offset);
-    float *weights = step->topk.weights ? sym_at(memory, target.rank, offer->weights_offset) : NULL;
-    write_topk(run, token, target.rank, idx + entry * step->topk.idx_bytes, weights ? weights + entry : NULL);
+    int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
+    if (row >= offer->rows) return;
+    record to = output_record(
+        run, row, sym_at(memory, target.rank, offer->x_offset), sym_at(memory, target.rank, offer->scales_offset),
+        sym_at(memory, target.rank, offer->idx_offset), sym_at(memory, target.rank, offer->weights_offset));
+    write_record(run, token, target.rank, &to, run->streaming);
 }
 
-/* False while the ring is full. */
+/* False while the ring is full. Rows that the receiver will drop travel all the same: it counts them. */
 static bool send_queued(const dispatch_run *run, int32_t channel, int64_t token, ep_target target)
 {
     cpu_executor *self = run->self;
     uint8_t *slot = cpu_ring_slot_free(self, run->step->epoch, channel, target.rank);
     if (!slot) return false;
-    cpu_copy_row(slot, row_of(run, token), (size_t)run->step->row_bytes, false);
-    if (run->step->topk.idx)
-        write_topk(run, token, target.rank, slot + self->space.slot_idx,
-                   run->step->topk.weights ? (float *)(slot + self->space.slot_weights) : NULL);
+    record to = slot_record(run, slot);
+    write_record(run, token, target.rank, &to, false);
     cpu_ring_push(self, run->step->epoch, channel, target.rank);
     return true;
 }
@@ -166,25 +198,27 @@ static bool send_some(const dispatch_run *run, int32_t channel)
 /* Rows that come to this rank by the ring (channel, source): none when the output is direct. */
 static uint32_t rows_expected(const dispatch_run *run, int32_t channel, int32_t source)
 {
-    if (run->step->mode == EP_MODE_DIRECT) return 0;
+    if (run->step->arrival.mode == EP_MODE_DIRECT) return 0;
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * run->routing->channels;
     return (uint32_t)(prefix[channel] - ep_prefix_before(prefix, channel));
 }
 
-/* Copies one queued row to its final place. */
+/* Copies one queued row to its final place, if there is one. */
 static void place_row(const dispatch_run *run, int32_t channel, int32_t source, const uint8_t *slot)
 {
     const ep_dispatch_step *step = run->step;
-    const ep_routing *routing = run->routing;
-    const int32_t *prefix = routing->recv_channel_prefix + (int64_t)source * routing->channels;
-    int64_t row = (int64_t)ep_prefix_before(routing->rank_prefix, source) + ep_prefix_before(prefix, channel) +
+    const ep_arrival *arrival = &step->arrival;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * run->routing->channels;
+    int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, source) + ep_prefix_before(prefix, channel) +
                   cpu_ring_of(run->self, channel, source)->taken;
-    memcpy((uint8_t *)step->out_x + row * step->row_bytes, slot, (size_t)step->row_bytes);
-    size_t topk = (size_t)routing->topk, idx_bytes = topk * (size_t)step->topk.idx_bytes;
-    if (step->out_idx)
-        memcpy((uint8_t *)step->out_idx + (size_t)row * idx_bytes, slot + run->self->space.slot_idx, idx_bytes);
-    if (step->out_weights)
-        memcpy(step->out_weights + (size_t)row * topk, slot + run->self->space.slot_weights, topk * sizeof(float));
+    if (row >= arrival->rows) return;
+    const ep_space *space = &run->self->space;
+    size_t topk = (size_t)run->routing->topk;
+    record to = output_record(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights);
+    memcpy(to.x, slot, (size_t)step->row_bytes);
+    if (to.scales) memcpy(to.scales, slot + space->slot_scales, (size_t)step->form.scales * sizeof(uint32_t));
+    if (to.idx) memcpy(to.idx, slot + space->slot_idx, topk * (size_t)step->route.idx_bytes);
+    if (to.weights) memcpy(to.weights, slot + space->slot_weights, topk * sizeof(float));
 }
 
 /* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */

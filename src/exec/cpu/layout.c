@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout: from topk_idx to each token's list of destinations, and the counts that follow from it. */
+/* Layout: from topk_idx, or from token_in_rank, to each token's list of destinations, and the counts that follow from
+ * it. */
 #include "exec/cpu/cpu.h"
 
 #include <string.h>
 
-static int64_t topk_at(const ep_topk_view *topk, int64_t token, int32_t k)
-{
-    int64_t i = token * topk->idx_pitch + k;
-    return topk->idx_bytes == 8 ? ((const int64_t *)topk->idx)[i] : ((const int32_t *)topk->idx)[i];
-}
-
-static expar_status check_range(const ep_topk_view *topk, const ep_routing *routing)
+static expar_status check_range(const ep_route_view *route, const ep_routing *routing)
 {
     for (int64_t t = 0; t < routing->tokens; t++)
         for (int32_t k = 0; k < routing->topk; k++) {
-            int64_t expert = topk_at(topk, t, k);
+            int64_t expert = ep_route_expert(route, t, k);
             if (expert < -1 || expert >= routing->experts)
                 return error_set(EXPAR_ERR_INDEX, "topk_idx[%lld][%d] is %lld; expected -1 (none) or 0 to %d",
                                  (long long)t, k, (long long)expert, routing->experts - 1);
@@ -34,29 +29,51 @@ static int32_t insert_rank(ep_target *list, int32_t length, int32_t rank)
     return length + 1;
 }
 
+/* The ranks of a token's experts; its experts are counted on the way. */
+static int32_t ranks_by_topk(const ep_route_view *route, ep_routing *routing, int64_t token, ep_target *list)
+{
+    int32_t length = 0;
+    for (int32_t k = 0; k < routing->topk; k++) {
+        int64_t expert = ep_route_expert(route, token, k);
+        if (expert < 0) continue;
+        routing->expert_counts[expert]++;
+        /* Ranks named by hand need room for them alone. */
+        if (!route->token_in_rank) length = insert_rank(list, length, ep_expert_owner(expert, routing->local_experts));
+    }
+    return length;
+}
+
+/* The ranks that the caller named. */
+static int32_t ranks_by_hand(const ep_route_view *route, const ep_routing *routing, int64_t token, ep_target *list)
+{
+    const uint8_t *in_rank = route->token_in_rank + token * route->token_in_rank_pitch;
+    int32_t length = 0;
+    for (int32_t r = 0; r < routing->ranks; r++)
+        if (in_rank[r]) list[length++].rank = r;
+    return length;
+}
+
 /* One token: its destinations in rank order, each with its place among all tokens that go there. sent[r] counts them.
  */
-static void route_token(const ep_topk_view *topk, ep_routing *routing, int32_t *sent, int64_t token)
+static void route_token(const ep_route_view *route, ep_routing *routing, int32_t *sent, int64_t token)
 {
     ep_target *list = routing->targets + routing->first[token];
     int32_t length = 0;
-    for (int32_t k = 0; k < routing->topk; k++) {
-        int64_t expert = topk_at(topk, token, k);
-        if (expert < 0) continue;
-        routing->expert_counts[expert]++;
-        length = insert_rank(list, length, ep_expert_owner(expert, routing->local_experts));
-    }
+    if (route->idx) length = ranks_by_topk(route, routing, token, list);
+    if (route->token_in_rank) length = ranks_by_hand(route, routing, token, list);
     for (int32_t i = 0; i < length; i++)
         list[i].index = sent[list[i].rank]++;
     routing->first[token + 1] = routing->first[token] + length;
 }
 
-expar_status executor_cpu_layout(const ep_topk_view *topk, ep_routing *routing)
+expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing)
 {
-    expar_status status = check_range(topk, routing);
+    expar_status status = route->idx ? check_range(route, routing) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
     int32_t channels = routing->channels, ranks = routing->ranks;
-    memset(routing->expert_counts, 0, (size_t)routing->experts * sizeof(int32_t));
+    size_t count_bytes = (size_t)routing->experts * sizeof(int32_t);
+    memset(routing->expert_counts, 0, count_bytes);
+    if (!route->idx && route->expert_counts) memcpy(routing->expert_counts, route->expert_counts, count_bytes);
     /* The running counts live in first_row, which is free until the offers come. */
     int32_t *sent = routing->first_row;
     memset(sent, 0, (size_t)ranks * sizeof(int32_t));
@@ -64,15 +81,15 @@ expar_status executor_cpu_layout(const ep_topk_view *topk, ep_routing *routing)
     for (int32_t c = 0; c < channels; c++) {
         int64_t end = ep_channel_begin(routing->tokens, channels, c + 1);
         for (int64_t t = ep_channel_begin(routing->tokens, channels, c); t < end; t++)
-            route_token(topk, routing, sent, t);
+            route_token(route, routing, sent, t);
         for (int32_t r = 0; r < ranks; r++)
             routing->channel_prefix[(int64_t)r * channels + c] = sent[r];
     }
     return EXPAR_OK;
 }
 
-expar_status cpu_layout(executor *base, const ep_topk_view *topk, ep_routing *routing)
+expar_status cpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
 {
     (void)base;
-    return executor_cpu_layout(topk, routing);
+    return executor_cpu_layout(route, routing);
 }

@@ -31,23 +31,28 @@ static _Atomic uint64_t *word_at(const cpu_executor *self, int32_t pe, uint64_t 
 static void publish(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t channel, int32_t peer)
 {
     cpu_copy_fence();
+    cpu_step(self);
     atomic_store_explicit(word_at(self, peer, ep_tail_at(&self->space, self->shape.ranks, channel, self->sym->rank)),
                           ep_word(epoch, ring->put), memory_order_release);
     ring->published = ring->put;
+    cpu_step(self);
     sym_ring(self->sym, peer);
 }
 
 static void give_back(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t channel, int32_t peer)
 {
+    cpu_step(self);
     atomic_store_explicit(word_at(self, peer, ep_head_at(&self->space, self->shape.ranks, channel, self->sym->rank)),
                           ep_word(epoch, ring->taken), memory_order_release);
     ring->freed = ring->taken;
+    cpu_step(self);
     sym_ring(self->sym, peer);
 }
 
 uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
 {
     cpu_ring *ring = cpu_ring_of(self, channel, peer);
+    cpu_step(self);
     uint64_t head =
         atomic_load_explicit(word_at(self, self->sym->rank, ep_head_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);
@@ -63,6 +68,7 @@ void cpu_ring_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t 
 
 uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
 {
+    cpu_step(self);
     uint64_t tail =
         atomic_load_explicit(word_at(self, self->sym->rank, ep_tail_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);

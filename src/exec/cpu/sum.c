@@ -82,9 +82,10 @@ static inline uint32_t narrow_f32(float value)
     return value != value ? 0x7fffffffu : bits_of(value);
 }
 
+/* weights NULL: the rows as they are. */
 #define DEFINE_SUM(name, type, widen, narrow)                                                                          \
-    VECTOR_CLONES static void sum_##name(type *restrict y, const void *const *rows, int32_t num_rows, int64_t begin,   \
-                                         int32_t n)                                                                    \
+    VECTOR_CLONES static void sum_##name(type *restrict y, const void *const *rows, const float *weights,              \
+                                         int32_t num_rows, int64_t begin, int32_t n)                                   \
     {                                                                                                                  \
         float sums[BLOCK];                                                                                             \
         for (int32_t i = 0; i < n; i++)                                                                                \
@@ -92,8 +93,12 @@ static inline uint32_t narrow_f32(float value)
         for (int32_t r = 0; r < num_rows; r++) {                                                                       \
             const type *row = (const type *)rows[r] + begin;                                                           \
             prefetch_ahead(row, (size_t)n * sizeof *row);                                                              \
-            for (int32_t i = 0; i < n; i++)                                                                            \
-                sums[i] += widen(row[i]);                                                                              \
+            if (weights)                                                                                               \
+                for (int32_t i = 0; i < n; i++)                                                                        \
+                    sums[i] += weights[r] * widen(row[i]);                                                             \
+            else                                                                                                       \
+                for (int32_t i = 0; i < n; i++)                                                                        \
+                    sums[i] += widen(row[i]);                                                                          \
         }                                                                                                              \
         for (int32_t i = 0; i < n; i++)                                                                                \
             y[begin + i] = narrow(sums[i]);                                                                            \
@@ -103,15 +108,21 @@ DEFINE_SUM(bf16, uint16_t, widen_bf16, narrow_bf16)
 DEFINE_SUM(f16, uint16_t, widen_f16, narrow_f16)
 DEFINE_SUM(f32, uint32_t, float_of, narrow_f32)
 
-void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t num_rows, int64_t elements)
+void cpu_sum_weighted(expar_dtype dtype, void *y, const void *const *rows, const float *weights, int32_t num_rows,
+                      int64_t elements)
 {
     for (int64_t begin = 0; begin < elements; begin += BLOCK) {
         int32_t n = (int32_t)(elements - begin < BLOCK ? elements - begin : BLOCK);
         if (dtype == EXPAR_BF16)
-            sum_bf16(y, rows, num_rows, begin, n);
+            sum_bf16(y, rows, weights, num_rows, begin, n);
         else if (dtype == EXPAR_F16)
-            sum_f16(y, rows, num_rows, begin, n);
+            sum_f16(y, rows, weights, num_rows, begin, n);
         else
-            sum_f32(y, rows, num_rows, begin, n);
+            sum_f32(y, rows, weights, num_rows, begin, n);
     }
+}
+
+void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t num_rows, int64_t elements)
+{
+    cpu_sum_weighted(dtype, y, rows, NULL, num_rows, elements);
 }

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events: a flag under a lock, with how the call behind it ended. */
+#include "exec/event.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct expar_event {
+    pthread_mutex_t lock; /* guards all below; waiting on `change` gives what was written before the signal */
+    pthread_cond_t change;
+    int32_t holds;
+    bool of_call; /* made by a call: the caller cannot signal it */
+    bool done;
+    expar_status status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+static expar_status event_make(bool of_call, expar_event **out)
+{
+    expar_event *event = calloc(1, sizeof *event);
+    if (!event) return error_set(EXPAR_ERR_MEMORY, "no memory for an event");
+    pthread_mutex_init(&event->lock, NULL);
+    pthread_cond_init(&event->change, NULL);
+    event->of_call = of_call;
+    event->holds = of_call ? 2 : 1;
+    *out = event;
+    return EXPAR_OK;
+}
+
+expar_status event_create_for_call(expar_event **out)
+{
+    return event_make(true, out);
+}
+
+void event_retain(expar_event *event)
+{
+    pthread_mutex_lock(&event->lock);
+    event->holds++;
+    pthread_mutex_unlock(&event->lock);
+}
+
+void event_finish(expar_event *event, expar_status status)
+{
+    pthread_mutex_lock(&event->lock);
+    event->status = status;
+    if (status != EXPAR_OK) snprintf(event->text, sizeof event->text, "%s", expar_last_error());
+    event->done = true;
+    pthread_cond_broadcast(&event->change);
+    pthread_mutex_unlock(&event->lock);
+    expar_event_destroy(event);
+}
+
+expar_status expar_event_create(expar_event **event)
+{
+    if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_create: event is NULL");
+    return event_make(false, event);
+}
+
+expar_status expar_event_signal(expar_event *event)
+{
+    if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_signal: event is NULL");
+    pthread_mutex_lock(&event->lock);
+    bool allowed = !event->of_call && !event->done;
+    bool of_call = event->of_call;
+    if (allowed) event->done = true;
+    pthread_cond_broadcast(&event->change);
+    pthread_mutex_unlock(&event->lock);
+    if (allowed) return EXPAR_OK;
+    return error_set(EXPAR_ERR_STATE, "expar_event_signal: the event %s",
+                     of_call ? "belongs to a call, which signals it itself" : "has happened already");
+}
+
+expar_status expar_event_wait(expar_event *event)
+{
+    if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_wait: event is NULL");
+    pthread_mutex_lock(&event->lock);
+    while (!event->done)
+        pthread_cond_wait(&event->change, &event->lock);
+    expar_status status = event->status;
+    if (status != EXPAR_OK) error_set(status, "%s", event->text);
+    pthread_mutex_unlock(&event->lock);
+    return status;
+}
+
+expar_status expar_event_query(expar_event *event, int *done)
+{
+    if (!event || !done) return error_set(EXPAR_ERR_NULL, "expar_event_query: %s is NULL", event ? "done" : "event");
+    pthread_mutex_lock(&event->lock);
+    *done = event->done;
+    pthread_mutex_unlock(&event->lock);
+    return EXPAR_OK;
+}
+
+void expar_event_destroy(expar_event *event)
+{
+    if (!event) return;
+    pthread_mutex_lock(&event->lock);
+    bool last = --event->holds == 0;
+    pthread_mutex_unlock(&event->lock);
+    if (!last) return;
+    pthread_cond_destroy(&event->change);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events, from the side of those who make them happen. */
+#ifndef EXPAR_EXEC_EVENT_H
+#define EXPAR_EXEC_EVENT_H
+
+#include "base/base.h"
+#include <expar/event.h>
+
+/* An event that belongs to a call, with two holds: the caller's and the call's. */
+expar_status event_create_for_call(expar_event **out);
+void event_retain(expar_event *event);
+/* The call has ended with status; on failure with this thread's last error as its text. Drops the call's hold. */
+void event_finish(expar_event *event, expar_status status);
+
+#endif

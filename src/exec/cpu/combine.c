@@ -204,6 +204,25 @@ static bool lane_turn(const combine_run *run, int32_t worker, uint64_t *open)
     return moved;
 }
 
+/* For each peer: rows that came back by its rings, and rows that went into ours. */
+static expar_status report_lane(const combine_run *run, int32_t worker, expar_status status)
+{
+    cpu_report report = {0};
+    for (int32_t r = 0; r < run->routing->ranks; r++) {
+        uint64_t came = 0, expected = 0, put = 0, all = 0;
+        for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
+            const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
+            came += cpu_ring_of(run->self, c, r)->taken;
+            expected += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c));
+            put += cpu_ring_of(run->self, c, r)->put;
+            all += rows_to_return(run, c, r);
+        }
+        if (offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows from", came, expected);
+        cpu_report_add(&report, r, "rows into the ring of", put, all);
+    }
+    return cpu_report_finish(&report, status);
+}
+
 static expar_status run_lane(const combine_run *run, int32_t worker)
 {
     sym_rest rest = sym_rest_begin(run->self->sym, "combine: rows");
@@ -218,7 +237,7 @@ static expar_status run_lane(const combine_run *run, int32_t worker)
             break;
     }
     sym_rest_end(&rest);
-    return status;
+    return status == EXPAR_OK ? EXPAR_OK : report_lane(run, worker, status);
 }
 
 static expar_status combine_share(void *context, int32_t worker)

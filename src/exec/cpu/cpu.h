@@ -9,6 +9,7 @@
  *   notify.c    hellos with counts
  *   dispatch.c  rows from their source to their receivers; combine.c the way back
  *   expert.c    rows to expert-major order and back, on one rank
+ *   report.c    what a wait that failed was waiting for
  *   copy.c      moving a row; sum.c adding rows
  *
  * A call goes through the board's phases in the calling thread; in between lanes (one a worker) move the rows. */
@@ -104,6 +105,16 @@ const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer)
 void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
 /* Announces all rows put and returns all slots taken, on all of a channel's rings. */
 void cpu_ring_flush(cpu_executor *self, uint32_t epoch, int32_t channel);
+
+/* ---- report.c ---- */
+typedef struct cpu_report {
+    char text[768];
+    size_t length;
+} cpu_report;
+/* "; rows from rank 3: 12 of 40", unless all came. */
+void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t came, uint64_t all);
+/* Puts the report behind this thread's error text. Returns status. */
+expar_status cpu_report_finish(const cpu_report *report, expar_status status);
 
 /* ---- notify.c, dispatch.c, combine.c ---- */
 expar_status cpu_notify(executor *self, ep_notify_step *step);

@@ -254,6 +254,25 @@ static bool lane_turn(const dispatch_run *run, int32_t worker, uint64_t *open)
     return moved;
 }
 
+/* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
+static expar_status report_lane(const dispatch_run *run, int32_t worker, expar_status status)
+{
+    cpu_report report = {0};
+    for (int32_t r = 0; r < run->routing->ranks; r++) {
+        uint64_t came = 0, expected = 0, put = 0, all = 0;
+        for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
+            const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
+            came += cpu_ring_of(run->self, c, r)->taken;
+            expected += rows_expected(run, c, r);
+            put += cpu_ring_of(run->self, c, r)->put;
+            all += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c));
+        }
+        cpu_report_add(&report, r, "rows from", came, expected);
+        if (offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows into the ring of", put, all);
+    }
+    return cpu_report_finish(&report, status);
+}
+
 static expar_status run_lane(const dispatch_run *run, int32_t worker)
 {
     sym_rest rest = sym_rest_begin(run->self->sym, "dispatch: rows");
@@ -269,7 +288,7 @@ static expar_status run_lane(const dispatch_run *run, int32_t worker)
     }
     sym_rest_end(&rest);
     cpu_copy_fence();
-    return status;
+    return status == EXPAR_OK ? EXPAR_OK : report_lane(run, worker, status);
 }
 
 static expar_status send_share(void *context, int32_t worker)

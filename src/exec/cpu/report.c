@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a wait that failed was waiting for: for each peer, how much had come of what was awaited. */
+#include "exec/cpu/cpu.h"
+
+#include <stdio.h>
+
+void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t came, uint64_t all)
+{
+    if (came >= all) return;
+    size_t room = sizeof report->text - report->length;
+    int length = snprintf(report->text + report->length, room, "; %s rank %d: %llu of %llu", what, peer,
+                          (unsigned long long)came, (unsigned long long)all);
+    /* A line that does not fit is left out whole. */
+    if (length > 0 && (size_t)length < room) report->length += (size_t)length;
+    report->text[report->length] = '\0';
+}
+
+expar_status cpu_report_finish(const cpu_report *report, expar_status status)
+{
+    char before[ERROR_TEXT_BYTES];
+    if (report->length == 0) return status;
+    snprintf(before, sizeof before, "%s", expar_last_error());
+    return error_set(status, "%s%s", before, report->text);
+}

@@ -48,6 +48,8 @@ static const wrong_member wrong_members[] = {
     WRONG(ring_slots, -4, "-4"),
     WRONG(num_threads, -5, "-5"),
     WRONG(pool_bytes, -6, "-6"),
+    WRONG(max_scales, -7, "-7"),
+    WRONG(max_scales, INT32_MAX, "2147483647"),
 };
 #pragma GCC diagnostic pop
 
@@ -154,18 +156,19 @@ static void test_create_without_pointers(void **state)
 static void create_different(expar_group *group, void *shared)
 {
     (void)shared;
-    const struct {
+    struct {
         const char *name;
         expar_ep_config config;
-    } others[] = {
-        {"max_tokens", {sizeof good, 9, 64, 2, 6, 2, 4, 0, 1 << 20}},
-        {"max_row_bytes", {sizeof good, 8, 80, 2, 6, 2, 4, 0, 1 << 20}},
-        {"max_topk", {sizeof good, 8, 64, 3, 6, 2, 4, 0, 1 << 20}},
-        {"max_experts", {sizeof good, 8, 64, 2, 9, 2, 4, 0, 1 << 20}},
-        {"num_channels", {sizeof good, 8, 64, 2, 6, 3, 4, 0, 1 << 20}},
-        {"ring_slots", {sizeof good, 8, 64, 2, 6, 2, 5, 0, 1 << 20}},
-        {"pool_bytes", {sizeof good, 8, 64, 2, 6, 2, 4, 0, 2 << 20}},
-    };
+    } others[] = {{"max_tokens", good},   {"max_row_bytes", good}, {"max_topk", good},   {"max_experts", good},
+                  {"num_channels", good}, {"ring_slots", good},    {"pool_bytes", good}, {"max_scales", good}};
+    others[0].config.max_tokens = 9;
+    others[1].config.max_row_bytes = 80;
+    others[2].config.max_topk = 3;
+    others[3].config.max_experts = 9;
+    others[4].config.num_channels = 3;
+    others[5].config.ring_slots = 5;
+    others[6].config.pool_bytes = 2 << 20;
+    others[7].config.max_scales = 5;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         expar_ep *ep = NULL;
         CHECK_STATUS(EXPAR_ERR_MISMATCH,

@@ -14,7 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum oracle_type { ORACLE_BF16, ORACLE_F16, ORACLE_F32 } oracle_type;
+/* The last two have no arithmetic here: their rows are only carried. */
+typedef enum oracle_type { ORACLE_BF16, ORACLE_F16, ORACLE_F32, ORACLE_F8E4M3, ORACLE_I8 } oracle_type;
 
 /* One rank's arguments, contiguous. */
 typedef struct oracle_input {
@@ -22,6 +23,11 @@ typedef struct oracle_input {
     const void *x;           /* [T][H] elements of the job's type */
     const int64_t *topk_idx; /* [T][K], -1: none */
     const uint32_t *weights; /* [T][K] bits of FP32; NULL: none */
+    const uint32_t *scales;  /* [T][S] words; NULL: none */
+    /* [T][N]: where each token goes, whatever its experts say; NULL: to the ranks of its experts. */
+    const uint8_t *token_in_rank;
+    const int32_t *tokens_per_expert; /* [E], used without topk_idx; NULL: zeros */
+    int64_t num_worst_tokens;         /* rows that this rank receives into; 0: as many as come */
 } oracle_input;
 
 /* What all ranks together ask for. */
@@ -29,7 +35,8 @@ typedef struct oracle_job {
     int32_t num_ranks;
     int32_t ranks_per_node;
     int32_t hidden;
-    int32_t topk;
+    int32_t topk; /* 0: nobody gives topk_idx */
+    int32_t num_scales;
     int32_t num_experts;
     int32_t expert_alignment; /* 0 or 1: none */
     oracle_type type;
@@ -63,18 +70,38 @@ void oracle_rank_prefix(const oracle_job *job, int32_t rank, int32_t *prefix);
 void oracle_channel_prefix(const oracle_job *job, int32_t rank, int32_t num_channels, int32_t *prefix);
 /* R of a rank. */
 int64_t oracle_num_received(const oracle_job *job, int32_t rank);
-/* [L]: occurrences of each expert of `rank` over all ranks' tokens, rounded up to the alignment. */
+/* Of these, the rows that find room; and the rows of its outputs, those that nobody sent included. */
+int64_t oracle_num_kept(const oracle_job *job, int32_t rank);
+int64_t oracle_num_rows(const oracle_job *job, int32_t rank);
+/* [L]: occurrences of each expert of `rank` in the tokens that come to it, rounded up to the alignment. */
 void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *counts);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
 
-/* What `rank` receives: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where the number is -1). The
-   last two may be NULL. */
+/* What `rank` receives and keeps, R here: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where the
+   number is -1). The last two may be NULL. */
 void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights);
+/* recv_scales: [R][S] */
+void oracle_dispatch_scales(const oracle_job *job, int32_t rank, uint32_t *recv_scales);
 /* expert_x[r]: [R of r][H], what rank r gives back. y: [T][H]. */
 void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y);
+/* With two more rows [T][H] of this rank, each or NULL, added before all others. */
+void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *const biases[2],
+                           const void *const *expert_x, void *y);
 /* expert_weights[r]: [R of r][K] bits. weights: [T][K] bits. */
 void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
                             uint32_t *weights);
+
+/* ---- expert-major rows (oracle_expert.c) ------------------------------------------------------------------------- */
+
+/* Rows of an expert-major output. */
+int64_t oracle_num_expert_rows(const oracle_job *job, int32_t rank);
+/* map: [rows][K], the expert-major row of each slot whose expert lives on `rank`, else -1. */
+void oracle_expert_map(const oracle_job *job, int32_t rank, int32_t *map);
+/* Copies each of the rank's rows to its places; others are left alone. row_bytes: of rows and expert_rows alike. */
+void oracle_expert_expand(const oracle_job *job, int32_t rank, size_t row_bytes, const void *rows, void *expert_rows);
+/* rows: [R][H], each the sum of its slots' rows, slots ascending; weights: [rows][K] bits of FP32, NULL: all 1. */
+void oracle_expert_reduce(const oracle_job *job, int32_t rank, const void *expert_rows, const uint32_t *weights,
+                          void *rows);
 
 #endif

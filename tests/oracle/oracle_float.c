@@ -20,7 +20,7 @@ static uint32_t bits_of(float value)
 
 size_t oracle_element_bytes(oracle_type type)
 {
-    return type == ORACLE_F32 ? 4 : 2;
+    return type == ORACLE_F32 ? 4 : type == ORACLE_F8E4M3 || type == ORACLE_I8 ? 1 : 2;
 }
 
 /* value = (-1)^sign · 2^(exponent - 15) · 1.fraction; exponent 0: 2^-14 · 0.fraction; 31: infinity or NaN. */

@@ -9,7 +9,9 @@ static int32_t local_experts(const oracle_job *job)
 
 bool oracle_token_in_rank(const oracle_job *job, int32_t source, int64_t t, int32_t target)
 {
-    const int64_t *experts = job->inputs[source].topk_idx + t * job->topk;
+    const oracle_input *input = &job->inputs[source];
+    if (input->token_in_rank) return input->token_in_rank[t * job->num_ranks + target] != 0;
+    const int64_t *experts = input->topk_idx + t * job->topk;
     for (int32_t k = 0; k < job->topk; k++)
         if (experts[k] >= 0 && experts[k] / local_experts(job) == target) return true;
     return false;
@@ -47,12 +49,15 @@ void oracle_tokens_per_node(const oracle_job *job, int32_t rank, int32_t *counts
     }
 }
 
+/* Occurrences in the tokens that go to the expert's rank. */
 static int32_t count_expert(const oracle_job *job, int32_t source, int64_t expert)
 {
     const oracle_input *input = &job->inputs[source];
     int32_t count = 0;
+    if (!input->topk_idx && input->tokens_per_expert) return input->tokens_per_expert[expert];
     for (int64_t i = 0; i < input->num_tokens * job->topk; i++)
-        count += input->topk_idx[i] == expert;
+        if (input->topk_idx[i] == expert)
+            count += oracle_token_in_rank(job, source, i / job->topk, (int32_t)(expert / local_experts(job)));
     return count;
 }
 
@@ -95,6 +100,18 @@ int64_t oracle_num_received(const oracle_job *job, int32_t rank)
     for (int32_t source = 0; source < job->num_ranks; source++)
         sum += count_tokens(job, source, 0, job->inputs[source].num_tokens, rank);
     return sum;
+}
+
+int64_t oracle_num_kept(const oracle_job *job, int32_t rank)
+{
+    int64_t coming = oracle_num_received(job, rank), room = job->inputs[rank].num_worst_tokens;
+    return room > 0 && room < coming ? room : coming;
+}
+
+int64_t oracle_num_rows(const oracle_job *job, int32_t rank)
+{
+    int64_t room = job->inputs[rank].num_worst_tokens;
+    return room > 0 ? room : oracle_num_received(job, rank);
 }
 
 void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *counts)

@@ -21,10 +21,10 @@ static void localise_topk(const oracle_job *job, int32_t rank, const oracle_inpu
 void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights)
 {
     size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
-    int64_t row = 0;
+    int64_t row = 0, end = oracle_num_kept(job, rank);
     for (int32_t source = 0; source < job->num_ranks; source++) {
         const oracle_input *input = &job->inputs[source];
-        for (int64_t t = 0; t < input->num_tokens; t++) {
+        for (int64_t t = 0; t < input->num_tokens && row < end; t++) {
             if (!oracle_token_in_rank(job, source, t, rank)) continue;
             memcpy((char *)recv_x + (size_t)row * row_bytes, (const char *)input->x + (size_t)t * row_bytes, row_bytes);
             localise_topk(job, rank, input, t, recv_topk_idx ? recv_topk_idx + row * job->topk : NULL,
@@ -32,6 +32,17 @@ void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t 
             row++;
         }
     }
+}
+
+void oracle_dispatch_scales(const oracle_job *job, int32_t rank, uint32_t *recv_scales)
+{
+    int64_t row = 0, end = oracle_num_kept(job, rank);
+    size_t width = (size_t)job->num_scales;
+    for (int32_t source = 0; source < job->num_ranks; source++)
+        for (int64_t t = 0; t < job->inputs[source].num_tokens && row < end; t++)
+            if (oracle_token_in_rank(job, source, t, rank))
+                memcpy(recv_scales + (size_t)row++ * width, job->inputs[source].scales + (size_t)t * width,
+                       width * sizeof *recv_scales);
 }
 
 /* Row of rank `target` that holds the first of `source`'s tokens there. */
@@ -44,12 +55,13 @@ static int64_t first_row(const oracle_job *job, int32_t source, int32_t target)
     return row;
 }
 
-/* sums[t][i] += rows[row of t][i] for each token of `rank` that `target` holds; `width` elements of `type` a row. */
+/* sums[t][i] += rows[row of t][i] for each token of `rank` that `target` holds and kept; `width` elements of `type` a
+   row. */
 static void add_answers(const oracle_job *job, int32_t rank, int32_t target, oracle_type type, int64_t width,
                         const void *rows, float *sums)
 {
-    int64_t row = first_row(job, rank, target);
-    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
+    int64_t row = first_row(job, rank, target), end = oracle_num_kept(job, target);
+    for (int64_t t = 0; t < job->inputs[rank].num_tokens && row < end; t++) {
         if (!oracle_token_in_rank(job, rank, t, target)) continue;
         for (int64_t i = 0; i < width; i++)
             sums[t * width + i] += oracle_widen(type, oracle_load(type, rows, row * width + i));
@@ -57,15 +69,18 @@ static void add_answers(const oracle_job *job, int32_t rank, int32_t target, ora
     }
 }
 
-/* Ranks ascending, FP32 from +0, one rounding at the end. */
-static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const *answers,
-                    void *out)
+/* Biases, then ranks ascending; FP32 from +0, one rounding at the end. */
+static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const biases[2],
+                    const void *const *answers, void *out)
 {
     int64_t count = job->inputs[rank].num_tokens * width;
     float *sums = malloc((size_t)count * sizeof *sums + 1);
     if (!sums) abort();
     for (int64_t i = 0; i < count; i++)
         sums[i] = 0.0f;
+    for (int b = 0; b < 2; b++)
+        for (int64_t i = 0; biases[b] && i < count; i++)
+            sums[i] += oracle_widen(type, oracle_load(type, biases[b], i));
     for (int32_t target = 0; target < job->num_ranks; target++)
         add_answers(job, rank, target, type, width, answers[target], sums);
     for (int64_t i = 0; i < count; i++)
@@ -73,9 +88,17 @@ static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64
     free(sums);
 }
 
+static const void *const no_biases[2] = {NULL, NULL};
+
 void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y)
 {
-    combine(job, rank, job->type, job->hidden, expert_x, y);
+    combine(job, rank, job->type, job->hidden, no_biases, expert_x, y);
+}
+
+void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *const biases[2],
+                           const void *const *expert_x, void *y)
+{
+    combine(job, rank, job->type, job->hidden, biases, expert_x, y);
 }
 
 void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
@@ -84,5 +107,5 @@ void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t 
     const void *answers[job->num_ranks];
     for (int32_t r = 0; r < job->num_ranks; r++)
         answers[r] = expert_weights[r];
-    combine(job, rank, ORACLE_F32, job->topk, answers, weights);
+    combine(job, rank, ORACLE_F32, job->topk, no_biases, answers, weights);
 }

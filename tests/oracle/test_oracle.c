@@ -60,7 +60,8 @@ static const uint32_t weights0[] = {10, 11, 12, 13, 14, 15};
 static const uint32_t weights1[] = {20, 21, 22, 23, 24, 25, 26, 27, 28};
 static const uint32_t x0[] = {100, 101, 102, 103};
 static const uint32_t x1[] = {200, 201, 202, 203, 204, 205};
-static const oracle_input inputs[2] = {{2, x0, idx0, weights0}, {3, x1, idx1, weights1}};
+static const oracle_input inputs[2] = {{.num_tokens = 2, .x = x0, .topk_idx = idx0, .weights = weights0},
+                                       {.num_tokens = 3, .x = x1, .topk_idx = idx1, .weights = weights1}};
 static const oracle_job job = {.num_ranks = 2,
                                .ranks_per_node = 2,
                                .hidden = 2,
@@ -154,7 +155,7 @@ static void test_combine_rounds_once(void **state)
 {
     (void)state;
     const int64_t idx[] = {0, 1, 2};
-    const oracle_input one_token[3] = {{1, NULL, idx, NULL}, {0}, {0}};
+    const oracle_input one_token[3] = {{.num_tokens = 1, .topk_idx = idx}, {0}, {0}};
     const oracle_job three = {.num_ranks = 3,
                               .ranks_per_node = 3,
                               .hidden = 1,

@@ -85,12 +85,13 @@ typedef struct expar_dispatch_args {
     expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
     expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
                                    For f8e4m3 and i8 rows; or none */
-    expar_tensor token_in_rank; /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none */
+    expar_tensor token_in_rank; /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none. With
+                                   topk_idx a slot counts for its expert where the token goes to the expert's rank */
     const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx; NULL: zeros */
     int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
                                  topk_idx. 0: outputs have R rows */
     int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
-    int32_t zero_padding;     /* with expert_major, 1: rows that only align are zero; 0: they are not written */
+    int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     expar_event *wait_event;  /* nothing of the arguments is read before it has happened; or NULL */
     int32_t async_finish;     /* 1: return once outputs are known; rows are there when result.event has happened */
 } expar_dispatch_args;
@@ -104,7 +105,9 @@ typedef struct expar_dispatch_args {
  *
  * Expert-major: recv_x (and recv_x_scales) have one row for each (token, slot) whose expert lives here, sorted by
  * expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
- * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. */
+ * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. With
+ * num_worst_tokens it has W * K + (expert_alignment - 1) * L rows; counts tell all that was sent, so where rows are
+ * dropped, slots whose row would lie beyond that are dropped too: -1 in the map. */
 typedef struct expar_dispatch_result {
     size_t struct_size;             /* set by EXPAR_DISPATCH_RESULT_INIT */
     expar_tensor recv_x;            /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */

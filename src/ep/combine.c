@@ -136,7 +136,7 @@ static expar_status choose_mode(combine_call *call)
                       in_heap(call, weights->data, rows, pitch_bytes, weights->shape[1] * 4, &call->weights_offset);
     if (x_in && weights_in) call->mode = EP_MODE_DIRECT;
     if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
-    if (call->reduced)
+    if (call->reduced && !x_in)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "path is DIRECT, but the pool of %llu bytes has no room for %lld rows",
                          (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows);
     return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",

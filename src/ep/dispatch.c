@@ -105,9 +105,11 @@ static expar_status count_experts(dispatch_call *call, int32_t **counts)
         return error_set(EXPAR_ERR_ARGUMENT, "an expert-major output of %lld rows; expected at most 2^31 - 1",
                          (long long)sum);
     made->expert_rows = sum;
-    made->alignment = (int32_t)unit;
-    made->row_map = malloc(((size_t)made->rows * (size_t)routing->topk + 1) * sizeof *made->row_map);
-    return made->row_map ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a row map");
+    size_t bytes = ((size_t)made->rows * (size_t)routing->topk + 1) * sizeof *made->row_map;
+    made->row_map = malloc(bytes);
+    if (!made->row_map) return error_set(EXPAR_ERR_MEMORY, "no memory for a row map");
+    memset(made->row_map, 0xff, bytes); /* the handle of a dispatch that fails later names no row */
+    return EXPAR_OK;
 }
 
 static expar_status make_destination(dispatch_call *call)
@@ -186,25 +188,10 @@ static expar_status fill_row_map(dispatch_call *call)
     const ep_routing *routing = &handle->routing;
     expar_status status = EXPAR_OK;
     if (!dispatch_cached(call))
-        status = ep_expert_map(routing, call->to.output->tokens_per_expert, call->to.arrival.idx,
-                               (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype), handle->recv_tokens,
-                               handle->rows, call->made->row_map);
+        status = ep_expert_map(call->made, call->to.output->tokens_per_expert, call->to.arrival.idx,
+                               (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype));
     if (status == EXPAR_OK)
         memcpy(call->to.row_map, handle->row_map, (size_t)handle->rows * (size_t)routing->topk * sizeof(int32_t));
-    return status;
-}
-
-static expar_status zero_padding(const dispatch_call *call)
-{
-    const expar_ep_handle *handle = handle_of(call);
-    int64_t sum;
-    int32_t *counts = malloc((size_t)handle->routing.local_experts * sizeof *counts);
-    if (!counts) return error_set(EXPAR_ERR_MEMORY, "no memory for %d counts", handle->routing.local_experts);
-    expar_status status = ep_expert_counts(&handle->routing, handle->alignment, counts, &sum);
-    if (status == EXPAR_OK)
-        ep_expert_zero_padding(&handle->routing, counts, handle->expert_rows, call->to.x, row_bytes(&call->args.x),
-                               call->to.scales, 4 * (int64_t)call->base.form.scales);
-    free(counts);
     return status;
 }
 
@@ -224,7 +211,8 @@ static expar_status expand(dispatch_call *call)
                            .out_x = call->to.x,
                            .out_scales = call->to.scales};
     status = exec->ops->expand(exec, &step);
-    if (status == EXPAR_OK && call->args.zero_padding) status = zero_padding(call);
+    if (status == EXPAR_OK && call->args.zero_padding)
+        status = ep_expert_zero_padding(handle, call->to.x, step.row_bytes, call->to.scales, step.scale_bytes);
     mem_block_release(call->to.output->arrival);
     call->to.output->arrival = NULL;
     return status;
@@ -301,7 +289,7 @@ static expar_status dispatch_job(void *context)
     expar_status status = ep_call_poison(&call->base, run_to_end(call));
     expar_event_destroy(call->args.wait_event);
     expar_ep_handle_destroy((expar_ep_handle *)handle_of(call));
-    mem_block_release(call->to.output->block);
+    expar_ep_output_release(call->to.output);
     free(call);
     return status;
 }
@@ -311,7 +299,7 @@ static void issue(const dispatch_call *call, dispatch_call *job)
 {
     *job = *call;
     ep_handle_hold(handle_of(job));
-    mem_block_retain(job->to.output->block);
+    atomic_fetch_add_explicit(&job->to.output->holds, 1, memory_order_relaxed);
     if (job->args.wait_event) event_retain(job->args.wait_event);
     ep_issue(job->base.ep, dispatch_job, job, job->event);
 }

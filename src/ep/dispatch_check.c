@@ -40,10 +40,11 @@ static expar_status check_without_topk(const dispatch_call *call)
                         : args->expert_major              ? "expert_major"
                                                           : NULL;
     if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
+    int32_t most = INT32_MAX / call->base.ep->shape.ranks; /* so that the sum over all ranks fits */
     for (int32_t e = 0; args->tokens_per_expert && e < args->num_experts; e++)
-        if (args->tokens_per_expert[e] < 0)
-            return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 or more", e,
-                             args->tokens_per_expert[e]);
+        if (args->tokens_per_expert[e] < 0 || args->tokens_per_expert[e] > most)
+            return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 to %d", e,
+                             args->tokens_per_expert[e], most);
     return EXPAR_OK;
 }
 

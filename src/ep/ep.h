@@ -50,12 +50,12 @@ struct expar_ep_handle {
     int64_t dropped;     /* rows that did not fit W */
     ep_routing routing;
     int32_t *row_map;    /* [rows][K] of an expert-major dispatch, or NULL */
-    int32_t alignment;   /* of its experts */
     int64_t expert_rows; /* rows of its recv_x */
 };
 #define EP_HANDLE_MAGIC 0x656c646e61687065u
 
 struct expar_ep_output {
+    atomic_int holds;           /* the caller's, and one of an asynchronous dispatch that fills it */
     mem_block *block;           /* all tensors of the result, but for the caller's own recv_x */
     mem_block *arrival;         /* expert-major: token-major rows on their way; NULL once expanded, and else */
     int32_t *tokens_per_expert; /* [L] */
@@ -140,12 +140,13 @@ expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 /* ---- expert_major.c ---- */
 /* [L] counts rounded up to multiples of alignment; their sum. EXPAR_ERR_ARGUMENT when one does not fit 31 bits. */
 expar_status ep_expert_counts(const ep_routing *routing, int32_t alignment, int32_t *counts, int64_t *sum);
-/* From local expert numbers [rows][K] to rows of the expert-major output; counts as above. Slots beyond rows get -1. */
-expar_status ep_expert_map(const ep_routing *routing, const int32_t *counts, const void *idx, int32_t idx_bytes,
-                           int64_t rows, int64_t all_rows, int32_t *map);
-/* Zeroes the rows of recv_x (and its scales) that only align. counts are those of the handle's dispatch. */
-void ep_expert_zero_padding(const ep_routing *routing, const int32_t *counts, int64_t rows, void *x, int64_t row_bytes,
-                            void *scales, int64_t scale_bytes);
+/* From local expert numbers of the rows that came to rows of the expert-major output; counts as above. Fills the
+   handle's row_map: -1 for slots without a local expert, of rows that did not come, and whose place lies beyond
+   expert_rows. */
+expar_status ep_expert_map(expar_ep_handle *handle, const int32_t *counts, const void *idx, int32_t idx_bytes);
+/* Zeroes the expert-major rows (and scales) that the handle's row_map names nowhere. */
+expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int64_t row_bytes, void *scales,
+                                    int64_t scale_bytes);
 
 /* ---- issue.c ---- */
 typedef expar_status (*ep_job_fn)(void *context);

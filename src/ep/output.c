@@ -6,7 +6,7 @@
 
 void expar_ep_output_release(expar_ep_output *output)
 {
-    if (!output) return;
+    if (!output || atomic_fetch_sub_explicit(&output->holds, 1, memory_order_acq_rel) > 1) return;
     if (output->arrival) mem_block_release(output->arrival);
     if (output->block) mem_block_release(output->block);
     free(output->tokens_per_expert);
@@ -154,6 +154,7 @@ expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destinati
     if (status != EXPAR_OK) return status;
     to.output = calloc(1, sizeof *to.output);
     if (!to.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    atomic_init(&to.output->holds, 1);
     status = take_blocks(ep, wish, &to);
     if (status != EXPAR_OK) {
         expar_ep_output_release(to.output);

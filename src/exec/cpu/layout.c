@@ -37,19 +37,22 @@ static int32_t ranks_by_topk(const ep_route_view *route, ep_routing *routing, in
         int64_t expert = ep_route_expert(route, token, k);
         if (expert < 0) continue;
         routing->expert_counts[expert]++;
-        /* Ranks named by hand need room for them alone. */
-        if (!route->token_in_rank) length = insert_rank(list, length, ep_expert_owner(expert, routing->local_experts));
+        length = insert_rank(list, length, ep_expert_owner(expert, routing->local_experts));
     }
     return length;
 }
 
-/* The ranks that the caller named. */
-static int32_t ranks_by_hand(const ep_route_view *route, const ep_routing *routing, int64_t token, ep_target *list)
+/* The ranks that the caller named. Experts count where their rank gets the token. */
+static int32_t ranks_by_hand(const ep_route_view *route, ep_routing *routing, int64_t token, ep_target *list)
 {
     const uint8_t *in_rank = route->token_in_rank + token * route->token_in_rank_pitch;
     int32_t length = 0;
     for (int32_t r = 0; r < routing->ranks; r++)
         if (in_rank[r]) list[length++].rank = r;
+    for (int32_t k = 0; route->idx && k < routing->topk; k++) {
+        int64_t expert = ep_route_expert(route, token, k);
+        if (expert >= 0 && in_rank[ep_expert_owner(expert, routing->local_experts)]) routing->expert_counts[expert]++;
+    }
     return length;
 }
 
@@ -58,9 +61,8 @@ static int32_t ranks_by_hand(const ep_route_view *route, const ep_routing *routi
 static void route_token(const ep_route_view *route, ep_routing *routing, int32_t *sent, int64_t token)
 {
     ep_target *list = routing->targets + routing->first[token];
-    int32_t length = 0;
-    if (route->idx) length = ranks_by_topk(route, routing, token, list);
-    if (route->token_in_rank) length = ranks_by_hand(route, routing, token, list);
+    int32_t length =
+        route->token_in_rank ? ranks_by_hand(route, routing, token, list) : ranks_by_topk(route, routing, token, list);
     for (int32_t i = 0; i < length; i++)
         list[i].index = sent[list[i].rank]++;
     routing->first[token + 1] = routing->first[token] + length;

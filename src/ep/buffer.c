@@ -81,7 +81,7 @@ static expar_status clear_records(expar_ep *ep)
 static expar_status fill_buffer(expar_ep *ep, int32_t threads)
 {
     sym *symmetric = ep->group->sym;
-    expar_status status = sym_take(symmetric, "expar_ep_create", ep->space.total_bytes, 4096, &ep->buffer);
+    expar_status status = sym_take(symmetric, "the buffer", ep->space.total_bytes, 4096, &ep->buffer);
     if (status != EXPAR_OK) return status;
     status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
     if (status == EXPAR_OK)
@@ -99,6 +99,9 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     ep_shape shape = {0};
     int32_t threads = 0;
     expar_status own = ep_shape_make(config, group->size, &shape);
+    if (own == EXPAR_OK && group->num_nodes > 1)
+        own = error_set(EXPAR_ERR_UNSUPPORTED, "the group spans %d nodes; expected 1: rows travel inside a node only",
+                        group->num_nodes);
     if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ep is NULL");
     if (own == EXPAR_OK) own = choose_threads(group, config->num_threads, &threads);
     expar_status status = agree_on_config(group, own, &shape);
@@ -135,7 +138,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
     mem_region_close(&ep->private_region);
     /* A failed group gives its heap back as a whole, when it is destroyed. */
     bool sound = sym_check(group->sym, "expar_ep_destroy") == EXPAR_OK && ep->poison == EXPAR_OK;
-    if (sound && sym_give(group->sym, "expar_ep_destroy", ep->buffer) != EXPAR_OK)
+    if (sound && sym_give(group->sym, "the buffer", ep->buffer) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
     atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
     free(ep);

@@ -20,9 +20,22 @@ static expar_status check_basics(const char *name, const expar_tensor *tensor)
     if (tensor->device.type != EXPAR_CPU)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d; expected %d (CPU)", name,
                          (int)tensor->device.type, (int)EXPAR_CPU);
-    if (!tensor->data && tensor->shape[0] * tensor->shape[1] > 0)
+    if (!tensor->data && tensor->shape[0] > 0 && tensor->shape[1] > 0)
         return error_set(EXPAR_ERR_NULL, "%s.data is NULL with shape [%lld][%lld]", name, (long long)tensor->shape[0],
                          (long long)tensor->shape[1]);
+    return EXPAR_OK;
+}
+
+/* The bytes from the first element to the last must be a number. */
+static expar_status check_extent(const char *name, const expar_tensor *tensor)
+{
+    int64_t elements, bytes;
+    if (tensor->shape[0] <= 1) return EXPAR_OK;
+    if (size_mul_overflows(tensor->shape[0], tensor->strides[0], &elements) ||
+        size_mul_overflows(elements, (int64_t)expar_dtype_bytes(tensor->dtype), &bytes))
+        return error_set(EXPAR_ERR_STRIDE,
+                         "%s.strides[0] is %lld with %lld rows; expected them to span less than 2^63 bytes", name,
+                         (long long)tensor->strides[0], (long long)tensor->shape[0]);
     return EXPAR_OK;
 }
 
@@ -35,7 +48,7 @@ static expar_status check_strides(const char *name, const expar_tensor *tensor)
     if (tensor->shape[0] > 1 && tensor->strides[0] < tensor->shape[1])
         return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected at least %lld", name,
                          (long long)tensor->strides[0], (long long)tensor->shape[1]);
-    return EXPAR_OK;
+    return check_extent(name, tensor);
 }
 
 static expar_status check_alignment(const char *name, const expar_tensor *tensor, size_t unit)

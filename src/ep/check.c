@@ -48,7 +48,7 @@ static expar_status check_strides(const char *name, const expar_tensor *tensor)
     if (tensor->shape[0] > 1 && tensor->strides[0] < tensor->shape[1])
         return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected at least %lld", name,
                          (long long)tensor->strides[0], (long long)tensor->shape[1]);
-    return check_extent(name, tensor);
+    return EXPAR_OK;
 }
 
 static expar_status check_alignment(const char *name, const expar_tensor *tensor, size_t unit)
@@ -70,6 +70,8 @@ static expar_status check_row_bytes(const char *name, const expar_tensor *tensor
     if (hidden * element % ROW_UNIT)
         return error_set(EXPAR_ERR_SHAPE, "%s has rows of %lld bytes (hidden size %lld); expected a multiple of %d",
                          name, (long long)(hidden * element), (long long)hidden, ROW_UNIT);
+    expar_status status = check_extent(name, tensor);
+    if (status != EXPAR_OK) return status;
     if (tensor_pitch(tensor) * element % ROW_UNIT)
         return error_set(EXPAR_ERR_ALIGNMENT,
                          "%s.strides[0] is %lld elements of %lld bytes; expected a multiple of %d bytes", name,
@@ -108,6 +110,7 @@ expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64
         return error_set(EXPAR_ERR_SHAPE, "%s has shape [%lld][%lld]; expected [%lld][%lld]", name,
                          (long long)tensor->shape[0], (long long)tensor->shape[1], (long long)rows, (long long)columns);
     if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
+    if ((status = check_extent(name, tensor)) != EXPAR_OK) return status;
     return check_alignment(name, tensor, expar_dtype_bytes(tensor->dtype));
 }
 

@@ -68,10 +68,11 @@ static expar_status reserve(size_t bytes, void **out)
 /* fd -1: anonymous. The descriptor stays the caller's. */
 static expar_status map_at_reserve(int fd, size_t bytes, void **out)
 {
-    void *base;
+    void *base = NULL;
     expar_status status = reserve(bytes, &base);
     if (status != EXPAR_OK) return status;
-    int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    /* Memory of this process alone is private: then huge pages are to be had also where shared memory gets none. */
+    int flags = MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
     if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
         status = no_address_space(bytes);
         munmap(base, bytes);
@@ -157,7 +158,7 @@ void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
     size_t last = end & ~(page - 1);
     if (first >= last) return;
     uint8_t *start = (uint8_t *)region->base + first;
-    if (madvise(start, last - first, MADV_REMOVE) == 0) return;
+    if (madvise(start, last - first, region->fd < 0 ? MADV_DONTNEED : MADV_REMOVE) == 0) return;
     /* A kernel that cannot punch holes keeps the pages; the range must read as zero all the same. */
     memset(start, 0, last - first);
 }

@@ -42,11 +42,9 @@ static void map_expert(const int64_t *idx, int64_t slots, int32_t e, int64_t nex
 void oracle_expert_map(const oracle_job *job, int32_t rank, int32_t *map)
 {
     int64_t slots = oracle_num_kept(job, rank) * job->topk, all = oracle_num_rows(job, rank) * job->topk;
-    size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
-    void *x = take((size_t)oracle_num_kept(job, rank), row_bytes);
     int64_t *idx = take((size_t)slots, sizeof *idx), start = 0, end = oracle_num_expert_rows(job, rank);
     int32_t *counts = take((size_t)local_experts(job), sizeof *counts);
-    oracle_dispatch(job, rank, x, idx, NULL);
+    oracle_dispatch(job, rank, NULL, idx, NULL);
     oracle_received_per_expert(job, rank, counts);
     for (int64_t i = 0; i < all; i++)
         map[i] = -1;
@@ -56,7 +54,6 @@ void oracle_expert_map(const oracle_job *job, int32_t rank, int32_t *map)
     }
     free(counts);
     free(idx);
-    free(x);
 }
 
 void oracle_expert_expand(const oracle_job *job, int32_t rank, size_t row_bytes, const void *rows, void *expert_rows)

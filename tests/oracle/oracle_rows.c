@@ -26,7 +26,9 @@ void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t 
         const oracle_input *input = &job->inputs[source];
         for (int64_t t = 0; t < input->num_tokens && row < end; t++) {
             if (!oracle_token_in_rank(job, source, t, rank)) continue;
-            memcpy((char *)recv_x + (size_t)row * row_bytes, (const char *)input->x + (size_t)t * row_bytes, row_bytes);
+            if (recv_x)
+                memcpy((char *)recv_x + (size_t)row * row_bytes, (const char *)input->x + (size_t)t * row_bytes,
+                       row_bytes);
             localise_topk(job, rank, input, t, recv_topk_idx ? recv_topk_idx + row * job->topk : NULL,
                           recv_weights ? recv_weights + row * job->topk : NULL);
             row++;

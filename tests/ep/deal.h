@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deals: one routing with all its options, and moves: the calls that are made with it, checked against the oracle.
+ *
+ * Unlike traffic, deals are drawn by every rank for itself from one random source, so that a run of any length keeps
+ * little in memory. A move is started and finished apart: in between others may run, when it is asynchronous. */
+#ifndef TESTS_EP_DEAL_H
+#define TESTS_EP_DEAL_H
+
+#include "ep/play.h"
+
+typedef enum deal_worst {
+    WORST_NONE,
+    WORST_EXACT,     /* W = R; where R is 0 that means none */
+    WORST_ONE_SHORT, /* W = R - 1 */
+    WORST_ONE,       /* W = 1 */
+    WORST_LARGER,    /* W = R + 3 */
+    WORST_KINDS
+} deal_worst;
+
+/* How x_scales lie in memory. */
+typedef enum deal_scales {
+    SCALES_CONTIGUOUS,
+    SCALES_TRANSPOSED, /* [S][T] in memory */
+    SCALES_SPREAD,     /* gaps between all of them */
+    SCALES_REVERSED,   /* columns by a negative stride */
+    SCALES_ORDERS
+} deal_scales;
+
+/* How one rank makes one call. All zero is the plain way. */
+typedef struct deal_choice {
+    expar_path path;
+    play_place place;   /* of recv_x, of a combine's x (PLACE_LIBRARY: private) */
+    int32_t pad;        /* as in play_choice */
+    bool null_if_empty; /* tensors with zero extents have no memory */
+    bool async;
+    bool expert_major; /* of a repeat or combine: only where the first dispatch was */
+    /* Dispatches: */
+    bool zero_padding;
+    deal_scales scales;
+    int32_t alignment; /* these two: of the first dispatch */
+    deal_worst worst;
+    /* Combines: */
+    bool expert_weights; /* with expert_major */
+    int32_t biases;      /* bit i: bias[i] is given */
+} deal_choice;
+
+typedef struct deal_plan {
+    int32_t num_ranks, topk /* 0: without topk_idx, by hand alone */, num_experts;
+    bool wide, with_weights;
+    bool by_hand;     /* token_in_rank is given */
+    bool with_counts; /* tokens_per_expert is given, without topk_idx */
+    routing_kind routing;
+    int64_t disturb;
+    const int64_t *num_tokens;  /* [N] */
+    const deal_choice *choices; /* [N] of the first dispatch */
+} deal_plan;
+
+typedef struct deal {
+    oracle_job job; /* without rows */
+    bool wide, with_weights;
+    oracle_input *inputs; /* [N] */
+    deal_choice *choices; /* [N] */
+} deal;
+
+deal *deal_make(const deal_plan *plan, random_source *random);
+void deal_free(deal *d);
+/* The job as `rank` sees it: with its alignment. */
+oracle_job deal_job_of(const deal *d, int32_t rank);
+
+typedef enum move_kind { MOVE_DISPATCH, MOVE_REPEAT, MOVE_COMBINE } move_kind;
+
+/* What all ranks agree on. */
+typedef struct move_form {
+    move_kind kind;
+    oracle_type type;
+    int32_t hidden;
+    int32_t num_scales; /* of dispatches; 0: none */
+    bool packed;        /* scales are i32 */
+    bool with_weights;  /* of a combine */
+} move_form;
+
+/* One call of all ranks with its data. */
+typedef struct deal_move {
+    const deal *deal;
+    move_form form;
+    oracle_job job;       /* the deal's, with type, hidden, scales and rows */
+    oracle_input *inputs; /* [N] */
+    deal_choice *choices; /* [N] */
+    /* Combines, [N] each: */
+    void **x;                  /* [rows][H] or expert-major */
+    uint32_t **weights;        /* [rows][K] */
+    uint32_t **expert_weights; /* [rows][K], or NULL */
+    void **bias[2];            /* [T][H], or NULL */
+} deal_move;
+
+/* choices: [N], copied; those of a first dispatch are the deal's. */
+deal_move *move_make(const deal *d, const move_form *form, const deal_choice *choices, random_source *random);
+void move_free(deal_move *m);
+
+expar_dtype deal_dtype(oracle_type type);
+/* Rows of a combine's x on a rank. */
+int64_t move_num_x_rows(const deal_move *m, int32_t rank);
+
+/* One rank's part in one move. */
+typedef struct deal_call {
+    const deal_move *move;
+    int32_t rank;
+    expar_dispatch_args args;
+    expar_dispatch_result result;
+    expar_combine_args back;
+    void *memory[2];    /* the caller's own recv_x; scales */
+    expar_event *event; /* of an asynchronous call */
+    bool started;
+} deal_call;
+
+/* area: for PLACE_SYMMETRIC. handle: of the deal's first dispatch, for the others. wait_event: NULL or what the call is
+   to wait for. True when the call went as it had to. */
+bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
+                     const expar_ep_handle *handle, expar_event *wait_event);
+/* The status that the call ends with: EXPAR_ERR_DROPPED where rows find no room. */
+expar_status deal_call_ending(const deal_call *call);
+/* Waits for the end, compares everything, and frees all but the handle. */
+bool deal_call_finish(deal_call *call);
+
+/* Both at once, for moves that stand alone. */
+bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
+                    const expar_ep_handle *handle);
+
+/* ---- between the files of the harness ---------------------------------------------------------------------------- */
+
+bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+                         expar_event *wait_event);
+bool deal_dispatch_check(const deal_call *call);
+void deal_dispatch_clean(deal_call *call);
+bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+                        expar_event *wait_event);
+bool deal_combine_check(const deal_call *call);
+void deal_combine_clean(deal_call *call);
+
+#endif

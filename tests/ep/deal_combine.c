@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combines of a deal against the oracle. */
+#include "ep/deal.h"
+#include "ep/pitched.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t gap_of(const deal_move *m, const deal_choice *choice)
+{
+    return choice->pad * 16 / (int64_t)oracle_element_bytes(m->form.type);
+}
+
+static expar_tensor make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t width, int64_t gap,
+                                const deal_choice *choice)
+{
+    expar_tensor tensor = pitched_make(dtype, count, width, gap, choice->null_if_empty);
+    pitched_fill(&tensor, rows);
+    return tensor;
+}
+
+/* x, and behind it the weights, in symmetric memory. False when they do not fit. */
+static bool place_in_area(deal_call *call, const play_area *area)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    int64_t rows = move_num_x_rows(m, call->rank), gap = gap_of(m, choice), topk = m->job.topk;
+    size_t pitch = (size_t)(m->form.hidden + gap) * oracle_element_bytes(m->form.type);
+    size_t bytes = ((size_t)rows * pitch + 127) / 128 * 128;
+    int64_t token_rows = oracle_num_rows(&m->job, call->rank);
+    if (bytes + (size_t)(token_rows * (topk + choice->pad)) * sizeof(float) > area->bytes) return false;
+    call->back.x = pitched_view(area->in, deal_dtype(m->form.type), rows, m->form.hidden, gap);
+    pitched_fill(&call->back.x, m->x[call->rank]);
+    if (!m->form.with_weights) return true;
+    call->back.topk_weights = pitched_view((char *)area->in + bytes, EXPAR_F32, token_rows, topk, choice->pad);
+    pitched_fill(&call->back.topk_weights, m->weights[call->rank]);
+    return true;
+}
+
+static void place_in_private(deal_call *call)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    call->back.x = make_filled(m->x[call->rank], deal_dtype(m->form.type), move_num_x_rows(m, call->rank),
+                               m->form.hidden, gap_of(m, choice), choice);
+    call->memory[0] = call->back.x.data;
+    if (!m->form.with_weights) return;
+    call->back.topk_weights = make_filled(m->weights[call->rank], EXPAR_F32, oracle_num_rows(&m->job, call->rank),
+                                          m->job.topk, choice->pad, choice);
+    call->memory[1] = call->back.topk_weights.data;
+}
+
+bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+                        expar_event *wait_event)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    expar_dtype dtype = deal_dtype(m->form.type);
+    int64_t tokens = m->inputs[call->rank].num_tokens, gap = gap_of(m, choice);
+    call->back = (expar_combine_args)EXPAR_COMBINE_ARGS_INIT;
+    expar_combine_args *args = &call->back;
+    args->path = choice->path;
+    if (choice->place != PLACE_SYMMETRIC || !place_in_area(call, area)) {
+        place_in_private(call);
+        if (args->path == EXPAR_PATH_DIRECT && !choice->expert_major) args->path = EXPAR_PATH_QUEUE;
+    }
+    args->handle = handle;
+    args->y = pitched_make(dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
+    if (m->form.with_weights)
+        args->out_topk_weights = pitched_make(EXPAR_F32, tokens, m->job.topk, choice->pad, choice->null_if_empty);
+    for (int i = 0; i < 2; i++)
+        if (m->bias[i][call->rank])
+            args->bias[i] = make_filled(m->bias[i][call->rank], dtype, tokens, m->form.hidden, gap, choice);
+    args->expert_major = choice->expert_major;
+    if (m->expert_weights[call->rank])
+        args->expert_weights = make_filled(m->expert_weights[call->rank], EXPAR_F32,
+                                           oracle_num_rows(&m->job, call->rank), m->job.topk, choice->pad, choice);
+    args->wait_event = wait_event;
+    args->async_finish = choice->async;
+    args->event = choice->async ? &call->event : NULL;
+    return CHECK_OK(expar_combine(ep, args));
+}
+
+void deal_combine_clean(deal_call *call)
+{
+    free(call->memory[0]);
+    free(call->memory[1]);
+    pitched_free(&call->back.y);
+    pitched_free(&call->back.out_topk_weights);
+    pitched_free(&call->back.bias[0]);
+    pitched_free(&call->back.bias[1]);
+    pitched_free(&call->back.expert_weights);
+}
+
+/* What each rank returns for its tokens: its rows, or the sums of its expert-major ones. */
+static void *returned_rows(const deal_move *m, int32_t rank)
+{
+    oracle_job job = m->job;
+    job.expert_alignment = m->deal->choices[rank].alignment;
+    size_t bytes = (size_t)job.hidden * oracle_element_bytes(job.type);
+    size_t kept = (size_t)oracle_num_kept(&job, rank);
+    void *rows = traffic_alloc(kept, bytes);
+    if (m->choices[rank].expert_major)
+        oracle_expert_reduce(&job, rank, m->x[rank], m->expert_weights[rank], rows);
+    else
+        memcpy(rows, m->x[rank], kept * bytes);
+    return rows;
+}
+
+/* Names the first element that differs. */
+static bool check_y(const deal_call *call)
+{
+    const deal_move *m = call->move;
+    const expar_tensor *y = &call->back.y;
+    int32_t n = m->job.num_ranks;
+    void *returned[n];
+    const void *const biases[2] = {m->bias[0][call->rank], m->bias[1][call->rank]};
+    void *expected = traffic_alloc((size_t)(y->shape[0] * y->shape[1]), oracle_element_bytes(m->form.type));
+    for (int32_t r = 0; r < n; r++)
+        returned[r] = returned_rows(m, r);
+    oracle_combine_biased(&m->job, call->rank, biases, (const void *const *)returned, expected);
+    bool right = CHECK(pitched_gaps_intact(y), "the combine wrote beyond the rows of y");
+    for (int64_t i = 0; right && i < y->shape[0] * y->shape[1]; i++) {
+        int64_t row = i / y->shape[1], column = i % y->shape[1];
+        uint32_t got = oracle_load(m->form.type, y->data, row * y->strides[0] + column);
+        uint32_t wanted = oracle_load(m->form.type, expected, i);
+        right =
+            CHECK(got == wanted, "y[%lld][%lld] is %#x, expected %#x", (long long)row, (long long)column, got, wanted);
+    }
+    for (int32_t r = 0; r < n; r++)
+        free(returned[r]);
+    free(expected);
+    return right;
+}
+
+static bool check_summed(const deal_call *call)
+{
+    const deal_move *m = call->move;
+    const expar_tensor *summed = &call->back.out_topk_weights;
+    if (!m->form.with_weights) return true;
+    uint32_t *expected = traffic_alloc((size_t)(summed->shape[0] * summed->shape[1]), sizeof *expected);
+    oracle_combine_weights(&m->job, call->rank, (const uint32_t *const *)m->weights, expected);
+    bool right = CHECK(pitched_equals(summed, expected), "out_topk_weights differ") &
+                 CHECK(pitched_gaps_intact(summed), "the combine wrote beyond out_topk_weights");
+    free(expected);
+    return right;
+}
+
+bool deal_combine_check(const deal_call *call)
+{
+    return check_y(call) & check_summed(call) &
+           CHECK(pitched_equals(&call->back.x, call->move->x[call->rank]), "the combine changed x");
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatches of a deal against the oracle. */
+#include "ep/deal.h"
+#include "ep/pitched.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the caller's own recv_x, where no row goes. */
+#define SPARE_BYTE 0x5a
+#define SPARE_ROWS 2
+
+/* ---- arguments -------------------------------------------------------------------------------------------------- */
+
+static expar_tensor make_idx(const deal *d, const oracle_input *input, const deal_choice *choice)
+{
+    expar_tensor idx = pitched_make(d->wide ? EXPAR_I64 : EXPAR_I32, input->num_tokens, d->job.topk, choice->pad,
+                                    choice->null_if_empty);
+    for (int64_t t = 0; t < input->num_tokens; t++)
+        for (int32_t k = 0; k < d->job.topk; k++) {
+            int64_t expert = input->topk_idx[t * d->job.topk + k];
+            if (d->wide)
+                ((int64_t *)idx.data)[t * idx.strides[0] + k] = expert;
+            else
+                ((int32_t *)idx.data)[t * idx.strides[0] + k] = (int32_t)expert;
+        }
+    return idx;
+}
+
+static expar_tensor make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t width, int64_t gap,
+                                const deal_choice *choice)
+{
+    expar_tensor tensor = pitched_make(dtype, count, width, gap, choice->null_if_empty);
+    pitched_fill(&tensor, rows);
+    return tensor;
+}
+
+/* The scales in their order, in memory of their own. */
+static expar_tensor make_scales(deal_call *call, const deal_choice *choice)
+{
+    const oracle_input *input = &call->move->inputs[call->rank];
+    int64_t tokens = input->num_tokens, width = call->move->form.num_scales;
+    const int64_t pitches[SCALES_ORDERS][2] = {
+        {width, 1}, {1, tokens > 1 ? tokens : 1}, {3 * width + 1, 2}, {width, -1}};
+    const int64_t *pitch = pitches[choice->scales];
+    uint32_t *memory = traffic_alloc((size_t)((3 * width + 1) * (tokens + 1)), sizeof *memory);
+    expar_tensor scales = expar_tensor_2d(memory + (pitch[1] < 0 ? width - 1 : 0),
+                                          call->move->form.packed ? EXPAR_I32 : EXPAR_F32, tokens, width);
+    memcpy(scales.strides, pitch, sizeof pitches[0]);
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t i = 0; i < width; i++)
+            ((uint32_t *)scales.data)[t * pitch[0] + i * pitch[1]] = input->scales[t * width + i];
+    call->memory[1] = memory;
+    return scales;
+}
+
+static int64_t row_bytes(const deal_move *m)
+{
+    return m->form.hidden * (int64_t)oracle_element_bytes(m->form.type);
+}
+
+/* The caller's own output, some rows longer than needed, in the area where it fits. */
+static expar_tensor make_out(deal_call *call, const deal_choice *choice, const play_area *area)
+{
+    const deal_move *m = call->move;
+    int64_t rows = move_num_x_rows(m, call->rank) + SPARE_ROWS;
+    size_t bytes = (size_t)(rows * row_bytes(m));
+    void *data = choice->place == PLACE_SYMMETRIC && bytes <= area->bytes ? area->out : NULL;
+    if (choice->place == PLACE_PRIVATE) data = call->memory[0] = traffic_alloc(bytes, 1);
+    if (!data) return EXPAR_TENSOR_NONE;
+    memset(data, SPARE_BYTE, bytes);
+    return expar_tensor_2d(data, deal_dtype(m->form.type), rows, m->form.hidden);
+}
+
+static void add_routing(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
+{
+    const deal *d = call->move->deal;
+    const oracle_input *input = &d->inputs[call->rank];
+    args->num_experts = d->job.num_experts;
+    args->expert_alignment = choice->alignment;
+    args->num_worst_tokens = input->num_worst_tokens;
+    args->tokens_per_expert = input->tokens_per_expert;
+    if (d->job.topk) args->topk_idx = make_idx(d, input, choice);
+    if (input->weights)
+        args->topk_weights =
+            make_filled(input->weights, EXPAR_F32, input->num_tokens, d->job.topk, choice->pad, choice);
+    if (input->token_in_rank)
+        args->token_in_rank =
+            make_filled(input->token_in_rank, EXPAR_U8, input->num_tokens, d->job.num_ranks, choice->pad, choice);
+}
+
+static expar_dispatch_args make_args(deal_call *call, const play_area *area)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    const oracle_input *input = &m->inputs[call->rank];
+    int64_t gap = choice->pad * 16 / (int64_t)oracle_element_bytes(m->form.type);
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = make_filled(input->x, deal_dtype(m->form.type), input->num_tokens, m->form.hidden, gap, choice);
+    if (m->form.num_scales) args.x_scales = make_scales(call, choice);
+    args.out_x = make_out(call, choice, area);
+    args.path = choice->path;
+    args.expert_major = choice->expert_major;
+    args.zero_padding = choice->zero_padding;
+    args.async_finish = choice->async;
+    if (m->form.kind == MOVE_DISPATCH) add_routing(call, choice, &args);
+    return args;
+}
+
+bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+                         expar_event *wait_event)
+{
+    const deal_move *m = call->move;
+    call->args = make_args(call, area);
+    call->args.wait_event = wait_event;
+    if (m->form.kind == MOVE_REPEAT) call->args.handle = handle;
+    call->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    bool dropped = oracle_num_kept(&m->job, call->rank) < oracle_num_received(&m->job, call->rank);
+    expar_status expected = dropped && !call->args.async_finish ? EXPAR_ERR_DROPPED : EXPAR_OK;
+    if (!CHECK_STATUS(expected, expar_dispatch(ep, &call->args, &call->result))) return false;
+    call->event = call->result.event;
+    return CHECK(!call->event == !call->args.async_finish, "an event is %s", call->event ? "given" : "missing");
+}
+
+void deal_dispatch_clean(deal_call *call)
+{
+    expar_ep_output_release(call->result.output);
+    pitched_free(&call->args.x);
+    pitched_free(&call->args.topk_idx);
+    pitched_free(&call->args.topk_weights);
+    pitched_free(&call->args.token_in_rank);
+    free(call->memory[0]);
+    free(call->memory[1]);
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+static bool check_shape(const expar_tensor *tensor, bool given, expar_dtype dtype, int64_t rows, int64_t columns,
+                        const char *name)
+{
+    if (!given) return CHECK(!tensor->data && tensor->ndim == 0, "%s is given, expected none", name);
+    return CHECK(tensor->ndim == 2 && tensor->dtype == dtype && tensor->shape[0] == rows && tensor->shape[1] == columns,
+                 "%s is %s [%lld][%lld], expected %s [%lld][%lld]", name, expar_dtype_string(tensor->dtype),
+                 (long long)tensor->shape[0], (long long)tensor->shape[1], expar_dtype_string(dtype), (long long)rows,
+                 (long long)columns) &&
+           CHECK(rows == 0 || (tensor->data && tensor->strides[0] == columns && tensor->strides[1] == 1),
+                 "%s has no data or is not contiguous", name);
+}
+
+/* What a rank must get, row by row. */
+typedef struct expected {
+    int64_t kept, rows, x_rows;
+    int32_t *map;    /* [rows][K], of any dispatch with top-k */
+    uint8_t *filled; /* [x_rows]: a row of the result belongs here */
+} expected;
+
+static expected expected_make(const deal_call *call)
+{
+    const deal_move *m = call->move;
+    oracle_job job = m->job;
+    job.expert_alignment = m->deal->choices[call->rank].alignment;
+    expected e = {.kept = oracle_num_kept(&job, call->rank),
+                  .rows = oracle_num_rows(&job, call->rank),
+                  .x_rows = move_num_x_rows(m, call->rank)};
+    int64_t slots = e.rows * job.topk;
+    e.map = traffic_alloc((size_t)slots, sizeof *e.map);
+    e.filled = traffic_alloc((size_t)e.x_rows, 1);
+    if (!m->choices[call->rank].expert_major) {
+        memset(e.filled, 1, (size_t)e.kept);
+        return e;
+    }
+    oracle_expert_map(&job, call->rank, e.map);
+    for (int64_t i = 0; i < slots; i++)
+        if (e.map[i] >= 0) e.filled[e.map[i]] = 1;
+    return e;
+}
+
+static void expected_free(expected *e)
+{
+    free(e->map);
+    free(e->filled);
+}
+
+static bool all_bytes(const uint8_t *bytes, int64_t count, uint8_t value)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (bytes[i] != value) return false;
+    return true;
+}
+
+/* rows: token-major, as the oracle gave them. blank: byte of rows that nobody fills, -1: any. */
+static bool check_rows(const deal_call *call, const expected *e, const char *name, const void *got, int64_t bytes,
+                       void *rows, int blank)
+{
+    oracle_job job = call->move->job;
+    job.expert_alignment = call->move->deal->choices[call->rank].alignment;
+    void *sorted = traffic_alloc((size_t)(e->x_rows * bytes), 1);
+    if (call->move->choices[call->rank].expert_major)
+        oracle_expert_expand(&job, call->rank, (size_t)bytes, rows, sorted);
+    else
+        memcpy(sorted, rows, (size_t)(e->kept * bytes));
+    bool right = true;
+    for (int64_t row = 0; right && row < e->x_rows; row++) {
+        const uint8_t *at = (const uint8_t *)got + row * bytes;
+        if (e->filled[row])
+            right = CHECK(memcmp(at, (const uint8_t *)sorted + row * bytes, (size_t)bytes) == 0,
+                          "%s differs in row %lld of %lld", name, (long long)row, (long long)e->x_rows);
+        else if (blank >= 0)
+            right = CHECK(all_bytes(at, bytes, (uint8_t)blank), "%s: row %lld, which nobody sent, is not %#x", name,
+                          (long long)row, (unsigned)blank);
+    }
+    free(sorted);
+    return right;
+}
+
+static bool check_x(const deal_call *call, const expected *e)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    const expar_tensor *x = &call->result.recv_x, *out = &call->args.out_x;
+    if (!check_shape(x, true, deal_dtype(m->form.type), e->x_rows, m->form.hidden, "recv_x")) return false;
+    if (!CHECK(!out->data || x->data == out->data, "recv_x is not out_x")) return false;
+    void *rows = traffic_alloc((size_t)(e->kept * row_bytes(m)), 1);
+    oracle_dispatch(&m->job, call->rank, rows, NULL, NULL);
+    int blank = choice->expert_major && choice->zero_padding ? 0 : out->data ? SPARE_BYTE : -1;
+    bool right = check_rows(call, e, "recv_x", x->data, row_bytes(m), rows, blank);
+    free(rows);
+    if (!out->data) return right;
+    const uint8_t *behind = (const uint8_t *)out->data + e->x_rows * row_bytes(m);
+    return right & CHECK(all_bytes(behind, SPARE_ROWS * row_bytes(m), SPARE_BYTE), "rows behind recv_x were written");
+}
+
+static bool check_scales(const deal_call *call, const expected *e)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    int64_t width = m->form.num_scales;
+    expar_dtype dtype = m->form.packed ? EXPAR_I32 : EXPAR_F32;
+    if (!check_shape(&call->result.recv_x_scales, width > 0, dtype, e->x_rows, width, "recv_x_scales")) return false;
+    if (!width) return true;
+    uint32_t *scales = traffic_alloc((size_t)(e->kept * width), sizeof *scales);
+    oracle_dispatch_scales(&m->job, call->rank, scales);
+    bool right = check_rows(call, e, "recv_x_scales", call->result.recv_x_scales.data, 4 * width, scales,
+                            choice->expert_major && choice->zero_padding ? 0 : -1);
+    free(scales);
+    return right;
+}
+
+static bool check_idx_and_weights(const deal_call *call, const expected *e)
+{
+    const deal_move *m = call->move;
+    const expar_tensor *idx = &call->result.recv_topk_idx, *weights = &call->result.recv_topk_weights;
+    bool fresh = m->form.kind == MOVE_DISPATCH, given = fresh && m->job.topk, weighted = fresh && m->deal->with_weights;
+    int64_t topk = m->job.topk, slots = e->rows * topk;
+    if (!check_shape(idx, given, m->deal->wide ? EXPAR_I64 : EXPAR_I32, e->rows, topk, "recv_topk_idx") ||
+        !check_shape(weights, weighted, EXPAR_F32, e->rows, topk, "recv_topk_weights"))
+        return false;
+    if (!given) return true;
+    int64_t *right_idx = traffic_alloc((size_t)slots, sizeof *right_idx);
+    uint32_t *right_weights = traffic_alloc((size_t)slots, sizeof *right_weights);
+    memset(right_idx, 0xff, (size_t)slots * sizeof *right_idx);
+    oracle_dispatch(&m->job, call->rank, NULL, right_idx, weighted ? right_weights : NULL);
+    bool right = true;
+    for (int64_t i = 0; right && i < slots; i++) {
+        int64_t got = m->deal->wide ? ((int64_t *)idx->data)[i] : ((int32_t *)idx->data)[i];
+        right = CHECK(got == right_idx[i], "recv_topk_idx[%lld][%lld] is %lld, expected %lld", (long long)(i / topk),
+                      (long long)(i % topk), (long long)got, (long long)right_idx[i]);
+    }
+    if (weighted)
+        right &= CHECK(memcmp(weights->data, right_weights, (size_t)(e->kept * topk) * sizeof *right_weights) == 0,
+                       "recv_topk_weights differ");
+    free(right_idx);
+    free(right_weights);
+    return right;
+}
+
+static bool check_map(const deal_call *call, const expected *e)
+{
+    const expar_tensor *map = &call->result.recv_row_map;
+    int64_t topk = call->move->job.topk;
+    if (!check_shape(map, call->move->choices[call->rank].expert_major, EXPAR_I32, e->rows, topk, "recv_row_map"))
+        return false;
+    if (!map->data) return true;
+    for (int64_t i = 0; i < e->rows * topk; i++)
+        if (!CHECK(((int32_t *)map->data)[i] == e->map[i], "recv_row_map[%lld][%lld] is %d, expected %d",
+                   (long long)(i / topk), (long long)(i % topk), (int)((int32_t *)map->data)[i], (int)e->map[i]))
+            return false;
+    return true;
+}
+
+static bool check_counts(const deal_call *call, const expected *e)
+{
+    const deal_move *m = call->move;
+    const expar_dispatch_result *result = &call->result;
+    oracle_job job = deal_job_of(m->deal, call->rank);
+    int32_t locals = job.num_experts / job.num_ranks;
+    int64_t dropped = oracle_num_received(&job, call->rank) - e->kept;
+    bool right = CHECK(result->num_recv_tokens == e->kept && result->num_dropped_tokens == dropped,
+                       "R is %lld and %lld were dropped, expected %lld and %lld", (long long)result->num_recv_tokens,
+                       (long long)result->num_dropped_tokens, (long long)e->kept, (long long)dropped) &
+                 CHECK(result->num_local_experts == locals, "L is %d", (int)result->num_local_experts);
+    if (m->form.kind == MOVE_REPEAT)
+        return right & CHECK(!result->recv_tokens_per_expert && !result->handle, "a repeat gave counts or a handle");
+    int32_t *counts = traffic_alloc((size_t)locals, sizeof *counts);
+    oracle_received_per_expert(&job, call->rank, counts);
+    for (int32_t l = 0; right && l < locals; l++)
+        right = CHECK(result->recv_tokens_per_expert[l] == counts[l], "recv_tokens_per_expert[%d] is %d, expected %d",
+                      (int)l, (int)result->recv_tokens_per_expert[l], (int)counts[l]);
+    free(counts);
+    return right;
+}
+
+bool deal_dispatch_check(const deal_call *call)
+{
+    const deal_choice *choice = &call->move->choices[call->rank];
+    expected e = expected_make(call);
+    bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
+                 check_idx_and_weights(call, &e) && check_map(call, &e) &&
+                 CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
+                       (int)call->result.path, (int)choice->path) &&
+                 CHECK(pitched_equals(&call->args.x, call->move->inputs[call->rank].x), "the dispatch changed x");
+    expected_free(&e);
+    return right;
+}

@@ -262,6 +262,13 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
 
 /* ---- the call ---- */
 
+static expar_status prepare_job(dispatch_call *call)
+{
+    call->job = malloc(sizeof *call->job);
+    if (!call->job) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
+    return ep_issue_prepare(call->base.ep, &call->event);
+}
+
 /* All that needs the caller's thread before the call is opened. A fresh dispatch reads its routing here. */
 static expar_status prepare(dispatch_call *call)
 {
@@ -271,8 +278,7 @@ static expar_status prepare(dispatch_call *call)
         status = ep_call_wait_event(call->args.wait_event);
         if (status == EXPAR_OK) status = make_layout(call);
     }
-    if (status == EXPAR_OK && call->args.async_finish) status = ep_issue_prepare(call->base.ep, &call->event);
-    return status;
+    return status == EXPAR_OK && call->args.async_finish ? prepare_job(call) : status;
 }
 
 /* A rank that fails from here on says so with its offers. */
@@ -295,8 +301,10 @@ static expar_status dispatch_job(void *context)
 }
 
 /* The job holds what it uses: the caller may give its own holds back at any time. */
-static void issue(const dispatch_call *call, dispatch_call *job)
+static void issue(dispatch_call *call)
 {
+    dispatch_call *job = call->job;
+    call->job = NULL;
     *job = *call;
     ep_handle_hold(handle_of(job));
     atomic_fetch_add_explicit(&job->to.output->holds, 1, memory_order_relaxed);
@@ -309,21 +317,19 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
     expar_status status = dispatch_cached(call) ? EXPAR_OK : notify(call);
     if (status != EXPAR_OK) return status;
     status = make_output(call);
-    dispatch_call *job = NULL;
-    if (status == EXPAR_OK && call->args.async_finish && !(job = malloc(sizeof *job)))
-        status = error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
     if (status != EXPAR_OK) {
         ep_call_refuse(&call->base, status);
         return move_rows(call);
     }
-    if (!job) status = run_to_end(call);
+    if (!call->args.async_finish) status = run_to_end(call);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) fill_result(call, result);
-    if (job) issue(call, job);
+    if (call->args.async_finish) issue(call);
     return status;
 }
 
 static void give_up(dispatch_call *call)
 {
+    free(call->job);
     expar_ep_output_release(call->to.output);
     expar_ep_handle_destroy(call->made);
     if (!call->event) return;

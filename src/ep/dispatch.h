@@ -11,7 +11,8 @@ typedef struct dispatch_call {
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
     ep_destination to;
-    expar_event *event; /* with async_finish */
+    expar_event *event;        /* with async_finish */
+    struct dispatch_call *job; /* with async_finish: room for the call once it runs by itself */
 } dispatch_call;
 
 static inline bool dispatch_cached(const dispatch_call *call)

@@ -165,14 +165,16 @@ EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *arg
 
 /* What a handle knows; pointers last as long as the handle. */
 typedef struct expar_handle_info {
-    size_t struct_size;            /* set by EXPAR_HANDLE_INFO_INIT */
-    int64_t num_tokens;            /* T of the dispatch */
-    int64_t num_recv_tokens;       /* R */
-    int32_t num_experts;           /* E */
-    int32_t num_topk;              /* K */
-    int32_t num_channels;          /* C */
-    const int32_t *rank_prefix;    /* [N] rows that this rank receives from ranks 0..i */
-    const int32_t *channel_prefix; /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
+    size_t struct_size;             /* set by EXPAR_HANDLE_INFO_INIT */
+    int64_t num_tokens;             /* T of the dispatch */
+    int64_t num_recv_tokens;        /* R */
+    int32_t num_experts;            /* E */
+    int32_t num_topk;               /* K */
+    int32_t num_channels;           /* C */
+    const int32_t *rank_prefix;     /* [N] rows that this rank receives from ranks 0..i */
+    const int32_t *channel_prefix;  /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
+    int32_t num_nodes;              /* M */
+    const int32_t *tokens_per_node; /* [M] tokens that this rank sends to each node, each counted once */
 } expar_handle_info;
 #define EXPAR_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_handle_info)
 EXPAR_API expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info);

@@ -113,8 +113,8 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
 expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
                               expar_ep_handle **out);
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
-expar_status ep_routing_alloc(ep_routing *routing, int64_t tokens, int32_t topk, int32_t experts, int32_t ranks,
-                              int32_t channels, int32_t most_targets);
+/* tokens, ranks, ranks_per_node, channels, topk and experts are set. */
+expar_status ep_routing_alloc(ep_routing *routing, int32_t most_targets);
 void ep_routing_free(ep_routing *routing);
 
 /* ---- output.c ---- */

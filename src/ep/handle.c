@@ -11,33 +11,31 @@ void ep_routing_free(ep_routing *routing)
     free(routing->targets);
     free(routing->channel_prefix);
     free(routing->expert_counts);
+    free(routing->node_counts);
     free(routing->rank_prefix);
     free(routing->recv_channel_prefix);
     free(routing->recv_expert_counts);
     free(routing->first_row);
 }
 
-expar_status ep_routing_alloc(ep_routing *routing, int64_t tokens, int32_t topk, int32_t experts, int32_t ranks,
-                              int32_t channels, int32_t most_targets)
+expar_status ep_routing_alloc(ep_routing *routing, int32_t most_targets)
 {
-    size_t n = (size_t)ranks, cells = n * (size_t)channels;
-    *routing = (ep_routing){.tokens = tokens,
-                            .ranks = ranks,
-                            .channels = channels,
-                            .topk = topk,
-                            .experts = experts,
-                            .local_experts = experts / ranks};
+    int64_t tokens = routing->tokens;
+    size_t n = (size_t)routing->ranks, cells = n * (size_t)routing->channels, experts = (size_t)routing->experts;
+    routing->local_experts = routing->experts / routing->ranks;
     /* One entry more than needed, so that no allocation has size 0. */
     routing->first = calloc((size_t)tokens + 1, sizeof(int64_t));
     routing->targets = malloc(((size_t)tokens * (size_t)most_targets + 1) * sizeof(ep_target));
     routing->channel_prefix = malloc(cells * sizeof(int32_t));
-    routing->expert_counts = malloc((size_t)experts * sizeof(int32_t));
+    routing->expert_counts = malloc(experts * sizeof(int32_t));
+    routing->node_counts = malloc(n / (size_t)routing->ranks_per_node * sizeof(int32_t));
     routing->rank_prefix = malloc(n * sizeof(int32_t));
     routing->recv_channel_prefix = malloc(cells * sizeof(int32_t));
-    routing->recv_expert_counts = malloc((size_t)experts / n * sizeof(int32_t));
+    routing->recv_expert_counts = malloc(experts / n * sizeof(int32_t));
     routing->first_row = malloc(n * sizeof(int32_t));
     if (routing->first && routing->targets && routing->channel_prefix && routing->expert_counts &&
-        routing->rank_prefix && routing->recv_channel_prefix && routing->recv_expert_counts && routing->first_row)
+        routing->node_counts && routing->rank_prefix && routing->recv_channel_prefix && routing->recv_expert_counts &&
+        routing->first_row)
         return EXPAR_OK;
     ep_routing_free(routing);
     return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)tokens);
@@ -48,8 +46,13 @@ expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, 
 {
     expar_ep_handle *handle = calloc(1, sizeof *handle);
     if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
-    expar_status status =
-        ep_routing_alloc(&handle->routing, tokens, topk, experts, ep->shape.ranks, ep->shape.channels, most_targets);
+    handle->routing = (ep_routing){.tokens = tokens,
+                                   .ranks = ep->shape.ranks,
+                                   .ranks_per_node = ep->group->ranks_per_node,
+                                   .channels = ep->shape.channels,
+                                   .topk = topk,
+                                   .experts = experts};
+    expar_status status = ep_routing_alloc(&handle->routing, most_targets);
     if (status != EXPAR_OK) {
         free(handle);
         return status;
@@ -92,6 +95,8 @@ expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_in
                               .num_experts = handle->routing.experts,
                               .num_topk = handle->routing.topk,
                               .num_channels = handle->routing.channels,
+                              .num_nodes = handle->routing.ranks / handle->routing.ranks_per_node,
+                              .tokens_per_node = handle->routing.node_counts,
                               .rank_prefix = handle->routing.rank_prefix,
                               .channel_prefix = handle->routing.channel_prefix};
     memcpy(info, &full, checked.struct_size);

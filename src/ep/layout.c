@@ -16,18 +16,6 @@ static expar_status check(const expar_group *group, const expar_tensor *topk_idx
     return status;
 }
 
-static void count_token(const expar_group *group, const ep_routing *routing, int64_t token, const expar_layout *layout)
-{
-    int32_t last_node = -1;
-    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
-        int32_t rank = routing->targets[i].rank;
-        if (layout->token_in_rank) layout->token_in_rank[token * routing->ranks + rank] = 1;
-        /* Targets come in rank order and ranks are numbered node by node: a node's ranks stand together. */
-        if (layout->tokens_per_node && group->nodes[rank] != last_node) layout->tokens_per_node[group->nodes[rank]]++;
-        last_node = group->nodes[rank];
-    }
-}
-
 static void fill(const expar_group *group, const ep_routing *routing, const expar_layout *layout)
 {
     size_t ranks = (size_t)routing->ranks;
@@ -36,10 +24,13 @@ static void fill(const expar_group *group, const ep_routing *routing, const expa
             layout->tokens_per_rank[r] = ep_rows_to(routing, r);
     if (layout->tokens_per_expert)
         memcpy(layout->tokens_per_expert, routing->expert_counts, (size_t)routing->experts * sizeof(int32_t));
-    if (layout->tokens_per_node) memset(layout->tokens_per_node, 0, (size_t)group->num_nodes * sizeof(int32_t));
-    if (layout->token_in_rank) memset(layout->token_in_rank, 0, (size_t)routing->tokens * ranks);
+    if (layout->tokens_per_node)
+        memcpy(layout->tokens_per_node, routing->node_counts, (size_t)group->num_nodes * sizeof(int32_t));
+    if (!layout->token_in_rank) return;
+    memset(layout->token_in_rank, 0, (size_t)routing->tokens * ranks);
     for (int64_t t = 0; t < routing->tokens; t++)
-        count_token(group, routing, t, layout);
+        for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
+            layout->token_in_rank[t * routing->ranks + routing->targets[i].rank] = 1;
 }
 
 expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
@@ -51,10 +42,14 @@ expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_
     ep_route_view route = {.idx = topk_idx->data ? topk_idx->data : "",
                            .idx_bytes = (int32_t)expar_dtype_bytes(topk_idx->dtype),
                            .idx_pitch = tensor_pitch(topk_idx)};
-    ep_routing routing;
     int32_t topk = (int32_t)topk_idx->shape[1];
-    status = ep_routing_alloc(&routing, topk_idx->shape[0], topk, num_experts, group->size, 1,
-                              topk < group->size ? topk : group->size);
+    ep_routing routing = {.tokens = topk_idx->shape[0],
+                          .ranks = group->size,
+                          .ranks_per_node = group->ranks_per_node,
+                          .channels = 1,
+                          .topk = topk,
+                          .experts = num_experts};
+    status = ep_routing_alloc(&routing, topk < group->size ? topk : group->size);
     if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
     status = executor_cpu_layout(&route, &routing);
     if (status == EXPAR_OK) fill(group, &routing, &layout);

@@ -114,18 +114,17 @@ EP_FUNC uint32_t ep_word_value(uint64_t word, uint32_t epoch)
 /* ---- experts and channels
  * --------------------------------------------------------------------------------------------- */
 
+/* Of an expert that there is: 0 … E - 1. */
 EP_FUNC int32_t ep_expert_owner(int64_t expert, int32_t local_experts)
 {
-    return (int32_t)(expert / local_experts);
+    return (int32_t)((uint32_t)expert / (uint32_t)local_experts);
 }
-EP_FUNC int32_t ep_expert_local(int64_t expert, int32_t local_experts)
-{
-    return (int32_t)(expert % local_experts);
-}
-/* What recv_topk_idx holds at `rank` for a top-k entry: the local expert number, or -1. */
+/* What recv_topk_idx holds at `rank` for a top-k entry: the local expert number, or -1. Without a division, since it is
+   asked for every slot of every row. */
 EP_FUNC int32_t ep_expert_seen_by(int64_t expert, int32_t rank, int32_t local_experts)
 {
-    return expert >= 0 && ep_expert_owner(expert, local_experts) == rank ? ep_expert_local(expert, local_experts) : -1;
+    int64_t local = expert - (int64_t)rank * local_experts;
+    return expert >= 0 && local >= 0 && local < local_experts ? (int32_t)local : -1;
 }
 /* First token of channel c of C; channel c ends where c + 1 begins. */
 EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)

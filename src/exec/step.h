@@ -16,12 +16,14 @@ typedef struct ep_target {
 typedef struct ep_routing {
     int64_t tokens;          /* T */
     int32_t ranks, channels; /* N, C */
+    int32_t ranks_per_node;  /* ranks are numbered node by node */
     int32_t topk, experts, local_experts;
     /* From the layout: */
     int64_t *first;          /* [T+1] token t's targets are [first[t], first[t+1]), ranks ascending */
     ep_target *targets;      /* [first[T]] */
     int32_t *channel_prefix; /* [N][C] (r, c): tokens that this rank's channels 0..c send to rank r */
     int32_t *expert_counts;  /* [E] tokens of this rank for each expert */
+    int32_t *node_counts;    /* [N / ranks_per_node] tokens that this rank sends to each node, each counted once */
     /* From notify: */
     int32_t *rank_prefix;         /* [N] rows that this rank receives from ranks 0..s */
     int32_t *recv_channel_prefix; /* [N][C] (s, c): rows that come here from source s's channels 0..c */

@@ -7,8 +7,9 @@
 
 static ep_routing make_routing(int64_t tokens, int32_t topk, int32_t experts, int32_t ranks, int32_t channels)
 {
-    ep_routing routing;
-    assert_int_equal(ep_routing_alloc(&routing, tokens, topk, experts, ranks, channels, ranks), EXPAR_OK);
+    ep_routing routing = {
+        .tokens = tokens, .ranks = ranks, .ranks_per_node = 2, .channels = channels, .topk = topk, .experts = experts};
+    assert_int_equal(ep_routing_alloc(&routing, ranks), EXPAR_OK);
     return routing;
 }
 
@@ -56,6 +57,8 @@ static void ranks_are_sorted_and_stand_once(void **state)
     assert_target(&routing, 0, 1, 2, 0);
     assert_target(&routing, 0, 2, 3, 0);
     assert_int_equal(routing.expert_counts[7], 2);
+    assert_int_equal(routing.node_counts[0], 1);
+    assert_int_equal(routing.node_counts[1], 1);
     ep_routing_free(&routing);
 }
 

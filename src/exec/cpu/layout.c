@@ -63,8 +63,14 @@ static void route_token(const ep_route_view *route, ep_routing *routing, int32_t
     ep_target *list = routing->targets + routing->first[token];
     int32_t length =
         route->token_in_rank ? ranks_by_hand(route, routing, token, list) : ranks_by_topk(route, routing, token, list);
-    for (int32_t i = 0; i < length; i++)
+    int32_t last_node = -1;
+    for (int32_t i = 0; i < length; i++) {
+        /* Ranks ascend and are numbered node by node: those of one node stand together. */
+        int32_t node = list[i].rank / routing->ranks_per_node;
+        if (node != last_node) routing->node_counts[node]++;
+        last_node = node;
         list[i].index = sent[list[i].rank]++;
+    }
     routing->first[token + 1] = routing->first[token] + length;
 }
 
@@ -76,6 +82,7 @@ expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing
     size_t count_bytes = (size_t)routing->experts * sizeof(int32_t);
     memset(routing->expert_counts, 0, count_bytes);
     if (!route->idx && route->expert_counts) memcpy(routing->expert_counts, route->expert_counts, count_bytes);
+    memset(routing->node_counts, 0, (size_t)(ranks / routing->ranks_per_node) * sizeof(int32_t));
     /* The running counts live in first_row, which is free until the offers come. */
     int32_t *sent = routing->first_row;
     memset(sent, 0, (size_t)ranks * sizeof(int32_t));

@@ -225,11 +225,28 @@ bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t 
     return call->started;
 }
 
+static bool is_refuser(const deal_call *call)
+{
+    return call->move->form.refuser == call->rank;
+}
+
 expar_status deal_call_ending(const deal_call *call)
 {
     const deal_move *m = call->move;
+    if (m->form.refusal != REFUSAL_NONE && !is_refuser(call)) return EXPAR_ERR_REMOTE;
+    if (m->form.refusal == REFUSAL_EARLY) return EXPAR_ERR_ARGUMENT;
+    if (m->form.refusal == REFUSAL_LATE) return EXPAR_ERR_BUFFER_SIZE;
     bool dropped = oracle_num_kept(&m->job, call->rank) < oracle_num_received(&m->job, call->rank);
     return dropped && m->form.kind != MOVE_COMBINE ? EXPAR_ERR_DROPPED : EXPAR_OK;
+}
+
+expar_status deal_call_returning(const deal_call *call)
+{
+    const move_form *form = &call->move->form;
+    /* A first dispatch hears of early refusals before it knows its outputs. */
+    bool at_once = !call->move->choices[call->rank].async || (form->refusal != REFUSAL_NONE && is_refuser(call)) ||
+                   (form->refusal == REFUSAL_EARLY && form->kind == MOVE_DISPATCH);
+    return at_once ? deal_call_ending(call) : EXPAR_OK;
 }
 
 static bool await_end(deal_call *call)
@@ -247,7 +264,8 @@ bool deal_call_finish(deal_call *call)
     if (!call->started) return false;
     bool combine = call->move->form.kind == MOVE_COMBINE;
     bool right = !call->event || await_end(call);
-    if (right) right = combine ? deal_combine_check(call) : deal_dispatch_check(call);
+    if (right && call->issued && call->move->form.refusal == REFUSAL_NONE)
+        right = combine ? deal_combine_check(call) : deal_dispatch_check(call);
     if (combine)
         deal_combine_clean(call);
     else

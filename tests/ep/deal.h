@@ -69,6 +69,9 @@ oracle_job deal_job_of(const deal *d, int32_t rank);
 
 typedef enum move_kind { MOVE_DISPATCH, MOVE_REPEAT, MOVE_COMBINE } move_kind;
 
+/* One rank's arguments may be refused: as soon as they are looked at, or once it knows how much it will receive. */
+typedef enum move_refusal { REFUSAL_NONE, REFUSAL_EARLY, REFUSAL_LATE /* not of a combine */ } move_refusal;
+
 /* What all ranks agree on. */
 typedef struct move_form {
     move_kind kind;
@@ -77,6 +80,8 @@ typedef struct move_form {
     int32_t num_scales; /* of dispatches; 0: none */
     bool packed;        /* scales are i32 */
     bool with_weights;  /* of a combine */
+    move_refusal refusal;
+    int32_t refuser; /* the rank that is refused; late: one that receives rows */
 } move_form;
 
 /* One call of all ranks with its data. */
@@ -111,14 +116,17 @@ typedef struct deal_call {
     void *memory[2];    /* the caller's own recv_x; scales */
     expar_event *event; /* of an asynchronous call */
     bool started;
+    bool issued; /* it runs, or has run, to its end */
 } deal_call;
 
 /* area: for PLACE_SYMMETRIC. handle: of the deal's first dispatch, for the others. wait_event: NULL or what the call is
-   to wait for. True when the call went as it had to. */
+   to wait for. True when the call went as it had to, which may be a refusal. */
 bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
                      const expar_ep_handle *handle, expar_event *wait_event);
-/* The status that the call ends with: EXPAR_ERR_DROPPED where rows find no room. */
+/* The status that the call ends with: EXPAR_ERR_DROPPED where rows find no room, or that of a refusal. */
 expar_status deal_call_ending(const deal_call *call);
+/* What the call itself returns: an asynchronous one ends otherwise only at its event. */
+expar_status deal_call_returning(const deal_call *call);
 /* Waits for the end, compares everything, and frees all but the handle. */
 bool deal_call_finish(deal_call *call);
 

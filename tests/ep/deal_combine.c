@@ -77,7 +77,11 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
     args->wait_event = wait_event;
     args->async_finish = choice->async;
     args->event = choice->async ? &call->event : NULL;
-    return CHECK_OK(expar_combine(ep, args));
+    if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_path)7;
+    expar_status expected = deal_call_returning(call);
+    call->issued = expected == EXPAR_OK;
+    return CHECK_STATUS(expected, expar_combine(ep, args)) &&
+           CHECK(!call->event == !(choice->async && call->issued), "an event is %s", call->event ? "given" : "missing");
 }
 
 void deal_combine_clean(deal_call *call)

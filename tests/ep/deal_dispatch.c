@@ -106,6 +106,17 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     return args;
 }
 
+/* Late: an output without room for what will come. */
+static void spoil(deal_call *call)
+{
+    const move_form *form = &call->move->form;
+    if (form->refusal == REFUSAL_NONE || form->refuser != call->rank) return;
+    if (form->refusal == REFUSAL_EARLY)
+        call->args.path = (expar_path)7;
+    else
+        call->args.out_x = expar_tensor_2d(NULL, deal_dtype(form->type), 0, form->hidden);
+}
+
 bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                          expar_event *wait_event)
 {
@@ -114,9 +125,11 @@ bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, c
     call->args.wait_event = wait_event;
     if (m->form.kind == MOVE_REPEAT) call->args.handle = handle;
     call->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    bool dropped = oracle_num_kept(&m->job, call->rank) < oracle_num_received(&m->job, call->rank);
-    expar_status expected = dropped && !call->args.async_finish ? EXPAR_ERR_DROPPED : EXPAR_OK;
+    spoil(call);
+    expar_status expected = deal_call_returning(call);
     if (!CHECK_STATUS(expected, expar_dispatch(ep, &call->args, &call->result))) return false;
+    call->issued = expected == EXPAR_OK || expected == EXPAR_ERR_DROPPED;
+    if (!call->issued) return CHECK(!call->result.output && !call->result.handle, "a refused dispatch gave results");
     call->event = call->result.event;
     return CHECK(!call->event == !call->args.async_finish, "an event is %s", call->event ? "given" : "missing");
 }

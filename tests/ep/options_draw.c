@@ -73,7 +73,16 @@ static int32_t most_scales(const expar_ep_config *config)
     return config->max_scales ? config->max_scales : (int32_t)((config->max_row_bytes + 63) / 64);
 }
 
-deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, random_source *random)
+/* Late where the rank gets rows at all. */
+static void refuse_one(deal_move *m, random_source *random)
+{
+    m->form.refuser = (int32_t)random_between(random, 0, m->job.num_ranks - 1);
+    bool late = random_once_in(random, 2) && m->form.kind != MOVE_COMBINE && move_num_x_rows(m, m->form.refuser) > 0;
+    m->form.refusal = late ? REFUSAL_LATE : REFUSAL_EARLY;
+}
+
+deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool refused,
+                                 random_source *random)
 {
     int32_t n = limits->num_ranks;
     deal_choice choices[n];
@@ -86,7 +95,9 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
     for (int32_t r = 0; r < n; r++)
         choices[r] =
             kind == MOVE_DISPATCH ? d->choices[r] : draw_dispatch_choice(limits, d->choices[r].expert_major, random);
-    return move_make(d, &form, choices, random);
+    deal_move *m = move_make(d, &form, choices, random);
+    if (refused) refuse_one(m, random);
+    return m;
 }
 
 static deal_choice draw_combine_choice(const options_limits *limits, bool may_be_expert_major, bool with_weights,
@@ -101,7 +112,7 @@ static deal_choice draw_combine_choice(const options_limits *limits, bool may_be
     return choice;
 }
 
-deal_move *options_draw_combine(const options_limits *limits, const deal *d, random_source *random)
+deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool refused, random_source *random)
 {
     int32_t n = limits->num_ranks;
     deal_choice choices[n];
@@ -111,5 +122,7 @@ deal_move *options_draw_combine(const options_limits *limits, const deal *d, ran
     form.hidden = draw_hidden(limits, form.type, random);
     for (int32_t r = 0; r < n; r++)
         choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, form.with_weights, random);
-    return move_make(d, &form, choices, random);
+    deal_move *m = move_make(d, &form, choices, random);
+    if (refused) refuse_one(m, random);
+    return m;
 }

@@ -12,8 +12,9 @@ typedef struct options_limits {
 } options_limits;
 
 deal *options_draw_deal(const options_limits *limits, random_source *random);
-/* MOVE_DISPATCH or MOVE_REPEAT. */
-deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, random_source *random);
-deal_move *options_draw_combine(const options_limits *limits, const deal *d, random_source *random);
+/* MOVE_DISPATCH or MOVE_REPEAT. refused: one rank's arguments are wrong. */
+deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool refused,
+                                 random_source *random);
+deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool refused, random_source *random);
 
 #endif

@@ -168,7 +168,7 @@ static bool open_deals(player *p)
         options_limits limits = {config_of(p, buffer), p->script->ranks.size, p->script->ample_pool};
         open_deal *open = &p->deals[p->num_deals++];
         *open = (open_deal){.deal = options_draw_deal(&limits, &p->random), .buffer = buffer};
-        right = play_move(p, open, options_draw_dispatch(&limits, open->deal, MOVE_DISPATCH, &p->random));
+        right = play_move(p, open, options_draw_dispatch(&limits, open->deal, MOVE_DISPATCH, false, &p->random));
     }
     return right;
 }
@@ -179,11 +179,23 @@ static bool play_deals(player *p)
     for (int64_t i = random_between(&p->random, 0, 6); right && i > 0; i--) {
         open_deal *open = &p->deals[random_between(&p->random, 0, p->num_deals - 1)];
         options_limits limits = {config_of(p, open->buffer), p->script->ranks.size, p->script->ample_pool};
-        bool again = random_once_in(&p->random, 3);
+        bool again = random_once_in(&p->random, 3), refused = random_once_in(&p->random, 10);
         right = play_move(p, open,
-                          again ? options_draw_dispatch(&limits, open->deal, MOVE_REPEAT, &p->random)
-                                : options_draw_combine(&limits, open->deal, &p->random));
+                          again ? options_draw_dispatch(&limits, open->deal, MOVE_REPEAT, refused, &p->random)
+                                : options_draw_combine(&limits, open->deal, refused, &p->random));
     }
+    return right;
+}
+
+/* A first dispatch that one rank's arguments spoil for all. */
+static bool play_refused(player *p)
+{
+    options_limits limits = {config_of(p, 0), p->script->ranks.size, p->script->ample_pool};
+    open_deal spoilt = {.deal = options_draw_deal(&limits, &p->random)};
+    bool right = play_move(p, &spoilt, options_draw_dispatch(&limits, spoilt.deal, MOVE_DISPATCH, true, &p->random)) &&
+                 finish_until(p, 0);
+    expar_ep_handle_destroy(spoilt.handle);
+    if (right) deal_free(spoilt.deal);
     return right;
 }
 
@@ -206,6 +218,7 @@ static bool play_all(player *p)
     bool right = true;
     while (right && p->played < s->num_moves) {
         right = close_deals(p, open_deals(p) && play_deals(p));
+        if (right && random_once_in(&p->random, 6)) right = play_refused(p);
         if (s->watch && p->rank == 0) s->watch(s->watch_context, p->played);
     }
     return right;

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A table: thread or process ranks with one EP buffer on which deals are played by hand. */
+#ifndef TESTS_EP_TABLE_H
+#define TESTS_EP_TABLE_H
+
+#include "ep/deal.h"
+#include "ep/ranks.h"
+
+#define TABLE_MAX_RANKS 8
+
+/* What one case plays: a routing, and the calls that are made with it, by every path in turn. All zero but for what a
+ * case names; see table_case. */
+typedef struct table_case {
+    deal_plan plan;                                  /* without choices */
+    deal_choice choice;                              /* of every rank's dispatches */
+    move_form there, back;                           /* kinds are filled in */
+    deal_choice back_choice;                         /* of every rank's combines */
+    void (*shape)(deal *d);                          /* changes what was drawn; may be NULL */
+    void (*vary)(deal_choice *choice, int32_t rank); /* of dispatches, by rank; may be NULL */
+    int32_t num_channels, ring_slots;
+    int64_t pool_bytes;
+} table_case;
+
+/* 3 ranks of 2 experts, 5 tokens each, K 3, rows of 32 bytes of bf16 both ways. */
+table_case table_case_make(void);
+
+typedef struct table {
+    expar_group *group;
+    expar_ep *ep;
+    int32_t rank;
+    play_area area;
+    const table_case *what;
+    void *shared;
+} table;
+
+typedef void (*table_body)(table *t);
+/* Sets the table on all ranks, plays, and clears it. True when no check failed. */
+bool table_run(const table_case *what, ranks_kind kind, table_body body, void *shared);
+
+/* A body: a first dispatch, repeats and combines, by every path, sync and async. */
+void table_play_all_paths(table *t);
+
+/* For bodies that play move by move: all ranks draw the same from `random`. */
+deal *table_deal(const table *t, const deal_choice *choice, random_source *random);
+deal_move *table_move(const table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random);
+
+#endif

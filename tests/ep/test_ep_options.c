@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The edges of every option of dispatch and combine, one test each: by every path and into everybody's memory, waited
+ * for and not, first and repeated, against the oracle. */
+#include "ep/stage.h"
+#include "ep/table.h"
+#include "oracle/unit.h"
+#include <string.h>
+
+static ranks_kind kind;
+
+static void play(const table_case *what)
+{
+    assert_true(table_run(what, kind, table_play_all_paths, NULL));
+}
+
+/* All that one rank can ask for at once. */
+static table_case everything(void)
+{
+    table_case c = table_case_make();
+    c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 32, .num_scales = 3};
+    c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 4, .worst = WORST_LARGER};
+    c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true, .biases = 3};
+    return c;
+}
+
+/* ---- rows with scales ------------------------------------------------------------------------------------------- */
+
+static void test_scales_of_any_stride(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    for (int i = 0; i < 2 * SCALES_ORDERS; i++) {
+        c.there =
+            (move_form){.type = i & 1 ? ORACLE_I8 : ORACLE_F8E4M3, .hidden = 32, .num_scales = 5, .packed = i % 3 == 0};
+        c.choice.scales = (deal_scales)(i / 2);
+        play(&c);
+    }
+}
+
+static void test_one_scale_a_token(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    for (int order = 0; order < SCALES_ORDERS; order++) {
+        c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 16, .num_scales = 1, .packed = order & 1};
+        c.choice.scales = (deal_scales)order;
+        play(&c);
+    }
+}
+
+static void test_as_many_scales_as_the_buffer_takes(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.there = (move_form){.type = ORACLE_I8, .hidden = 64, .num_scales = 8};
+    c.ring_slots = 1;
+    play(&c);
+}
+
+static void test_quantised_rows_without_scales(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 48};
+    play(&c);
+}
+
+/* ---- routing by hand -------------------------------------------------------------------------------------------- */
+
+static void set_routes(deal *d, uint8_t value)
+{
+    for (int32_t r = 0; r < d->job.num_ranks; r++)
+        memset((void *)(uintptr_t)d->inputs[r].token_in_rank, value,
+               (size_t)(d->inputs[r].num_tokens * d->job.num_ranks));
+}
+
+static void nowhere(deal *d)
+{
+    set_routes(d, 0);
+}
+
+static void everywhere(deal *d)
+{
+    set_routes(d, 255);
+}
+
+static void only_to_the_last(deal *d)
+{
+    int32_t n = d->job.num_ranks;
+    set_routes(d, 0);
+    for (int32_t r = 0; r < n; r++)
+        for (int64_t t = 0; t < d->inputs[r].num_tokens; t++)
+            ((uint8_t *)(uintptr_t)d->inputs[r].token_in_rank)[t * n + n - 1] = 2;
+}
+
+/* With top-k and without. */
+static void play_by_hand(void (*shape)(deal *d))
+{
+    table_case c = table_case_make();
+    c.plan.by_hand = true;
+    c.shape = shape;
+    play(&c);
+    c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 2};
+    c.back_choice.expert_major = true;
+    play(&c);
+    c.choice = c.back_choice = (deal_choice){0};
+    c.plan.topk = 0;
+    c.back.with_weights = false;
+    play(&c);
+    c.plan.with_counts = true;
+    c.choice.alignment = 7;
+    play(&c);
+}
+
+static void test_by_hand_nowhere(void **state)
+{
+    (void)state;
+    play_by_hand(nowhere);
+}
+
+static void test_by_hand_everywhere(void **state)
+{
+    (void)state;
+    play_by_hand(everywhere);
+}
+
+static void test_by_hand_to_one_rank(void **state)
+{
+    (void)state;
+    play_by_hand(only_to_the_last);
+}
+
+static void test_by_hand_at_random(void **state)
+{
+    (void)state;
+    play_by_hand(NULL);
+}
+
+/* ---- worst-case size -------------------------------------------------------------------------------------------- */
+
+static void play_worst(deal_worst worst)
+{
+    table_case c = table_case_make();
+    c.choice.worst = worst;
+    play(&c);
+    c.choice.expert_major = c.back_choice.expert_major = true;
+    for (int32_t alignment = 1; alignment < 128; alignment += 63) {
+        c.choice.alignment = alignment;
+        c.choice.zero_padding = alignment > 1;
+        play(&c);
+    }
+}
+
+static void test_worst_case_equals_rows(void **state)
+{
+    (void)state;
+    play_worst(WORST_EXACT);
+}
+
+static void test_worst_case_one_short(void **state)
+{
+    (void)state;
+    play_worst(WORST_ONE_SHORT);
+}
+
+static void test_worst_case_of_one(void **state)
+{
+    (void)state;
+    play_worst(WORST_ONE);
+}
+
+static void test_worst_case_larger(void **state)
+{
+    (void)state;
+    play_worst(WORST_LARGER);
+}
+
+/* Nothing comes, yet outputs have rows. */
+static void test_worst_case_of_nothing(void **state)
+{
+    (void)state;
+    table_case c = everything();
+    c.plan.routing = ROUTING_NOWHERE;
+    play(&c);
+}
+
+static void one_rank_only(deal_choice *choice, int32_t rank)
+{
+    if (rank == 1)
+        choice->worst = WORST_ONE_SHORT;
+    else
+        choice->expert_major = false;
+}
+
+static void test_worst_case_on_one_rank(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.vary = one_rank_only;
+    c.choice.expert_major = true;
+    play(&c);
+}
+
+/* ---- expert-major output ---------------------------------------------------------------------------------------- */
+
+static void play_expert_major(table_case c)
+{
+    static const int32_t alignments[] = {0, 1, 7, 128};
+    for (int i = 0; i < 8; i++) {
+        c.choice = (deal_choice){.expert_major = true, .zero_padding = i & 1, .alignment = alignments[i / 2]};
+        c.back_choice = (deal_choice){.expert_major = true, .expert_weights = i & 1};
+        play(&c);
+    }
+}
+
+static void test_expert_major_alignments(void **state)
+{
+    (void)state;
+    play_expert_major(table_case_make());
+}
+
+/* Every slot of every token holds one expert: a token stands there K times. */
+static void test_expert_major_duplicates(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.plan.routing = ROUTING_ONE_HOT;
+    play_expert_major(c);
+}
+
+static void test_expert_major_with_idle_experts(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.plan.num_experts = 24;
+    c.plan.topk = 1;
+    play_expert_major(c);
+}
+
+/* Token-major combines and repeats of a dispatch that was expert-major. */
+static void token_major_repeat(table *t)
+{
+    random_source random = random_start(9);
+    deal_choice first = t->what->choice, plain = {0};
+    deal *d = table_deal(t, &first, &random);
+    deal_call call;
+    deal_move *m = table_move(t, d, MOVE_DISPATCH, &first, &random);
+    bool right = deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
+    expar_ep_handle *handle = call.result.handle;
+    move_free(m);
+    for (int i = 0; right && i < 4; i++) {
+        m = table_move(t, d, i & 1 ? MOVE_COMBINE : MOVE_REPEAT, &plain, &random);
+        right = deal_call_make(&call, t->ep, m, t->rank, &t->area, handle);
+        move_free(m);
+    }
+    expar_ep_handle_destroy(handle);
+    deal_free(d);
+}
+
+static void test_token_major_use_of_an_expert_major_handle(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.choice = (deal_choice){.expert_major = true, .alignment = 7};
+    assert_true(table_run(&c, kind, token_major_repeat, NULL));
+}
+
+/* ---- combine ---------------------------------------------------------------------------------------------------- */
+
+static void test_biases(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    for (int i = 0; i < 12; i++) {
+        c.back = (move_form){.type = (oracle_type)(i % 3), .hidden = 16, .with_weights = i & 1};
+        c.back_choice = (deal_choice){.biases = i / 3, .pad = i % 2};
+        play(&c);
+    }
+}
+
+/* Tokens that went nowhere are the biases' sum. */
+static void test_biases_of_tokens_that_go_nowhere(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.plan.routing = ROUTING_NOWHERE;
+    c.back_choice.biases = 3;
+    play(&c);
+}
+
+/* ---- everything together ---------------------------------------------------------------------------------------- */
+
+static void test_everything(void **state)
+{
+    (void)state;
+    table_case c = everything();
+    play(&c);
+    c.num_channels = 3;
+    c.ring_slots = 1;
+    play(&c);
+}
+
+static void test_everything_on_one_rank(void **state)
+{
+    (void)state;
+    table_case c = everything();
+    c.plan.num_ranks = 1;
+    play(&c);
+}
+
+static void test_everything_without_tokens(void **state)
+{
+    (void)state;
+    static const int64_t none[3] = {0, 0, 0}, few[3] = {0, 4, 0};
+    table_case c = everything();
+    c.choice.null_if_empty = c.back_choice.null_if_empty = true;
+    c.plan.num_tokens = none;
+    play(&c);
+    c.plan.num_tokens = few;
+    play(&c);
+}
+
+int main(int argc, char **argv)
+{
+    kind = stage_kind(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scales_of_any_stride),
+        cmocka_unit_test(test_one_scale_a_token),
+        cmocka_unit_test(test_as_many_scales_as_the_buffer_takes),
+        cmocka_unit_test(test_quantised_rows_without_scales),
+        cmocka_unit_test(test_by_hand_nowhere),
+        cmocka_unit_test(test_by_hand_everywhere),
+        cmocka_unit_test(test_by_hand_to_one_rank),
+        cmocka_unit_test(test_by_hand_at_random),
+        cmocka_unit_test(test_worst_case_equals_rows),
+        cmocka_unit_test(test_worst_case_one_short),
+        cmocka_unit_test(test_worst_case_of_one),
+        cmocka_unit_test(test_worst_case_larger),
+        cmocka_unit_test(test_worst_case_of_nothing),
+        cmocka_unit_test(test_worst_case_on_one_rank),
+        cmocka_unit_test(test_expert_major_alignments),
+        cmocka_unit_test(test_expert_major_duplicates),
+        cmocka_unit_test(test_expert_major_with_idle_experts),
+        cmocka_unit_test(test_token_major_use_of_an_expert_major_handle),
+        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_biases_of_tokens_that_go_nowhere),
+        cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_everything_on_one_rank),
+        cmocka_unit_test(test_everything_without_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

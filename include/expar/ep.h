@@ -38,7 +38,7 @@ typedef struct expar_ep_config {
     int32_t max_topk;      /* largest K, ≥ 1 */
     int32_t max_experts;   /* largest E, a multiple of N */
     int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
-    int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0 chooses */
+    int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
     int64_t pool_bytes;    /* symmetric memory for direct outputs; 0: twice the largest output. When it is used up

@@ -2,8 +2,13 @@
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/ep.h"
 
-#define DEFAULT_CHANNELS   4
-#define DEFAULT_RING_SLOTS 32
+#define DEFAULT_CHANNELS 4
+
+/* Rings small enough to stay in a cache while they are used: a row that has to go to memory and back on its way costs
+   twice (measured: docs/performance.md). */
+#define DEFAULT_RING_BYTES (64 << 10)
+#define LEAST_RING_SLOTS   4
+#define MOST_RING_SLOTS    64
 
 /* Bounds that keep every product below in 64 bits but for the two that are checked. */
 #define MAX_RANKS       65536
@@ -66,6 +71,12 @@ static bool default_pool_overflows(const ep_shape *shape, uint64_t *bytes)
     return *bytes >= UINT64_MAX / 4;
 }
 
+static int32_t default_ring_slots(int64_t row_bytes)
+{
+    int64_t slots = DEFAULT_RING_BYTES / row_bytes;
+    return (int32_t)(slots < LEAST_RING_SLOTS ? LEAST_RING_SLOTS : slots > MOST_RING_SLOTS ? MOST_RING_SLOTS : slots);
+}
+
 static bool slots_overflow(const ep_shape *shape)
 {
     uint64_t slots = (uint64_t)shape->ranks * (uint64_t)shape->channels * (uint64_t)shape->ring_slots, bytes;
@@ -84,7 +95,7 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     if (status != EXPAR_OK) return status;
     ep_shape shape = {.ranks = ranks,
                       .channels = config.num_channels ? config.num_channels : DEFAULT_CHANNELS,
-                      .ring_slots = config.ring_slots ? config.ring_slots : DEFAULT_RING_SLOTS,
+                      .ring_slots = config.ring_slots ? config.ring_slots : default_ring_slots(config.max_row_bytes),
                       .topk = config.max_topk,
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),
                       .local_experts = config.max_experts / ranks,

@@ -265,6 +265,46 @@ static void test_token_major_use_of_an_expert_major_handle(void **state)
     assert_true(table_run(&c, kind, token_major_repeat, NULL));
 }
 
+/* Rank 1 gives rows or weights of a wrong shape: it is told, the others hear of it, and the next call is right. */
+static void refuse_shapes(table *t)
+{
+    random_source random = random_start(11);
+    const deal_choice *choice = &t->what->choice;
+    deal *d = table_deal(t, choice, &random);
+    deal_move *m = table_move(t, d, MOVE_DISPATCH, choice, &random);
+    deal_move *good = table_move(t, d, MOVE_COMBINE, &t->what->back_choice, &random);
+    deal_call call;
+    deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
+    expar_ep_handle *handle = call.result.handle;
+    int64_t rows = move_num_x_rows(good, t->rank), slots = oracle_num_rows(&good->job, t->rank);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        bool mine = t->rank == 1;
+        expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+        args.x = expar_tensor_2d(good->x[t->rank], EXPAR_BF16, rows - (mine && wrong == 0), 16);
+        args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
+        args.handle = handle;
+        args.expert_major = 1;
+        args.expert_weights =
+            expar_tensor_2d(good->expert_weights[t->rank], EXPAR_F32, slots, 3 - (mine && wrong == 1));
+        CHECK_STATUS(mine ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_combine(t->ep, &args));
+        CHECK_TEXT(wrong ? "expert_weights" : "x has");
+    }
+    deal_call_make(&call, t->ep, good, t->rank, &t->area, handle);
+    expar_ep_handle_destroy(handle);
+    move_free(m);
+    move_free(good);
+    deal_free(d);
+}
+
+static void test_expert_major_combine_of_wrong_shapes(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.choice = (deal_choice){.expert_major = true, .alignment = 4};
+    c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true};
+    assert_true(table_run(&c, kind, refuse_shapes, NULL));
+}
+
 /* ---- combine ---------------------------------------------------------------------------------------------------- */
 
 static void test_biases(void **state)
@@ -342,6 +382,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_expert_major_duplicates),
         cmocka_unit_test(test_expert_major_with_idle_experts),
         cmocka_unit_test(test_token_major_use_of_an_expert_major_handle),
+        cmocka_unit_test(test_expert_major_combine_of_wrong_shapes),
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_biases_of_tokens_that_go_nowhere),
         cmocka_unit_test(test_everything),

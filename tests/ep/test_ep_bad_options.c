@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every wrong argument of the options of dispatch and combine (refusal.h). The traffic: 3 ranks; rank 1 has T 5, rows
+ * of 32 bytes, K 3, E 6; the buffer takes one scale a token. */
+#include "ep/refusal.h"
+
+#define UNUSED(scene) ((void)(scene))
+
+static _Alignas(64) char memory[4096];
+
+/* ---- rows with scales ------------------------------------------------------------------------------------------- */
+
+static void scales_with_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->x_scales = expar_tensor_2d(memory, EXPAR_F32, 5, 1);
+}
+
+/* From here on x is of bytes. */
+static void quantised(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t scales)
+{
+    args->x.dtype = EXPAR_F8E4M3;
+    args->x.shape[1] = args->x.strides[0] = 32;
+    args->x_scales = expar_tensor_2d(memory, dtype, rows, scales);
+}
+
+static void scales_of_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_BF16, 5, 1);
+}
+
+static void scales_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 4, 1);
+}
+
+static void scales_too_many(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_I32, 5, 2);
+}
+
+static void scales_of_no_columns(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 0);
+}
+
+static void scales_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.data = NULL;
+}
+
+static void scales_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.ndim = 1;
+}
+
+static void scales_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.data = memory + 2;
+}
+
+static void scales_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.device.type = EXPAR_CUDA;
+}
+
+/* ---- routing by hand -------------------------------------------------------------------------------------------- */
+
+static void routes(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t ranks)
+{
+    args->token_in_rank = expar_tensor_2d(memory, dtype, rows, ranks);
+}
+
+static void routes_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_I32, 5, 3);
+}
+
+static void routes_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 6, 3);
+}
+
+static void routes_of_another_n(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 4);
+}
+
+static void routes_of_spread_ranks(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->token_in_rank.strides[1] = 2;
+}
+
+static void routes_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->token_in_rank.data = NULL;
+}
+
+static void routes_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->token_in_rank.device.type = EXPAR_CUDA;
+}
+
+static void index_out_of_range_by_hand(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    ((int64_t *)args->topk_idx.data)[4] = 99;
+}
+
+/* By hand alone. */
+static void without_topk(expar_dispatch_args *args)
+{
+    routes(args, EXPAR_U8, 5, 3);
+    args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
+}
+
+static void weights_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->topk_idx = EXPAR_TENSOR_NONE;
+}
+
+static void worst_case_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->num_worst_tokens = 9;
+}
+
+static void expert_major_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->expert_major = 1;
+}
+
+static void negative_count(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    static const int32_t counts[6] = {0, 0, 0, 0, -3, 0};
+    UNUSED(scene);
+    without_topk(args);
+    args->tokens_per_expert = counts;
+}
+
+static void huge_count(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    static const int32_t counts[6] = {0, 1 << 30, 0, 0, 0, 0};
+    UNUSED(scene);
+    without_topk(args);
+    args->tokens_per_expert = counts;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------ */
+
+static void negative_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = -2;
+}
+
+static void huge_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = (int64_t)1 << 31;
+}
+
+static void huge_expert_major_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 1 << 30;
+    args->expert_major = 1;
+}
+
+static void huge_alignment(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_alignment = 1 << 30;
+    args->num_worst_tokens = 3;
+    args->expert_major = 1;
+}
+
+static void out_shorter_than_the_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 40;
+    args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 39, 16);
+}
+
+static void out_shorter_than_expert_major(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_major = 1;
+    args->expert_alignment = 64;
+    args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 63, 16);
+}
+
+/* ---- with a handle; the others dispatch with theirs ------------------------------------------------------------- */
+
+static void cached(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->handle = scene->handle;
+    args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
+}
+
+static void handle_and_routes(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    routes(args, EXPAR_U8, 5, 3);
+}
+
+static void handle_and_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    args->num_worst_tokens = 9;
+}
+
+static void handle_that_is_not_expert_major(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    args->expert_major = 1;
+}
+
+/* ---- combine ---------------------------------------------------------------------------------------------------- */
+
+static void bias_of_another_dtype(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[0] = expar_tensor_2d(memory, EXPAR_F32, 5, 16);
+}
+
+static void bias_of_another_t(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 4, 16);
+}
+
+static void bias_of_another_h(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 5, 8);
+}
+
+static void bias_of_spread_columns(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[0] = expar_tensor_2d(memory, EXPAR_BF16, 5, 16);
+    args->bias[0].strides[1] = 2;
+}
+
+static void bias_without_data(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[0] = expar_tensor_2d(NULL, EXPAR_BF16, 5, 16);
+}
+
+static void bias_on_a_gpu(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 5, 16);
+    args->bias[1].device.type = EXPAR_CUDA;
+}
+
+static void quantised_x(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->x.dtype = EXPAR_I8;
+}
+
+static void expert_major_of_another_handle(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_major = 1;
+}
+
+static void expert_weights_alone(expar_combine_args *args, const refusal_scene *scene)
+{
+    args->expert_weights = expar_tensor_2d(memory, EXPAR_F32, scene->traffic->arrivals[REFUSAL_RANK].num_rows, 3);
+}
+
+static void no_place_for_the_event(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->async_finish = 1;
+}
+
+#define DISPATCH(function, expected, ...)                                                                              \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
+    }
+#define COMBINE(function, expected, ...)                                                                               \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_combine = function                       \
+    }
+
+static const refusal_case cases[] = {
+    DISPATCH(scales_with_bf16, EXPAR_ERR_ARGUMENT, "x_scales", "bf16", "f8e4m3 or i8"),
+    DISPATCH(scales_of_bf16, EXPAR_ERR_DTYPE, "x_scales.dtype", "bf16", "f32 or i32"),
+    DISPATCH(scales_of_another_t, EXPAR_ERR_SHAPE, "x_scales", "4 rows", "expected 5"),
+    DISPATCH(scales_too_many, EXPAR_ERR_LIMIT, "x_scales", "2 scales", "1 to 1"),
+    DISPATCH(scales_of_no_columns, EXPAR_ERR_LIMIT, "x_scales", "0 scales", "1 to 1"),
+    DISPATCH(scales_without_data, EXPAR_ERR_NULL, "x_scales.data"),
+    DISPATCH(scales_of_one_dimension, EXPAR_ERR_SHAPE, "x_scales", "1 dimension", "expected 2"),
+    DISPATCH(scales_at_odd_address, EXPAR_ERR_ALIGNMENT, "x_scales.data", "multiple of 4"),
+    DISPATCH(scales_on_a_gpu, EXPAR_ERR_DEVICE, "x_scales", "CPU"),
+    DISPATCH(routes_of_integers, EXPAR_ERR_DTYPE, "token_in_rank.dtype", "i32", "u8"),
+    DISPATCH(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank", "[6][3]", "[5][3]"),
+    DISPATCH(routes_of_another_n, EXPAR_ERR_SHAPE, "token_in_rank", "[5][4]", "[5][3]"),
+    DISPATCH(routes_of_spread_ranks, EXPAR_ERR_STRIDE, "token_in_rank.strides[1]", "2", "expected 1"),
+    DISPATCH(routes_without_data, EXPAR_ERR_NULL, "token_in_rank.data"),
+    DISPATCH(routes_on_a_gpu, EXPAR_ERR_DEVICE, "token_in_rank", "CPU"),
+    DISPATCH(index_out_of_range_by_hand, EXPAR_ERR_INDEX, "topk_idx[1][1]", "99", "0 to 5"),
+    DISPATCH(weights_without_topk, EXPAR_ERR_NULL, "topk_idx", "topk_weights"),
+    DISPATCH(worst_case_without_topk, EXPAR_ERR_NULL, "topk_idx", "num_worst_tokens"),
+    DISPATCH(expert_major_without_topk, EXPAR_ERR_NULL, "topk_idx", "expert_major"),
+    DISPATCH(negative_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4]", "-3"),
+    DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "715827882"),
+    DISPATCH(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
+    DISPATCH(huge_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "2147483648", "2^31 - 1"),
+    DISPATCH(huge_expert_major_worst_case, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
+    DISPATCH(huge_alignment, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
+    DISPATCH(out_shorter_than_the_worst_case, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),
+    DISPATCH(out_shorter_than_expert_major, EXPAR_ERR_BUFFER_SIZE, "out_x has", "63 rows", "128"),
+    DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),
+    DISPATCH(handle_and_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "handle"),
+    DISPATCH(handle_that_is_not_expert_major, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
+    COMBINE(bias_of_another_dtype, EXPAR_ERR_DTYPE, "bias[0].dtype", "f32", "bf16"),
+    COMBINE(bias_of_another_t, EXPAR_ERR_SHAPE, "bias[1]", "[4][16]", "[5][16]"),
+    COMBINE(bias_of_another_h, EXPAR_ERR_SHAPE, "bias[1]", "[5][8]", "[5][16]"),
+    COMBINE(bias_of_spread_columns, EXPAR_ERR_STRIDE, "bias[0].strides[1]", "2", "expected 1"),
+    COMBINE(bias_without_data, EXPAR_ERR_NULL, "bias[0].data"),
+    COMBINE(bias_on_a_gpu, EXPAR_ERR_DEVICE, "bias[1]", "CPU"),
+    COMBINE(quantised_x, EXPAR_ERR_DTYPE, "x.dtype", "i8", "bf16, f16 or f32"),
+    COMBINE(expert_major_of_another_handle, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
+    COMBINE(expert_weights_alone, EXPAR_ERR_ARGUMENT, "expert_weights", "expert_major"),
+    COMBINE(no_place_for_the_event, EXPAR_ERR_NULL, "event", "async_finish"),
+};
+
+int main(void)
+{
+    return refusal_run("bad options", cases, sizeof cases / sizeof cases[0]);
+}

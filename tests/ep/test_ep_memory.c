@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory: a buffer takes what expar_ep_buffer_size says, at once, and no call takes more; sizes that do not fit are
+ * refused. */
+#include "ep/ep.h"
+#include "ep/table.h"
+#include "oracle/unit.h"
+#include <string.h>
+
+#define GRAIN_BYTES   128u /* of the heap's allocator */
+#define SMALLEST_HEAP ((size_t)1 << 20)
+
+static expar_ep_config small_config(void)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = 16;
+    config.max_row_bytes = 256;
+    config.max_topk = 4;
+    config.max_experts = 12;
+    return config;
+}
+
+/* ---- what a buffer takes ---------------------------------------------------------------------------------------- */
+
+static mem_arena_stats stats_of(expar_group *group)
+{
+    mem_arena_stats stats;
+    mem_arena_get_stats(group->sym->arena, &stats);
+    return stats;
+}
+
+/* The largest outputs that the config allows, several alive, in every form: the heap does not feel any of it. */
+static void use_all(expar_group *group, expar_ep *ep)
+{
+    int64_t num_tokens[3] = {16, 16, 16};
+    deal_choice choices[3] = {{0}};
+    int32_t rank = expar_group_rank(group);
+    random_source random = random_start(21);
+    for (int i = 0; i < 8; i++) {
+        for (int r = 0; r < 3; r++)
+            choices[r] = (deal_choice){.expert_major = i & 1,
+                                       .alignment = i & 1 ? 64 : 0,
+                                       .worst = i & 2 ? WORST_LARGER : WORST_NONE,
+                                       .async = i & 4,
+                                       .path = r == i % 3 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO};
+        deal_plan plan = {.num_ranks = 3,
+                          .topk = 4,
+                          .num_experts = 12,
+                          .wide = true,
+                          .with_weights = true,
+                          .num_tokens = num_tokens,
+                          .choices = choices};
+        const move_form there = {.kind = MOVE_DISPATCH, .type = ORACLE_I8, .hidden = 256, .num_scales = 4};
+        const move_form again = {.kind = MOVE_REPEAT, .type = ORACLE_F32, .hidden = 64};
+        const move_form back = {.kind = MOVE_COMBINE, .type = ORACLE_F32, .hidden = 64, .with_weights = true};
+        deal *d = deal_make(&plan, &random);
+        deal_move *moves[3] = {move_make(d, &there, choices, &random), move_make(d, &again, choices, &random),
+                               move_make(d, &back, choices, &random)};
+        deal_call calls[3];
+        play_area none = {0};
+        expar_ep_handle *handle = NULL;
+        for (int k = 0; k < 3; k++) {
+            deal_call_start(&calls[k], ep, moves[k], rank, &none, handle, NULL);
+            if (k == 0) handle = calls[k].result.handle;
+        }
+        for (int k = 0; k < 3; k++) {
+            CHECK(deal_call_finish(&calls[k]), "call %d of round %d", k, i);
+            move_free(moves[k]);
+        }
+        expar_ep_handle_destroy(handle);
+        deal_free(d);
+    }
+}
+
+/* shared: the config. The heap has room for its buffer and, where it is large, for nothing else. */
+static void take_exactly(expar_group *group, void *shared)
+{
+    const expar_ep_config *config = shared;
+    size_t bytes = 0;
+    expar_ep *ep = NULL;
+    mem_arena_stats before = stats_of(group);
+    CHECK_OK(expar_ep_buffer_size(config, expar_group_size(group), &bytes));
+    for (int round = 0; round < 2; round++) {
+        if (!CHECK_OK(expar_ep_create(group, config, &ep))) return;
+        mem_arena_stats with = stats_of(group);
+        uint64_t taken = with.used_bytes - before.used_bytes;
+        CHECK(taken >= bytes && taken < bytes + GRAIN_BYTES, "the buffer took %llu bytes, %zu were said",
+              (unsigned long long)taken, bytes);
+        use_all(group, ep);
+        mem_arena_stats used = stats_of(group);
+        CHECK(used.used_bytes == with.used_bytes && used.high_water_bytes == with.high_water_bytes &&
+                  used.blocks == with.blocks,
+              "calls took memory of the heap");
+        CHECK_OK(expar_ep_destroy(ep));
+        CHECK(stats_of(group).used_bytes == before.used_bytes, "the buffer did not give its memory back");
+    }
+}
+
+static void take_from_a_heap_that_fits(int64_t pool_bytes, int32_t ring_slots)
+{
+    expar_ep_config config = small_config();
+    size_t bytes = 0;
+    config.pool_bytes = pool_bytes;
+    config.ring_slots = ring_slots;
+    assert_int_equal(expar_ep_buffer_size(&config, 3, &bytes), EXPAR_OK);
+    size_t heap_bytes = SYM_CONTROL_BYTES + bytes + 2 * GRAIN_BYTES;
+    const ranks_plan plan = {
+        .kind = RANKS_THREADS, .size = 3, .heap_bytes = heap_bytes > SMALLEST_HEAP ? heap_bytes : SMALLEST_HEAP};
+    assert_true(ranks_run(&plan, take_exactly, &config));
+}
+
+static void test_no_call_takes_heap(void **state)
+{
+    (void)state;
+    take_from_a_heap_that_fits(0, 0);
+    take_from_a_heap_that_fits(1, 1);
+    take_from_a_heap_that_fits(1 << 20, 3);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------ */
+
+/* What a buffer must hold at the very least, in numbers that do not overflow. */
+static long double least_bytes(const expar_ep_config *c, int32_t ranks)
+{
+    long double channels = c->num_channels ? c->num_channels : 1, slots = c->ring_slots ? c->ring_slots : 1;
+    long double row = (long double)c->max_row_bytes + 4.0L * c->max_scales + 12.0L * c->max_topk;
+    long double rows = (long double)ranks * (long double)c->max_tokens;
+    return ranks * channels * slots * row + (c->pool_bytes ? (long double)c->pool_bytes : 2 * rows * row);
+}
+
+static int64_t draw_size(random_source *random, int64_t most)
+{
+    int64_t shift = random_between(random, 0, 62);
+    int64_t value = (int64_t)(random_bits(random) >> 1) >> shift;
+    return random_once_in(random, 6) ? most : value > most && random_once_in(random, 2) ? most : value;
+}
+
+/* Over the whole range of every member: a size is right or refused, never wrapped. */
+static void test_sizes_never_wrap(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("sizes"));
+    int64_t taken = 0, refused = 0;
+    for (int i = 0; i < 200000; i++) {
+        int32_t ranks = (int32_t)random_between(&random, 1, random_once_in(&random, 3) ? 65536 : 64);
+        expar_ep_config c = EXPAR_EP_CONFIG_INIT;
+        c.max_tokens = draw_size(&random, INT32_MAX / ranks);
+        c.max_row_bytes = draw_size(&random, 1 << 26);
+        c.max_topk = (int32_t)draw_size(&random, 4096);
+        c.max_experts = (int32_t)(draw_size(&random, (1 << 22) / ranks) * ranks);
+        c.num_channels = (int32_t)draw_size(&random, 1024);
+        c.ring_slots = (int32_t)draw_size(&random, 65536);
+        c.max_scales = (int32_t)draw_size(&random, 1 << 20);
+        c.pool_bytes = random_once_in(&random, 2) ? 0 : draw_size(&random, INT64_MAX / 4);
+        size_t bytes = 77;
+        expar_status status = expar_ep_buffer_size(&c, ranks, &bytes);
+        if (status == EXPAR_OK) {
+            taken++;
+            assert_true((long double)bytes >= least_bytes(&c, ranks));
+        } else {
+            refused++;
+            assert_int_equal(status, EXPAR_ERR_ARGUMENT);
+            assert_int_equal(bytes, 77);
+        }
+    }
+    assert_true(taken > 1000 && refused > 1000);
+}
+
+/* Each member at its greatest; all of them together are too much, and the text says so. */
+static void test_greatest_sizes(void **state)
+{
+    (void)state;
+    expar_ep_config c = small_config();
+    size_t bytes = 0, more = 0;
+    assert_int_equal(expar_ep_buffer_size(&c, 3, &bytes), EXPAR_OK);
+    c.ring_slots = 65536;
+    c.num_channels = 1024;
+    assert_int_equal(expar_ep_buffer_size(&c, 3, &more), EXPAR_OK);
+    assert_true(more > bytes);
+    c.max_row_bytes = 1 << 26;
+    c.max_scales = 1 << 20;
+    c.max_topk = 4096;
+    c.max_experts = 12;
+    check_begin(0);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, (c.max_experts = 65536, expar_ep_buffer_size(&c, 65536, &bytes)));
+    CHECK_TEXT("expar_ep_buffer_size", "2^62", "ring_slots");
+    assert_int_equal(check_failures(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_call_takes_heap),
+        cmocka_unit_test(test_sizes_never_wrap),
+        cmocka_unit_test(test_greatest_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: release run test bench asan tsan install format lint clean
+.PHONY: release run test bench asan tsan nightly soak install format lint clean
 
 release:
 	scripts/setup.sh build
@@ -31,6 +31,20 @@ asan tsan:
 	cmake --preset $@ >/dev/null
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@
+
+# Thousands of random rounds, the soak and valgrind: about an hour.
+nightly:
+	scripts/setup.sh test nightly
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+	scripts/nightly.sh build/release
+
+soak:
+	scripts/setup.sh test
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target soak_calls
+	build/release/tests/soak_calls threads
+	build/release/tests/soak_calls processes
 
 install:
 	cmake --install build/release --prefix $(PREFIX)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh build|test|lint…
+# usage: setup.sh build|test|lint|nightly…
 set -eu
 
 # Everything that `make run` needs.
@@ -10,6 +10,8 @@ build="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev l
 test="g++ mandoc openmpi-bin libopenmpi-dev"
 # And that `make lint` needs.
 lint="clang-format clang-tidy cppcheck shellcheck"
+# And that `make nightly` needs.
+nightly="valgrind"
 
 wanted=""
 for set in "$@"; do
@@ -17,8 +19,9 @@ for set in "$@"; do
         build) wanted="$wanted $build" ;;
         test) wanted="$wanted $build $test" ;;
         lint) wanted="$wanted $build $test $lint" ;;
+        nightly) wanted="$wanted $build $test $nightly" ;;
         *)
-            echo "setup: unknown set '$set'; there are build, test, lint" >&2
+            echo "setup: unknown set '$set'; there are build, test, lint, nightly" >&2
             exit 1
             ;;
     esac

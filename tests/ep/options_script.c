@@ -31,7 +31,7 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks, bool am
     return config;
 }
 
-static size_t heap_bytes(const options_script *s)
+void options_script_fit(options_script *s)
 {
     size_t all = 2 * AREAS * s->area_bytes + HEAP_SLACK_BYTES;
     for (int32_t b = 0; b < s->num_buffers; b++) {
@@ -42,7 +42,7 @@ static size_t heap_bytes(const options_script *s)
         }
         all += bytes + 4096;
     }
-    return all;
+    s->ranks.heap_bytes = all;
 }
 
 options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves)
@@ -55,7 +55,7 @@ options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks
     s.ample_pool = !random_once_in(&random, 3);
     for (int32_t b = 0; b < s.num_buffers; b++)
         s.configs[b] = draw_config(&random, s.ranks.size, s.ample_pool);
-    s.ranks.heap_bytes = heap_bytes(&s);
+    options_script_fit(&s);
     return s;
 }
 

@@ -27,6 +27,8 @@ typedef struct options_script {
 
 /* ranks 0: drawn. */
 options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves);
+/* Makes the heap large enough again, after configs were changed. */
+void options_script_fit(options_script *s);
 /* One line: what the script is about. */
 void options_script_print(const options_script *s);
 /* The body of its ranks; shared is the script. */

@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What takes too long for every day: thousands of random rounds, the soak, and valgrind.
+#   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
+set -eu
+build=$1
+rounds=${2:-20000}
+soak_rounds=${3:-100000}
+
+run() {
+    echo "nightly: $*"
+    "$@"
+}
+
+for test in test_ep_random test_ep_options_random; do
+    EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test"
+    EXPAR_TEST_ROUNDS=$((rounds / 4)) run "$build/tests/$test" processes
+done
+EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_litmus"
+run "$build/tests/soak_calls" threads 4 "$soak_rounds"
+run "$build/tests/soak_calls" processes 4 "$soak_rounds"
+run ctest --test-dir "$build" --label-regex valgrind --output-on-failure --no-tests=error

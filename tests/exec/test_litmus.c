@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Litmus: the protocols of offers and rings are right by their order alone.
+ *
+ * Each thread of each rank is held back at random between any two steps: not at all, for a yield, for some
+ * microseconds, rarely for a millisecond. Meanwhile random scripts over all options run: direct, by the queue, mixed,
+ * repeated, refused, with rings of 1 to 4 slots and 1 to 3 channels. Every result must be the oracle's. */
+#include "ep/check.h"
+#include "ep/ep.h"
+#include "ep/options_script.h"
+#include "oracle/routings.h"
+#include "oracle/unit.h"
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define MOVES_PER_SCRIPT 20
+#define ROUNDS           1200
+#define MAX_RANKS        6
+
+/* One rank's delays. */
+typedef struct holdup {
+    uint64_t seed;
+    _Atomic uint64_t steps; /* counted by all threads of the rank; order does not matter */
+} holdup;
+
+static _Atomic uint64_t delays; /* of all ranks: that the hook is there */
+
+static void hold_back(void *context)
+{
+    holdup *self = context;
+    uint64_t step = atomic_fetch_add_explicit(&self->steps, 1, memory_order_relaxed);
+    random_source random = random_start(self->seed + step * 977);
+    int64_t choice = random_between(&random, 0, 255);
+    atomic_fetch_add_explicit(&delays, 1, memory_order_relaxed);
+    if (choice < 128) return;
+    if (choice < 240 || (self->seed & 3) == 0) { /* one rank in four never sleeps: it runs ahead of the others */
+        sched_yield();
+        return;
+    }
+    long most_ns = choice == 255 ? 1000000 : 40000;
+    const struct timespec moment = {0, (long)random_between(&random, 1000, most_ns)};
+    nanosleep(&moment, NULL);
+}
+
+static void install(void *context, expar_ep *ep, int32_t rank)
+{
+    executor_cpu_delay(ep->exec, hold_back, (holdup *)context + rank);
+}
+
+static bool play_script(uint64_t seed)
+{
+    random_source random = random_start(~seed);
+    options_script s = options_script_make(seed, RANKS_THREADS, 0, MOVES_PER_SCRIPT);
+    holdup holdups[MAX_RANKS];
+    for (int32_t r = 0; r < MAX_RANKS; r++) {
+        holdups[r].seed = random_bits(&random);
+        atomic_init(&holdups[r].steps, 0);
+    }
+    for (int32_t b = 0; b < s.num_buffers; b++) {
+        s.configs[b].ring_slots = (int32_t)random_between(&random, 1, 4);
+        s.configs[b].num_channels = (int32_t)random_between(&random, 1, 3);
+    }
+    options_script_fit(&s);
+    s.prepare = install;
+    s.prepare_context = holdups;
+    bool passed = ranks_run(&s.ranks, options_script_play, &s);
+    if (!passed) options_script_print(&s);
+    return passed;
+}
+
+/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+static void test_delays_change_nothing(void **state)
+{
+    (void)state;
+    uint64_t seed = random_test_seed("litmus");
+    int64_t rounds = random_test_rounds(ROUNDS);
+    for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT)
+        assert_true(play_script(seed++));
+    assert_true(atomic_load(&delays) > 0);
+}
+
+int main(void)
+{
+    routing_recorded();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_delays_change_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,27 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh build|test|lint|nightly…
+# usage: setup.sh build|test|lint…
 set -eu
 
 # Everything that `make run` needs.
 build="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsimde-dev libcmocka-dev"
-# And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with.
-test="g++ mandoc openmpi-bin libopenmpi-dev"
+# And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind.
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind"
 # And that `make lint` needs.
 lint="clang-format clang-tidy cppcheck shellcheck"
-# And that `make nightly` needs.
-nightly="valgrind"
-
 wanted=""
 for set in "$@"; do
     case $set in
         build) wanted="$wanted $build" ;;
         test) wanted="$wanted $build $test" ;;
         lint) wanted="$wanted $build $test $lint" ;;
-        nightly) wanted="$wanted $build $test $nightly" ;;
         *)
-            echo "setup: unknown set '$set'; there are build, test, lint, nightly" >&2
+            echo "setup: unknown set '$set'; there are build, test, lint" >&2
             exit 1
             ;;
     esac

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that finish by themselves, and events. */
+/* Calls that finish by themselves, and calls that wait for events. */
 #include "ep/table.h"
 #include "exec/event.h"
 #include "oracle/unit.h"
@@ -17,87 +17,6 @@ static void nap(void)
     nanosleep(&moment, NULL);
 }
 
-/* ---- events by themselves --------------------------------------------------------------------------------------- */
-
-static void test_an_event_happens_once(void **state)
-{
-    (void)state;
-    expar_event *event = NULL;
-    int done = 7;
-    assert_int_equal(expar_event_create(&event), EXPAR_OK);
-    assert_int_equal(expar_event_query(event, &done), EXPAR_OK);
-    assert_int_equal(done, 0);
-    assert_int_equal(expar_event_signal(event), EXPAR_OK);
-    assert_int_equal(expar_event_query(event, &done), EXPAR_OK);
-    assert_int_equal(done, 1);
-    assert_int_equal(expar_event_wait(event), EXPAR_OK);
-    assert_int_equal(expar_event_wait(event), EXPAR_OK);
-    check_begin(0);
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_event_signal(event));
-    CHECK_TEXT("expar_event_signal", "already");
-    expar_event_destroy(event);
-    assert_int_equal(check_failures(), 0);
-}
-
-static void test_events_of_nothing(void **state)
-{
-    (void)state;
-    expar_event *event = NULL;
-    int done;
-    check_begin(0);
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_create(NULL));
-    CHECK_TEXT("expar_event_create", "event");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_signal(NULL));
-    CHECK_TEXT("expar_event_signal", "event");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_wait(NULL));
-    CHECK_TEXT("expar_event_wait", "event");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_query(NULL, &done));
-    CHECK_TEXT("expar_event_query", "event is NULL");
-    CHECK_OK(expar_event_create(&event));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_query(event, NULL));
-    CHECK_TEXT("expar_event_query", "done is NULL");
-    expar_event_destroy(event);
-    expar_event_destroy(NULL);
-    assert_int_equal(check_failures(), 0);
-}
-
-typedef struct waiter {
-    pthread_t thread;
-    expar_event *event;
-    const int *word; /* written before the signal */
-    int seen;
-} waiter;
-
-static void *wait_and_read(void *argument)
-{
-    waiter *self = argument;
-    if (expar_event_wait(self->event) == EXPAR_OK) self->seen = *self->word;
-    return NULL;
-}
-
-/* What was written before the signal is seen by all who waited, without any other order between the threads. */
-static void test_a_signal_publishes(void **state)
-{
-    (void)state;
-    for (int round = 0; round < 20; round++) {
-        waiter waiters[3] = {0};
-        expar_event *event = NULL;
-        int word = 0;
-        assert_int_equal(expar_event_create(&event), EXPAR_OK);
-        for (int i = 0; i < 3; i++) {
-            waiters[i] = (waiter){.event = event, .word = &word};
-            assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_and_read, &waiters[i]), 0);
-        }
-        word = 5 + round;
-        assert_int_equal(expar_event_signal(event), EXPAR_OK);
-        for (int i = 0; i < 3; i++) {
-            pthread_join(waiters[i].thread, NULL);
-            assert_int_equal(waiters[i].seen, 5 + round);
-        }
-        expar_event_destroy(event);
-    }
-}
-
 /* ---- helpers for ranks ------------------------------------------------------------------------------------------ */
 
 static void run(const table_case *what, table_body body, void *shared)
@@ -109,6 +28,17 @@ static void run_plain(table_body body)
 {
     table_case c = table_case_make();
     run(&c, body, NULL);
+}
+
+/* For one more buffer that the table's traffic fits. */
+static expar_ep_config another_config(void)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = 5;
+    config.max_row_bytes = 64;
+    config.max_topk = 3;
+    config.max_experts = 6;
+    return config;
 }
 
 /* One deal with moves for a body to make; freed together. */
@@ -157,12 +87,8 @@ static bool hand_finish(hand *h)
 /* Two buffers, two calls on each issued before any is waited for. */
 static void play_in_flight(table *t)
 {
-    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    expar_ep_config config = another_config();
     table other = *t;
-    config.max_tokens = 5;
-    config.max_row_bytes = 64;
-    config.max_topk = 3;
-    config.max_experts = 6;
     config.ring_slots = 1;
     if (!CHECK_OK(expar_ep_create(t->group, &config, &other.ep))) return;
     hand here = hand_make(t, 1, &async_choice), there = hand_make(&other, 2, &async_choice);
@@ -231,11 +157,7 @@ static void give_back_in_flight(table *t, expar_ep *ep)
 
 static void play_given_back(table *t)
 {
-    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    config.max_tokens = 5;
-    config.max_row_bytes = 64;
-    config.max_topk = 3;
-    config.max_experts = 6;
+    expar_ep_config config = another_config();
     for (int round = 0; round < 10 && !check_failures(); round++) {
         expar_ep *ep = NULL;
         if (CHECK_OK(expar_ep_create(t->group, &config, &ep))) give_back_in_flight(t, ep);
@@ -399,6 +321,36 @@ static expar_event *failed_event(void)
     return event;
 }
 
+/* A combine that waits for bad; its event, or NULL. */
+static expar_status combine_after(table *t, const hand *h, const deal_move *m, expar_event *bad, expar_event **event)
+{
+    int64_t rows = move_num_x_rows(m, t->rank), tokens = m->inputs[t->rank].num_tokens;
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = expar_tensor_2d(m->x[t->rank], EXPAR_BF16, rows, 16);
+    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, tokens, 16);
+    args.handle = h->handle;
+    args.wait_event = bad;
+    args.async_finish = m->choices[t->rank].async;
+    args.event = event;
+    return expar_combine(t->ep, &args);
+}
+
+static expar_status dispatch_after(table *t, const hand *h, const deal_move *m, expar_event *bad,
+                                   expar_dispatch_result *result)
+{
+    const oracle_input *input = &m->inputs[t->rank];
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = expar_tensor_2d((void *)(uintptr_t)input->x, EXPAR_BF16, input->num_tokens, 16);
+    args.wait_event = bad;
+    args.async_finish = m->choices[t->rank].async;
+    args.num_experts = h->deal->job.num_experts;
+    if (m->form.kind == MOVE_REPEAT)
+        args.handle = h->handle;
+    else
+        args.topk_idx = expar_tensor_2d((void *)(uintptr_t)input->topk_idx, EXPAR_I64, input->num_tokens, 3);
+    return expar_dispatch(t->ep, &args, result);
+}
+
 /* Rank 1's call waits for an event that ended badly. It is told so, the others hear of it; then all goes on. */
 static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
 {
@@ -408,36 +360,14 @@ static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
     deal_move *m = table_move(t, h->deal, kind, &choice, &random);
     expar_event *bad = mine ? failed_event() : NULL, *event = NULL;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    const oracle_input *input = &m->inputs[t->rank];
-    void *rows = traffic_alloc((size_t)move_num_x_rows(m, t->rank) + 8, 32), *y = traffic_alloc(8, 32);
-    expar_status ends = mine ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE, got;
-    if (kind == MOVE_COMBINE) {
-        expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
-        args.x = expar_tensor_2d(rows, EXPAR_BF16, move_num_x_rows(m, t->rank), 16);
-        args.y = expar_tensor_2d(y, EXPAR_BF16, input->num_tokens, 16);
-        args.handle = h->handle;
-        args.wait_event = bad;
-        args.async_finish = async;
-        args.event = &event;
-        got = expar_combine(t->ep, &args);
-    } else {
-        expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-        args.x = expar_tensor_2d((void *)(uintptr_t)input->x, EXPAR_BF16, input->num_tokens, 16);
-        args.wait_event = bad;
-        args.async_finish = async;
-        args.num_experts = h->deal->job.num_experts;
-        if (kind == MOVE_REPEAT)
-            args.handle = h->handle;
-        else
-            args.topk_idx = expar_tensor_2d((void *)(uintptr_t)input->topk_idx, EXPAR_I64, input->num_tokens, 3);
-        got = expar_dispatch(t->ep, &args, &result);
-        event = result.event;
-    }
+    expar_status got =
+        kind == MOVE_COMBINE ? combine_after(t, h, m, bad, &event) : dispatch_after(t, h, m, bad, &result);
+    if (kind != MOVE_COMBINE) event = result.event;
     if (async && kind != MOVE_DISPATCH) {
         CHECK_STATUS(EXPAR_OK, got);
         got = expar_event_wait(event);
     }
-    CHECK_STATUS(ends, got);
+    CHECK_STATUS(mine ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE, got);
     if (mine)
         CHECK_TEXT("wait_event ended badly", "three of five");
     else
@@ -445,8 +375,6 @@ static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
     expar_event_destroy(event);
     expar_event_destroy(bad);
     expar_ep_output_release(result.output);
-    free(rows);
-    free(y);
     move_free(m);
 }
 
@@ -516,11 +444,7 @@ static void play_abort_body(expar_group *group, void *shared)
 {
     const table_case *what = shared;
     table t = {.group = group, .rank = expar_group_rank(group), .what = what};
-    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    config.max_tokens = 5;
-    config.max_row_bytes = 64;
-    config.max_topk = 3;
-    config.max_experts = 6;
+    expar_ep_config config = another_config();
     if (!CHECK_OK(expar_ep_create(group, &config, &t.ep))) return;
     play_abort(&t);
     CHECK_OK(expar_ep_destroy(t.ep));
@@ -537,9 +461,6 @@ static void test_an_abort_ends_calls_in_flight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_event_happens_once),
-        cmocka_unit_test(test_events_of_nothing),
-        cmocka_unit_test(test_a_signal_publishes),
         cmocka_unit_test(test_in_flight_on_two_buffers),
         cmocka_unit_test(test_followed_at_once_by_a_call_that_waits),
         cmocka_unit_test(test_given_back_while_in_flight),

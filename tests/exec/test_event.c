@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events by themselves; with calls behind them: tests/ep/test_ep_async.c. */
+#include "ep/check.h"
+#include "exec/event.h"
+#include "oracle/unit.h"
+#include <pthread.h>
+
+static void test_an_event_happens_once(void **state)
+{
+    (void)state;
+    expar_event *event = NULL;
+    int done = 7;
+    assert_int_equal(expar_event_create(&event), EXPAR_OK);
+    assert_int_equal(expar_event_query(event, &done), EXPAR_OK);
+    assert_int_equal(done, 0);
+    assert_int_equal(expar_event_signal(event), EXPAR_OK);
+    assert_int_equal(expar_event_query(event, &done), EXPAR_OK);
+    assert_int_equal(done, 1);
+    assert_int_equal(expar_event_wait(event), EXPAR_OK);
+    assert_int_equal(expar_event_wait(event), EXPAR_OK);
+    check_begin(0);
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_event_signal(event));
+    CHECK_TEXT("expar_event_signal", "already");
+    expar_event_destroy(event);
+    assert_int_equal(check_failures(), 0);
+}
+
+static void test_events_of_nothing(void **state)
+{
+    (void)state;
+    expar_event *event = NULL;
+    int done;
+    check_begin(0);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_create(NULL));
+    CHECK_TEXT("expar_event_create", "event");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_signal(NULL));
+    CHECK_TEXT("expar_event_signal", "event");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_wait(NULL));
+    CHECK_TEXT("expar_event_wait", "event");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_query(NULL, &done));
+    CHECK_TEXT("expar_event_query", "event is NULL");
+    CHECK_OK(expar_event_create(&event));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_query(event, NULL));
+    CHECK_TEXT("expar_event_query", "done is NULL");
+    expar_event_destroy(event);
+    expar_event_destroy(NULL);
+    assert_int_equal(check_failures(), 0);
+}
+
+typedef struct waiter {
+    pthread_t thread;
+    expar_event *event;
+    const int *word; /* written before the signal */
+    int seen;
+} waiter;
+
+static void *wait_and_read(void *argument)
+{
+    waiter *self = argument;
+    if (expar_event_wait(self->event) == EXPAR_OK) self->seen = *self->word;
+    return NULL;
+}
+
+/* What was written before the signal is seen by all who waited, without any other order between the threads. */
+static void test_a_signal_publishes(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        waiter waiters[3] = {0};
+        expar_event *event = NULL;
+        int word = 0;
+        assert_int_equal(expar_event_create(&event), EXPAR_OK);
+        for (int i = 0; i < 3; i++) {
+            waiters[i] = (waiter){.event = event, .word = &word};
+            assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_and_read, &waiters[i]), 0);
+        }
+        word = 5 + round;
+        assert_int_equal(expar_event_signal(event), EXPAR_OK);
+        for (int i = 0; i < 3; i++) {
+            pthread_join(waiters[i].thread, NULL);
+            assert_int_equal(waiters[i].seen, 5 + round);
+        }
+        expar_event_destroy(event);
+    }
+}
+
+/* Of a call: it ends with the call's status and text, only the call can end it; it lives as long as anybody holds it.
+ */
+static void test_an_event_of_a_call(void **state)
+{
+    (void)state;
+    check_begin(0);
+    for (int held_twice = 0; held_twice < 2; held_twice++) {
+        expar_event *event = NULL;
+        CHECK_OK(event_create_for_call(&event));
+        CHECK_STATUS(EXPAR_ERR_STATE, expar_event_signal(event));
+        CHECK_TEXT("expar_event_signal", "belongs to a call");
+        error_set(EXPAR_ERR_PEER, "rank 3 is gone");
+        if (held_twice) event_retain(event);
+        event_finish(event, EXPAR_ERR_PEER);
+        error_set(EXPAR_ERR_NULL, "something else");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
+        CHECK_TEXT("rank 3 is gone");
+        expar_event_destroy(event);
+        if (held_twice) expar_event_destroy(event);
+    }
+    assert_int_equal(check_failures(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_event_happens_once),
+        cmocka_unit_test(test_events_of_nothing),
+        cmocka_unit_test(test_a_signal_publishes),
+        cmocka_unit_test(test_an_event_of_a_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

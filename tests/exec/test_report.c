@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What survivors are told when one rank stops between two steps of a call, wherever that is: the phase, the rank, what
+   was awaited from it and for how long. Nothing decides by time but the group's own time-out. */
+#include "oracle/unit.h"
+
+#include "ep/ep.h"
+#include <expar/expar.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, TOKENS = 24, HIDDEN = 64, TOPK = 3, EXPERTS = 6, SILENT = 2 };
+
+typedef struct scene {
+    expar_group *groups[RANKS];
+    expar_path path;
+    bool combine;         /* stop in the combine, else in the dispatch */
+    int32_t stop_after;   /* steps that the silent rank still takes */
+    pthread_mutex_t lock; /* guards taken, open and ended */
+    pthread_cond_t change;
+    int32_t taken;
+    bool open;     /* the silent rank may go on */
+    int32_t ended; /* survivors whose call has ended */
+    expar_status status[RANKS];
+    char text[RANKS][ERROR_TEXT_BYTES];
+} scene;
+
+typedef struct seat {
+    scene *scene;
+    int32_t rank;
+} seat;
+
+/* Of the silent rank: stops at its step until all survivors have given up. */
+static void stop_here(void *context)
+{
+    scene *s = context;
+    pthread_mutex_lock(&s->lock);
+    if (s->taken++ >= s->stop_after)
+        while (!s->open)
+            pthread_cond_wait(&s->change, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void survivor_ended(scene *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (++s->ended == RANKS - 1) s->open = true;
+    pthread_cond_broadcast(&s->change);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
+{
+    _Alignas(16) static float x[RANKS][TOKENS][HIDDEN], y[RANKS][TOKENS][HIDDEN];
+    int32_t idx[TOKENS][TOPK];
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < TOPK; k++)
+            idx[t][k] = k * 2; /* one expert on each rank */
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = expar_tensor_2d(x[rank], EXPAR_F32, TOKENS, HIDDEN);
+    args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, TOKENS, TOPK);
+    args.num_experts = EXPERTS;
+    args.path = s->path;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (rank == SILENT && !s->combine) executor_cpu_delay(ep->exec, stop_here, s);
+    expar_status status = expar_dispatch(ep, &args, &result);
+    if (status != EXPAR_OK || !s->combine) goto out;
+    if (rank == SILENT) executor_cpu_delay(ep->exec, stop_here, s);
+    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    combine.x = result.recv_x;
+    combine.handle = result.handle;
+    combine.y = expar_tensor_2d(y[rank], EXPAR_F32, TOKENS, HIDDEN);
+    combine.path = s->path;
+    status = expar_combine(ep, &combine);
+out:
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+    return status;
+}
+
+static void *play(void *argument)
+{
+    const seat *me = argument;
+    scene *s = me->scene;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = TOKENS;
+    config.max_row_bytes = HIDDEN * sizeof(float);
+    config.max_topk = TOPK;
+    config.max_experts = EXPERTS;
+    config.ring_slots = 2;
+    config.num_channels = 2;
+    config.num_threads = 1;
+    expar_ep *ep;
+    s->status[me->rank] = expar_ep_create(s->groups[me->rank], &config, &ep);
+    if (s->status[me->rank] != EXPAR_OK) return NULL;
+    s->status[me->rank] = run_calls(s, me->rank, ep);
+    strcpy(s->text[me->rank], expar_last_error());
+    if (me->rank != SILENT) survivor_ended(s);
+    expar_ep_destroy(ep);
+    expar_group_destroy(s->groups[me->rank]);
+    return NULL;
+}
+
+/* Runs one scene; true when the silent rank was stopped at all, false when it took fewer steps. */
+static bool run_scene(expar_path path, bool combine, int32_t stop_after, scene *s)
+{
+    *s = (scene){.path = path, .combine = combine, .stop_after = stop_after};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->change, NULL);
+    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    options.timeout_ms = 200;
+    options.heap_bytes = 16 << 20;
+    assert_int_equal(expar_group_create_threads(RANKS, &options, s->groups), EXPAR_OK);
+    pthread_t threads[RANKS];
+    seat seats[RANKS];
+    for (int32_t r = 0; r < RANKS; r++) {
+        seats[r] = (seat){.scene = s, .rank = r};
+        assert_int_equal(pthread_create(&threads[r], NULL, play, &seats[r]), 0);
+    }
+    for (int32_t r = 0; r < RANKS; r++)
+        pthread_join(threads[r], NULL);
+    pthread_cond_destroy(&s->change);
+    pthread_mutex_destroy(&s->lock);
+    return s->taken > stop_after;
+}
+
+static void assert_told(const scene *s, int32_t rank, const char *call, const char *const *phases)
+{
+    const char *text = s->text[rank];
+    assert_int_equal(s->status[rank], EXPAR_ERR_PEER);
+    bool known = false;
+    for (int i = 0; phases[i]; i++)
+        known |= strstr(text, phases[i]) != NULL;
+    if (!known || !strstr(text, call) || !strstr(text, "rank 2") || !strstr(text, "timed out after 200 ms"))
+        fail_msg("stopped after %d steps, rank %d was told: %s", s->stop_after, rank, text);
+}
+
+/* Steps are stopped one after another until the call has no more of them, some apart to save time-outs. */
+static void stop_everywhere(expar_path path, bool combine, const char *call, const char *const *phases, int32_t stride)
+{
+    scene *s = malloc(sizeof *s);
+    int32_t stops = 0, reports = 0;
+    for (int32_t step = 0; run_scene(path, combine, step, s); step += stride) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            /* A rank whose last record had come before the stop has nothing to wait for. */
+            if (r == SILENT || s->status[r] == EXPAR_OK) continue;
+            assert_told(s, r, call, phases);
+            reports++;
+        }
+        stops++;
+    }
+    free(s);
+    assert_true(stops > 5);
+    assert_true(reports > stops);
+}
+
+static void dispatch_direct(void **state)
+{
+    (void)state;
+    const char *const phases[] = {"notify", "dispatch: offers", "dispatch: rows", NULL};
+    stop_everywhere(EXPAR_PATH_DIRECT, false, "expar_dispatch", phases, 1);
+}
+
+static void dispatch_queue(void **state)
+{
+    (void)state;
+    const char *const phases[] = {"notify", "dispatch: offers", "dispatch: rows", NULL};
+    stop_everywhere(EXPAR_PATH_QUEUE, false, "expar_dispatch", phases, 29);
+}
+
+static void combine_direct(void **state)
+{
+    (void)state;
+    const char *const phases[] = {"combine: offers", "combine: rows", NULL};
+    stop_everywhere(EXPAR_PATH_DIRECT, true, "expar_combine", phases, 1);
+}
+
+static void combine_queue(void **state)
+{
+    (void)state;
+    const char *const phases[] = {"combine: offers", "combine: rows", NULL};
+    stop_everywhere(EXPAR_PATH_QUEUE, true, "expar_combine", phases, 29);
+}
+
+/* In the middle of the rows the report counts what came from the silent rank, of what was to come. */
+static void rows_are_counted(void **state)
+{
+    (void)state;
+    scene *s = malloc(sizeof *s);
+    bool counted = false;
+    for (int32_t step = 30; !counted && run_scene(EXPAR_PATH_QUEUE, false, step, s); step += 10)
+        counted = strstr(s->text[0], "rows from rank 2: ") != NULL && strstr(s->text[0], " of 12") == NULL &&
+                  strstr(s->text[0], " of 24") != NULL;
+    free(s);
+    assert_true(counted);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dispatch_direct), cmocka_unit_test(dispatch_queue),   cmocka_unit_test(combine_direct),
+        cmocka_unit_test(combine_queue),   cmocka_unit_test(rows_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -57,6 +57,41 @@ static void test_as_many_scales_as_the_buffer_takes(void **state)
     play(&c);
 }
 
+/* The last rank's scales do not fit the others': all are told what and where, and the buffer goes on. */
+static void mismatch(table *t)
+{
+    static const struct {
+        const char *what;
+        expar_dtype x, scales;
+        int64_t num_scales;
+    } others[] = {{"scales a token", EXPAR_I8, EXPAR_F32, 2},
+                  {"scales a token", EXPAR_I8, EXPAR_F32, 0},
+                  {"dtype of x_scales", EXPAR_I8, EXPAR_I32, 1},
+                  {"dtype of x ", EXPAR_F8E4M3, EXPAR_F32, 1}};
+    static _Alignas(16) uint8_t memory[5 * 16], idx[5 * 3 * 8];
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        bool other = t->rank == 2;
+        expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        args.x = expar_tensor_2d(memory, other ? others[i].x : EXPAR_I8, 5, 16);
+        args.topk_idx = expar_tensor_2d(idx, EXPAR_I64, 5, 3);
+        args.num_experts = 6;
+        if (!other || others[i].num_scales)
+            args.x_scales =
+                expar_tensor_2d(memory, other ? others[i].scales : EXPAR_F32, 5, other ? others[i].num_scales : 1);
+        CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(t->ep, &args, &result));
+        CHECK_TEXT("expar_dispatch", others[i].what, "rank 2", "rank 0");
+    }
+    table_play_all_paths(t);
+}
+
+static void test_scales_that_differ_between_ranks(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    assert_true(table_run(&c, kind, mismatch, NULL));
+}
+
 static void test_quantised_rows_without_scales(void **state)
 {
     (void)state;
@@ -296,6 +331,48 @@ static void refuse_shapes(table *t)
     deal_free(d);
 }
 
+/* Rows are summed into the pool first, so only the weights must lie in symmetric memory; and there must be room. */
+static void refuse_direct(table *t)
+{
+    random_source random = random_start(12);
+    const deal_choice *choice = &t->what->choice;
+    const bool room = t->what->pool_bytes > 4096, mine = t->rank == 1;
+    deal *d = table_deal(t, choice, &random);
+    deal_move *m = table_move(t, d, MOVE_DISPATCH, choice, &random);
+    deal_move *back = table_move(t, d, MOVE_COMBINE, &t->what->back_choice, &random);
+    deal_call call;
+    deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = expar_tensor_2d(back->x[t->rank], EXPAR_BF16, move_num_x_rows(back, t->rank), 32);
+    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 32);
+    args.handle = call.result.handle;
+    args.expert_major = 1;
+    args.path = mine ? EXPAR_PATH_DIRECT : EXPAR_PATH_AUTO;
+    args.topk_weights = expar_tensor_2d(back->weights[t->rank], EXPAR_F32, oracle_num_rows(&back->job, t->rank), 3);
+    args.out_topk_weights = expar_tensor_2d(t->area.in, EXPAR_F32, d->inputs[t->rank].num_tokens, 3);
+    expar_status reason = room ? EXPAR_ERR_ADDRESS : EXPAR_ERR_BUFFER_SIZE;
+    CHECK_STATUS(mine ? reason : EXPAR_ERR_REMOTE, expar_combine(t->ep, &args));
+    CHECK_TEXT("path is DIRECT", room ? "topk_weights.data" : "the pool of 4096 bytes");
+    deal_call_make(&call, t->ep, back, t->rank, &t->area, args.handle);
+    expar_ep_handle_destroy((expar_ep_handle *)(uintptr_t)args.handle);
+    move_free(m);
+    move_free(back);
+    deal_free(d);
+}
+
+static void test_expert_major_combine_that_cannot_be_direct(void **state)
+{
+    (void)state;
+    static const int64_t many[3] = {60, 60, 60};
+    table_case c = table_case_make();
+    c.plan.num_tokens = many;
+    c.back = (move_form){.type = ORACLE_BF16, .hidden = 32, .with_weights = true};
+    c.choice = c.back_choice = (deal_choice){.expert_major = true};
+    assert_true(table_run(&c, kind, refuse_direct, NULL));
+    c.pool_bytes = 4096;
+    assert_true(table_run(&c, kind, refuse_direct, NULL));
+}
+
 static void test_expert_major_combine_of_wrong_shapes(void **state)
 {
     (void)state;
@@ -368,6 +445,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_scale_a_token),
         cmocka_unit_test(test_as_many_scales_as_the_buffer_takes),
         cmocka_unit_test(test_quantised_rows_without_scales),
+        cmocka_unit_test(test_scales_that_differ_between_ranks),
         cmocka_unit_test(test_by_hand_nowhere),
         cmocka_unit_test(test_by_hand_everywhere),
         cmocka_unit_test(test_by_hand_to_one_rank),
@@ -383,6 +461,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_expert_major_with_idle_experts),
         cmocka_unit_test(test_token_major_use_of_an_expert_major_handle),
         cmocka_unit_test(test_expert_major_combine_of_wrong_shapes),
+        cmocka_unit_test(test_expert_major_combine_that_cannot_be_direct),
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_biases_of_tokens_that_go_nowhere),
         cmocka_unit_test(test_everything),

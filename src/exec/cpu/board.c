@@ -96,10 +96,10 @@ static expar_status name_missing(const cpu_executor *self, ep_board board, uint3
     static const char *const records[] = {"hello", "offer", "end of rows"};
     char missing[256] = "";
     size_t length = 0;
-    for (int32_t r = 0; r < self->shape.ranks && length < sizeof missing - 16; r++)
+    for (int32_t r = 0; r < self->shape.ranks && length < sizeof missing - 24; r++)
         if (!has_come(self, board, epoch, r))
-            length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d", length ? ", " : "", r);
-    return error_prefix(status, "no %s from rank %s", records[board], missing);
+            length += (size_t)snprintf(missing + length, sizeof missing - length, "%srank %d", length ? ", " : "", r);
+    return error_prefix(status, "no %s from %s", records[board], missing);
 }
 
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what)

@@ -7,18 +7,18 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What every rank says about its config before anything is taken. */
+/* What every rank says about its config before anything is taken, and about its part once it is made. */
 typedef struct config_record {
     int32_t status;
     char text[EP_REFUSAL_TEXT];
     ep_shape shape;
 } config_record;
 
-static expar_status compare_configs(const config_record *records, int32_t ranks)
+static expar_status compare_records(const config_record *records, int32_t ranks, const char *refused)
 {
     for (int32_t r = 0; r < ranks; r++)
         if (records[r].status != EXPAR_OK)
-            return error_set(EXPAR_ERR_REMOTE, "rank %d refused its config: %s: %s", r,
+            return error_set(EXPAR_ERR_REMOTE, "rank %d %s: %s: %s", r, refused,
                              expar_status_string((expar_status)records[r].status), records[r].text);
     for (int32_t r = 1; r < ranks; r++) {
         const ep_shape *a = &records[r].shape, *b = &records[0].shape;
@@ -44,8 +44,8 @@ static expar_status compare_configs(const config_record *records, int32_t ranks)
     return EXPAR_OK;
 }
 
-/* All ranks learn whether all agree; own is what this rank found wrong with its config. */
-static expar_status agree_on_config(expar_group *group, expar_status own, const ep_shape *shape)
+/* All ranks learn whether all agree; own is what this rank found wrong, `refused` says with what. */
+static expar_status agree(expar_group *group, expar_status own, const ep_shape *shape, const char *refused)
 {
     config_record mine = {.status = (int32_t)own};
     if (own == EXPAR_OK)
@@ -55,7 +55,7 @@ static expar_status agree_on_config(expar_group *group, expar_status own, const 
     config_record *all = calloc((size_t)group->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory");
     expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
-    if (status == EXPAR_OK && own == EXPAR_OK) status = compare_configs(all, group->size);
+    if (status == EXPAR_OK && own == EXPAR_OK) status = compare_records(all, group->size, refused);
     if (status == EXPAR_OK && own != EXPAR_OK) status = error_set(own, "%s", mine.text);
     free(all);
     return status;
@@ -71,26 +71,55 @@ static expar_status choose_threads(const expar_group *group, int32_t asked, int3
     return status;
 }
 
-/* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
-static expar_status clear_records(expar_ep *ep)
-{
-    memset(sym_at(ep->group->sym, ep->group->rank, ep->buffer), 0, ep->space.slots);
-    return sym_barrier(ep->group->sym);
-}
-
-static expar_status fill_buffer(expar_ep *ep, int32_t threads)
+/* This rank's own part of a buffer that has its place in the heap. */
+static expar_status make_part(expar_ep *ep, int32_t threads)
 {
     sym *symmetric = ep->group->sym;
-    expar_status status = sym_take(symmetric, "the buffer", ep->space.total_bytes, 4096, &ep->buffer);
-    if (status != EXPAR_OK) return status;
-    status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
+    if (getrandom(&ep->serial, sizeof ep->serial, 0) != (ssize_t)sizeof ep->serial) return error_errno("getrandom");
+    expar_status status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
     if (status == EXPAR_OK)
         status = mem_pool_create(symmetric->heap.base, ep->buffer + ep->space.pool, ep->shape.pool_bytes, &ep->pool);
-    if (status == EXPAR_OK) status = clear_records(ep);
-    if (status == EXPAR_OK) return EXPAR_OK;
-    if (ep->pool) mem_pool_close(ep->pool);
-    if (ep->exec) ep->exec->ops->destroy(ep->exec);
+    /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+    if (status == EXPAR_OK) memset(sym_at(symmetric, symmetric->rank, ep->buffer), 0, ep->space.slots);
     return status;
+}
+
+static void drop_part(expar_ep *ep)
+{
+    ep_issue_stop(ep);
+    if (ep->exec) ep->exec->ops->destroy(ep->exec);
+    mem_pool_close(ep->pool);
+    mem_pool_close(ep->private_pool);
+    mem_region_close(&ep->private_region);
+}
+
+/* Takes the buffer's place and makes all parts, or none: a rank that cannot make its own tells the others, and all give
+   the place back. Returns when all ranks have cleared their records. */
+static expar_status fill_buffer(expar_ep *ep, int32_t threads)
+{
+    expar_group *group = ep->group;
+    expar_status status = sym_take(group->sym, "the buffer", ep->space.total_bytes, 4096, &ep->buffer);
+    if (status != EXPAR_OK) return status;
+    expar_status own = make_part(ep, threads);
+    status = agree(group, own, &ep->shape, "could not make its part");
+    if (status == EXPAR_OK) return EXPAR_OK;
+    char text[ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", expar_last_error());
+    drop_part(ep);
+    sym_give(group->sym, "the buffer", ep->buffer);
+    return error_set(status, "%s", text);
+}
+
+static expar_ep *new_buffer(expar_group *group, const ep_shape *shape)
+{
+    expar_ep *ep = calloc(1, sizeof *ep);
+    if (!ep) return NULL;
+    ep->group = group;
+    ep->private_region.fd = -1;
+    ep->shape = *shape;
+    ep->space = ep_space_of(shape);
+    ep->max_experts = shape->local_experts * shape->ranks;
+    return ep;
 }
 
 expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **out)
@@ -104,16 +133,9 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
                         group->num_nodes);
     if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ep is NULL");
     if (own == EXPAR_OK) own = choose_threads(group, config->num_threads, &threads);
-    expar_status status = agree_on_config(group, own, &shape);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_create");
-    expar_ep *ep = calloc(1, sizeof *ep);
-    if (!ep) return error_set(EXPAR_ERR_MEMORY, "expar_ep_create: no memory");
-    ep->group = group;
-    ep->private_region.fd = -1;
-    ep->shape = shape;
-    ep->space = ep_space_of(&shape);
-    ep->max_experts = shape.local_experts * shape.ranks;
-    if (getrandom(&ep->serial, sizeof ep->serial, 0) != (ssize_t)sizeof ep->serial) status = error_errno("getrandom");
+    expar_ep *ep = own == EXPAR_OK ? new_buffer(group, &shape) : NULL;
+    if (own == EXPAR_OK && !ep) own = error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
+    expar_status status = agree(group, own, &shape, "refused its config");
     if (status == EXPAR_OK) status = fill_buffer(ep, threads);
     if (status != EXPAR_OK) {
         free(ep);
@@ -131,11 +153,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
         return error_set(EXPAR_ERR_BUSY, "expar_ep_destroy: a call on this buffer is still running");
     expar_group *group = ep->group;
-    ep_issue_stop(ep);
-    ep->exec->ops->destroy(ep->exec);
-    mem_pool_close(ep->pool);
-    mem_pool_close(ep->private_pool);
-    mem_region_close(&ep->private_region);
+    drop_part(ep);
     /* A failed group gives its heap back as a whole, when it is destroyed. */
     bool sound = sym_check(group->sym, "expar_ep_destroy") == EXPAR_OK && ep->poison == EXPAR_OK;
     if (sound && sym_give(group->sym, "the buffer", ep->buffer) != EXPAR_OK)

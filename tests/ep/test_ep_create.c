@@ -3,6 +3,8 @@
 #include "ep/stage.h"
 #include "oracle/unit.h"
 
+#include <sys/resource.h>
+
 static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
                                      .max_tokens = 8,
                                      .max_row_bytes = 64,
@@ -234,6 +236,39 @@ static void test_create_across_nodes(void **state)
     assert_true(ranks_run(&plan, create_across_nodes, NULL));
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their shadow memory needs the address space */
+/* Rank 1 may map no more memory, and so cannot start its threads: nobody gets a buffer, and the heap is as it was. */
+static void create_without_threads(expar_group *group, void *shared)
+{
+    (void)shared;
+    bool poor = expar_group_rank(group) == 1;
+    expar_ep_config config = good;
+    config.num_threads = poor ? 1024 : 1;
+    expar_ep *ep = NULL;
+    struct rlimit before, none;
+    getrlimit(RLIMIT_AS, &before);
+    none = before;
+    none.rlim_cur = 1;
+    if (poor) setrlimit(RLIMIT_AS, &none);
+    expar_status status = expar_ep_create(group, &config, &ep);
+    setrlimit(RLIMIT_AS, &before);
+    CHECK_STATUS(poor ? EXPAR_ERR_SYSTEM : EXPAR_ERR_REMOTE, status);
+    if (poor)
+        CHECK_TEXT("expar_ep_create", "of 1024");
+    else
+        CHECK_TEXT("expar_ep_create", "rank 1 could not make its part", "EXPAR_ERR_SYSTEM");
+    config.num_threads = 1;
+    if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_create_where_one_rank_cannot(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 3};
+    assert_true(ranks_run(&plan, create_without_threads, NULL));
+}
+#endif
+
 /* EXPAR_ERR_STATE while a buffer is alive. */
 static void leave_early(expar_group *group, void *shared)
 {
@@ -263,6 +298,9 @@ int main(void)
         cmocka_unit_test(test_create_without_room),
         cmocka_unit_test(test_create_across_nodes),
         cmocka_unit_test(test_group_waits_for_its_buffers),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(test_create_where_one_rank_cannot),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

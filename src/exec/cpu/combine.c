@@ -190,8 +190,9 @@ static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
 /* ---- lanes ---- */
 
 /* One look at all channels of a lane: true when anything moved. *open counts rows and tokens that are left. */
-static bool lane_turn(const combine_run *run, int32_t worker, uint64_t *open)
+static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
 {
+    const combine_run *run = context;
     const ep_routing *routing = run->routing;
     bool moved = false;
     *open = 0;
@@ -205,8 +206,9 @@ static bool lane_turn(const combine_run *run, int32_t worker, uint64_t *open)
 }
 
 /* For each peer: rows that came back by its rings, and rows that went into ours. */
-static expar_status report_lane(const combine_run *run, int32_t worker, expar_status status)
+static expar_status report_lane(const void *context, int32_t worker, expar_status status)
 {
+    const combine_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
@@ -223,27 +225,11 @@ static expar_status report_lane(const combine_run *run, int32_t worker, expar_st
     return cpu_report_finish(&report, status);
 }
 
-static expar_status run_lane(const combine_run *run, int32_t worker)
-{
-    sym_rest rest = sym_rest_begin(run->self->sym, "combine: rows");
-    expar_status status = EXPAR_OK;
-    for (;;) {
-        uint64_t open;
-        bool moved = lane_turn(run, worker, &open);
-        if (!open) break;
-        if (moved)
-            sym_rest_progress(&rest);
-        else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)
-            break;
-    }
-    sym_rest_end(&rest);
-    return status == EXPAR_OK ? EXPAR_OK : report_lane(run, worker, status);
-}
-
 static expar_status combine_share(void *context, int32_t worker)
 {
     const combine_run *run = context;
-    if (!run->all_direct) return run_lane(run, worker);
+    static const cpu_lane lane = {.what = "combine: rows", .turn = lane_turn, .report = report_lane};
+    if (!run->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
     sum_share_direct(run, worker);
     return EXPAR_OK;
 }

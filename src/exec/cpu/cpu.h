@@ -6,6 +6,7 @@
  *   layout.c    routing → targets and counts
  *   board.c     the records that open and close a call: post, await, judge
  *   ring.c      the queue rings: slots, heads, tails
+ *   lane.c      taking turns at rings until all rows have moved
  *   notify.c    hellos with counts
  *   dispatch.c  rows from their source to their receivers; combine.c the way back
  *   expert.c    rows to expert-major order and back, on one rank
@@ -105,6 +106,18 @@ const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer)
 void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
 /* Announces all rows put and returns all slots taken, on all of a channel's rings. */
 void cpu_ring_flush(cpu_executor *self, uint32_t epoch, int32_t channel);
+
+/* ---- lane.c ---- */
+/* What one worker does for its channels when there may be something to wait for. */
+typedef struct cpu_lane {
+    const char *what; /* the phase, for error texts */
+    /* One look at all channels of the lane: true when anything moved. *open counts what is left to do. */
+    bool (*turn)(const void *context, int32_t worker, uint64_t *open);
+    /* Adds to the text of a wait that failed what it was waiting for. Returns status. */
+    expar_status (*report)(const void *context, int32_t worker, expar_status status);
+} cpu_lane;
+/* Takes turns until nothing is left. Never waits for one ring alone. */
+expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, const void *context, int32_t worker);
 
 /* ---- report.c ---- */
 typedef struct cpu_report {

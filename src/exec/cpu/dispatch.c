@@ -241,8 +241,9 @@ static bool receive_some(const dispatch_run *run, int32_t channel, uint64_t *mis
 }
 
 /* One look at all channels of a lane: true when rows moved. *open counts rows that are still to be sent or received. */
-static bool lane_turn(const dispatch_run *run, int32_t worker, uint64_t *open)
+static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
 {
+    const dispatch_run *run = context;
     bool moved = false;
     *open = 0;
     for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
@@ -255,8 +256,9 @@ static bool lane_turn(const dispatch_run *run, int32_t worker, uint64_t *open)
 }
 
 /* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
-static expar_status report_lane(const dispatch_run *run, int32_t worker, expar_status status)
+static expar_status report_lane(const void *context, int32_t worker, expar_status status)
 {
+    const dispatch_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
@@ -273,28 +275,11 @@ static expar_status report_lane(const dispatch_run *run, int32_t worker, expar_s
     return cpu_report_finish(&report, status);
 }
 
-static expar_status run_lane(const dispatch_run *run, int32_t worker)
-{
-    sym_rest rest = sym_rest_begin(run->self->sym, "dispatch: rows");
-    expar_status status = EXPAR_OK;
-    for (;;) {
-        uint64_t open;
-        bool moved = lane_turn(run, worker, &open);
-        if (!open) break;
-        if (moved)
-            sym_rest_progress(&rest);
-        else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)
-            break;
-    }
-    sym_rest_end(&rest);
-    cpu_copy_fence();
-    return status == EXPAR_OK ? EXPAR_OK : report_lane(run, worker, status);
-}
-
 static expar_status send_share(void *context, int32_t worker)
 {
     const dispatch_run *run = context;
-    if (!run->all_direct) return run_lane(run, worker);
+    static const cpu_lane lane = {.what = "dispatch: rows", .turn = lane_turn, .report = report_lane};
+    if (!run->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
     send_share_direct(run, worker);
     return EXPAR_OK;
 }

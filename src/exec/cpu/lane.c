@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane: one worker with every W-th channel. It looks at all of its rings in turn, sends and receives what it can, and
+   rests only when nothing moved at all: so ranks with a single thread cannot wait for each other in a circle. */
+#include "exec/cpu/cpu.h"
+
+expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, const void *context, int32_t worker)
+{
+    sym_rest rest = sym_rest_begin(self->sym, lane->what);
+    expar_status status = EXPAR_OK;
+    uint64_t open;
+    for (;;) {
+        bool moved = lane->turn(context, worker, &open);
+        if (!open) break;
+        if (moved)
+            sym_rest_progress(&rest);
+        else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)
+            break;
+    }
+    sym_rest_end(&rest);
+    /* Direct rows that went out on the way. */
+    cpu_copy_fence();
+    return status == EXPAR_OK ? EXPAR_OK : lane->report(context, worker, status);
+}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Index arithmetic of expert parallelism: who goes where, and where everything lies in an EP buffer.
  *
- * Compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. Used by ep, by every executor and by the
- * tests.
+ * Compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. Used by ep, by every executor and
+ * by the tests.
  *
  * An EP buffer is the same range of offsets in every PE's heap. Seen from its owner:
  *

@@ -61,6 +61,8 @@ void cuda_device_close(cuda_device *device); /* NULL is allowed */
    events and kernels stands between the two. */
 expar_status cuda_enter(const cuda_device *device);
 void cuda_leave(void);
+/* Waits for all work in the context that is current. */
+expar_status cuda_synchronize(void);
 
 /* How two GPUs of this process reach each other's memory. */
 typedef struct cuda_link {
@@ -128,7 +130,7 @@ typedef struct cuda_place {
     cuda_place_kind kind;
     int32_t device; /* -1 for host memory */
 } cuda_place;
-/* Without a driver everything is host memory. */
+/* Opens no driver: in a process where none is loaded and started everything is host memory. */
 cuda_place cuda_place_of(const void *address);
 
 #endif

@@ -93,6 +93,11 @@ void cuda_leave(void)
     if (CUDA_CALL(CtxPopCurrent, &left) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
 }
 
+expar_status cuda_synchronize(void)
+{
+    return cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize");
+}
+
 expar_status cuda_link_between(int32_t from, int32_t to, cuda_link *out)
 {
     if (from == to) {

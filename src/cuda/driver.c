@@ -6,8 +6,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#define DRIVER_LIBRARY "libcuda.so.1"
-
 /* Filled by open_driver, under `once`; constant afterwards. */
 static struct {
     pthread_once_t once;
@@ -30,7 +28,7 @@ static expar_status find_functions(void *library)
 #define FIND(member, symbol, parameters)                                                                               \
     if (!cuda_symbol_find(library, symbol, &driver.functions.member))                                                  \
         return error_set(EXPAR_ERR_UNSUPPORTED,                                                                        \
-                         "CUDA is not available: the driver (" DRIVER_LIBRARY                                          \
+                         "CUDA is not available: the driver (" CUDA_DRIVER_LIBRARY                                     \
                          ") has no %s; expected NVIDIA's driver 525 (CUDA 12.0) or newer",                             \
                          symbol);
     CU_DRIVER_TABLE(FIND)
@@ -50,7 +48,7 @@ static expar_status start_driver(void)
     if (result != CU_OK)
         return error_set(
             EXPAR_ERR_UNSUPPORTED,
-            "CUDA is not available: cuInit: %s (does nvidia-smi work? The kernel module and " DRIVER_LIBRARY
+            "CUDA is not available: cuInit: %s (does nvidia-smi work? The kernel module and " CUDA_DRIVER_LIBRARY
             " must be of one version)",
             name);
     int version = 0;
@@ -60,7 +58,7 @@ static expar_status start_driver(void)
 
 static expar_status open_library(void)
 {
-    void *library = dlopen(DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "CUDA is not available: %s; install NVIDIA's driver, 525 or newer (in a container: start it "

@@ -5,6 +5,8 @@
 
 #include "cuda/cuda.h"
 
+#define CUDA_DRIVER_LIBRARY "libcuda.so.1"
+
 /* Puts the address of a library's function into *function, a function pointer. False: there is none. (driver.c) */
 bool cuda_symbol_find(void *library, const char *symbol, void *function);
 

@@ -233,10 +233,19 @@ static void free_range(device_heap *self, int32_t r)
     mem_range_free(self->bases[r], self->range_bytes);
 }
 
+/* Threads of one process share the mapping: where the group has failed, a kernel of another rank may still be using it,
+   and memory taken away under it would end the whole process's GPU context. It stays until the process ends. */
+static bool others_may_use(const device_heap *self)
+{
+    return self->sym->boot->threads && self->sym->size > 1 &&
+           atomic_load_explicit(&self->sym->failure, memory_order_acquire) != 0;
+}
+
 void device_heap_destroy(device_heap *self)
 {
     if (!self) return;
-    for (int32_t r = 0; self->bases && r < self->sym->size; r++)
+    bool keep = others_may_use(self);
+    for (int32_t r = 0; self->bases && r < self->sym->size && !keep; r++)
         if (self->bases[r] && (r == self->sym->rank || !self->sym->boot->threads)) free_range(self, r);
     cuda_device_close(self->device);
     mem_arena_destroy(self->arena);

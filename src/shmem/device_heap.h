@@ -18,7 +18,7 @@ typedef struct device_heap device_heap;
    All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs without peer
    access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
-/* Local. No kernel of any rank may use it any more. NULL is allowed. */
+/* Local. No kernel of any rank may use it any more, unless the group has failed. NULL is allowed. */
 void device_heap_destroy(device_heap *heap);
 
 /* Collective. The memory's content is undefined. alignment: a power of two up to 2 MiB. EXPAR_ERR_MEMORY on all ranks

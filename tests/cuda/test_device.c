@@ -91,7 +91,7 @@ static void run_fill(cu_function kernel, int64_t first, bool cooperative)
                           .shared_bytes = THREADS * sizeof(uint64_t),
                           .cooperative = cooperative};
     ASSERT_OK(cuda_launch_kernel(&launch, (void *[]){&out.device}));
-    ASSERT_OK(cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize"));
+    ASSERT_OK(cuda_synchronize());
     const uint64_t *words = out.host;
     for (int i = 0; i < BLOCKS * THREADS; i++)
         assert_int_equal(words[i], first + THREADS - 1 - i % THREADS);

@@ -34,7 +34,7 @@ static void exchange_marks(expar_group *group, device_heap *heap, uint64_t offse
         cu_address at = device_heap_bases(heap)[pe] + offset + (uint64_t)group->rank * SLOT;
         CHECK_OK(CUDA_CALL(MemsetD8, at, (unsigned char)(16 * group->rank + pe + 1), SLOT));
     }
-    CHECK_OK(cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize"));
+    CHECK_OK(cuda_synchronize());
     CHECK_OK(expar_group_barrier(group));
     CHECK_OK(CUDA_CALL(MemcpyDtoH, slots, device_heap_at(heap, offset), (size_t)group->size * SLOT));
     for (int32_t r = 0; r < group->size; r++)

@@ -11,6 +11,7 @@
  *   sources.h            kernels and headers embedded as text, generic cubins (made by cmake/embed_kernels.cmake)
  *   program.c, cache.c   from a source and macros to a loaded module, by way of the disk
  *   launch.c, pointer.c
+ *   info.c               the public calls of include/expar/info.h
  *
  * All functions may be called from any thread. */
 #ifndef EXPAR_CUDA_CUDA_H
@@ -55,6 +56,8 @@ typedef struct cuda_device {
 expar_status cuda_device_count(int32_t *count);
 /* EXPAR_ERR_UNSUPPORTED as cuda_open; EXPAR_ERR_RANGE: no such GPU, the text says how many there are. */
 expar_status cuda_device_open(int32_t index, cuda_device **out);
+/* The facts alone: no context is made, and nothing is to be closed. */
+expar_status cuda_device_read(int32_t index, cuda_device *out);
 void cuda_device_close(cuda_device *device); /* NULL is allowed */
 
 /* Makes the device's context current to this thread until cuda_leave; pairs nest. Every CUDA_CALL on memory, streams,

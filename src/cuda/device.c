@@ -55,17 +55,24 @@ static expar_status read_facts(cuda_device *self)
     return status == EXPAR_OK ? read_attributes(self) : status;
 }
 
+expar_status cuda_device_read(int32_t index, cuda_device *out)
+{
+    cuda_device self = {.index = index};
+    expar_status status = find_handle(index, &self.handle);
+    if (status == EXPAR_OK) status = read_facts(&self);
+    if (status == EXPAR_OK) *out = self;
+    return status;
+}
+
 expar_status cuda_device_open(int32_t index, cuda_device **out)
 {
-    cu_device handle;
-    expar_status status = find_handle(index, &handle);
+    cuda_device facts;
+    expar_status status = cuda_device_read(index, &facts);
     if (status != EXPAR_OK) return status;
-    cuda_device *self = calloc(1, sizeof *self);
+    cuda_device *self = malloc(sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
-    self->index = index;
-    self->handle = handle;
-    status = read_facts(self);
-    if (status == EXPAR_OK) status = CUDA_CALL(DevicePrimaryCtxRetain, &self->context, handle);
+    *self = facts;
+    status = CUDA_CALL(DevicePrimaryCtxRetain, &self->context, self->handle);
     if (status != EXPAR_OK) {
         free(self);
         return error_prefix(status, "GPU %d cannot be opened", index);

@@ -12,6 +12,9 @@ bool cuda_symbol_find(void *library, const char *symbol, void *function);
 
 /* ---- sources (made by cmake/embed_kernels.cmake) ----------------------------------------------------------------- */
 
+/* Of the generic variants: sm_90, which GPUs of compute capability 9.x run. */
+#define CUDA_READY_ARCH 90
+
 /* A file of the repository, as it was when the library was built. */
 typedef struct cuda_source {
     const char *name; /* as #include names it: "exec/index.h", "exec/cuda/kernels/dispatch.cu" */

@@ -23,8 +23,6 @@ struct cuda_program {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_program *programs; /* guarded by lock, as are the holds */
 
-#define GENERIC_ARCH_MAJOR 9
-
 /* ---- the code ------------------------------------------------------------------------------------------------------
  */
 
@@ -85,7 +83,7 @@ static expar_status compile(const cuda_source *source, const cuda_options *optio
 /* For a machine without NVRTC. */
 static expar_status take_generic(const cuda_device *device, const cuda_source *source, expar_status why, image *out)
 {
-    if (source->cubin && device->major == GENERIC_ARCH_MAJOR) {
+    if (source->cubin && device->major == CUDA_READY_ARCH / 10) {
         *out = (image){.data = source->cubin, .generic = true};
         return EXPAR_OK;
     }

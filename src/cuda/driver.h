@@ -24,32 +24,21 @@ typedef struct CUgraph_st *cu_graph;
 typedef struct CUgraphExec_st *cu_graph_exec;
 typedef void (*cu_host_fn)(void *context);
 
-enum cu_result_value {
-    CU_OK = 0,
-    CU_ERROR_OUT_OF_MEMORY = 2,
-    CU_ERROR_NO_DEVICE = 100,
-    CU_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
-    CU_ERROR_NOT_READY = 600
-};
+enum cu_result_value { CU_OK = 0, CU_ERROR_OUT_OF_MEMORY = 2, CU_ERROR_NO_DEVICE = 100, CU_ERROR_NOT_READY = 600 };
 
 enum cu_device_attribute {
     CU_ATTRIBUTE_NUM_SMS = 16,
     CU_ATTRIBUTE_L2_BYTES = 38,
     CU_ATTRIBUTE_CC_MAJOR = 75,
     CU_ATTRIBUTE_CC_MINOR = 76,
-    CU_ATTRIBUTE_SHARED_BYTES_PER_SM = 81,
-    CU_ATTRIBUTE_COOPERATIVE_LAUNCH = 95,
     CU_ATTRIBUTE_SHARED_BYTES_OPTIN = 97,
     CU_ATTRIBUTE_VMM = 102,
     CU_ATTRIBUTE_POSIX_FD = 103
 };
 
-enum cu_p2p_attribute { CU_P2P_PERFORMANCE_RANK = 1, CU_P2P_ACCESS = 2, CU_P2P_NATIVE_ATOMICS = 3 };
+enum cu_p2p_attribute { CU_P2P_PERFORMANCE_RANK = 1, CU_P2P_NATIVE_ATOMICS = 3 };
 
 enum cu_function_attribute {
-    CU_FUNCTION_SHARED_BYTES = 1,
-    CU_FUNCTION_LOCAL_BYTES = 3,
-    CU_FUNCTION_REGISTERS = 4,
     CU_FUNCTION_MAX_DYNAMIC_SHARED_BYTES = 8 /* the one that may be set */
 };
 
@@ -58,7 +47,7 @@ enum cu_pointer_attribute {
     CU_POINTER_IS_MANAGED = 8,
     CU_POINTER_DEVICE_ORDINAL = 9 /* an int */
 };
-enum cu_memory_type { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2, CU_MEMORY_ARRAY = 3, CU_MEMORY_UNIFIED = 4 };
+enum cu_memory_type { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
 enum cu_flags {
     CU_STREAM_NON_BLOCKING = 1,
@@ -97,9 +86,6 @@ typedef struct cu_access {
     cu_location location;
     int flags;
 } cu_access;
-typedef struct cu_ipc_handle {
-    char bytes[64];
-} cu_ipc_handle;
 typedef struct cu_uuid {
     char bytes[16];
 } cu_uuid;
@@ -151,8 +137,6 @@ typedef struct cu_launch_config {
     X(DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (cu_device device))                                     \
     X(CtxPushCurrent, "cuCtxPushCurrent_v2", (cu_context context))                                                     \
     X(CtxPopCurrent, "cuCtxPopCurrent_v2", (cu_context * context))                                                     \
-    X(CtxGetDevice, "cuCtxGetDevice", (cu_device * device))                                                            \
-    X(CtxEnablePeerAccess, "cuCtxEnablePeerAccess", (cu_context peer, unsigned int flags))                             \
     X(CtxSynchronize, "cuCtxSynchronize", (void))                                                                      \
     X(MemGetInfo, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total_bytes))                                      \
     X(MemAlloc, "cuMemAlloc_v2", (cu_address * address, size_t bytes))                                                 \
@@ -167,7 +151,6 @@ typedef struct cu_launch_config {
     X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void *dest, cu_address source, size_t bytes))                                    \
     X(MemsetD8Async, "cuMemsetD8Async", (cu_address dest, unsigned char value, size_t bytes, cu_stream stream))        \
     X(MemsetD8, "cuMemsetD8_v2", (cu_address dest, unsigned char value, size_t bytes))                                 \
-    X(PointerGetAttribute, "cuPointerGetAttribute", (void *value, int attribute, cu_address address))                  \
     X(MemCreate, "cuMemCreate",                                                                                        \
       (cu_memory * memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags))                   \
     X(MemRelease, "cuMemRelease", (cu_memory memory))                                                                  \
@@ -183,16 +166,12 @@ typedef struct cu_launch_config {
     X(MemImportFromShareableHandle, "cuMemImportFromShareableHandle", (cu_memory * memory, void *handle, int type))    \
     X(MemGetAllocationGranularity, "cuMemGetAllocationGranularity",                                                    \
       (size_t * bytes, const cu_allocation *allocation, int option))                                                   \
-    X(IpcGetMemHandle, "cuIpcGetMemHandle", (cu_ipc_handle * handle, cu_address address))                              \
-    X(IpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (cu_address * address, cu_ipc_handle handle, unsigned int flags))     \
-    X(IpcCloseMemHandle, "cuIpcCloseMemHandle", (cu_address address))                                                  \
     X(StreamCreate, "cuStreamCreate", (cu_stream * stream, unsigned int flags))                                        \
     X(StreamDestroy, "cuStreamDestroy_v2", (cu_stream stream))                                                         \
     X(StreamSynchronize, "cuStreamSynchronize", (cu_stream stream))                                                    \
     X(StreamQuery, "cuStreamQuery", (cu_stream stream))                                                                \
     X(StreamWaitEvent, "cuStreamWaitEvent", (cu_stream stream, cu_event event, unsigned int flags))                    \
     X(StreamIsCapturing, "cuStreamIsCapturing", (cu_stream stream, int *capture_status))                               \
-    X(StreamGetCtx, "cuStreamGetCtx", (cu_stream stream, cu_context * context))                                        \
     X(StreamBeginCapture, "cuStreamBeginCapture_v2", (cu_stream stream, int mode))                                     \
     X(StreamEndCapture, "cuStreamEndCapture", (cu_stream stream, cu_graph * graph))                                    \
     X(GraphInstantiate, "cuGraphInstantiateWithFlags",                                                                 \
@@ -210,7 +189,6 @@ typedef struct cu_launch_config {
     X(ModuleLoadData, "cuModuleLoadData", (cu_module * module, const void *image))                                     \
     X(ModuleUnload, "cuModuleUnload", (cu_module module))                                                              \
     X(ModuleGetFunction, "cuModuleGetFunction", (cu_function * function, cu_module module, const char *name))          \
-    X(FuncGetAttribute, "cuFuncGetAttribute", (int *value, int attribute, cu_function function))                       \
     X(FuncSetAttribute, "cuFuncSetAttribute", (cu_function function, int attribute, int value))                        \
     X(OccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                        \
       (int *blocks, cu_function function, int block, size_t shared_bytes))                                             \

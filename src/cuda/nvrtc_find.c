@@ -55,9 +55,13 @@ static bool try_pattern(const char *format, const char *folder)
     return ok;
 }
 
+/* A driver does not load what the compiler of a later major version made. It has been opened before, unless there is
+   none and only a compilation is wanted. */
 static bool try_loader(void)
 {
-    static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+    bool older = cuda_driver_version() != 0 && cuda_driver_version() < 13000;
+    const char *const names[] = {older ? "libnvrtc.so.12" : "libnvrtc.so.13",
+                                 older ? "libnvrtc.so.13" : "libnvrtc.so.12", "libnvrtc.so"};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         if (try_library(names[i])) return true;
     return false;

@@ -21,6 +21,7 @@
 #define EXPAR_EXEC_INDEX_H
 
 #ifdef __CUDACC_RTC__ /* there are no headers under NVRTC */
+typedef unsigned char uint8_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;

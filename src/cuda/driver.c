@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Filled by open_driver, under `once`; constant afterwards. */
@@ -73,7 +74,7 @@ static expar_status open_library(void)
 static void open_driver(void)
 {
     driver.status = open_library();
-    if (driver.status != EXPAR_OK) strcpy(driver.text, expar_last_error());
+    if (driver.status != EXPAR_OK) snprintf(driver.text, sizeof driver.text, "%s", expar_last_error());
 }
 
 expar_status cuda_open(void)

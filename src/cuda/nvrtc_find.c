@@ -111,7 +111,7 @@ static expar_status find(void)
 static void find_once(void)
 {
     found.status = find();
-    if (found.status != EXPAR_OK) strcpy(found.text, expar_last_error());
+    if (found.status != EXPAR_OK) snprintf(found.text, sizeof found.text, "%s", expar_last_error());
 }
 
 expar_status nvrtc_open(const nvrtc_functions **out)

@@ -8,6 +8,7 @@
 #include "cuda/parts.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,7 +172,7 @@ expar_status cuda_program_make(const cuda_device *device, const cuda_source *sou
     cuda_key key;
     expar_status compiler = nvrtc_open(&nvrtc);
     if (compiler == EXPAR_OK) compiler = choose_arch(device, nvrtc, &arch);
-    if (compiler != EXPAR_OK) strcpy(why, expar_last_error());
+    if (compiler != EXPAR_OK) snprintf(why, sizeof why, "%s", expar_last_error());
     expar_status status = cuda_options_make(arch, macros, compiler == EXPAR_OK ? num_macros : 0, &options);
     if (status != EXPAR_OK) return status;
     status = cuda_key_make(source, &options, nvrtc ? nvrtc->version : 0, cuda_driver_version(), &key);

@@ -100,7 +100,7 @@ static expar_status find(void)
     const char *told = env_string("EXPAR_NVRTC");
     if (told && try_library(told)) return EXPAR_OK;
     if (told)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_NVRTC is %s, which is no library of NVRTC 11.8 or newer", told);
+        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_NVRTC is %s, which is no library of NVRTC 12 or newer", told);
     if (try_loader() || try_toolkit() || try_wheels()) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "NVRTC (libnvrtc.so, which compiles kernels) was not found by the loader, in CUDA_HOME or "

@@ -7,8 +7,8 @@
  *
  *   driver.h, driver.c   the driver API: types, table of functions, results as statuses
  *   device.c             GPUs: facts, contexts, links
- *   nvrtc.c              finding and calling the run-time compiler
- *   sources.h            kernels and headers embedded as text, generic cubins (made by cmake/embed_kernels.cmake)
+ *   nvrtc_find.c, nvrtc.c  finding and calling the run-time compiler
+ *   parts.h              cuda_sources: kernels and headers as text, generic cubins (cmake/embed_kernels.cmake makes it)
  *   program.c, cache.c   from a source and macros to a loaded module, by way of the disk
  *   launch.c, pointer.c
  *   info.c               the public calls of include/expar/info.h

@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: release run test bench asan tsan nightly soak install format lint clean
+.PHONY: release run test test-gpu bench asan tsan nightly soak install format lint clean
 
 release:
 	scripts/setup.sh build
@@ -19,6 +19,13 @@ test:
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS)
 	ctest --preset release
+
+# The tests that need a GPU; the others are in test. With fewer GPUs than ranks several ranks share one.
+test-gpu:
+	scripts/setup.sh test
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+	scripts/gpu.sh test build/release
 
 bench:
 	scripts/setup.sh test

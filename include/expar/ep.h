@@ -11,7 +11,15 @@
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
  * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
- * poisoned: later calls fail at once with the same report. */
+ * poisoned: later calls fail at once with the same report.
+ *
+ * On GPUs (config.device) calls put their work on the stream that they are given and return; results are there for what
+ * comes behind them in that stream. A fresh dispatch waits on the host until counts are known, unless num_worst_tokens
+ * makes that needless: then num_recv_tokens is -1 and recv_tokens_per_expert NULL. Arguments that this rank's host
+ * refuses are returned at once; what others refuse, and rows that are dropped, are known on the device only and come
+ * with the event of async_finish. A wait that is given up on the device fails the event and the next call. Memory of
+ * outputs and handles that are freed is used again by later calls in stream order: whoever reads an output on another
+ * stream keeps it until that is done. Ranks that share a GPU need streams other than the default one. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 
@@ -44,6 +52,10 @@ typedef struct expar_ep_config {
     int64_t pool_bytes;    /* symmetric memory for direct outputs; 0: twice the largest output. When it is used up
                               outputs come from private memory, by the queue */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
+    expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
+                              calls lie there. The type is the same on all ranks, the GPU need not be */
+    int32_t num_sms; /* CUDA: SMs that each call may take; 0 chooses. Ranks that share a GPU must fit on it side by
+                        side. May differ between ranks */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
@@ -94,6 +106,7 @@ typedef struct expar_dispatch_args {
     int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     expar_event *wait_event;  /* nothing of the arguments is read before it has happened; or NULL */
     int32_t async_finish;     /* 1: return once outputs are known; rows are there when result.event has happened */
+    void *stream;             /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -150,6 +163,7 @@ typedef struct expar_combine_args {
     expar_event *wait_event;       /* as in expar_dispatch_args */
     int32_t async_finish;          /* 1: returns at once; y is there when *event has happened */
     expar_event **event;           /* out, with async_finish: the caller's */
+    void *stream;                  /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts about the library itself, for tools that show them. */
+/* Facts about the library itself and about the GPUs that it could use, for tools that show them. */
 #ifndef EXPAR_INFO_H
 #define EXPAR_INFO_H
 
 #include <expar/status.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,36 @@ extern "C" {
    Static storage. Any thread. */
 EXPAR_API bool expar_env_describe(size_t index, const char **name, const char **values, const char **fallback,
                                   const char **meaning);
+
+/* ---- CUDA ------------------------------------------------------------------------------------------------------- */
+
+/* The driver: what CUDA version it supports (13000 for 13.0), and how many GPUs this process sees. Either may be NULL.
+   EXPAR_ERR_UNSUPPORTED: there is none, or no GPU; the text says what to install. Starts the driver: a process that has
+   called this must not fork children that use CUDA. */
+EXPAR_API expar_status expar_cuda_driver(int32_t *version, int32_t *num_gpus);
+/* The compiler of kernels, NVRTC: its version and file (static storage). Either may be NULL. EXPAR_ERR_UNSUPPORTED: it
+   was not found; the text says where it was looked for and how to get it. */
+EXPAR_API expar_status expar_cuda_compiler(int32_t *version, const char **path);
+/* Compute capability, times ten, of the GPUs for which this library carries ready kernels, for machines without NVRTC;
+   0: it was built without nvcc and carries none. GPUs of the same major version run them. */
+EXPAR_API int32_t expar_cuda_ready_kernels(void);
+
+typedef struct expar_gpu {
+    size_t struct_size; /* set by EXPAR_GPU_INIT */
+    char name[64];
+    char bus_id[32];
+    int32_t major, minor; /* compute capability */
+    int32_t num_sms;
+    int64_t memory_bytes;
+    int32_t shareable; /* 1: its memory can be shared with other processes, as buffers on it need */
+} expar_gpu;
+#define EXPAR_GPU_INIT EXPAR_STRUCT_INIT(expar_gpu)
+/* EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_RANGE (no such GPU),
+   EXPAR_ERR_CUDA. */
+EXPAR_API expar_status expar_cuda_gpu(int32_t index, expar_gpu *gpu);
+/* How a kernel on GPU `from` reaches the memory of GPU `to`. *access: 1 by loads and stores. *rank: the driver's order
+   of performance among such pairs, 0 is the best. Either may be NULL. */
+EXPAR_API expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank);
 
 #ifdef __cplusplus
 }

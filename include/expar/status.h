@@ -53,7 +53,8 @@ extern "C" {
     X(ERR_PEER, 23, "a peer died, left, or did not answer within the time-out")                                        \
     X(ERR_ABORTED, 24, "the group was aborted")                                                                        \
     X(ERR_UNSUPPORTED, 25, "not supported by this build or on this machine")                                           \
-    X(ERR_DROPPED, 26, "rows beyond the worst-case size were dropped")
+    X(ERR_DROPPED, 26, "rows beyond the worst-case size were dropped")                                                 \
+    X(ERR_CUDA, 27, "a call of the CUDA driver or of its compiler failed")
 
 typedef enum expar_status {
 #define EXPAR_STATUS_ENUM(name, value, text) EXPAR_##name = value,

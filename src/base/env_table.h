@@ -22,6 +22,8 @@
     X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
     X("EXPAR_TRANSPORTS", "p2p", "p2p", "transports that may be used, in order of preference")                         \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
-      "splits the ranks into nodes of this size")
+      "splits the ranks into nodes of this size")                                                                      \
+    X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \
+      "the library of NVRTC, which compiles kernels for the GPU at hand")
 
 #endif

@@ -11,6 +11,7 @@
 typedef struct config_record {
     int32_t status;
     char text[EP_REFUSAL_TEXT];
+    int32_t device_type;
     ep_shape shape;
 } config_record;
 
@@ -34,6 +35,7 @@ static expar_status compare_records(const config_record *records, int32_t ranks,
             {"ring_slots", a->ring_slots, b->ring_slots},
             {"pool_bytes", (int64_t)a->pool_bytes, (int64_t)b->pool_bytes},
             {"max_scales", a->scales, b->scales},
+            {"device.type", records[r].device_type, records[0].device_type},
         };
         for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
             if (members[i].a != members[i].b)
@@ -45,12 +47,13 @@ static expar_status compare_records(const config_record *records, int32_t ranks,
 }
 
 /* All ranks learn whether all agree; own is what this rank found wrong, `refused` says with what. */
-static expar_status agree(expar_group *group, expar_status own, const ep_shape *shape, const char *refused)
+static expar_status agree(const expar_ep *ep, expar_group *group, expar_status own, const char *refused)
 {
     config_record mine = {.status = (int32_t)own};
-    if (own == EXPAR_OK)
-        mine.shape = *shape;
-    else
+    if (own == EXPAR_OK) {
+        mine.shape = ep->shape;
+        mine.device_type = ep->device.type;
+    } else
         snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
     config_record *all = calloc((size_t)group->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory");
@@ -75,7 +78,6 @@ static expar_status choose_threads(const expar_group *group, int32_t asked, int3
 static expar_status make_part(expar_ep *ep, int32_t threads)
 {
     sym *symmetric = ep->group->sym;
-    if (getrandom(&ep->serial, sizeof ep->serial, 0) != (ssize_t)sizeof ep->serial) return error_errno("getrandom");
     expar_status status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
     if (status == EXPAR_OK)
         status = mem_pool_create(symmetric->heap.base, ep->buffer + ep->space.pool, ep->shape.pool_bytes, &ep->pool);
@@ -84,11 +86,16 @@ static expar_status make_part(expar_ep *ep, int32_t threads)
     return status;
 }
 
-static void drop_part(expar_ep *ep)
+/* sound: the group is, so that a GPU's memory is given back by all ranks together. */
+static void drop_part(expar_ep *ep, bool sound)
 {
     ep_issue_stop(ep);
-    if (ep->exec) ep->exec->ops->destroy(ep->exec);
-    mem_pool_close(ep->pool);
+    if (ep->gpu) {
+        ep_gpu_empty_buffer(ep, sound);
+    } else {
+        if (ep->exec) ep->exec->ops->destroy(ep->exec);
+        mem_pool_close(ep->pool);
+    }
     mem_pool_close(ep->private_pool);
     mem_region_close(&ep->private_region);
 }
@@ -101,21 +108,22 @@ static expar_status fill_buffer(expar_ep *ep, int32_t threads)
     expar_status status = sym_take(group->sym, "the buffer", ep->space.total_bytes, 4096, &ep->buffer);
     if (status != EXPAR_OK) return status;
     expar_status own = make_part(ep, threads);
-    status = agree(group, own, &ep->shape, "could not make its part");
+    status = agree(ep, group, own, "could not make its part");
     if (status == EXPAR_OK) return EXPAR_OK;
     char text[ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", expar_last_error());
-    drop_part(ep);
+    drop_part(ep, true);
     sym_give(group->sym, "the buffer", ep->buffer);
     return error_set(status, "%s", text);
 }
 
-static expar_ep *new_buffer(expar_group *group, const ep_shape *shape)
+static expar_ep *new_buffer(expar_group *group, const ep_shape *shape, expar_device device)
 {
     expar_ep *ep = calloc(1, sizeof *ep);
     if (!ep) return NULL;
     ep->group = group;
     ep->private_region.fd = -1;
+    ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     ep->shape = *shape;
     ep->space = ep_space_of(shape);
     ep->max_experts = shape->local_experts * shape->ranks;
@@ -127,16 +135,21 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     if (!group) return error_set(EXPAR_ERR_NULL, "expar_ep_create: group is NULL");
     ep_shape shape = {0};
     int32_t threads = 0;
+    expar_ep_config full = {0};
     expar_status own = ep_shape_make(config, group->size, &shape);
     if (own == EXPAR_OK && group->num_nodes > 1)
         own = error_set(EXPAR_ERR_UNSUPPORTED, "the group spans %d nodes; expected 1: rows travel inside a node only",
                         group->num_nodes);
     if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ep is NULL");
-    if (own == EXPAR_OK) own = choose_threads(group, config->num_threads, &threads);
-    expar_ep *ep = own == EXPAR_OK ? new_buffer(group, &shape) : NULL;
+    if (own == EXPAR_OK) own = ep_copy_struct("config", &full, sizeof full, config);
+    if (own == EXPAR_OK) own = choose_threads(group, full.num_threads, &threads);
+    expar_ep *ep = own == EXPAR_OK ? new_buffer(group, &shape, full.device) : NULL;
     if (own == EXPAR_OK && !ep) own = error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
-    expar_status status = agree(group, own, &shape, "refused its config");
-    if (status == EXPAR_OK) status = fill_buffer(ep, threads);
+    if (own == EXPAR_OK && getrandom(&ep->serial, sizeof ep->serial, 0) != (ssize_t)sizeof ep->serial)
+        own = error_errno("getrandom");
+    expar_status status = agree(ep, group, own, "refused its config");
+    if (status == EXPAR_OK)
+        status = ep->device.type == EXPAR_CUDA ? ep_gpu_fill_buffer(ep, full.num_sms) : fill_buffer(ep, threads);
     if (status != EXPAR_OK) {
         free(ep);
         return error_prefix(status, "expar_ep_create");
@@ -153,10 +166,11 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
         return error_set(EXPAR_ERR_BUSY, "expar_ep_destroy: a call on this buffer is still running");
     expar_group *group = ep->group;
-    drop_part(ep);
     /* A failed group gives its heap back as a whole, when it is destroyed. */
     bool sound = sym_check(group->sym, "expar_ep_destroy") == EXPAR_OK && ep->poison == EXPAR_OK;
-    if (sound && sym_give(group->sym, "the buffer", ep->buffer) != EXPAR_OK)
+    bool on_gpu = ep->gpu != NULL;
+    drop_part(ep, sound);
+    if (!on_gpu && sound && sym_give(group->sym, "the buffer", ep->buffer) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
     atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
     free(ep);

@@ -18,6 +18,10 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         expar_status status = error_set(ep->poison, "%s", ep->poison_text);
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
     }
+    if (ep->gpu) {
+        expar_status status = executor_cuda_failure(ep->exec, "an earlier call");
+        if (status != EXPAR_OK) return ep_call_end(call, status);
+    }
     ep->epoch++;
     return EXPAR_OK;
 }

@@ -3,6 +3,8 @@
  */
 #include "ep/ep.h"
 
+#include <stdio.h>
+
 #define ROW_UNIT 16
 
 bool tensor_given(const expar_tensor *tensor)
@@ -10,16 +12,54 @@ bool tensor_given(const expar_tensor *tensor)
     return tensor->data != NULL || tensor->ndim != 0;
 }
 
-static expar_status check_basics(const char *name, const expar_tensor *tensor)
+static const char *type_name(expar_device_type type)
+{
+    return type == EXPAR_CPU ? "CPU" : type == EXPAR_CUDA ? "CUDA" : "?";
+}
+
+/* What an address itself says, as far as a driver that is loaded in this process knows it. */
+static expar_status check_place(expar_device device, const char *name, const void *data)
+{
+    cuda_place place = cuda_place_of(data);
+    if (device.type == EXPAR_CPU && place.kind == CUDA_PLACE_DEVICE)
+        return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected host memory", name, data, place.device);
+    if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_HOST)
+        return error_set(EXPAR_ERR_DEVICE, "%s %p is host memory; expected memory of GPU %d", name, data, device.index);
+    if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_DEVICE && place.device != device.index)
+        return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected GPU %d", name, data, place.device,
+                         device.index);
+    return EXPAR_OK;
+}
+
+expar_status ep_check_host(const char *name, const void *data)
+{
+    return check_place((expar_device){.type = EXPAR_CPU}, name, data);
+}
+
+/* What the tensor says of itself, and what its address says. */
+static expar_status check_device(expar_device device, const char *name, const expar_tensor *tensor)
+{
+    char data[64];
+    if (tensor->device.type != device.type)
+        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d; expected %d (%s)", name,
+                         (int)tensor->device.type, (int)device.type, type_name(device.type));
+    if (device.type == EXPAR_CUDA && tensor->device.index != device.index)
+        return error_set(EXPAR_ERR_DEVICE, "%s lies on GPU %d; expected GPU %d, the buffer's", name,
+                         tensor->device.index, device.index);
+    if (!tensor->data) return EXPAR_OK;
+    snprintf(data, sizeof data, "%s.data", name);
+    return check_place(device, data, tensor->data);
+}
+
+static expar_status check_basics(expar_device device, const char *name, const expar_tensor *tensor)
 {
     if (!tensor_given(tensor)) return error_set(EXPAR_ERR_NULL, "%s is not given", name);
     if (tensor->ndim != 2) return error_set(EXPAR_ERR_SHAPE, "%s has %d dimensions; expected 2", name, tensor->ndim);
     if (tensor->shape[0] < 0 || tensor->shape[1] < 0)
         return error_set(EXPAR_ERR_SHAPE, "%s has shape [%lld][%lld]; expected no negative extent", name,
                          (long long)tensor->shape[0], (long long)tensor->shape[1]);
-    if (tensor->device.type != EXPAR_CPU)
-        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d; expected %d (CPU)", name,
-                         (int)tensor->device.type, (int)EXPAR_CPU);
+    expar_status status = check_device(device, name, tensor);
+    if (status != EXPAR_OK) return status;
     if (!tensor->data && tensor->shape[0] > 0 && tensor->shape[1] > 0)
         return error_set(EXPAR_ERR_NULL, "%s.data is NULL with shape [%lld][%lld]", name, (long long)tensor->shape[0],
                          (long long)tensor->shape[1]);
@@ -84,9 +124,10 @@ static bool is_quantised(expar_dtype dtype)
     return dtype == EXPAR_F8E4M3 || dtype == EXPAR_I8;
 }
 
-expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes, bool quantised)
+expar_status ep_check_rows(expar_device device, const char *name, const expar_tensor *tensor, int64_t max_row_bytes,
+                           bool quantised)
 {
-    expar_status status = check_basics(name, tensor);
+    expar_status status = check_basics(device, name, tensor);
     if (status != EXPAR_OK) return status;
     bool is_float = tensor->dtype == EXPAR_BF16 || tensor->dtype == EXPAR_F16 || tensor->dtype == EXPAR_F32;
     if (!is_float && !(quantised && is_quantised(tensor->dtype)))
@@ -97,10 +138,10 @@ expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t
     return check_alignment(name, tensor, ROW_UNIT);
 }
 
-expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64_t rows, int64_t columns,
-                             expar_dtype dtype, expar_dtype other)
+expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,
+                             int64_t columns, expar_dtype dtype, expar_dtype other)
 {
-    expar_status status = check_basics(name, tensor);
+    expar_status status = check_basics(device, name, tensor);
     if (status != EXPAR_OK) return status;
     if (tensor->dtype != dtype && tensor->dtype != other)
         return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s%s%s", name, expar_dtype_string(tensor->dtype),
@@ -114,9 +155,9 @@ expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64
     return check_alignment(name, tensor, expar_dtype_bytes(tensor->dtype));
 }
 
-expar_status ep_check_scales(const expar_tensor *scales, int64_t rows, int32_t max_scales)
+expar_status ep_check_scales(expar_device device, const expar_tensor *scales, int64_t rows, int32_t max_scales)
 {
-    expar_status status = check_basics("x_scales", scales);
+    expar_status status = check_basics(device, "x_scales", scales);
     if (status != EXPAR_OK) return status;
     if (scales->dtype != EXPAR_F32 && scales->dtype != EXPAR_I32)
         return error_set(EXPAR_ERR_DTYPE, "x_scales.dtype is %s; expected f32 or i32",

@@ -9,8 +9,10 @@
 typedef struct combine_call {
     ep_call base;
     expar_combine_args args;
-    mem_block *reduced; /* expert-major: one row a token */
-    const void *x;      /* the rows that travel: the caller's, or the reduced ones */
+    mem_block
+        *reduced; /* expert-major: one row a token; on a GPU also: rows that peers could not reach where they are */
+    mem_block *reduced_weights; /* on a GPU: the same for topk_weights */
+    const void *x;              /* the rows that travel: the caller's, or the reduced ones */
     int64_t x_pitch_bytes;
     ep_mode mode;
     uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
@@ -23,7 +25,7 @@ static expar_status check_x(const combine_call *call)
 {
     const expar_tensor *x = &call->args.x;
     const expar_ep_handle *handle = call->args.handle;
-    expar_status status = ep_check_rows("x", x, call->base.ep->shape.row_bytes, false);
+    expar_status status = ep_check_rows(call->base.ep->device, "x", x, call->base.ep->shape.row_bytes, false);
     if (status != EXPAR_OK) return status;
     if (call->args.expert_major && !handle->row_map)
         return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
@@ -37,7 +39,8 @@ static expar_status check_x(const combine_call *call)
 static expar_status check_tokens(const combine_call *call, const char *name, const expar_tensor *tensor)
 {
     const expar_tensor *x = &call->args.x;
-    return ep_check_matrix(name, tensor, call->args.handle->routing.tokens, x->shape[1], x->dtype, x->dtype);
+    return ep_check_matrix(call->base.ep->device, name, tensor, call->args.handle->routing.tokens, x->shape[1],
+                           x->dtype, x->dtype);
 }
 
 static expar_status check_biases(const combine_call *call)
@@ -60,11 +63,11 @@ static expar_status check_weights(const combine_call *call)
         return error_set(EXPAR_ERR_NULL, "%s is not given, but %s is; expected both or none",
                          in ? "out_topk_weights" : "topk_weights", in ? "topk_weights" : "out_topk_weights");
     if (!in) return EXPAR_OK;
-    expar_status status =
-        ep_check_matrix("topk_weights", &args->topk_weights, args->handle->rows, routing->topk, EXPAR_F32, EXPAR_F32);
+    expar_status status = ep_check_matrix(call->base.ep->device, "topk_weights", &args->topk_weights,
+                                          args->handle->rows, routing->topk, EXPAR_F32, EXPAR_F32);
     if (status != EXPAR_OK) return status;
-    return ep_check_matrix("out_topk_weights", &args->out_topk_weights, routing->tokens, routing->topk, EXPAR_F32,
-                           EXPAR_F32);
+    return ep_check_matrix(call->base.ep->device, "out_topk_weights", &args->out_topk_weights, routing->tokens,
+                           routing->topk, EXPAR_F32, EXPAR_F32);
 }
 
 static expar_status check_expert_weights(const combine_call *call)
@@ -73,8 +76,8 @@ static expar_status check_expert_weights(const combine_call *call)
     if (!tensor_given(&args->expert_weights)) return EXPAR_OK;
     if (!args->expert_major)
         return error_set(EXPAR_ERR_ARGUMENT, "expert_weights is given; expected expert_major with it");
-    return ep_check_matrix("expert_weights", &args->expert_weights, args->handle->rows, args->handle->routing.topk,
-                           EXPAR_F32, EXPAR_F32);
+    return ep_check_matrix(call->base.ep->device, "expert_weights", &args->expert_weights, args->handle->rows,
+                           args->handle->routing.topk, EXPAR_F32, EXPAR_F32);
 }
 
 static expar_status check_options(const expar_combine_args *args)
@@ -89,6 +92,7 @@ static expar_status check_options(const expar_combine_args *args)
 static expar_status check(combine_call *call, const expar_combine_args *args)
 {
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream);
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_x(call);
     if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
@@ -105,6 +109,13 @@ static int64_t row_bytes(const combine_call *call)
     return call->args.x.shape[1] * (int64_t)expar_dtype_bytes(call->args.x.dtype);
 }
 
+/* Rows that this rank has, or on a GPU may have. */
+static int64_t rows_held(const combine_call *call)
+{
+    const expar_ep_handle *handle = call->args.handle;
+    return handle->recv_tokens < 0 ? handle->rows : handle->recv_tokens;
+}
+
 /* Expert-major: takes the memory for one row a token; the executor fills it later. */
 static expar_status choose_rows(combine_call *call)
 {
@@ -112,7 +123,7 @@ static expar_status choose_rows(combine_call *call)
     call->x_pitch_bytes = tensor_pitch(&call->args.x) * (int64_t)expar_dtype_bytes(call->args.x.dtype);
     if (!call->args.expert_major) return EXPAR_OK;
     call->x_pitch_bytes = row_bytes(call);
-    uint64_t bytes = (uint64_t)call->args.handle->recv_tokens * (uint64_t)row_bytes(call);
+    uint64_t bytes = (uint64_t)rows_held(call) * (uint64_t)row_bytes(call);
     expar_status status = ep_block_take(call->base.ep, bytes, &call->reduced);
     if (status == EXPAR_OK) call->x = call->reduced->data;
     return status;
@@ -122,20 +133,63 @@ static bool in_heap(const combine_call *call, const void *data, int64_t rows, in
                     uint64_t *offset)
 {
     if (rows == 0) return true;
-    return sym_offset(call->base.ep->group->sym, data, (size_t)((rows - 1) * pitch_bytes + bytes), offset);
+    return ep_in_heap(call->base.ep, data, (uint64_t)((rows - 1) * pitch_bytes + bytes), offset);
+}
+
+/* On a GPU: blocks of the pool for what peers cannot reach; the copies are made when the call runs. */
+static expar_status stage(combine_call *call, bool x_in, bool weights_in)
+{
+    const expar_tensor *weights = &call->args.topk_weights;
+    expar_status status = EXPAR_OK;
+    if (!x_in) {
+        uint64_t bytes = (uint64_t)((rows_held(call) - 1) * call->x_pitch_bytes + row_bytes(call));
+        status = ep_block_take(call->base.ep, bytes, &call->reduced);
+        if (status == EXPAR_OK) call->x_offset = call->reduced->offset;
+    }
+    if (status == EXPAR_OK && !weights_in) {
+        uint64_t bytes = (uint64_t)((rows_held(call) - 1) * tensor_pitch(weights) + weights->shape[1]) * 4;
+        status = ep_block_take(call->base.ep, bytes, &call->reduced_weights);
+        if (status == EXPAR_OK) call->weights_offset = call->reduced_weights->offset;
+    }
+    call->mode = EP_MODE_DIRECT;
+    return status;
+}
+
+static expar_status fill_stages(combine_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_tensor *weights = &call->args.topk_weights;
+    expar_status status = EXPAR_OK;
+    if (call->reduced && !call->args.expert_major)
+        status = executor_cuda_copy(exec, call->reduced->data, call->x,
+                                    (uint64_t)((rows_held(call) - 1) * call->x_pitch_bytes + row_bytes(call)));
+    if (status == EXPAR_OK && call->reduced_weights)
+        status = executor_cuda_copy(exec, call->reduced_weights->data, weights->data,
+                                    (uint64_t)((rows_held(call) - 1) * tensor_pitch(weights) + weights->shape[1]) * 4);
+    return status;
+}
+
+static void release_blocks(combine_call *call)
+{
+    if (call->reduced) mem_block_release(call->reduced);
+    if (call->reduced_weights) mem_block_release(call->reduced_weights);
+    call->reduced = call->reduced_weights = NULL;
 }
 
 static expar_status choose_mode(combine_call *call)
 {
     const expar_tensor *weights = &call->args.topk_weights;
-    int64_t rows = call->args.handle->recv_tokens, pitch_bytes = tensor_pitch(weights) * 4;
+    int64_t rows = rows_held(call), pitch_bytes = tensor_pitch(weights) * 4;
     call->mode = EP_MODE_QUEUE;
+    if (call->base.ep->gpu && call->args.path == EXPAR_PATH_QUEUE)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "path is QUEUE; on GPUs rows travel by the direct path only");
     if (call->args.path == EXPAR_PATH_QUEUE) return EXPAR_OK;
     bool x_in = in_heap(call, call->x, rows, call->x_pitch_bytes, row_bytes(call), &call->x_offset);
     bool weights_in = !tensor_given(weights) ||
                       in_heap(call, weights->data, rows, pitch_bytes, weights->shape[1] * 4, &call->weights_offset);
     if (x_in && weights_in) call->mode = EP_MODE_DIRECT;
-    if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
+    if (call->mode == EP_MODE_DIRECT) return EXPAR_OK;
+    if (call->args.path == EXPAR_PATH_AUTO) return call->base.ep->gpu ? stage(call, x_in, weights_in) : EXPAR_OK;
     if (call->reduced && !x_in)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "path is DIRECT, but the pool of %llu bytes has no room for %lld rows",
                          (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows);
@@ -147,7 +201,8 @@ static expar_status reduce(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
     executor *exec = call->base.ep->exec;
-    ep_reduce_step step = {.rows = args->handle->recv_tokens,
+    ep_reduce_step step = {.routing = &args->handle->routing,
+                           .rows = rows_held(call),
                            .hidden = args->x.shape[1],
                            .row_bytes = row_bytes(call),
                            .topk = args->handle->routing.topk,
@@ -194,7 +249,7 @@ static expar_status move_rows(combine_call *call)
                             .routing = &args->handle->routing,
                             .mode = call->mode,
                             .x = call->x,
-                            .rows = (int32_t)args->handle->recv_tokens,
+                            .rows = (int32_t)rows_held(call),
                             .x_offset = call->x_offset,
                             .weights_offset = call->weights_offset,
                             .x_pitch_bytes = call->x_pitch_bytes,
@@ -214,11 +269,11 @@ static expar_status move_rows(combine_call *call)
 static expar_status run_to_end(combine_call *call)
 {
     expar_status status = ep_call_wait_event(call->args.wait_event);
-    if (status == EXPAR_OK && call->reduced) status = reduce(call);
+    if (status == EXPAR_OK && call->args.expert_major) status = reduce(call);
+    if (status == EXPAR_OK && call->base.ep->gpu) status = fill_stages(call);
     if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
     status = move_rows(call);
-    if (call->reduced) mem_block_release(call->reduced);
-    call->reduced = NULL;
+    release_blocks(call);
     return status;
 }
 
@@ -252,6 +307,21 @@ static expar_status issue(const combine_call *call)
     return EXPAR_OK;
 }
 
+/* On a GPU the call is put on its stream; the event follows it there. */
+static expar_status run_on_gpu(combine_call *call)
+{
+    expar_event *event = NULL;
+    expar_status status = call->args.async_finish ? event_create_for_call(&event) : EXPAR_OK;
+    if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
+    status = run_to_end(call);
+    if (status == EXPAR_OK) status = ep_gpu_end(&call->base, event);
+    if (status == EXPAR_OK && event) *call->args.event = event;
+    if (status == EXPAR_OK || !event) return status;
+    expar_event_destroy(event);
+    expar_event_destroy(event);
+    return status;
+}
+
 expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
 {
     combine_call call = {0};
@@ -262,16 +332,16 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     if (status == EXPAR_OK) status = choose_rows(&call);
     if (status == EXPAR_OK) status = choose_mode(&call);
     bool issued = false;
-    if (status == EXPAR_OK && call.args.async_finish) {
+    if (status == EXPAR_OK && call.args.async_finish && !ep->gpu) {
         status = issue(&call);
         issued = status == EXPAR_OK;
     }
     if (status != EXPAR_OK) {
-        if (call.reduced) mem_block_release(call.reduced);
+        release_blocks(&call);
         ep_call_refuse(&call.base, status);
         status = ep_call_tell_refusal(&call.base);
     } else if (!issued) {
-        status = run_to_end(&call);
+        status = ep->gpu ? run_on_gpu(&call) : run_to_end(&call);
     }
     return ep_call_end(&call.base, status);
 }

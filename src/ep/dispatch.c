@@ -62,7 +62,7 @@ static ep_route_view route_view(const dispatch_call *call)
 /* Makes the handle and fills the layout part of its routing. */
 static expar_status make_layout(dispatch_call *call)
 {
-    const expar_ep *ep = call->base.ep;
+    expar_ep *ep = call->base.ep;
     const ep_form *form = &call->base.form;
     bool by_hand = tensor_given(&call->args.token_in_rank);
     int32_t most_targets = by_hand || form->topk > ep->shape.ranks ? ep->shape.ranks : form->topk;
@@ -77,10 +77,20 @@ static expar_status notify(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     expar_ep_handle *made = call->made;
-    ep_notify_step step = {.epoch = call->base.ep->epoch, .form = call->base.form, .routing = &made->routing};
+    call->no_wait = call->base.ep->gpu && call->args.num_worst_tokens;
+    ep_notify_step step = {.epoch = call->base.ep->epoch,
+                           .form = call->base.form,
+                           .routing = &made->routing,
+                           .route = route_view(call),
+                           .no_wait = call->no_wait};
     expar_status status = exec->ops->notify(exec, &step);
     if (status == EXPAR_OK) status = ep_call_verdict(&call->base, &step.verdict);
     if (status != EXPAR_OK) return status;
+    if (call->no_wait) {
+        made->rows = call->args.num_worst_tokens;
+        made->recv_tokens = -1;
+        return EXPAR_OK;
+    }
     int64_t coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = call->args.num_worst_tokens;
     made->rows = worst ? worst : coming;
     made->recv_tokens = worst && worst < coming ? worst : coming;
@@ -89,6 +99,22 @@ static expar_status notify(dispatch_call *call)
 }
 
 /* ---- output ---- */
+
+/* The map of an expert-major dispatch, filled later. */
+static expar_status make_row_map(dispatch_call *call)
+{
+    expar_ep_handle *made = call->made;
+    uint64_t bytes = ((uint64_t)made->rows * (uint64_t)made->routing.topk + 1) * sizeof *made->row_map;
+    if (call->base.ep->gpu) {
+        expar_status status = ep_block_take(call->base.ep, bytes, &made->device_map);
+        if (status == EXPAR_OK) made->row_map = made->device_map->data;
+        return status;
+    }
+    made->row_map = malloc(bytes);
+    if (!made->row_map) return error_set(EXPAR_ERR_MEMORY, "no memory for a row map");
+    memset(made->row_map, 0xff, bytes); /* the handle of a dispatch that fails later names no row */
+    return EXPAR_OK;
+}
 
 /* Per-expert counts of a fresh dispatch, and with expert_major the size of its recv_x and the room for the map. */
 static expar_status count_experts(dispatch_call *call, int32_t **counts)
@@ -105,11 +131,8 @@ static expar_status count_experts(dispatch_call *call, int32_t **counts)
         return error_set(EXPAR_ERR_ARGUMENT, "an expert-major output of %lld rows; expected at most 2^31 - 1",
                          (long long)sum);
     made->expert_rows = sum;
-    size_t bytes = ((size_t)made->rows * (size_t)routing->topk + 1) * sizeof *made->row_map;
-    made->row_map = malloc(bytes);
-    if (!made->row_map) return error_set(EXPAR_ERR_MEMORY, "no memory for a row map");
-    memset(made->row_map, 0xff, bytes); /* the handle of a dispatch that fails later names no row */
-    return EXPAR_OK;
+    made->alignment = (int32_t)unit;
+    return make_row_map(call);
 }
 
 static expar_status make_destination(dispatch_call *call)
@@ -139,7 +162,7 @@ static expar_status make_output(dispatch_call *call)
     int32_t *counts = NULL;
     expar_status status = dispatch_cached(call) ? EXPAR_OK : count_experts(call, &counts);
     if (status == EXPAR_OK) status = make_destination(call);
-    if (status == EXPAR_OK)
+    if (status == EXPAR_OK && !call->no_wait)
         call->to.output->tokens_per_expert = counts;
     else
         free(counts);
@@ -170,6 +193,57 @@ static expar_status move_rows(dispatch_call *call)
 }
 
 /* ---- after the rows ---- */
+
+/* On a GPU all is put on the stream; what came is known there only. */
+static expar_status expand_on_gpu(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = handle_of(call);
+    const ep_routing *routing = &handle->routing;
+    int64_t bytes = row_bytes(&call->args.x), scale_bytes = 4 * (int64_t)call->base.form.scales;
+    ep_map_step map = {.routing = routing,
+                       .alignment = handle->alignment,
+                       .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
+                       .rows = handle->rows,
+                       .idx = call->to.arrival.idx,
+                       .map = handle->row_map};
+    expar_status status = dispatch_cached(call) ? EXPAR_OK : executor_cuda_map(exec, &map);
+    if (status == EXPAR_OK)
+        status = executor_cuda_copy(exec, call->to.row_map, handle->row_map,
+                                    (uint64_t)handle->rows * (uint64_t)routing->topk * sizeof(int32_t));
+    ep_expand_step step = {.routing = routing,
+                           .rows = handle->rows,
+                           .row_bytes = bytes,
+                           .scale_bytes = scale_bytes,
+                           .topk = routing->topk,
+                           .map = handle->row_map,
+                           .x = call->to.arrival.x,
+                           .scales = call->to.arrival.scales,
+                           .out_x = call->to.x,
+                           .out_scales = call->to.scales};
+    if (status == EXPAR_OK) status = exec->ops->expand(exec, &step);
+    ep_padding_step padding = {.routing = routing,
+                               .alignment = handle->alignment,
+                               .rows = handle->expert_rows,
+                               .row_bytes = bytes,
+                               .scale_bytes = scale_bytes,
+                               .x = call->to.x,
+                               .scales = call->to.scales};
+    if (status == EXPAR_OK && call->args.zero_padding) status = executor_cuda_zero_padding(exec, &padding);
+    mem_block_release(call->to.output->arrival);
+    call->to.output->arrival = NULL;
+    return status;
+}
+
+static expar_status finish_on_gpu(dispatch_call *call)
+{
+    expar_status status = move_rows(call);
+    if (status != EXPAR_OK) return status;
+    if (call->args.expert_major) return expand_on_gpu(call);
+    if (call->to.x == call->to.arrival.x) return EXPAR_OK;
+    return executor_cuda_copy(call->base.ep->exec, call->to.x, call->to.arrival.x,
+                              (uint64_t)handle_of(call)->rows * (uint64_t)row_bytes(&call->args.x));
+}
 
 /* Rows that nobody sent have no experts. */
 static void blank_tail(const dispatch_call *call)
@@ -221,6 +295,7 @@ static expar_status expand(dispatch_call *call)
 /* All that is left once the outputs are known. */
 static expar_status finish(dispatch_call *call)
 {
+    if (call->base.ep->gpu) return finish_on_gpu(call);
     expar_status status = move_rows(call);
     if (status != EXPAR_OK) return status;
     blank_tail(call);
@@ -249,6 +324,7 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
                                   .handle = call->made,
                                   .output = to->output,
                                   .event = call->event};
+    if (call->no_wait) full.recv_tokens_per_expert = NULL;
     full.path = to->arrival.mode == EP_MODE_DIRECT ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE;
     if (form->scales)
         full.recv_x_scales = expar_tensor_2d(to->scales, (expar_dtype)form->scale_dtype, x_rows, form->scales);
@@ -257,6 +333,8 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     if (form->weights)
         full.recv_topk_weights = expar_tensor_2d(to->arrival.weights, EXPAR_F32, handle->rows, form->topk);
     if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
+    full.recv_x.device = full.recv_x_scales.device = call->base.ep->device;
+    full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
     memcpy(result, &full, result->struct_size);
 }
 
@@ -278,7 +356,8 @@ static expar_status prepare(dispatch_call *call)
         status = ep_call_wait_event(call->args.wait_event);
         if (status == EXPAR_OK) status = make_layout(call);
     }
-    return status == EXPAR_OK && call->args.async_finish ? prepare_job(call) : status;
+    if (status != EXPAR_OK || !call->args.async_finish) return status;
+    return call->base.ep->gpu ? event_create_for_call(&call->event) : prepare_job(call);
 }
 
 /* A rank that fails from here on says so with its offers. */
@@ -321,9 +400,10 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
         ep_call_refuse(&call->base, status);
         return move_rows(call);
     }
-    if (!call->args.async_finish) status = run_to_end(call);
+    if (!call->job) status = run_to_end(call);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) fill_result(call, result);
-    if (call->args.async_finish) issue(call);
+    if (call->job) issue(call);
+    if (status == EXPAR_OK && call->base.ep->gpu) status = ep_gpu_end(&call->base, call->event);
     return status;
 }
 

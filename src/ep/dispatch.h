@@ -13,6 +13,7 @@ typedef struct dispatch_call {
     ep_destination to;
     expar_event *event;        /* with async_finish */
     struct dispatch_call *job; /* with async_finish: room for the call once it runs by itself */
+    bool no_wait;              /* on a GPU, with a worst-case size: counts stay on the device */
 } dispatch_call;
 
 static inline bool dispatch_cached(const dispatch_call *call)

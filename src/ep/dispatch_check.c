@@ -6,7 +6,7 @@ static expar_status check_x(const dispatch_call *call)
 {
     const expar_ep *ep = call->base.ep;
     const expar_tensor *x = &call->args.x;
-    expar_status status = ep_check_rows("x", x, ep->shape.row_bytes, true);
+    expar_status status = ep_check_rows(call->base.ep->device, "x", x, ep->shape.row_bytes, true);
     if (status != EXPAR_OK) return status;
     if (x->shape[0] > ep->shape.tokens)
         return error_set(EXPAR_ERR_LIMIT, "x has %lld tokens; this buffer was created for at most %lld",
@@ -15,20 +15,22 @@ static expar_status check_x(const dispatch_call *call)
     if (x->dtype != EXPAR_F8E4M3 && x->dtype != EXPAR_I8)
         return error_set(EXPAR_ERR_ARGUMENT, "x_scales is given with x of %s; expected f8e4m3 or i8",
                          expar_dtype_string(x->dtype));
-    return ep_check_scales(&call->args.x_scales, x->shape[0], ep->shape.scales);
+    return ep_check_scales(call->base.ep->device, &call->args.x_scales, x->shape[0], ep->shape.scales);
 }
 
 static expar_status check_topk(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     int64_t tokens = args->x.shape[0], topk = args->topk_idx.shape[1];
-    expar_status status = ep_check_matrix("topk_idx", &args->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
+    expar_status status =
+        ep_check_matrix(call->base.ep->device, "topk_idx", &args->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
     if (topk < 1 || topk > call->base.ep->shape.topk)
         return error_set(EXPAR_ERR_LIMIT, "topk_idx has %lld slots a token; this buffer was created for 1 to %d",
                          (long long)topk, call->base.ep->shape.topk);
     if (!tensor_given(&args->topk_weights)) return EXPAR_OK;
-    return ep_check_matrix("topk_weights", &args->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
+    return ep_check_matrix(call->base.ep->device, "topk_weights", &args->topk_weights, tokens, topk, EXPAR_F32,
+                           EXPAR_F32);
 }
 
 /* Routing by hand alone: there is nothing that needs topk_idx. */
@@ -41,6 +43,8 @@ static expar_status check_without_topk(const dispatch_call *call)
                                                           : NULL;
     if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
     int32_t most = INT32_MAX / call->base.ep->shape.ranks; /* so that the sum over all ranks fits */
+    expar_status status = ep_check_host("tokens_per_expert", args->tokens_per_expert);
+    if (status != EXPAR_OK) return status;
     for (int32_t e = 0; args->tokens_per_expert && e < args->num_experts; e++)
         if (args->tokens_per_expert[e] < 0 || args->tokens_per_expert[e] > most)
             return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 to %d", e,
@@ -59,8 +63,8 @@ static expar_status check_fresh(const dispatch_call *call)
                          args->num_experts, ep->max_experts);
     bool by_hand = tensor_given(&args->token_in_rank);
     if (by_hand)
-        status = ep_check_matrix("token_in_rank", &args->token_in_rank, args->x.shape[0], ep->shape.ranks, EXPAR_U8,
-                                 EXPAR_U8);
+        status = ep_check_matrix(call->base.ep->device, "token_in_rank", &args->token_in_rank, args->x.shape[0],
+                                 ep->shape.ranks, EXPAR_U8, EXPAR_U8);
     if (status != EXPAR_OK) return status;
     return by_hand && !tensor_given(&args->topk_idx) ? check_without_topk(call) : check_topk(call);
 }
@@ -97,11 +101,12 @@ static expar_status check_options(const expar_dispatch_args *args)
     return EXPAR_OK;
 }
 
-static expar_status check_out_x(const expar_dispatch_args *args, int64_t max_row_bytes)
+static expar_status check_out_x(const dispatch_call *call)
 {
+    const expar_dispatch_args *args = &call->args;
     const expar_tensor *out = &args->out_x;
     if (!tensor_given(out)) return EXPAR_OK;
-    expar_status status = ep_check_rows("out_x", out, max_row_bytes, true);
+    expar_status status = ep_check_rows(call->base.ep->device, "out_x", out, call->base.ep->shape.row_bytes, true);
     if (status != EXPAR_OK) return status;
     if (out->dtype != args->x.dtype)
         return error_set(EXPAR_ERR_DTYPE, "out_x.dtype is %s; expected %s as x", expar_dtype_string(out->dtype),
@@ -119,11 +124,12 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
 {
     expar_dispatch_result unused;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream);
     if (status != EXPAR_OK) return status;
     call->given = call->args.handle;
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
     if ((status = check_x(call)) != EXPAR_OK) return status;
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);
     if (status == EXPAR_OK) status = check_options(&call->args);
-    return status == EXPAR_OK ? check_out_x(&call->args, call->base.ep->shape.row_bytes) : status;
+    return status == EXPAR_OK ? check_out_x(call) : status;
 }

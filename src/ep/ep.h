@@ -11,7 +11,8 @@
  *   layout.c, dispatch.c (checks: dispatch_check.c), combine.c   the calls
  *   handle.c    the routing that a dispatch leaves; output.c the memory of its results
  *   expert_major.c  which row of an expert-major output belongs to which slot
- *   issue.c     calls that finish by themselves */
+ *   issue.c     calls that finish by themselves
+ *   gpu.c       buffers on GPUs: streams, events, device memory */
 #ifndef EXPAR_EP_EP_H
 #define EXPAR_EP_EP_H
 
@@ -23,6 +24,8 @@ typedef struct ep_issuer ep_issuer;
 
 struct expar_ep {
     expar_group *group;
+    expar_device device; /* where the buffer and all tensors of its calls lie */
+    device_heap *gpu;    /* of a buffer on a GPU; NULL on the CPU */
     ep_shape shape;
     ep_space space;
     uint64_t buffer; /* offset in the heap */
@@ -46,11 +49,13 @@ struct expar_ep_handle {
     uint32_t route;      /* epoch of its dispatch: the same on all ranks */
     atomic_int holds;    /* the caller's, and one for each asynchronous call that uses it */
     int64_t rows;        /* of the output: R, or W */
-    int64_t recv_tokens; /* rows of it that came: R, at most W */
+    int64_t recv_tokens; /* rows of it that came: R, at most W; -1: known on the device only */
     int64_t dropped;     /* rows that did not fit W */
     ep_routing routing;
-    int32_t *row_map;    /* [rows][K] of an expert-major dispatch, or NULL */
-    int64_t expert_rows; /* rows of its recv_x */
+    mem_block *device, *device_map; /* on a GPU: routing and row_map; else NULL */
+    int32_t *row_map;               /* [rows][K] of an expert-major dispatch, or NULL */
+    int32_t alignment;              /* of its experts */
+    int64_t expert_rows;            /* rows of its recv_x */
 };
 #define EP_HANDLE_MAGIC 0x656c646e61687065u
 
@@ -93,14 +98,17 @@ expar_status ep_copy_struct(const char *what, void *dest, size_t size, const voi
 
 /* ---- check.c ---- */
 bool tensor_given(const expar_tensor *tensor);
-/* [rows][H] of bf16, f16 or f32 (quantised: or f8e4m3 or i8) on the CPU: rows of 16-byte units, each contiguous, none
-   longer than max_row_bytes. */
-expar_status ep_check_rows(const char *name, const expar_tensor *tensor, int64_t max_row_bytes, bool quantised);
-/* [rows][1 to max_scales] of 4-byte elements on the CPU, any strides. */
-expar_status ep_check_scales(const expar_tensor *scales, int64_t rows, int32_t max_scales);
+/* [rows][H] of bf16, f16 or f32 (quantised: or f8e4m3 or i8) on the device: rows of 16-byte units, each contiguous,
+   none longer than max_row_bytes. */
+expar_status ep_check_rows(expar_device device, const char *name, const expar_tensor *tensor, int64_t max_row_bytes,
+                           bool quantised);
+/* [rows][1 to max_scales] of 4-byte elements on the device, any strides. */
+expar_status ep_check_scales(expar_device device, const expar_tensor *scales, int64_t rows, int32_t max_scales);
 /* [rows][columns], each row contiguous, dtype one of two. */
-expar_status ep_check_matrix(const char *name, const expar_tensor *tensor, int64_t rows, int64_t columns,
-                             expar_dtype dtype, expar_dtype other);
+expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,
+                             int64_t columns, expar_dtype dtype, expar_dtype other);
+/* That an address is not memory of a GPU. */
+expar_status ep_check_host(const char *name, const void *data);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
 static inline int64_t tensor_pitch(const expar_tensor *tensor)
@@ -110,7 +118,7 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
 
 /* ---- handle.c ---- */
 /* Room for the routing of `tokens` tokens with at most most_targets destinations each; arrays are not filled. */
-expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
+expar_status ep_handle_create(expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
                               expar_ep_handle **out);
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
 /* tokens, ranks, ranks_per_node, channels, topk and experts are set. */
@@ -124,6 +132,7 @@ typedef struct ep_wish {
     bool expert_major;
     expar_path path;
     const expar_tensor *out_x; /* NULL: ours */
+    bool staged;               /* set by ep_destination_make: rows come to a block first, and are copied to out_x */
 } ep_wish;
 /* Where it goes on this rank. */
 typedef struct ep_destination {
@@ -147,6 +156,18 @@ expar_status ep_expert_map(expar_ep_handle *handle, const int32_t *counts, const
 /* Zeroes the expert-major rows (and scales) that the handle's row_map names nowhere. */
 expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int64_t row_bytes, void *scales,
                                     int64_t scale_bytes);
+
+/* ---- gpu.c ---- */
+/* Puts what follows on the stream, behind the buffer's earlier calls. */
+expar_status ep_gpu_begin(expar_ep *ep, void *stream);
+/* Ends a call's work on its stream; the event (NULL: none) happens when the stream has come here. */
+expar_status ep_gpu_end(const ep_call *call, expar_event *event);
+/* Opens the GPU, takes the buffer's memory there, makes the executor and the pool. */
+expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms);
+/* What fill_buffer made; collective while `sound`. */
+void ep_gpu_empty_buffer(expar_ep *ep, bool sound);
+/* Whether this rank's peers can reach the range, and its offset. */
+bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *offset);
 
 /* ---- issue.c ---- */
 typedef expar_status (*ep_job_fn)(void *context);

@@ -18,6 +18,28 @@ void ep_routing_free(ep_routing *routing)
     free(routing->first_row);
 }
 
+/* On a GPU: the counts that the caller may ask for; all else lies in the block. */
+static expar_status alloc_on_gpu(expar_ep *ep, expar_ep_handle *handle)
+{
+    ep_routing *routing = &handle->routing;
+    size_t n = (size_t)routing->ranks, cells = n * (size_t)routing->channels;
+    routing->local_experts = routing->experts / routing->ranks;
+    routing->channel_prefix = calloc(cells, sizeof(int32_t));
+    routing->rank_prefix = calloc(n, sizeof(int32_t));
+    routing->recv_expert_counts = calloc((size_t)routing->local_experts, sizeof(int32_t));
+    expar_status status = EXPAR_OK;
+    if (!routing->channel_prefix || !routing->rank_prefix || !routing->recv_expert_counts)
+        status = error_set(EXPAR_ERR_MEMORY, "no memory for the counts of a handle");
+    if (status == EXPAR_OK)
+        status = ep_block_take(ep, executor_cuda_routing_bytes(&ep->shape, routing->tokens), &handle->device);
+    if (status != EXPAR_OK) {
+        ep_routing_free(routing);
+        return status;
+    }
+    routing->device = handle->device->data;
+    return EXPAR_OK;
+}
+
 expar_status ep_routing_alloc(ep_routing *routing, int32_t most_targets)
 {
     int64_t tokens = routing->tokens;
@@ -41,7 +63,7 @@ expar_status ep_routing_alloc(ep_routing *routing, int32_t most_targets)
     return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)tokens);
 }
 
-expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
+expar_status ep_handle_create(expar_ep *ep, int64_t tokens, int32_t topk, int32_t experts, int32_t most_targets,
                               expar_ep_handle **out)
 {
     expar_ep_handle *handle = calloc(1, sizeof *handle);
@@ -52,7 +74,7 @@ expar_status ep_handle_create(const expar_ep *ep, int64_t tokens, int32_t topk, 
                                    .channels = ep->shape.channels,
                                    .topk = topk,
                                    .experts = experts};
-    expar_status status = ep_routing_alloc(&handle->routing, most_targets);
+    expar_status status = ep->gpu ? alloc_on_gpu(ep, handle) : ep_routing_alloc(&handle->routing, most_targets);
     if (status != EXPAR_OK) {
         free(handle);
         return status;
@@ -77,7 +99,11 @@ void expar_ep_handle_destroy(expar_ep_handle *handle)
     if (!handle || atomic_fetch_sub_explicit(&handle->holds, 1, memory_order_acq_rel) > 1) return;
     handle->magic = 0;
     ep_routing_free(&handle->routing);
-    free(handle->row_map);
+    if (handle->device)
+        mem_block_release(handle->device);
+    else
+        free(handle->row_map);
+    if (handle->device_map) mem_block_release(handle->device_map);
     free(handle);
 }
 

@@ -9,10 +9,12 @@ static expar_status check(const expar_group *group, const expar_tensor *topk_idx
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "group is NULL");
     if (!topk_idx) return error_set(EXPAR_ERR_NULL, "topk_idx is NULL");
+    const expar_device cpu = {.type = EXPAR_CPU};
     expar_status status = ep_copy_struct("layout", layout, sizeof *layout, given);
     if (status == EXPAR_OK) status = ep_check_experts(num_experts, group->size);
     if (status == EXPAR_OK)
-        status = ep_check_matrix("topk_idx", topk_idx, topk_idx->shape[0], topk_idx->shape[1], EXPAR_I64, EXPAR_I32);
+        status =
+            ep_check_matrix(cpu, "topk_idx", topk_idx, topk_idx->shape[0], topk_idx->shape[1], EXPAR_I64, EXPAR_I32);
     return status;
 }
 

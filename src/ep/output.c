@@ -23,10 +23,18 @@ static mem_pool *private_pool(expar_ep *ep)
     return ep->private_pool;
 }
 
+static expar_status pool_full(const expar_ep *ep, uint64_t bytes)
+{
+    return error_set(EXPAR_ERR_BUFFER_SIZE,
+                     "the pool of %llu bytes has no room for %llu bytes (config.pool_bytes; free outputs and handles)",
+                     (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes);
+}
+
 /* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
- */
+   On a GPU there is none: taking memory there may wait for kernels that wait for this rank. */
 static expar_status take_private(expar_ep *ep, uint64_t bytes, mem_block **block)
 {
+    if (ep->gpu) return pool_full(ep, bytes);
     mem_pool *pool = private_pool(ep);
     if (pool && mem_pool_take(pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
     return mem_block_private(bytes, block);
@@ -59,17 +67,22 @@ static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
    symmetric when rows arrive elsewhere first. */
-static expar_status choose_mode(const expar_ep *ep, const ep_wish *wish, ep_arrival *arrival)
+static expar_status choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
 {
     const ep_block_shape *shape = &wish->shape;
+    if (ep->gpu && wish->path == EXPAR_PATH_QUEUE)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "path is QUEUE; on GPUs rows travel by the direct path only");
     arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
     if (!wish->out_x || wish->expert_major || arrival->mode == EP_MODE_QUEUE || shape->rows == 0) return EXPAR_OK;
     size_t bytes = (size_t)(shape->rows * shape->row_bytes);
-    if (sym_offset(ep->group->sym, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
+    if (ep_in_heap(ep, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
     if (wish->path == EXPAR_PATH_DIRECT)
         return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
                          wish->out_x->data);
-    arrival->mode = EP_MODE_QUEUE;
+    if (ep->gpu)
+        wish->staged = true;
+    else
+        arrival->mode = EP_MODE_QUEUE;
     return EXPAR_OK;
 }
 
@@ -77,7 +90,7 @@ static expar_status choose_mode(const expar_ep *ep, const ep_wish *wish, ep_arri
 static ep_block_shape block_shape(const ep_wish *wish)
 {
     ep_block_shape shape = wish->shape;
-    if (wish->out_x) shape.row_bytes = 0;
+    if (wish->out_x && !wish->staged) shape.row_bytes = 0;
     return shape;
 }
 
@@ -92,7 +105,7 @@ static ep_block_shape arrival_shape(const ep_wish *wish)
 
 static void place_rows(const ep_wish *wish, const mem_block *block, const ep_block_map *map, ep_arrival *arrival)
 {
-    if (!wish->out_x || wish->expert_major) {
+    if (!wish->out_x || wish->expert_major || wish->staged) {
         arrival->x = (uint8_t *)block->data + map->x;
         arrival->x_offset = block->offset + map->x;
     } else {
@@ -118,7 +131,7 @@ static void place(const ep_wish *wish, ep_destination *to)
         to->scales = shape.scale_bytes ? data + map.scales : NULL;
     } else {
         place_rows(wish, block, &map, &to->arrival);
-        to->x = to->arrival.x;
+        to->x = wish->staged ? wish->out_x->data : to->arrival.x;
         to->scales = to->arrival.scales;
     }
     if (shape.idx_bytes) {
@@ -147,8 +160,9 @@ static expar_status take_blocks(expar_ep *ep, const ep_wish *wish, ep_destinatio
     return take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
 }
 
-expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out)
+expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destination *out)
 {
+    ep_wish own = *given, *wish = &own;
     ep_destination to = {.arrival.rows = (int32_t)wish->shape.rows};
     expar_status status = choose_mode(ep, wish, &to.arrival);
     if (status != EXPAR_OK) return status;

@@ -42,6 +42,9 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"num_threads", config->num_threads, 0, 1024},
         {"pool_bytes", config->pool_bytes, 0, INT64_MAX / 4},
         {"max_scales", config->max_scales, 0, MAX_SCALES},
+        {"device.type", config->device.type, 0, EXPAR_CUDA},
+        {"device.index", config->device.index, 0, INT32_MAX},
+        {"num_sms", config->num_sms, 0, INT32_MAX},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++) {
         expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);

@@ -8,6 +8,7 @@
 #define EXPAR_EXEC_EXECUTOR_H
 
 #include "exec/step.h"
+#include "shmem/device_heap.h"
 #include "shmem/sym.h"
 
 typedef struct executor executor;
@@ -30,8 +31,11 @@ typedef struct executor_ops {
     void (*destroy)(executor *self);
 } executor_ops;
 
+/* A CUDA executor puts its work on `stream` (a CUstream) and returns; only notify waits, for its counts. What goes
+   wrong later is told by executor_cuda_failure and executor_cuda_finish. */
 struct executor {
     const executor_ops *ops;
+    void *stream; /* of the call that is being made; set by ep */
 };
 
 /* On CPU threads. buffer: offset of the EP buffer in the heap. num_threads ≥ 1 counts the calling thread. */
@@ -41,6 +45,42 @@ expar_status executor_cpu_create(sym *sym, const ep_shape *shape, uint64_t buffe
    called from any of the rank's threads; NULL ends it. */
 typedef void (*executor_delay_fn)(void *context);
 void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
+
+/* On the heap's GPU, with num_sms of its SMs (≥ 1). buffer: offset of the EP buffer in the device heap. */
+expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *shape, uint64_t buffer, int32_t num_sms,
+                                  executor **out);
+/* Device memory of one routing. */
+uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
+/* Before a call: waits in its stream for the calls before it, in theirs. */
+expar_status executor_cuda_begin(executor *executor);
+/* After a call's last step: the other half of the above. */
+expar_status executor_cuda_end(executor *executor);
+/* EXPAR_OK while no wait of a kernel was given up; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED with who was awaited. */
+expar_status executor_cuda_failure(executor *executor, const char *what);
+
+/* Calls `done` from a thread of the driver when the stream has come here, with how the call ended: as
+   executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. */
+typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
+expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context);
+
+/* Copies device memory in stream order. bytes may be 0. */
+expar_status executor_cuda_copy(executor *executor, void *dest, const void *source, uint64_t bytes);
+/* Expert-major outputs, on the device. map: [rows][K]. rows: of the padded output. */
+typedef struct ep_map_step {
+    const ep_routing *routing;
+    int32_t alignment, idx_bytes;
+    int64_t rows;
+    const void *idx;
+    int32_t *map;
+} ep_map_step;
+expar_status executor_cuda_map(executor *executor, const ep_map_step *step);
+typedef struct ep_padding_step {
+    const ep_routing *routing;
+    int32_t alignment;
+    int64_t rows, row_bytes, scale_bytes;
+    void *x, *scales;
+} ep_padding_step;
+expar_status executor_cuda_zero_padding(executor *executor, const ep_padding_step *step);
 
 /* The layout by itself, for callers without a buffer: see executor_ops.layout. */
 expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing);

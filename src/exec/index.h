@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Index arithmetic of expert parallelism: who goes where, and where everything lies in an EP buffer.
  *
- * Compiles as C17 and under NVRTC: no libc, no pointers to host objects. Used by ep, by every executor and by the
- * tests.
+ * Compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. Used by ep, by every executor and
+ * by the tests.
  *
  * An EP buffer is the same range of offsets in every PE's heap. Seen from its owner:
  *
@@ -20,16 +20,20 @@
 #ifndef EXPAR_EXEC_INDEX_H
 #define EXPAR_EXEC_INDEX_H
 
-#ifdef __CUDACC_RTC__
+#ifdef __CUDACC_RTC__ /* there are no headers under NVRTC */
+typedef unsigned char uint8_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+#else
+#include <stdint.h>
+#endif
+#ifdef __CUDACC__
 #define EP_FUNC      static __device__ inline
 #define EP_SHARED(T) T
 #else
 #include <stdatomic.h>
-#include <stdint.h>
 #define EP_FUNC      static inline
 #define EP_SHARED(T) _Atomic(T)
 #endif

@@ -30,6 +30,9 @@ typedef struct ep_routing {
     int32_t *recv_expert_counts;  /* [L] rows for each local expert, unaligned */
     /* From the offers of the dispatch: */
     int32_t *first_row; /* [N] this rank's first row in rank r's output */
+    /* CUDA: device memory that holds all this, in the executor's own form (executor_cuda_routing_bytes). Of the arrays
+       above only channel_prefix, rank_prefix and recv_expert_counts are there then, for the caller. Else NULL. */
+    void *device;
 } ep_routing;
 
 /* Rows that this rank sends to r, and that it receives from s. */
@@ -74,6 +77,8 @@ typedef struct ep_notify_step {
     ep_form form;
     ep_refusal refusal;  /* status 0: this rank's arguments are fine */
     ep_routing *routing; /* in: layout part; out: notify part. NULL with a refusal */
+    ep_route_view route; /* CUDA: where to find an index that is out of range, to name it */
+    bool no_wait;        /* CUDA: return at once; counts and verdict stay on the device */
     ep_verdict verdict;  /* out */
 } ep_notify_step;
 
@@ -124,6 +129,7 @@ typedef struct ep_combine_step {
 
 /* Token-major to expert-major and back, on one rank. map: [rows][K], the expert-major row of each slot, or -1. */
 typedef struct ep_expand_step {
+    const ep_routing *routing;
     int64_t rows, row_bytes, scale_bytes;
     int32_t topk;
     const int32_t *map;
@@ -132,6 +138,7 @@ typedef struct ep_expand_step {
 } ep_expand_step;
 
 typedef struct ep_reduce_step {
+    const ep_routing *routing;
     int64_t rows, hidden, row_bytes;
     int32_t topk, dtype;
     const int32_t *map;

@@ -178,6 +178,30 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     record_failure(self, failure);
     bell_ring(&control_of(self, self->rank)->bell, self->boot->threads);
+    pthread_mutex_lock(&self->lock);
+    for (const sym_listener *l = self->listeners; l; l = l->next)
+        l->failed(l->context);
+    pthread_mutex_unlock(&self->lock);
+}
+
+void sym_listen(sym *self, sym_listener *listener)
+{
+    pthread_mutex_lock(&self->lock);
+    listener->next = self->listeners;
+    self->listeners = listener;
+    bool failed = atomic_load_explicit(&self->failure, memory_order_acquire) != 0;
+    if (failed) listener->failed(listener->context);
+    pthread_mutex_unlock(&self->lock);
+}
+
+void sym_unlisten(sym *self, sym_listener *listener)
+{
+    pthread_mutex_lock(&self->lock);
+    sym_listener **place = &self->listeners;
+    while (*place && *place != listener)
+        place = &(*place)->next;
+    if (*place) *place = listener->next;
+    pthread_mutex_unlock(&self->lock);
 }
 
 expar_status sym_check(sym *self, const char *what)

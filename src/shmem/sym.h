@@ -54,6 +54,13 @@ typedef enum sym_failure_kind {
     SYM_PEER_SILENT
 } sym_failure_kind;
 
+/* Told once when the group fails, from the thread that found out; must not block. */
+typedef struct sym_listener {
+    void (*failed)(void *context);
+    void *context;
+    struct sym_listener *next;
+} sym_listener;
+
 typedef struct sym {
     boot *boot; /* borrowed from the group */
     int32_t rank, size;
@@ -70,7 +77,8 @@ typedef struct sym {
     uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL */
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
-    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
+    sym_listener *listeners; /* guarded by lock */
+    uint64_t barrier_epoch;  /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
@@ -84,6 +92,9 @@ void sym_destroy(sym *sym);
 
 /* Tells the peers of a death or silence, records the first failure and wakes this PE's sleepers. Any thread. */
 void sym_fail(sym *sym, sym_failure_kind kind, int32_t rank);
+/* For those whose waiting the bell does not reach. A group that has failed already tells at once. */
+void sym_listen(sym *sym, sym_listener *listener);
+void sym_unlisten(sym *sym, sym_listener *listener);
 /* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and
    `what` was being done. */
 expar_status sym_check(sym *sym, const char *what);

@@ -100,6 +100,25 @@ static void info_as_json(void **state)
     json_decref(info);
 }
 
+/* With the GPUs hidden a machine that has some looks like one that has none. */
+static void info_without_a_gpu(void **state)
+{
+    (void)state;
+    json_t *info = parse_output("CUDA_VISIBLE_DEVICES= $EXPAR info --json");
+    json_t *cuda = json_object_get(info, "cuda"), *driver = json_object_get(cuda, "driver");
+    assert_true(json_is_null(json_object_get(driver, "version")));
+    assert_non_null(strstr(json_string_value(json_object_get(driver, "missing")), "CUDA is not available"));
+    assert_int_equal(json_array_size(json_object_get(cuda, "gpus")), 0);
+    json_decref(info);
+    shell_expect("CUDA_VISIBLE_DEVICES= $EXPAR info", 0, "install NVIDIA's driver", "");
+}
+
+static void a_compiler_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    shell_expect("EXPAR_NVRTC=/nowhere $EXPAR info", 0, "EXPAR_NVRTC is /nowhere", "");
+}
+
 static void info_for_people(void **state)
 {
     (void)state;
@@ -149,6 +168,8 @@ int main(void)
         cmocka_unit_test(lost_output_is_no_success),
         cmocka_unit_test(man_pages_are_clean),
         cmocka_unit_test(info_as_json),
+        cmocka_unit_test(info_without_a_gpu),
+        cmocka_unit_test(a_compiler_that_is_not_there_is_named),
         cmocka_unit_test(info_for_people),
         cmocka_unit_test(missing_mpirun_is_named),
         cmocka_unit_test(limited_address_space_is_named),

@@ -22,7 +22,7 @@ static const struct argp_option options[] = {
 };
 
 static const struct command_example examples[] = {
-    {"expar info", "the library, processors, memory, launchers, transports, and advice"},
+    {"expar info", "the library, processors, memory, GPUs, launchers, transports, and advice"},
     {"expar info --env", "all EXPAR_* variables with their meaning"},
     {"expar info --json | jq .memory", "for programs"},
     {NULL, NULL},
@@ -52,19 +52,19 @@ static json_t *build_info(void)
     char kernel[sizeof system.sysname + sizeof system.release + sizeof system.machine + 3] = "unknown";
     if (uname(&system) == 0)
         snprintf(kernel, sizeof kernel, "%s %s %s", system.sysname, system.release, system.machine);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", EXPAR_BUILD_TYPE, "compiler", EXPAR_BUILD_COMPILER,
-                     "sanitizers", *EXPAR_BUILD_SANITIZE ? EXPAR_BUILD_SANITIZE : "none", "cuda", "not in this build",
-                     "kernel", kernel);
+    return json_pack("{s:s, s:s, s:s, s:s}", "type", EXPAR_BUILD_TYPE, "compiler", EXPAR_BUILD_COMPILER, "sanitizers",
+                     *EXPAR_BUILD_SANITIZE ? EXPAR_BUILD_SANITIZE : "none", "kernel", kernel);
 }
 
 static json_t *collect(void)
 {
-    json_t *memory = info_memory(), *launchers = info_launchers();
-    json_t *advice = info_advice(memory, launchers);
+    json_t *memory = info_memory(), *launchers = info_launchers(), *cuda = info_cuda();
+    json_t *advice = info_advice(memory, launchers, cuda);
     json_t *transports =
         json_pack("[{s:s, s:s}]", "name", "p2p", "reach", "ranks of one host, by loads and stores in shared memory");
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", expar_version(), "build", build_info(), "cpu",
-                     info_cpu(), "memory", memory, "launchers", launchers, "transports", transports, "advice", advice);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", expar_version(), "build", build_info(),
+                     "cpu", info_cpu(), "memory", memory, "cuda", cuda, "launchers", launchers, "transports",
+                     transports, "advice", advice);
 }
 
 static void print_json(json_t *value)
@@ -116,7 +116,8 @@ const struct command command_info = {
     .summary = "show the library, the machine, and what is missing on it",
     .description =
         "Shows the version and build of the library, processors, caches and NUMA nodes, memory and the limits on it, "
-        "launchers and transports, and, for each faster path that this machine does not allow yet, the command "
+        "GPUs and which of them reach each other, CUDA's driver and compiler, launchers and transports, and, for each "
+        "faster path that this machine does not allow yet, the command "
         "that would provide it.",
     .options = options,
     .examples = examples,

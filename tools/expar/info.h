@@ -4,6 +4,7 @@
  *   cmd_info.c       options, the parts in order
  *   info_machine.c   processors, caches, NUMA nodes, launchers
  *   info_memory.c    memory, its limits, huge pages
+ *   info_cuda.c      GPUs, their links, the driver, the compiler of kernels
  *   info_advice.c    what is missing for a faster path, and the command that provides it
  *   info_print.c     the object as text for a person */
 #ifndef EXPAR_TOOL_INFO_H
@@ -18,7 +19,10 @@ json_t *
 info_cpu(void); /* model, packages, cores, threads, usable, numa_nodes: [bytes], caches: [{level, bytes, count}] */
 json_t *info_launchers(void); /* [{name, path}]; path null where it is not found */
 json_t *info_memory(void); /* total_bytes, available_bytes, memlock_bytes, address_space_bytes, shared_huge_pages, … */
-json_t *info_advice(const json_t *memory, const json_t *launchers); /* [{missing, effect, command}] */
+json_t *
+info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missing}, ready_kernels, gpus: [{…}] */
+/* [{missing, effect, command}] */
+json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda);
 
 /* The whole object as lines of text on stdout. */
 void info_print(const json_t *info);

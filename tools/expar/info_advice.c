@@ -24,7 +24,19 @@ static bool has_launcher(const json_t *launchers, const char *name)
     return false;
 }
 
-json_t *info_advice(const json_t *memory, const json_t *launchers)
+/* Ready kernels serve only some GPUs, and only in their generic form. */
+static void advise_cuda(json_t *list, const json_t *cuda)
+{
+    const json_t *driver = json_object_get(cuda, "driver"), *compiler = json_object_get(cuda, "compiler");
+    if (json_is_null(json_object_get(driver, "version")))
+        add(list, "CUDA", "buffers and kernels on GPUs",
+            "install NVIDIA's driver, 525 or newer   (docs/gpu.md says what each message means)");
+    else if (json_is_null(json_object_get(compiler, "version")))
+        add(list, "NVRTC", "kernels compiled for this GPU and for the shape at hand",
+            "pip install nvidia-cuda-nvrtc   (or install CUDA's toolkit, or set EXPAR_NVRTC)");
+}
+
+json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda)
 {
     json_t *list = json_array();
     const char *shared = json_string_value(json_object_get(memory, "shared_huge_pages"));
@@ -38,5 +50,6 @@ json_t *info_advice(const json_t *memory, const json_t *launchers)
     if (!has_launcher(launchers, "mpirun"))
         add(list, "mpirun", "expar bench --mpi can compare with Open MPI",
             "sudo apt-get install openmpi-bin libopenmpi-dev   (then build again)");
+    advise_cuda(list, cuda);
     return list;
 }

@@ -73,6 +73,59 @@ static void print_memory(const json_t *memory)
     print_text(memory, "heap of a rank", "heap");
 }
 
+static void print_gpu(const json_t *gpu)
+{
+    char label[32];
+    size_t i;
+    json_t *peer;
+    snprintf(label, sizeof label, "GPU %d", (int)json_integer_value(json_object_get(gpu, "index")));
+    print_label(label);
+    if (json_object_get(gpu, "error")) {
+        printf("%s\n", json_string_value(json_object_get(gpu, "error")));
+        return;
+    }
+    printf("%s, %s, %.0f GiB, %d SMs, compute capability %s%s; reaches GPU",
+           json_string_value(json_object_get(gpu, "name")), json_string_value(json_object_get(gpu, "bus_id")),
+           (double)json_integer_value(json_object_get(gpu, "memory_bytes")) / (1 << 30),
+           (int)json_integer_value(json_object_get(gpu, "sms")),
+           json_string_value(json_object_get(gpu, "compute_capability")),
+           json_is_true(json_object_get(gpu, "shareable")) ? "" : ", memory cannot be shared");
+    const json_t *peers = json_object_get(gpu, "reaches");
+    if (json_array_size(peers) == 0) printf(" none but itself");
+    json_array_foreach(peers, i, peer)
+    {
+        printf(" %d", (int)json_integer_value(peer));
+    }
+    printf("\n");
+}
+
+static void print_found(const json_t *part, const char *label)
+{
+    const char *version = json_string_value(json_object_get(part, "version"));
+    const char *path = json_string_value(json_object_get(part, "path"));
+    print_label(label);
+    if (version)
+        printf("CUDA %s%s%s\n", version, path ? ", " : "", path ? path : "");
+    else
+        printf("%s\n", json_string_value(json_object_get(part, "missing")));
+}
+
+static void print_cuda(const json_t *cuda)
+{
+    size_t i;
+    json_t *gpu;
+    printf("GPUs\n");
+    print_found(json_object_get(cuda, "driver"), "driver");
+    print_found(json_object_get(cuda, "compiler"), "kernel compiler");
+    print_label("ready kernels");
+    const char *ready = json_string_value(json_object_get(cuda, "ready_kernels"));
+    printf("%s\n", ready ? ready : "none: this library was built without nvcc");
+    json_array_foreach(json_object_get(cuda, "gpus"), i, gpu)
+    {
+        print_gpu(gpu);
+    }
+}
+
 static void print_paths(const json_t *list, const char *title, const char *key)
 {
     size_t i;
@@ -105,10 +158,10 @@ void info_print(const json_t *info)
     print_text(build, "build", "type");
     print_text(build, "compiler", "compiler");
     print_text(build, "sanitizers", "sanitizers");
-    print_text(build, "CUDA backend", "cuda");
     print_text(build, "kernel", "kernel");
     print_cpu(json_object_get(info, "cpu"));
     print_memory(json_object_get(info, "memory"));
+    print_cuda(json_object_get(info, "cuda"));
     print_paths(json_object_get(info, "launchers"), "launchers", "path");
     print_paths(json_object_get(info, "transports"), "transports", "reach");
     print_advice(json_object_get(info, "advice"));

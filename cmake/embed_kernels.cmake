@@ -1,0 +1,28 @@
+# Writes OUT, a C file with the table cuda_sources: the text of each of FILES, named from ROOT on, and the cubin of those
+# that have one, CUBINS/NAME.sm_90.cubin.
+function(bytes_of file out)
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," hex "${hex}")
+  set(${out} "${hex}" PARENT_SCOPE)
+endfunction()
+
+set(arrays)
+set(rows)
+set(number 0)
+foreach(file ${FILES})
+  file(RELATIVE_PATH name ${ROOT} ${file})
+  bytes_of(${file} text)
+  string(APPEND arrays "static const unsigned char text_${number}[] = {\n${text}0};\n")
+  get_filename_component(base ${file} NAME)
+  set(cubin ${CUBINS}/${base}.sm_90.cubin)
+  if(EXISTS ${cubin})
+    bytes_of(${cubin} code)
+    string(APPEND arrays "static const _Alignas(64) unsigned char cubin_${number}[] = {\n${code}};\n")
+    string(APPEND rows "    {\"${name}\", (const char *)text_${number}, cubin_${number}, sizeof cubin_${number}},\n")
+  else()
+    string(APPEND rows "    {\"${name}\", (const char *)text_${number}, NULL, 0},\n")
+  endif()
+  math(EXPR number "${number} + 1")
+endforeach()
+file(WRITE ${OUT} "/* Made by cmake/embed_kernels.cmake. */\n#include \"cuda/parts.h\"\n\n${arrays}\n"
+  "const cuda_source cuda_sources[] = {\n${rows}};\nconst size_t cuda_num_sources = ${number};\n")

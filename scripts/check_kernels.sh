@@ -1,0 +1,44 @@
+#!/bin/sh
+# Compiles every kernel with nvcc for sm_80, sm_90 and sm_100, under no macros and under each set of variants.txt, and
+# fails on a warning, a spilled register or local memory. Needs no GPU. tests/cuda/test_kernels.c does the same with the
+# run-time compiler.
+#
+#   scripts/check_kernels.sh [nvcc]
+set -eu
+nvcc=${1:-nvcc}
+root=$(cd "$(dirname "$0")/.." && pwd)
+folder=$root/src/exec/cuda/kernels
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# One line a compilation: number, file, macros.
+{
+    for file in "$folder"/*.cu; do basename "$file"; done
+    sed 's/#.*//; /^[[:space:]]*$/d' "$folder/variants.txt"
+} | nl -ba -s' ' >"$work/list"
+
+# $1: number, $2: file, the rest: macros. What is wrong goes to $work/$1.bad.
+cat >"$work/one" <<'ONE'
+#!/bin/sh
+number=$1 file=$2
+shift 2
+set -- $(for macro; do echo "-D$macro"; done)
+log=$WORK/$number.log
+"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -I"$ROOT/src" \
+    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100 \
+    "$@" -o "$WORK/$number.fatbin" "$ROOT/src/exec/cuda/kernels/$file" >"$log" 2>&1 || echo "nvcc failed" >>"$log"
+awk -v what="$file $*" '
+    /nvcc failed|error|[Ww]arning/ { print what ": " $0; bad = 1 }
+    / bytes stack frame/ {
+        frames++
+        if ($0 !~ /(^|[^0-9])0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads/) { print what ": " $0 }
+    }
+    END { if (!frames && !bad) print what ": nvcc did not tell of stack frames and spills" }' "$log" >"$WORK/$number.bad"
+ONE
+chmod +x "$work/one"
+NVCC=$nvcc ROOT=$root WORK=$work xargs -a "$work/list" -P "$(nproc)" -L 1 "$work/one"
+
+cat "$work"/*.bad >&2
+count=$(wc -l <"$work/list")
+if [ -n "$(cat "$work"/*.bad)" ]; then exit 1; fi
+echo "$count kernel variants compile for sm_80, sm_90 and sm_100 without warnings, spills or local memory"

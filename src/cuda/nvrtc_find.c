@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding NVRTC: where the loader looks, in a CUDA toolkit, or in a Python wheel (PyTorch brings one). */
+#include "cuda/nvrtc.h"
+#include "cuda/parts.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    pthread_once_t once;
+    expar_status status;
+    char text[ERROR_TEXT_BYTES]; /* why status is not OK */
+    nvrtc_functions functions;
+} found = {.once = PTHREAD_ONCE_INIT};
+
+static bool fill(void *library, nvrtc_functions *out)
+{
+#define FIND(member, type, parameters)                                                                                 \
+    if (!cuda_symbol_find(library, "nvrtc" #member, &out->member)) return false;
+    NVRTC_TABLE(FIND)
+#undef FIND
+    Dl_info info;
+    int major = 0, minor = 0;
+    void *symbol = dlsym(library, "nvrtcVersion");
+    if (dladdr(symbol, &info) && info.dli_fname) snprintf(out->path, sizeof out->path, "%s", info.dli_fname);
+    if (out->Version(&major, &minor) != 0) return false;
+    out->version = major * 1000 + minor * 10;
+    return true;
+}
+
+static bool try_library(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return false;
+    if (fill(library, &found.functions)) return true;
+    dlclose(library);
+    return false;
+}
+
+/* The newest that matches the pattern (names sort by version). */
+static bool try_pattern(const char *format, const char *folder)
+{
+    char pattern[4096];
+    glob_t matches;
+    bool ok = false;
+    if (snprintf(pattern, sizeof pattern, format, folder) >= (int)sizeof pattern) return false;
+    if (glob(pattern, 0, NULL, &matches) != 0) return false;
+    for (size_t i = matches.gl_pathc; i > 0 && !ok; i--)
+        ok = try_library(matches.gl_pathv[i - 1]);
+    globfree(&matches);
+    return ok;
+}
+
+/* A driver does not load what the compiler of a later major version made. It has been opened before, unless there is
+   none and only a compilation is wanted. */
+static bool try_loader(void)
+{
+    bool older = cuda_driver_version() != 0 && cuda_driver_version() < 13000;
+    const char *const names[] = {older ? "libnvrtc.so.12" : "libnvrtc.so.13",
+                                 older ? "libnvrtc.so.13" : "libnvrtc.so.12", "libnvrtc.so"};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+        if (try_library(names[i])) return true;
+    return false;
+}
+
+static bool try_toolkit(void)
+{
+    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
+    for (size_t i = 0; i < ARRAY_LENGTH(variables); i++) {
+        const char *folder = getenv(variables[i]);
+        if (folder && *folder && try_pattern("%s/lib64/libnvrtc.so.[0-9]*", folder)) return true;
+    }
+    return try_pattern("%s/lib64/libnvrtc.so.[0-9]*", "/usr/local/cuda");
+}
+
+/* Beside each folder of programs there may be a folder of Python packages: that of a virtual environment, too. */
+static bool try_wheels(void)
+{
+    static const char wheel[] = "%s/lib/python3*/*-packages/nvidia/*/lib/libnvrtc.so.[0-9]*";
+    const char *path = getenv("PATH"), *home = getenv("HOME");
+    char *folders = strdup(path ? path : ""), *rest = NULL, local[4096];
+    bool ok = false;
+    for (char *one = folders ? strtok_r(folders, ":", &rest) : NULL; one && !ok; one = strtok_r(NULL, ":", &rest)) {
+        char *end = strrchr(one, '/');
+        if (!end || strcmp(end, "/bin") != 0) continue;
+        *end = 0;
+        ok = try_pattern(wheel, one);
+    }
+    free(folders);
+    if (ok || !home || snprintf(local, sizeof local, "%s/.local", home) >= (int)sizeof local) return ok;
+    return try_pattern(wheel, local);
+}
+
+static expar_status find(void)
+{
+    const char *told = env_string("EXPAR_NVRTC");
+    if (told && try_library(told)) return EXPAR_OK;
+    if (told)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_NVRTC is %s, which is no library of NVRTC 12 or newer", told);
+    if (try_loader() || try_toolkit() || try_wheels()) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "NVRTC (libnvrtc.so, which compiles kernels) was not found by the loader, in CUDA_HOME or "
+                     "/usr/local/cuda, nor in Python's packages: install CUDA's toolkit or `pip install "
+                     "nvidia-cuda-nvrtc`, or name the library in EXPAR_NVRTC");
+}
+
+static void find_once(void)
+{
+    found.status = find();
+    if (found.status != EXPAR_OK) snprintf(found.text, sizeof found.text, "%s", expar_last_error());
+}
+
+expar_status nvrtc_open(const nvrtc_functions **out)
+{
+    pthread_once(&found.once, find_once);
+    if (found.status != EXPAR_OK) return error_set(found.status, "%s", found.text);
+    *out = &found.functions;
+    return EXPAR_OK;
+}
+
+expar_status cuda_nvrtc_find(const char **path, int32_t *version)
+{
+    const nvrtc_functions *functions;
+    expar_status status = nvrtc_open(&functions);
+    if (status != EXPAR_OK) return status;
+    *path = functions->path;
+    *version = functions->version;
+    return EXPAR_OK;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where an address points: host or device, and which.
+ *
+ * Asked for every tensor, also in processes that have nothing to do with CUDA: so this opens no driver, it only uses
+ * one that is loaded already, by this library or by another. A driver that was not started answers with an error. */
+#include "cuda/parts.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+
+typedef cu_result (*attribute_fn)(void *value, int attribute, cu_address address);
+
+/* cuPointerGetAttribute of the driver, once it was seen loaded; a driver is never unloaded. Relaxed: every thread finds
+   the same. */
+static _Atomic(attribute_fn) known;
+
+static attribute_fn find_attribute(void)
+{
+    attribute_fn found = atomic_load_explicit(&known, memory_order_relaxed);
+    if (found) return found;
+    void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    if (!library) return NULL;
+    if (cuda_symbol_find(library, "cuPointerGetAttribute", &found))
+        atomic_store_explicit(&known, found, memory_order_relaxed);
+    else
+        dlclose(library);
+    return found;
+}
+
+cuda_place cuda_place_of(const void *address)
+{
+    cuda_place host = {.kind = CUDA_PLACE_HOST, .device = -1};
+    attribute_fn attribute = address ? find_attribute() : NULL;
+    if (!attribute) return host;
+    cu_address where = (cu_address)(uintptr_t)address;
+    uint32_t type = 0, managed = 0;
+    int device = -1;
+    /* The driver refuses addresses that it does not know: those are ordinary host memory. */
+    if (attribute(&type, CU_POINTER_MEMORY_TYPE, where) != CU_OK || type != CU_MEMORY_DEVICE) return host;
+    if (attribute(&device, CU_POINTER_DEVICE_ORDINAL, where) != CU_OK) return host;
+    if (attribute(&managed, CU_POINTER_IS_MANAGED, where) != CU_OK) managed = 0;
+    return (cuda_place){.kind = managed ? CUDA_PLACE_MANAGED : CUDA_PLACE_DEVICE, .device = device};
+}

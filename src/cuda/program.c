@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs: a kernel source made into a module on one GPU: compiled, or from the disk, or the generic variant.
+ *
+ * A process loads each program once a GPU, however many ranks it has as threads: programs that are alive are kept in a
+ * list and shared. One lock guards the list and is held while compiling, so that the second rank waits for the first
+ * one's result. */
+#include "cuda/nvrtc.h"
+#include "cuda/parts.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cuda_program {
+    cuda_program *next;
+    cuda_device *device; /* a hold of its own, so that the context outlives the module */
+    cuda_key key;
+    cu_module module;
+    bool generic;
+    int32_t holds;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cuda_program *programs; /* guarded by lock, as are the holds */
+
+/* ---- the code ------------------------------------------------------------------------------------------------------
+ */
+
+/* What to load into a module. data is owned here unless generic. */
+typedef struct image {
+    const void *data;
+    void *owned;
+    bool generic;
+} image;
+
+/* The newest architecture that the compiler knows and whose code the device runs: same major, minor not above. */
+static expar_status choose_arch(const cuda_device *device, const nvrtc_functions *nvrtc, int32_t *arch)
+{
+    int count = 0, known[256];
+    int32_t own = device->major * 10 + device->minor, best = 0;
+    if (nvrtc->GetNumSupportedArchs(&count) != 0 || count > (int)ARRAY_LENGTH(known) ||
+        nvrtc->GetSupportedArchs(known) != 0)
+        return error_set(EXPAR_ERR_CUDA, "nvrtcGetSupportedArchs failed");
+    for (int i = 0; i < count; i++)
+        if (known[i] / 10 == device->major && known[i] <= own && known[i] > best) best = known[i];
+    if (!best)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "NVRTC %d.%d (%s) does not know GPUs of compute capability %d.%d, as GPU %d (%s) is: install "
+                         "a newer one",
+                         nvrtc->version / 1000, nvrtc->version % 1000 / 10, nvrtc->path, device->major, device->minor,
+                         device->index, device->name);
+    *arch = best;
+    return EXPAR_OK;
+}
+
+/* The same source with the same options fails again and again: its log is worth reading once. */
+static void log_messages(const cuda_key *key, const cuda_source *source, const char *messages)
+{
+    static cuda_key last; /* guarded by lock */
+    if (!messages || memcmp(&last, key, sizeof last) == 0) return;
+    last = *key;
+    LOG(LOG_ERROR, "compiling %s:\n%s", source->name, messages);
+}
+
+static expar_status compile(const cuda_source *source, const cuda_options *options, const cuda_key *key, image *out)
+{
+    void *cubin = NULL;
+    size_t bytes = 0;
+    char *messages = NULL;
+    int64_t start_ns = clock_ns();
+    expar_status status = cuda_source_compile(source, options, &cubin, &bytes, &messages);
+    if (status != EXPAR_OK) {
+        log_messages(key, source, messages);
+    } else {
+        LOG(LOG_INFO, "compiled %s in %lld ms", source->name, (long long)(clock_ns() - start_ns) / 1000000);
+        cuda_cache_store(key, cubin, bytes);
+        *out = (image){.data = cubin, .owned = cubin};
+    }
+    free(messages);
+    return status;
+}
+
+/* For a machine without NVRTC. */
+static expar_status take_generic(const cuda_device *device, const cuda_source *source, expar_status why, image *out)
+{
+    if (source->cubin && device->major == CUDA_READY_ARCH / 10) {
+        *out = (image){.data = source->cubin, .generic = true};
+        return EXPAR_OK;
+    }
+    return error_prefix(why, "no kernels for GPU %d (%s, compute capability %d.%d): %s", device->index, device->name,
+                        device->major, device->minor,
+                        source->cubin ? "this library carries ready code for 9.x only"
+                                      : "this library was built without nvcc and carries no ready code");
+}
+
+static expar_status load_image(const cuda_source *source, const cuda_options *options, const cuda_key *key, image *out)
+{
+    void *data;
+    size_t bytes;
+    if (!cuda_cache_load(key, &data, &bytes)) return compile(source, options, key, out);
+    *out = (image){.data = data, .owned = data};
+    return EXPAR_OK;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------
+ */
+
+static cuda_program *find_loaded(const cuda_device *device, const cuda_key *key)
+{
+    for (cuda_program *one = programs; one; one = one->next)
+        if (one->device->context == device->context && memcmp(&one->key, key, sizeof *key) == 0) return one;
+    return NULL;
+}
+
+static expar_status load_module(const cuda_device *device, const image *code, cu_module *out)
+{
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(ModuleLoadData, out, code->data);
+    cuda_leave();
+    return status;
+}
+
+static expar_status add_program(const cuda_device *device, const cuda_key *key, const image *code, cuda_program **out)
+{
+    cuda_program *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    *self = (cuda_program){.next = programs, .key = *key, .generic = code->generic, .holds = 1};
+    expar_status status = cuda_device_open(device->index, &self->device);
+    if (status != EXPAR_OK) goto no_device;
+    status = load_module(device, code, &self->module);
+    if (status != EXPAR_OK) goto no_module;
+    programs = self;
+    *out = self;
+    return EXPAR_OK;
+no_module:
+    cuda_device_close(self->device);
+no_device:
+    free(self);
+    return status;
+}
+
+/* With the lock. arch 0: no compiler. */
+static expar_status find_or_add(const cuda_device *device, const cuda_source *source, const cuda_options *options,
+                                const cuda_key *key, expar_status compiler, cuda_program **out)
+{
+    cuda_program *known = find_loaded(device, key);
+    if (known) {
+        known->holds++;
+        *out = known;
+        return EXPAR_OK;
+    }
+    image code = {0};
+    expar_status status =
+        compiler == EXPAR_OK ? load_image(source, options, key, &code) : take_generic(device, source, compiler, &code);
+    if (status == EXPAR_OK) status = add_program(device, key, &code, out);
+    free(code.owned);
+    return status;
+}
+
+/* ---- for the layers above ------------------------------------------------------------------------------------------
+ */
+
+expar_status cuda_program_make(const cuda_device *device, const cuda_source *source, const cuda_macro *macros,
+                               size_t num_macros, cuda_program **out)
+{
+    const nvrtc_functions *nvrtc = NULL;
+    int32_t arch = 0;
+    char why[ERROR_TEXT_BYTES] = "";
+    cuda_options options;
+    cuda_key key;
+    expar_status compiler = nvrtc_open(&nvrtc);
+    if (compiler == EXPAR_OK) compiler = choose_arch(device, nvrtc, &arch);
+    if (compiler != EXPAR_OK) snprintf(why, sizeof why, "%s", expar_last_error());
+    expar_status status = cuda_options_make(arch, macros, compiler == EXPAR_OK ? num_macros : 0, &options);
+    if (status != EXPAR_OK) return status;
+    status = cuda_key_make(source, &options, nvrtc ? nvrtc->version : 0, cuda_driver_version(), &key);
+    if (status == EXPAR_OK) {
+        if (compiler != EXPAR_OK) error_set(compiler, "%s", why);
+        pthread_mutex_lock(&lock);
+        status = find_or_add(device, source, &options, &key, compiler, out);
+        pthread_mutex_unlock(&lock);
+    }
+    cuda_options_free(&options);
+    return status;
+}
+
+expar_status cuda_program_load(const cuda_device *device, const char *kernel, const cuda_macro *macros,
+                               size_t num_macros, cuda_program **out)
+{
+    const cuda_source *source = cuda_source_find(kernel);
+    if (!source) return error_set(EXPAR_ERR_ARGUMENT, "there is no kernel source %s", kernel);
+    return cuda_program_make(device, source, macros, num_macros, out);
+}
+
+void cuda_program_release(cuda_program *self)
+{
+    if (!self) return;
+    pthread_mutex_lock(&lock);
+    bool last = --self->holds == 0;
+    if (last) {
+        cuda_program **place = &programs;
+        while (*place != self)
+            place = &(*place)->next;
+        *place = self->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!last) return;
+    if (cuda_enter(self->device) == EXPAR_OK) {
+        if (CUDA_CALL(ModuleUnload, self->module) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+        cuda_leave();
+    }
+    cuda_device_close(self->device);
+    free(self);
+}
+
+bool cuda_program_is_generic(const cuda_program *self)
+{
+    return self->generic;
+}
+
+expar_status cuda_program_kernel(const cuda_program *self, const char *name, int32_t shared_bytes, cu_function *out)
+{
+    cu_function function;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(ModuleGetFunction, &function, self->module, name);
+    if (status == EXPAR_OK && shared_bytes > 0)
+        status = CUDA_CALL(FuncSetAttribute, function, CU_FUNCTION_MAX_DYNAMIC_SHARED_BYTES, shared_bytes);
+    cuda_leave();
+    if (status != EXPAR_OK) return error_prefix(status, "kernel %s", name);
+    *out = function;
+    return EXPAR_OK;
+}

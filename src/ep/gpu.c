@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers on GPUs: their memory and executor, and how their calls begin and end on streams. */
+#include "ep/ep.h"
+#include "exec/event.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Enough to saturate the links (docs/performance.md). */
+#define DEFAULT_SMS 24
+
+/* ---- making a buffer ---- */
+
+/* What every rank says of its GPU, and at the end of whether it is ready. */
+typedef struct gpu_word {
+    cu_uuid uuid;
+    int32_t status;
+    char text[EP_REFUSAL_TEXT];
+} gpu_word;
+
+/* All ranks learn whether all could; on success all[r] is rank r's word. */
+static expar_status agree(const expar_ep *ep, expar_status own, gpu_word *all)
+{
+    const expar_group *group = ep->group;
+    gpu_word mine = {.uuid = device_heap_device(ep->gpu)->uuid, .status = (int32_t)own};
+    if (own != EXPAR_OK) snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
+    expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
+    if (status != EXPAR_OK) return status;
+    if (own != EXPAR_OK) return error_set(own, "%s", mine.text);
+    for (int32_t r = 0; r < group->size; r++)
+        if (all[r].status != EXPAR_OK)
+            return error_set(EXPAR_ERR_REMOTE, "rank %d: %s: %s", r, expar_status_string((expar_status)all[r].status),
+                             all[r].text);
+    return EXPAR_OK;
+}
+
+static int32_t ranks_on_this_gpu(const expar_ep *ep, const gpu_word *all)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < ep->group->size; r++)
+        count += memcmp(&all[r].uuid, &all[ep->group->rank].uuid, sizeof all->uuid) == 0;
+    return count;
+}
+
+/* Kernels of ranks on one GPU wait for each other, so they must run side by side. */
+static expar_status choose_sms(const expar_ep *ep, int32_t asked, int32_t sharers, int32_t *chosen)
+{
+    int32_t all = device_heap_device(ep->gpu)->num_sms, most = all / sharers;
+    *chosen = asked ? asked : most < DEFAULT_SMS ? most : DEFAULT_SMS;
+    if (*chosen >= 1 && *chosen <= most) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "config.num_sms is %d; expected 1 to %d: GPU %d has %d SMs for %d rank%s",
+                     asked, most, ep->device.index, all, sharers, sharers == 1 ? "" : "s");
+}
+
+/* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+static expar_status clear_records(const expar_ep *ep)
+{
+    expar_status status = cuda_enter(device_heap_device(ep->gpu));
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemsetD8, device_heap_at(ep->gpu, ep->buffer), 0, ep->space.slots);
+    if (status == EXPAR_OK)
+        status = cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize");
+    cuda_leave();
+    return status;
+}
+
+static expar_status make_parts(expar_ep *ep, int32_t asked_sms, int32_t sharers)
+{
+    int32_t num_sms = 0;
+    expar_status status = choose_sms(ep, asked_sms, sharers, &num_sms);
+    if (status == EXPAR_OK)
+        status = executor_cuda_create(ep->gpu, ep->group->sym, &ep->shape, ep->buffer, num_sms, &ep->exec);
+    if (status == EXPAR_OK)
+        status = mem_pool_create((void *)(uintptr_t)device_heap_at(ep->gpu, 0), ep->buffer + ep->space.pool,
+                                 ep->shape.pool_bytes, &ep->pool);
+    return status == EXPAR_OK ? clear_records(ep) : status;
+}
+
+expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms)
+{
+    gpu_word *all = calloc((size_t)ep->group->size, sizeof *all);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    expar_status status = device_heap_create(ep->group->sym, ep->device.index, &ep->gpu);
+    if (status == EXPAR_OK)
+        status = device_heap_take(ep->gpu, "expar_ep_create", ep->space.total_bytes, 4096, &ep->buffer);
+    if (status == EXPAR_OK) status = agree(ep, EXPAR_OK, all);
+    if (status == EXPAR_OK) status = agree(ep, make_parts(ep, num_sms, ranks_on_this_gpu(ep, all)), all);
+    free(all);
+    if (status != EXPAR_OK) ep_gpu_empty_buffer(ep, false);
+    return status;
+}
+
+void ep_gpu_empty_buffer(expar_ep *ep, bool sound)
+{
+    if (ep->exec) ep->exec->ops->destroy(ep->exec);
+    mem_pool_close(ep->pool);
+    /* Peers' kernels may still read here until all ranks have come. */
+    if (sound && device_heap_give(ep->gpu, "expar_ep_destroy", ep->buffer) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+    device_heap_destroy(ep->gpu);
+    ep->exec = NULL;
+    ep->pool = NULL;
+    ep->gpu = NULL;
+}
+
+bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *offset)
+{
+    if (ep->gpu) return device_heap_offset(ep->gpu, (cu_address)(uintptr_t)data, bytes, offset);
+    return sym_offset(ep->group->sym, data, (size_t)bytes, offset);
+}
+
+/* ---- calls on streams ---- */
+
+expar_status ep_gpu_begin(expar_ep *ep, void *stream)
+{
+    if (!ep->gpu) return EXPAR_OK;
+    if (!stream && ep->group->threads && ep->group->size > 1)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "stream is the default one, which ranks of one process share; expected a stream of its own");
+    ep->exec->stream = stream;
+    return executor_cuda_begin(ep->exec);
+}
+
+/* What is left of a call when its stream comes to its end. */
+typedef struct gpu_ending {
+    ep_call call;
+    expar_event *event;
+} gpu_ending;
+
+static void end_of_call(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped)
+{
+    gpu_ending *end = context;
+    if (status == EXPAR_OK) status = ep_call_verdict(&end->call, verdict);
+    if (status == EXPAR_OK && dropped > 0)
+        status = error_set(EXPAR_ERR_DROPPED, "%s: %d rows were dropped: num_worst_tokens is too small", end->call.name,
+                           dropped);
+    event_finish(end->event, status);
+    free(end);
+}
+
+expar_status ep_gpu_end(const ep_call *call, expar_event *event)
+{
+    executor *exec = call->ep->exec;
+    expar_status status = executor_cuda_end(exec);
+    if (status != EXPAR_OK || !event) return status;
+    gpu_ending *end = malloc(sizeof *end);
+    if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
+    *end = (gpu_ending){.call = *call, .event = event};
+    status = executor_cuda_finish(exec, end_of_call, end);
+    if (status != EXPAR_OK) free(end);
+    return status;
+}

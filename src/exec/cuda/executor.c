@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA executor's object: its device memory, its pinned report, its operations. */
+#include "exec/cuda/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(EXPAR_STATUS_INDEX == EXPAR_ERR_INDEX, "kernels and library disagree");
+_Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels know these values (number.h)");
+
+static void gpu_destroy(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    sym_unlisten(self->sym, &self->listener);
+    gpu_programs_close(self);
+    mem_pinned_free(&self->report_memory);
+    if (cuda_enter(self->device) == EXPAR_OK) {
+        if (self->has_last) cuda_driver()->EventSynchronize(self->last);
+        if (self->last) cuda_driver()->EventDestroy(self->last);
+        if (self->memory) cuda_driver()->MemFree(self->memory);
+        cuda_leave();
+    }
+    free(self);
+}
+
+static const executor_ops gpu_ops = {
+    .name = "cuda",
+    .layout = gpu_layout,
+    .notify = gpu_notify,
+    .dispatch = gpu_dispatch,
+    .combine = gpu_combine,
+    .expand = gpu_expand,
+    .reduce = gpu_reduce,
+    .destroy = gpu_destroy,
+};
+
+/* One block of device memory: where the heaps are, the state, the counts. */
+static expar_status make_memory(gpu_executor *self)
+{
+    const ep_shape *shape = &self->world.shape;
+    size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
+    size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES), state_bytes = EP_ALIGN_BYTES;
+    const gpu_state state = {.bad_slot = ~0ull};
+    expar_status status = CUDA_CALL(MemAlloc, &self->memory, heaps_bytes + state_bytes + experts * sizeof(int32_t));
+    if (status != EXPAR_OK) return status;
+    self->world.heaps = (const uint64_t *)(uintptr_t)self->memory;
+    self->world.state = (gpu_state *)(uintptr_t)(self->memory + heaps_bytes);
+    self->expert_counts = (int32_t *)(uintptr_t)(self->memory + heaps_bytes + state_bytes);
+    status = CUDA_CALL(MemcpyHtoD, self->memory, device_heap_bases(self->heap), ranks * sizeof(cu_address));
+    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoD, self->memory + heaps_bytes, &state, sizeof state);
+    if (status == EXPAR_OK)
+        status = CUDA_CALL(MemsetD8, self->memory + heaps_bytes + state_bytes, 0, experts * sizeof(int32_t));
+    return status == EXPAR_OK ? cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize")
+                              : status;
+}
+
+static expar_status make_report(gpu_executor *self)
+{
+    const ep_shape *shape = &self->world.shape;
+    size_t counts = (size_t)shape->ranks * ((size_t)shape->channels + 1) + (size_t)shape->local_experts;
+    expar_status status = mem_pinned_create(sizeof(gpu_report) + counts * sizeof(int32_t), &self->report_memory);
+    if (status != EXPAR_OK) return status;
+    self->report = self->report_memory.host;
+    self->world.report = (gpu_report *)(uintptr_t)self->report_memory.device;
+    return CUDA_CALL(EventCreate, &self->last, CU_EVENT_NO_TIMING);
+}
+
+expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_shape *shape, uint64_t buffer,
+                                  int32_t num_sms, executor **out)
+{
+    gpu_executor *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    *self = (gpu_executor){.base.ops = &gpu_ops,
+                           .heap = heap,
+                           .device = device_heap_device(heap),
+                           .sym = symmetric,
+                           .num_sms = num_sms,
+                           .world = {.shape = *shape,
+                                     .space = ep_space_of(shape),
+                                     .buffer = buffer,
+                                     .timeout_ns = (uint64_t)symmetric->timeout_ms * 1000000u,
+                                     .rank = symmetric->rank}};
+    expar_status status = cuda_enter(self->device);
+    if (status == EXPAR_OK) {
+        status = make_memory(self);
+        if (status == EXPAR_OK) status = make_report(self);
+        cuda_leave();
+    }
+    if (status == EXPAR_OK) status = gpu_programs_open(self);
+    if (status != EXPAR_OK) {
+        gpu_destroy(&self->base);
+        return status;
+    }
+    gpu_listen(self);
+    *out = &self->base;
+    return EXPAR_OK;
+}
+
+uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens)
+{
+    return gpu_routing_of(tokens, shape->ranks, shape->channels, shape->local_experts).total_bytes;
+}
+
+gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing)
+{
+    const ep_shape *shape = &self->world.shape;
+    return gpu_routing_of(routing->tokens, shape->ranks, shape->channels, shape->local_experts);
+}

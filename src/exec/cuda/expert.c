@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Expert-major rows on the GPU. All sizes are known on the device only: kernels take the room, and stop at what came.
+ */
+#include "exec/cuda/gpu.h"
+
+#define THREADS 256
+
+static uint8_t *part(const ep_routing *routing, uint64_t offset)
+{
+    return (uint8_t *)routing->device + offset;
+}
+
+/* Local work may use the whole GPU, a warp a row. */
+static uint32_t blocks_for(const gpu_executor *self, int64_t rows)
+{
+    int64_t warps = THREADS / 32, blocks = (rows + warps - 1) / warps, most = 8 * (int64_t)self->device->num_sms;
+    return (uint32_t)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+expar_status executor_cuda_copy(executor *base, void *dest, const void *source, uint64_t bytes)
+{
+    gpu_executor *self = gpu_of(base);
+    if (bytes == 0) return EXPAR_OK;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status =
+        CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes, base->stream);
+    cuda_leave();
+    return status;
+}
+
+expar_status executor_cuda_map(executor *base, const ep_map_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    gpu_routing at = gpu_routing_at(self, routing);
+    gpu_map_args args = {.idx = step->idx,
+                         .idx_bytes = step->idx_bytes,
+                         .topk = routing->topk,
+                         .local_experts = routing->local_experts,
+                         .alignment = step->alignment,
+                         .expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
+                         .rank_prefix = (const int32_t *)part(routing, at.rank_prefix),
+                         .ranks = routing->ranks,
+                         .rows = step->rows,
+                         .map = step->map};
+    return gpu_launch(self, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
+}
+
+expar_status gpu_expand(executor *base, const ep_expand_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    gpu_expand_args args = {.map = step->map,
+                            .rows = step->rows,
+                            .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(self, routing).rank_prefix),
+                            .ranks = routing->ranks,
+                            .topk = step->topk,
+                            .x = step->x,
+                            .scales = step->scales,
+                            .out_x = step->out_x,
+                            .out_scales = step->out_scales,
+                            .row_bytes = step->row_bytes,
+                            .scale_bytes = step->scale_bytes};
+    return gpu_launch(self, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+}
+
+expar_status executor_cuda_zero_padding(executor *base, const ep_padding_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    gpu_routing at = gpu_routing_at(self, routing);
+    gpu_padding_args args = {.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
+                             .local_experts = routing->local_experts,
+                             .alignment = step->alignment,
+                             .rows = step->rows,
+                             .x = step->x,
+                             .scales = step->scales,
+                             .row_bytes = step->row_bytes,
+                             .scale_bytes = step->scale_bytes};
+    return gpu_launch(self, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
+}
+
+expar_status gpu_reduce(executor *base, const ep_reduce_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    gpu_reduce_args args = {.map = step->map,
+                            .rows = step->rows,
+                            .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(self, routing).rank_prefix),
+                            .ranks = routing->ranks,
+                            .topk = step->topk,
+                            .x = step->x,
+                            .x_pitch_bytes = step->x_pitch_bytes,
+                            .row_bytes = step->row_bytes,
+                            .weights = step->weights,
+                            .weights_pitch = step->weights_pitch,
+                            .out = step->out,
+                            .dtype = step->dtype};
+    return gpu_launch(self, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+}

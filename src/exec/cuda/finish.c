@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How calls end on the GPU: their order between streams, what they found, and what they waited for in vain. */
+#include "exec/cuda/gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- order ---- */
+
+expar_status executor_cuda_begin(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    if (!self->has_last || self->last_stream == self->base.stream) return EXPAR_OK;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(StreamWaitEvent, self->base.stream, self->last, 0);
+    cuda_leave();
+    return status;
+}
+
+/* Inside a capture the graph's own order holds, and the event would belong to the graph. */
+expar_status executor_cuda_end(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    int capture = CU_CAPTURE_NONE;
+    status = CUDA_CALL(StreamIsCapturing, self->base.stream, &capture);
+    if (status == EXPAR_OK && capture == CU_CAPTURE_NONE) {
+        status = CUDA_CALL(EventRecord, self->last, self->base.stream);
+        self->last_stream = self->base.stream;
+        self->has_last = status == EXPAR_OK;
+    }
+    cuda_leave();
+    return status;
+}
+
+/* ---- failures ---- */
+
+/* From the thread that learns of a failure: kernels look at the word while they wait. */
+static void group_failed(void *context)
+{
+    gpu_executor *self = context;
+    __atomic_store_n(&self->report->abort, 1, __ATOMIC_RELEASE);
+}
+
+void gpu_listen(gpu_executor *self)
+{
+    self->listener = (sym_listener){.failed = group_failed, .context = self};
+    sym_listen(self->sym, &self->listener);
+}
+
+static const char *const waits[] = {"nothing", "hello", "offer", "end of rows", "free slot", "row"};
+
+static expar_status failure(const gpu_executor *self, const char *what)
+{
+    const gpu_report *r = self->report;
+    if (r->was_abort && sym_check(self->sym, what) != EXPAR_OK) {
+        expar_status status = sym_check(self->sym, what);
+        return error_prefix(status, "no %s from rank %d", waits[r->wait], r->peer);
+    }
+    return error_set(EXPAR_ERR_PEER,
+                     "%s: timed out after %.1f s on the GPU: no %s from rank %d (seen %#llx, expected %#llx)", what,
+                     (double)self->sym->timeout_ms / 1000.0, waits[r->wait], r->peer, (unsigned long long)r->seen,
+                     (unsigned long long)r->expected);
+}
+
+expar_status executor_cuda_failure(executor *base, const char *what)
+{
+    const gpu_executor *self = gpu_of(base);
+    if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
+    return failure(self, what);
+}
+
+/* ---- verdicts ---- */
+
+int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+{
+    const gpu_verdict *slot = &self->report->verdicts[ticket % GPU_VERDICTS];
+    *verdict = (ep_verdict){.rank = -1};
+    if (__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) != ticket) return 0;
+    verdict->rank = slot->rank;
+    if (slot->rank < 0) return slot->dropped;
+    verdict->reason = slot->reason;
+    verdict->form = slot->form;
+    verdict->form0 = slot->form0;
+    /* A form that differs is no refusal: it has no text. */
+    if (verdict->reason.status == EXPAR_OK) verdict->reason = (ep_refusal){.status = EXPAR_ERR_MISMATCH};
+    return 0;
+}
+
+/* ---- the end of a call ---- */
+
+typedef struct ending {
+    gpu_executor *self;
+    uint64_t ticket;
+    executor_done_fn done;
+    void *context;
+} ending;
+
+static void end_of_call(void *context)
+{
+    ending *end = context;
+    ep_verdict verdict;
+    int32_t dropped = gpu_verdict_read(end->self, end->ticket, &verdict);
+    end->done(end->context, executor_cuda_failure(&end->self->base, "on the GPU"), &verdict, dropped);
+    free(end);
+}
+
+expar_status executor_cuda_finish(executor *base, executor_done_fn done, void *context)
+{
+    gpu_executor *self = gpu_of(base);
+    ending *end = malloc(sizeof *end);
+    if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
+    *end = (ending){.self = self, .ticket = self->world.ticket, .done = done, .context = context};
+    expar_status status = cuda_enter(self->device);
+    if (status == EXPAR_OK) {
+        status = CUDA_CALL(LaunchHostFunc, self->base.stream, end_of_call, end);
+        cuda_leave();
+    }
+    if (status != EXPAR_OK) free(end);
+    return status;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA executor: steps become kernels on the caller's stream. Private to this folder.
+ *
+ *   executor.c  the object, its memory, its table of operations
+ *   programs.c  which kernels, compiled for which shape
+ *   open.c      layout and notify, and the host's wait for the counts
+ *   rows.c      dispatch and combine
+ *   expert.c    rows to expert-major order and back
+ *   finish.c    how calls end: order between streams, verdicts, failures
+ *   kernels/    the kernels; args.h is what both sides know
+ *
+ * A group's kernels wait for each other. Ranks that share a GPU must therefore fit on it side by side: num_sms of each,
+ * added up, at most the GPU's SMs (executor's caller checks). */
+#ifndef EXPAR_EXEC_CUDA_GPU_H
+#define EXPAR_EXEC_CUDA_GPU_H
+
+#include "exec/cuda/kernels/args.h"
+#include "exec/executor.h"
+
+/* Kernels for rows of one shape. */
+typedef struct gpu_programs {
+    int64_t row_bytes;
+    int32_t topk, dtype;
+    cuda_program *dispatch, *combine;
+    cu_function dispatch_kernel, combine_kernel;
+    struct gpu_programs *next;
+} gpu_programs;
+
+/* What kernels take of the shared memory for records of their own, at most. */
+#define GPU_STATIC_SHARED_BYTES 1024
+
+typedef struct gpu_executor {
+    executor base;
+    device_heap *heap;
+    const cuda_device *device;
+    sym *sym;
+    int32_t num_sms;
+    gpu_world world;        /* as kernels get it; ticket counts calls */
+    cu_address memory;      /* heaps, state, expert counts */
+    int32_t *expert_counts; /* [E] device; zero between calls */
+    mem_pinned report_memory;
+    gpu_report *report; /* the host's view */
+    sym_listener listener;
+    cuda_program *open_program, *expert_program;
+    cu_function layout_kernel, notify_kernel;
+    cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
+    gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
+    uint64_t *stamps;       /* device memory that kernels write times to, or NULL (executor_cuda_stamps) */
+    cu_event last;          /* behind the last call */
+    cu_stream last_stream;  /* where that was */
+    bool has_last;
+} gpu_executor;
+
+static inline gpu_executor *gpu_of(executor *base)
+{
+    return (gpu_executor *)base;
+}
+
+/* ---- programs.c ---- */
+expar_status gpu_programs_open(gpu_executor *self);
+void gpu_programs_close(gpu_executor *self);
+/* The kernels for rows of this shape; compiles them when they are new. */
+expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
+                               const gpu_programs **out);
+/* A launch on the stream of the call; arguments: the kernel's one parameter. */
+expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
+                        uint32_t shared_bytes, void *arguments);
+
+/* ---- open.c, rows.c, expert.c ---- */
+expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing);
+expar_status gpu_notify(executor *base, ep_notify_step *step);
+expar_status gpu_dispatch(executor *base, ep_dispatch_step *step);
+expar_status gpu_combine(executor *base, ep_combine_step *step);
+expar_status gpu_expand(executor *base, const ep_expand_step *step);
+expar_status gpu_reduce(executor *base, const ep_reduce_step *step);
+gpu_route gpu_route_of(const ep_route_view *route);
+gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing);
+
+/* ---- finish.c ---- */
+void gpu_listen(gpu_executor *self);
+/* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
+int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host hands to the kernels of an EP buffer, and what it reads back. Compiles as C17, under NVRTC and under
+ * nvcc; addresses are 64-bit words or pointers in the GPU's view.
+ *
+ *   gpu_world    the same for all calls on a buffer, a member of every kernel's arguments
+ *   gpu_state    device memory of this rank alone, touched by its own kernels
+ *   gpu_report   pinned host memory: kernels write, the host reads without a stream synchronisation
+ *   gpu_routing  where a handle's arrays lie in device memory */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_ARGS_H
+#define EXPAR_EXEC_CUDA_KERNELS_ARGS_H
+
+#include "exec/index.h"
+
+/* Tokens are routed in pieces of one warp's width: a bit a token. */
+#define GPU_PIECE_TOKENS 32
+
+#define GPU_SLOT_BITS 13 /* of the number of a slot in a token */
+
+/* Calls of which the verdicts are kept apart; a call's ticket modulo this is its slot. */
+#define GPU_VERDICTS 64
+
+/* expar_status values that kernels name; the host checks them. */
+#define EXPAR_STATUS_INDEX 8
+
+/* What a kernel was waiting for when it gave up. */
+typedef enum gpu_wait {
+    GPU_WAIT_NONE = 0,
+    GPU_WAIT_HELLO = 1,
+    GPU_WAIT_REPLY = 2,
+    GPU_WAIT_DONE = 3,
+    GPU_WAIT_SLOT = 4, /* queue: a free slot in the peer's ring */
+    GPU_WAIT_ROW = 5   /* queue: a row from the peer */
+} gpu_wait;
+
+typedef struct gpu_state {
+    uint32_t epoch;   /* of the last call: kernels of a call take it from here and move it on, so that graphs replay */
+    uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
+    uint32_t failed;  /* a wait was given up: later waits leave at once. Set by any thread, never cleared */
+    uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal */
+    unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
+} gpu_state;
+
+/* How a call ended, when it was not well. Written by one thread, `ticket` last (release, system scope). */
+typedef struct gpu_verdict {
+    uint64_t ticket;
+    int32_t rank; /* as in ep_verdict; -1: no refusal, only dropped rows */
+    int32_t dropped;
+    ep_refusal reason;
+    ep_form form, form0;
+} gpu_verdict;
+
+typedef struct gpu_report {
+    /* 1 when a wait was given up; the four behind it are then valid. Written by the first thread that gave up (release,
+       system scope), read by the host (acquire). */
+    uint32_t failed;
+    int32_t wait, peer; /* gpu_wait */
+    uint32_t was_abort; /* the abort word ended it, not the deadline */
+    uint64_t seen, expected;
+    /* Set by the host to end all waits. */
+    uint32_t abort;
+    uint32_t unused;
+    /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire). */
+    uint64_t counts_ready;
+    gpu_verdict verdicts[GPU_VERDICTS];
+    /* Behind it, of the last notify: int32 rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
+} gpu_report;
+
+/* A handle's arrays, as offsets in its block of device memory. */
+typedef struct gpu_routing {
+    uint64_t masks;               /* uint32 [P][N] bit i: token 32 p + i goes to rank r */
+    uint64_t befores;             /* int32 [P][N] tokens before piece p that go to rank r */
+    uint64_t channel_prefix;      /* int32 [N][C] */
+    uint64_t rank_prefix;         /* int32 [N] */
+    uint64_t recv_channel_prefix; /* int32 [N][C] */
+    uint64_t recv_expert_counts;  /* int32 [L] */
+    uint64_t first_row;           /* int32 [N] */
+    uint64_t total_bytes;
+} gpu_routing;
+
+EP_FUNC int64_t gpu_pieces(int64_t tokens)
+{
+    return (tokens + GPU_PIECE_TOKENS - 1) / GPU_PIECE_TOKENS;
+}
+
+EP_FUNC gpu_routing gpu_routing_of(int64_t tokens, int32_t ranks, int32_t channels, int32_t local_experts)
+{
+    gpu_routing r;
+    uint64_t cells = 4 * (uint64_t)gpu_pieces(tokens) * (uint64_t)ranks;
+    uint64_t channel_cells = 4 * (uint64_t)ranks * (uint64_t)channels;
+    r.masks = 0;
+    r.befores = ep_round(cells, EP_ALIGN_BYTES);
+    r.channel_prefix = r.befores + ep_round(cells, EP_ALIGN_BYTES);
+    r.rank_prefix = r.channel_prefix + ep_round(channel_cells, EP_ALIGN_BYTES);
+    r.recv_channel_prefix = r.rank_prefix + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
+    r.recv_expert_counts = r.recv_channel_prefix + ep_round(channel_cells, EP_ALIGN_BYTES);
+    r.first_row = r.recv_expert_counts + ep_round(4 * (uint64_t)local_experts, EP_ALIGN_BYTES);
+    r.total_bytes = r.first_row + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
+    return r;
+}
+
+typedef struct gpu_world {
+    ep_shape shape;
+    ep_space space;
+    uint64_t buffer;       /* offset of the EP buffer in every PE's heap */
+    const uint64_t *heaps; /* [N] device memory: where each PE's heap is mapped here */
+    gpu_state *state;
+    gpu_report *report;
+    uint64_t timeout_ns;
+    uint64_t ticket; /* of this call, from 1 */
+    int32_t rank;
+    int32_t unused;
+} gpu_world;
+
+/* ---- arguments of kernels ---------------------------------------------------------------------------------------- */
+
+/* As ep_route_view, in device memory. */
+typedef struct gpu_route {
+    const void *idx; /* NULL without */
+    int64_t idx_pitch;
+    const float *weights; /* NULL without */
+    int64_t weights_pitch;
+    const uint8_t *token_in_rank; /* NULL without */
+    int64_t token_in_rank_pitch;
+    int32_t idx_bytes;
+    int32_t unused;
+} gpu_route;
+
+typedef struct gpu_layout_args {
+    gpu_world world;
+    gpu_route route;
+    int64_t tokens;
+    int32_t topk, experts;
+    uint32_t *masks;
+    int32_t *expert_counts; /* [E] scratch of the buffer; zero before the kernel */
+    int32_t shared_counts;  /* 1: dynamic shared memory holds [E] counts */
+    int32_t unused;
+} gpu_layout_args;
+
+typedef struct gpu_notify_args {
+    gpu_world world;
+    ep_form form;
+    ep_refusal refusal;
+    gpu_route route;
+    int64_t tokens, channel_tokens; /* of this rank, and of each of its channels but the last ones */
+    int32_t channels, local_experts;
+    uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
+    gpu_routing at;
+    int32_t *expert_counts; /* [E]; left at zero */
+} gpu_notify_args;
+
+typedef struct gpu_dispatch_args {
+    gpu_world world;
+    ep_form form;
+    ep_refusal refusal;
+    gpu_route route;
+    int64_t tokens;
+    int32_t channels, local_experts;
+    uint8_t *routing; /* NULL with a refusal */
+    gpu_routing at;
+    const uint8_t *x;
+    int64_t x_pitch_bytes, row_bytes;
+    const uint32_t *scales;
+    int64_t scales_row_pitch, scales_column_pitch;
+    ep_offer arrival; /* of this rank; first_row is filled in for each sender */
+    uint8_t *out_idx; /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
+    uint8_t *out_x;   /* the rest of this rank's output, for rows that come through the queue */
+    uint32_t *out_scales;
+    float *out_weights;
+    int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
+    int32_t unused;
+    uint64_t *stamps; /* [4][blocks] times, in nanoseconds, or NULL: start, offers known, rows written, end */
+} gpu_dispatch_args;
+
+typedef struct gpu_combine_args {
+    gpu_world world;
+    ep_form form;
+    ep_refusal refusal;
+    int64_t tokens;
+    int32_t channels, local_experts;
+    const uint8_t *routing; /* NULL with a refusal */
+    gpu_routing at;
+    ep_offer offer;   /* what this rank gives; rows: the most that it has */
+    const uint8_t *x; /* its rows, for the queue */
+    const float *weights;
+    const uint8_t *bias[2];
+    int64_t bias_pitch_bytes[2];
+    uint8_t *y;
+    int64_t y_pitch_bytes, row_bytes;
+    float *out_weights; /* NULL without */
+    int64_t out_weights_pitch;
+    int32_t part_bytes;  /* a warp adds so much of a row at a time; its stage holds that of every rank */
+    int32_t stage_bytes; /* 0: rows are read by loads */
+    uint64_t *stamps;
+} gpu_combine_args;
+
+/* Rows of an expert-major output and the map to them; see ep_expand_step and ep_reduce_step. */
+typedef struct gpu_map_args {
+    const void *idx; /* [rows][K] local expert numbers */
+    int32_t idx_bytes;
+    int32_t topk, local_experts, alignment;
+    const int32_t *expert_counts; /* [L] unaligned */
+    const int32_t *rank_prefix;   /* [N]: its last entry is what came */
+    int32_t ranks;
+    int32_t unused;
+    int64_t rows; /* of the map; those beyond what came get -1 */
+    int32_t *map;
+} gpu_map_args;
+
+typedef struct gpu_expand_args {
+    const int32_t *map;
+    int64_t rows; /* room for; of these came rank_prefix[N - 1] at most */
+    const int32_t *rank_prefix;
+    int32_t ranks, topk;
+    const uint8_t *x, *scales;
+    uint8_t *out_x, *out_scales;
+    int64_t row_bytes, scale_bytes;
+} gpu_expand_args;
+
+typedef struct gpu_padding_args {
+    const int32_t *expert_counts; /* [L] unaligned */
+    int32_t local_experts, alignment;
+    int64_t rows; /* of the output */
+    uint8_t *x, *scales;
+    int64_t row_bytes, scale_bytes;
+} gpu_padding_args;
+
+typedef struct gpu_reduce_args {
+    const int32_t *map;
+    int64_t rows;
+    const int32_t *rank_prefix;
+    int32_t ranks, topk;
+    const uint8_t *x;
+    int64_t x_pitch_bytes, row_bytes;
+    const float *weights; /* NULL: 1 */
+    int64_t weights_pitch;
+    uint8_t *out;
+    int32_t dtype, unused;
+} gpu_reduce_args;
+
+#endif

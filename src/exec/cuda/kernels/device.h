@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The vocabulary of the kernels: ordered loads and stores, waiting with a deadline, who is last, lookups in a routing.
+ *
+ * Order between GPUs: payload with plain or bulk stores; then all of a block's threads meet, one of them fences at
+ * system scope and arrives at the local counter; the last block stores the flag with release at system scope. A reader
+ * polls the flag with acquire at system scope. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
+#define EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
+
+#include "exec/cuda/kernels/args.h"
+
+#define GPU_FUNC static __device__ __forceinline__
+#define GPU_ALL  0xffffffffu
+
+/* What the shape macros fix is a constant to the compiler; without them it comes with the arguments. */
+#ifdef EXPAR_RANKS
+#define GPU_RANKS(world) EXPAR_RANKS
+#else
+#define GPU_RANKS(world) ((world)->shape.ranks)
+#endif
+#ifdef EXPAR_ROW_BYTES
+#define GPU_ROW_BYTES(args) ((int64_t)EXPAR_ROW_BYTES)
+#else
+#define GPU_ROW_BYTES(args) ((args)->row_bytes)
+#endif
+#ifdef EXPAR_TOPK
+#define GPU_TOPK(args) EXPAR_TOPK
+#else
+#define GPU_TOPK(args) ((args)->form.topk)
+#endif
+#ifdef EXPAR_DTYPE
+#define GPU_DTYPE(dtype) EXPAR_DTYPE
+#else
+#define GPU_DTYPE(dtype) (dtype)
+#endif
+
+/* ---- ordered accesses ---------------------------------------------------------------------------------------------
+ */
+
+GPU_FUNC uint64_t load_acquire(const uint64_t *address)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
+}
+GPU_FUNC void store_release(uint64_t *address, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+GPU_FUNC uint64_t clock_now(void)
+{
+    uint64_t value;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
+    return value;
+}
+
+/* Payload that is read once: keep it out of the first-level cache, which other GPUs' stores do not reach. */
+GPU_FUNC uint4 load_row(const uint4 *address)
+{
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address)
+                 : "memory");
+    return v;
+}
+GPU_FUNC void store_row(uint4 *address, uint4 v)
+{
+    asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* ---- places -------------------------------------------------------------------------------------------------------
+ */
+
+GPU_FUNC uint8_t *heap_at(const gpu_world *world, int32_t pe, uint64_t offset)
+{
+    return (uint8_t *)(world->heaps[pe] + offset);
+}
+GPU_FUNC uint8_t *buffer_at(const gpu_world *world, int32_t pe, uint64_t offset)
+{
+    return heap_at(world, pe, world->buffer + offset);
+}
+GPU_FUNC ep_hello *hello_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return (ep_hello *)buffer_at(world, pe, ep_hello_at(&world->space, GPU_RANKS(world), epoch, source));
+}
+GPU_FUNC ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return (ep_reply *)buffer_at(world, pe, ep_reply_at(&world->space, GPU_RANKS(world), epoch, source));
+}
+GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return (uint64_t *)buffer_at(world, pe, ep_done_at(&world->space, GPU_RANKS(world), epoch, source));
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------------------
+ */
+
+/* The first wait that is given up is the one that is reported. */
+GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
+                      uint32_t was_abort)
+{
+    if (atomicExch(&world->state->failed, 1u)) return;
+    gpu_report *report = world->report;
+    report->wait = wait;
+    report->peer = peer;
+    report->was_abort = was_abort;
+    report->seen = seen;
+    report->expected = expected;
+    __threadfence_system();
+    store_release_32(&report->failed, 1);
+}
+
+/* Polls between two looks at the clock and the abort word, which lies across the bus. */
+#define GPU_POLLS 256
+
+typedef struct patience {
+    uint64_t since_ns;
+    uint32_t polls;
+} patience;
+
+/* False when it is time to give up: another thread has, the host asks for it, or nothing came for the time-out. */
+GPU_FUNC bool may_wait(const gpu_world *world, patience *p, int32_t wait, int32_t peer, uint64_t seen,
+                       uint64_t expected)
+{
+    if (++p->polls % GPU_POLLS) return true;
+    if (load_relaxed(&world->state->failed)) return false;
+    uint64_t now = clock_now();
+    if (!p->since_ns) p->since_ns = now;
+    uint32_t aborted = load_relaxed(&world->report->abort);
+    if (!aborted && now - p->since_ns < world->timeout_ns) return true;
+    give_up(world, wait, peer, seen, expected, aborted);
+    return false;
+}
+
+/* Until the flag of a record is that of this call. */
+GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
+{
+    uint64_t expected = ep_word(epoch, 1);
+    patience p = {0, 0};
+    for (;;) {
+        uint64_t seen = load_acquire(flag);
+        if (seen == expected) return true;
+        if (!may_wait(world, &p, wait, peer, seen, expected)) return false;
+    }
+}
+
+/* ---- the end of a kernel -------------------------------------------------------------------------------------------
+ */
+
+/* To be called by all threads of all blocks. True in the last block, for all its threads: whatever all blocks wrote is
+   then ordered before its releases. */
+GPU_FUNC bool last_block(const gpu_world *world)
+{
+    __shared__ uint32_t is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence_system();
+        is_last = atomicAdd(&world->state->arrived, 1u) == gridDim.x - 1;
+        if (is_last) world->state->arrived = 0;
+        __threadfence_system();
+    }
+    __syncthreads();
+    return is_last;
+}
+
+/* Tells every rank that this one is through, and waits for all of them. By one block. */
+GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
+{
+    int32_t ranks = GPU_RANKS(world);
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
+        store_release(done_at(world, pe, epoch, world->rank), ep_word(epoch, 1));
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
+        await_flag(world, done_at(world, world->rank, epoch, pe), epoch, GPU_WAIT_DONE, pe);
+    __syncthreads();
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------------------------------
+ */
+
+/* Copies by one thread; records are small and this is rare. */
+GPU_FUNC void copy_words(void *dest, const void *source, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes / 4; i++)
+        ((uint32_t *)dest)[i] = ((const uint32_t *)source)[i];
+}
+
+GPU_FUNC bool same_form(const ep_form *a, const ep_form *b)
+{
+    bool same = true;
+    for (uint32_t i = 0; i < sizeof *a / 4; i++)
+        same &= ((const uint32_t *)a)[i] == ((const uint32_t *)b)[i];
+    return same;
+}
+
+/* Who stands in the way of the call, by one block: the lowest rank that refused, else the lowest whose form differs
+   from rank 0's, else -1. All hellos must have come; *refused (may be NULL) says which of the two. */
+GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refused)
+{
+    __shared__ int32_t worst[2];
+    int32_t ranks = GPU_RANKS(world);
+    if (threadIdx.x == 0) worst[0] = worst[1] = ranks;
+    __syncthreads();
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
+        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
+        if (hello->refusal.status) atomicMin(&worst[0], pe);
+        if (!same_form(&hello->form, &hello_at(world, world->rank, epoch, 0)->form)) atomicMin(&worst[1], pe);
+    }
+    __syncthreads();
+    if (refused) *refused = worst[0] < ranks;
+    return worst[0] < ranks ? worst[0] : worst[1] < ranks ? worst[1] : -1;
+}
+
+GPU_FUNC int32_t judge_replies(const gpu_world *world, uint32_t epoch)
+{
+    __shared__ int32_t worst;
+    int32_t ranks = GPU_RANKS(world);
+    if (threadIdx.x == 0) worst = ranks;
+    __syncthreads();
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
+        if (reply_at(world, world->rank, epoch, pe)->refusal.status) atomicMin(&worst, pe);
+    __syncthreads();
+    return worst < ranks ? worst : -1;
+}
+
+GPU_FUNC gpu_verdict *verdict_slot(const gpu_world *world)
+{
+    return &world->report->verdicts[world->ticket % GPU_VERDICTS];
+}
+
+GPU_FUNC void publish_verdict(const gpu_world *world)
+{
+    __threadfence_system();
+    store_release(&verdict_slot(world)->ticket, world->ticket);
+}
+
+/* By one thread: `rank` stands in the way, by its hello. */
+GPU_FUNC void report_hello(const gpu_world *world, uint32_t epoch, int32_t rank, bool refused)
+{
+    gpu_verdict *slot = verdict_slot(world);
+    const ep_hello *hello = hello_at(world, world->rank, epoch, rank);
+    slot->rank = rank;
+    slot->dropped = 0;
+    copy_words(&slot->reason, &hello->refusal, sizeof slot->reason);
+    slot->reason.status = refused ? hello->refusal.status : 0;
+    copy_words(&slot->form, &hello->form, sizeof slot->form);
+    copy_words(&slot->form0, &hello_at(world, world->rank, epoch, 0)->form, sizeof slot->form0);
+    publish_verdict(world);
+}
+
+GPU_FUNC void report_reply(const gpu_world *world, uint32_t epoch, int32_t rank)
+{
+    gpu_verdict *slot = verdict_slot(world);
+    slot->rank = rank;
+    slot->dropped = 0;
+    copy_words(&slot->reason, &reply_at(world, world->rank, epoch, rank)->refusal, sizeof slot->reason);
+    publish_verdict(world);
+}
+
+/* ---- routing -------------------------------------------------------------------------------------------------------
+ */
+
+/* Whether token t goes to rank r, and as the how-many-th of those that go there. */
+typedef struct gpu_hop {
+    bool goes;
+    int32_t index;
+} gpu_hop;
+
+GPU_FUNC gpu_hop hop_of(const uint8_t *routing, const gpu_routing *at, int32_t ranks, int64_t token, int32_t rank)
+{
+    int64_t cell = (int64_t)((uint64_t)token / GPU_PIECE_TOKENS) * ranks + rank;
+    uint32_t mask = ((const uint32_t *)(routing + at->masks))[cell];
+    uint32_t bit = 1u << ((uint32_t)token % GPU_PIECE_TOKENS);
+    gpu_hop hop;
+    hop.goes = (mask & bit) != 0;
+    hop.index = ((const int32_t *)(routing + at->befores))[cell] + __popc(mask & (bit - 1));
+    return hop;
+}
+
+GPU_FUNC int64_t expert_at(const gpu_route *route, int64_t token, int32_t k)
+{
+    int64_t i = token * route->idx_pitch + k;
+    return route->idx_bytes == 8 ? ((const int64_t *)route->idx)[i] : ((const int32_t *)route->idx)[i];
+}
+
+#endif

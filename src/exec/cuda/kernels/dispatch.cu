@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch: rows from their source to the outputs of their receivers.
+ *
+ * Grid: as many blocks as SMs were granted, each of as many warps as fit. Block 0 first writes this rank's offers into
+ * every peer's memory (release). All blocks poll the peers' offers in local memory (acquire): no row is written before
+ * its receiver has offered the place. Then each warp takes every n-th token: it looks up the ranks that the token goes
+ * to, brings the row in once and sends it to each of them, with its indices, weights and scales. The last block to
+ * finish posts the dones (release) and polls those of all peers (acquire); the kernel ends when all rows are here.
+ *
+ * Bytes a token: one row read, one row written a destination. The row goes by bulk copies through the warp's stage of
+ * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
+ *
+ * Who waits: block 0 … n for offers, the last block for dones; each wait has the deadline of the group. */
+#include "exec/cuda/kernels/dispatch.h"
+
+/* ---- offers ---------------------------------------------------------------------------------------------------------
+ */
+
+/* By block 0. With the hello of a cached dispatch, else as the reply to the receivers' notify. */
+GPU_FUNC void post_offers(const gpu_dispatch_args *a, uint32_t epoch)
+{
+    const gpu_world *world = &a->world;
+    int32_t ranks = GPU_RANKS(world);
+    bool cached = a->form.kind == EP_DISPATCH_CACHED;
+    const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
+        ep_hello *hello = hello_at(world, pe, epoch, world->rank);
+        ep_reply *reply = reply_at(world, pe, epoch, world->rank);
+        ep_offer offer = a->arrival;
+        offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
+        if (cached) hello->form = a->form;
+        *(cached ? &hello->offer : &reply->offer) = offer;
+        copy_words(cached ? &hello->refusal : &reply->refusal, &a->refusal,
+                   a->refusal.status ? sizeof a->refusal : sizeof a->refusal.status);
+        __threadfence_system();
+        store_release((uint64_t *)(cached ? &hello->flag : &reply->flag), ep_word(epoch, 1));
+    }
+}
+
+/* By every block: waits for the offers of all, and notes where this rank's rows go. False: no rows are to be moved. */
+GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_target *targets)
+{
+    const gpu_world *world = &a->world;
+    int32_t ranks = GPU_RANKS(world);
+    bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true;
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
+        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
+        const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
+        come &= await_flag(world, (const uint64_t *)(cached ? &hello->flag : &reply->flag), epoch,
+                           cached ? GPU_WAIT_HELLO : GPU_WAIT_REPLY, pe);
+        const ep_offer *offer = cached ? &hello->offer : &reply->offer;
+        targets[pe].x = heap_at(world, pe, offer->x_offset);
+        targets[pe].scales = heap_at(world, pe, offer->scales_offset);
+        targets[pe].idx = heap_at(world, pe, offer->idx_offset);
+        targets[pe].weights = (float *)heap_at(world, pe, offer->weights_offset);
+        targets[pe].first_row = offer->first_row;
+        targets[pe].rows = offer->rows;
+        targets[pe].mode = offer->mode;
+    }
+    if (!__syncthreads_and(come)) return false;
+    bool refused = false;
+    int32_t against = cached ? judge_hellos(world, epoch, &refused) : judge_replies(world, epoch);
+    if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+        if (cached)
+            report_hello(world, epoch, against, refused);
+        else
+            report_reply(world, epoch, against);
+    }
+    return against < 0;
+}
+
+/* The handle keeps where this rank's rows went: the combine fetches them there. */
+GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targets)
+{
+    int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
+        first_row[pe] = targets[pe].first_row;
+}
+
+/* ---- rows of this rank that nobody sends ----------------------------------------------------------------------------
+ */
+
+/* Worst-case outputs: rows beyond those that come have no experts. */
+GPU_FUNC void blank_tail(const gpu_dispatch_args *a)
+{
+    int32_t topk = GPU_TOPK(a);
+    int64_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
+    int64_t end = (int64_t)a->arrival.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = came * topk + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end; i += stride)
+        if (a->route.idx_bytes == 8)
+            ((int64_t *)a->out_idx)[i] = -1;
+        else
+            ((int32_t *)a->out_idx)[i] = -1;
+    if (came <= a->arrival.rows || blockIdx.x || threadIdx.x) return;
+    gpu_verdict *slot = verdict_slot(&a->world);
+    slot->rank = -1;
+    slot->dropped = (int32_t)(came - a->arrival.rows);
+    publish_verdict(&a->world);
+}
+
+/* ---- the kernel -----------------------------------------------------------------------------------------------------
+ */
+
+GPU_FUNC void stamp(const gpu_dispatch_args *a, int32_t which)
+{
+    if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1) ep_dispatch(const __grid_constant__ gpu_dispatch_args a)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    const gpu_world *world = &a.world;
+    gpu_target *targets = (gpu_target *)shared;
+    bool cached = a.form.kind == EP_DISPATCH_CACHED;
+    if (!cached && world->state->refused) return;
+    uint32_t epoch = world->state->epoch + cached;
+    stamp(&a, 0);
+    if (blockIdx.x == 0) post_offers(&a, epoch);
+    bool go = accept_offers(&a, epoch, targets);
+    stamp(&a, 1);
+    if (go) {
+        if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
+        send_rows(&a, targets, shared + ep_round(GPU_RANKS(world) * sizeof(gpu_target), EP_ALIGN_BYTES));
+        if (a.out_idx) blank_tail(&a);
+    }
+    stamp(&a, 2);
+    if (!last_block(world)) return;
+    if (go) exchange_dones(world, epoch);
+    if (threadIdx.x == 0) world->state->epoch = epoch;
+    stamp(&a, 3);
+}

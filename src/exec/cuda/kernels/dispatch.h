@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a dispatch: a warp takes a token and sends it everywhere. Used by dispatch.cu alone. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_DISPATCH_H
+#define EXPAR_EXEC_CUDA_KERNELS_DISPATCH_H
+
+#include "exec/cuda/kernels/bulk.h"
+#include "exec/cuda/kernels/device.h"
+
+/* What this rank was offered by one receiver, as addresses; in shared memory. */
+typedef struct gpu_target {
+    uint8_t *x, *scales, *idx;
+    float *weights;
+    int32_t first_row;
+    int32_t rows; /* from here on rows are dropped */
+    int32_t mode;
+    int32_t unused;
+} gpu_target;
+
+/* A token on its way to the ranks of one word of 32: lane r has rank 32 · word + r. */
+typedef struct gpu_parcel {
+    int64_t token;
+    int64_t row;    /* at the lane's rank */
+    uint8_t *x;     /* where the row belongs there */
+    uint32_t ranks; /* bit r: it goes to the lane's rank directly */
+    int32_t first;  /* rank of bit 0 */
+} gpu_parcel;
+
+GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, int32_t first)
+{
+    int32_t ranks = GPU_RANKS(&a->world), rank = first + threadIdx.x % 32;
+    gpu_parcel p;
+    p.token = token;
+    p.first = first;
+    p.row = 0;
+    p.x = NULL;
+    bool goes = false;
+    if (rank < ranks) {
+        gpu_hop hop = hop_of(a->routing, &a->at, ranks, token, rank);
+        p.row = (int64_t)targets[rank].first_row + hop.index;
+        goes = hop.goes && p.row < targets[rank].rows && targets[rank].mode == EP_MODE_DIRECT;
+        p.x = targets[rank].x + p.row * GPU_ROW_BYTES(a);
+    }
+    p.ranks = __ballot_sync(GPU_ALL, goes);
+    return p;
+}
+
+GPU_FUNC uint8_t *shuffle_pointer(uint8_t *value, int32_t lane)
+{
+    return (uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)value, lane);
+}
+
+/* ---- what goes with the row
+ * ------------------------------------------------------------------------------------------ */
+
+/* recv_topk_idx and recv_topk_weights, as each of the ranks sees them; lanes take slots. */
+GPU_FUNC void send_topk(const gpu_dispatch_args *a, const gpu_target *targets, const gpu_parcel *p)
+{
+    int32_t topk = GPU_TOPK(a), lane = threadIdx.x % 32;
+    for (int32_t first = 0; first < topk; first += 32) {
+        int32_t k = first + lane;
+        int64_t expert = k < topk ? expert_at(&a->route, p->token, k) : -1;
+        if (expert >= a->form.experts) expert = -1;
+        float weight = a->form.weights && k < topk ? a->route.weights[p->token * a->route.weights_pitch + k] : 0.0f;
+        for (uint32_t left = p->ranks; left; left &= left - 1) {
+            int32_t bit = __ffs(left) - 1, rank = p->first + bit;
+            int64_t at = __shfl_sync(GPU_ALL, p->row, bit) * topk + k;
+            if (k >= topk) continue;
+            int32_t local = ep_expert_seen_by(expert, rank, a->local_experts);
+            if (a->route.idx_bytes == 8)
+                ((int64_t *)targets[rank].idx)[at] = local;
+            else
+                ((int32_t *)targets[rank].idx)[at] = local;
+            if (a->form.weights) targets[rank].weights[at] = local < 0 ? 0.0f : weight;
+        }
+    }
+}
+
+GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets, const gpu_parcel *p)
+{
+    int32_t scales = a->form.scales, lane = threadIdx.x % 32;
+    for (int32_t first = 0; first < scales; first += 32) {
+        int32_t s = first + lane;
+        uint32_t value = s < scales ? a->scales[p->token * a->scales_row_pitch + s * a->scales_column_pitch] : 0;
+        for (uint32_t left = p->ranks; left; left &= left - 1) {
+            int32_t bit = __ffs(left) - 1;
+            int64_t at = __shfl_sync(GPU_ALL, p->row, bit) * scales + s;
+            if (s < scales) ((uint32_t *)targets[p->first + bit].scales)[at] = value;
+        }
+    }
+}
+
+/* ---- the row
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Vectors that a lane has in flight. */
+#define GPU_VECTORS 4
+
+/* One load, n stores. */
+GPU_FUNC void send_row_by_vectors(const gpu_dispatch_args *a, const gpu_parcel *p)
+{
+    const uint4 *from = (const uint4 *)(a->x + p->token * a->x_pitch_bytes);
+    int32_t vectors = (int32_t)(GPU_ROW_BYTES(a) / 16), lane = threadIdx.x % 32;
+    for (int32_t first = 0; first < vectors; first += 32 * GPU_VECTORS) {
+        uint4 part[GPU_VECTORS];
+#pragma unroll
+        for (int32_t i = 0; i < GPU_VECTORS; i++)
+            if (first + i * 32 + lane < vectors) part[i] = load_row(from + first + i * 32 + lane);
+        for (uint32_t left = p->ranks; left; left &= left - 1) {
+            uint4 *to = (uint4 *)shuffle_pointer(p->x, __ffs(left) - 1);
+#pragma unroll
+            for (int32_t i = 0; i < GPU_VECTORS; i++)
+                if (first + i * 32 + lane < vectors) store_row(to + first + i * 32 + lane, part[i]);
+        }
+    }
+}
+
+#ifdef GPU_HAS_BULK
+/* The bulk copy engine brings the row, or as much of it as the stage holds, and takes it to each place. */
+GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, bulk_stage *stage)
+{
+    const uint8_t *from = a->x + p->token * a->x_pitch_bytes;
+    int64_t bytes = GPU_ROW_BYTES(a);
+    bool mine = p->ranks >> threadIdx.x % 32 & 1;
+    for (int64_t at = 0; at < bytes; at += stage->bytes) {
+        uint32_t part = (uint32_t)(bytes - at < stage->bytes ? bytes - at : stage->bytes);
+        /* Each lane's earlier copies out of the stage have read it. */
+        bulk_wait_read();
+        __syncwarp();
+        bulk_load(stage, from + at, part);
+        if (mine) bulk_store(stage, p->x + at, part);
+        bulk_commit();
+    }
+}
+#endif
+
+/* ---- all tokens
+ * ------------------------------------------------------------------------------------------------------- */
+
+GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, bulk_stage *stage)
+{
+    for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
+        gpu_parcel p = parcel_make(a, targets, token, first);
+        if (!p.ranks) continue;
+#ifdef GPU_HAS_BULK
+        if (stage->bytes)
+            send_row_by_bulk(a, &p, stage);
+        else
+#endif
+            send_row_by_vectors(a, &p);
+        if (a->form.idx_dtype) send_topk(a, targets, &p);
+        if (a->form.scales) send_scales(a, targets, &p);
+    }
+}
+
+/* stages: stage_bytes of shared memory a warp, and its barrier behind all stages. */
+GPU_FUNC void send_rows(const gpu_dispatch_args *a, const gpu_target *targets, uint8_t *stages)
+{
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    bulk_stage stage;
+    bulk_stage_open(&stage, stages, warp, warps, a->stage_bytes);
+    for (int64_t t = (int64_t)warp * gridDim.x + blockIdx.x; t < a->tokens; t += (int64_t)warps * gridDim.x)
+        send_token(a, targets, t, &stage);
+    bulk_stage_close(&stage);
+}
+
+#endif

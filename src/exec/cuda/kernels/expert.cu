@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Expert-major rows: the map from slots to rows, the copies there and the weighted sums back. All local; nobody waits.
+ *
+ * ep_map: a warp an expert walks over all slots in order and numbers those of its expert. ep_expand: a warp a row,
+ * copied to the row of each of its slots. ep_zero_padding: a block an expert. ep_reduce: a warp a token. */
+#include "exec/cuda/kernels/number.h"
+
+GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
+{
+    uint32_t unit = alignment > 1 ? (uint32_t)alignment : 1;
+    return ((uint32_t)count + unit - 1) / unit * unit;
+}
+
+/* First row of an expert. */
+GPU_FUNC int64_t expert_begin(const int32_t *counts, int32_t alignment, int32_t expert)
+{
+    int64_t begin = 0;
+    for (int32_t e = 0; e < expert; e++)
+        begin += aligned_count(counts[e], alignment);
+    return begin;
+}
+
+/* Rows that are there. */
+GPU_FUNC int64_t rows_held(const int32_t *rank_prefix, int32_t ranks, int64_t rows)
+{
+    int64_t came = rank_prefix[ranks - 1];
+    return came < rows ? came : rows;
+}
+
+GPU_FUNC int64_t slot_expert(const gpu_map_args *a, int64_t slot)
+{
+    return a->idx_bytes == 8 ? ((const int64_t *)a->idx)[slot] : ((const int32_t *)a->idx)[slot];
+}
+
+/* Slots with no expert here, by all threads of the grid. */
+GPU_FUNC void map_nowhere(const gpu_map_args *a, int64_t slots)
+{
+    int64_t all = a->rows * a->topk, stride = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += stride)
+        if (i >= slots || slot_expert(a, i) < 0) a->map[i] = -1;
+}
+
+/* By one warp. */
+GPU_FUNC void map_expert(const gpu_map_args *a, int64_t slots, int32_t expert)
+{
+    int32_t lane = threadIdx.x % 32;
+    int64_t next = expert_begin(a->expert_counts, a->alignment, expert);
+    for (int64_t first = 0; first < slots; first += 32) {
+        int64_t i = first + lane;
+        bool mine = i < slots && slot_expert(a, i) == expert;
+        uint32_t hits = __ballot_sync(GPU_ALL, mine);
+        if (mine) a->map[i] = (int32_t)(next + __popc(hits & ((1u << lane) - 1)));
+        next += __popc(hits);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) ep_map(const __grid_constant__ gpu_map_args a)
+{
+    int64_t rows = rows_held(a.rank_prefix, a.ranks, a.rows);
+    map_nowhere(&a, rows * a.topk);
+    int32_t warps = (int32_t)(gridDim.x * (blockDim.x / 32));
+    for (int32_t e = (int32_t)(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32); e < a.local_experts; e += warps)
+        map_expert(&a, rows * a.topk, e);
+}
+
+/* ---- copies
+ * ---------------------------------------------------------------------------------------------------------- */
+
+/* One row to the rows of all its slots; vectors of 16 bytes. */
+GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
+{
+    int32_t lane = threadIdx.x % 32, vectors = (int32_t)(a->row_bytes / 16);
+    const uint4 *from = (const uint4 *)(a->x + row * a->row_bytes);
+    const uint32_t *scales = (const uint32_t *)(a->scales + row * a->scale_bytes);
+    for (int32_t k = 0; k < a->topk; k++) {
+        int64_t to = a->map[row * a->topk + k];
+        if (to < 0) continue;
+        for (int32_t v = lane; v < vectors; v += 32)
+            ((uint4 *)(a->out_x + to * a->row_bytes))[v] = from[v];
+        for (int32_t s = lane; s < a->scale_bytes / 4; s += 32)
+            ((uint32_t *)(a->out_scales + to * a->scale_bytes))[s] = scales[s];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) ep_expand(const __grid_constant__ gpu_expand_args a)
+{
+    int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), rows = rows_held(a.rank_prefix, a.ranks, a.rows);
+    for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < rows; r += warps)
+        expand_row(&a, r);
+}
+
+GPU_FUNC void zero_words(uint8_t *data, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin / 4 + threadIdx.x; i < end / 4; i += blockDim.x)
+        ((uint32_t *)data)[i] = 0;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) ep_zero_padding(const __grid_constant__ gpu_padding_args a)
+{
+    for (int32_t e = (int32_t)blockIdx.x; e < a.local_experts; e += (int32_t)gridDim.x) {
+        int64_t begin = expert_begin(a.expert_counts, a.alignment, e), used = begin + a.expert_counts[e];
+        int64_t end = begin + aligned_count(a.expert_counts[e], a.alignment);
+        if (end > a.rows) end = a.rows;
+        if (used >= end) continue;
+        zero_words(a.x, used * a.row_bytes, end * a.row_bytes);
+        if (a.scale_bytes) zero_words(a.scales, used * a.scale_bytes, end * a.scale_bytes);
+    }
+}
+
+/* ---- sums
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* A token's expert-major rows, slots ascending. */
+GPU_FUNC void reduce_vector(const gpu_reduce_args *a, int64_t row, int32_t v)
+{
+    int32_t dtype = GPU_DTYPE(a->dtype);
+    float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+    for (int32_t k = 0; k < a->topk; k++) {
+        int64_t from = a->map[row * a->topk + k];
+        if (from < 0) continue;
+        float weight = a->weights ? a->weights[row * a->weights_pitch + k] : 1.0f;
+        uint4 part = ((const uint4 *)(a->x + from * a->x_pitch_bytes))[v];
+        add_vector(dtype, sums, part, a->weights != NULL, weight);
+    }
+    ((uint4 *)(a->out + row * a->row_bytes))[v] = narrow_vector(dtype, sums);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) ep_reduce(const __grid_constant__ gpu_reduce_args a)
+{
+    int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), rows = rows_held(a.rank_prefix, a.ranks, a.rows);
+    int32_t vectors = (int32_t)(a.row_bytes / 16);
+    for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < rows; r += warps)
+        for (int32_t v = threadIdx.x % 32; v < vectors; v += 32)
+            reduce_vector(&a, r, v);
+}

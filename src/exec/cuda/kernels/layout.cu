@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layout and notify: who goes where, and what comes here.
+ *
+ * ep_layout: a warp takes a piece of 32 tokens, a lane a token. For each rank the warp's ballot is the piece's mask;
+ *   experts are counted in shared memory first. Reads topk_idx once, writes 4 bytes a piece and rank. Nobody waits.
+ * ep_notify: one block. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes the hello
+ *   and its flag (release) into the peer's memory. (3) A warp a source polls the source's flag here (acquire): this is
+ *   the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned memory, the ticket
+ *   last.
+ *
+ * Registers: under 64; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
+#include "exec/cuda/kernels/device.h"
+
+/* ---- layout --------------------------------------------------------------------------------------------------------
+ */
+
+GPU_FUNC int32_t layout_topk(const gpu_layout_args *a)
+{
+#ifdef EXPAR_TOPK
+    return EXPAR_TOPK;
+#else
+    return a->topk;
+#endif
+}
+
+/* The token's ranks among 32 · word … 32 · word + 31. */
+GPU_FUNC uint32_t ranks_by_topk(const gpu_layout_args *a, int64_t token, int32_t word, int32_t locals)
+{
+    uint32_t bits = 0;
+    for (int32_t k = 0; k < layout_topk(a); k++) {
+        int64_t expert = expert_at(&a->route, token, k);
+        if (expert < 0 || expert >= a->experts) continue;
+        int32_t owner = (int32_t)expert / locals;
+        if (owner / 32 == word) bits |= 1u << (owner % 32);
+    }
+    return bits;
+}
+
+GPU_FUNC uint32_t ranks_by_hand(const gpu_layout_args *a, int64_t token, int32_t word, int32_t ranks)
+{
+    uint32_t bits = 0;
+    const uint8_t *in_rank = a->route.token_in_rank + token * a->route.token_in_rank_pitch + word * 32;
+    for (int32_t r = 0; r < 32 && word * 32 + r < ranks; r++)
+        bits |= (uint32_t)(in_rank[r] != 0) << r;
+    return bits;
+}
+
+/* One occurrence an entry of topk_idx; the smallest bad one is kept. */
+GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *counts)
+{
+    int32_t topk = layout_topk(a);
+    for (int32_t k = 0; k < topk; k++) {
+        int64_t expert = expert_at(&a->route, token, k);
+        if (expert >= 0 && expert < a->experts)
+            atomicAdd(&counts[expert], 1);
+        else if (expert != -1)
+            atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
+    }
+}
+
+GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *counts)
+{
+    int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, locals = a->experts / ranks;
+    int64_t token = piece * GPU_PIECE_TOKENS + lane;
+    bool here = token < a->tokens;
+    if (here && a->route.idx) count_experts(a, token, counts);
+    for (int32_t word = 0; word * 32 < ranks; word++) {
+        uint32_t bits = 0, mine = 0;
+        if (here && a->route.token_in_rank)
+            bits = ranks_by_hand(a, token, word, ranks);
+        else if (here)
+            bits = ranks_by_topk(a, token, word, locals);
+        for (int32_t r = 0; r < 32 && word * 32 + r < ranks; r++) {
+            uint32_t mask = __ballot_sync(GPU_ALL, bits >> r & 1);
+            if (lane == r) mine = mask;
+        }
+        if (word * 32 + lane < ranks) a->masks[piece * ranks + word * 32 + lane] = mine;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) ep_layout(const __grid_constant__ gpu_layout_args a)
+{
+    extern __shared__ int32_t block_counts[];
+    int32_t *counts = a.shared_counts ? block_counts : a.expert_counts;
+    for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
+        block_counts[e] = 0;
+    __syncthreads();
+    int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), pieces = gpu_pieces(a.tokens);
+    for (int64_t p = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; p < pieces; p += warps)
+        layout_piece(&a, p, counts);
+    __syncthreads();
+    for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
+        if (block_counts[e]) atomicAdd(&a.expert_counts[e], block_counts[e]);
+}
+
+/* ---- notify: what this rank sends ----------------------------------------------------------------------------------
+ */
+
+/* Tokens that go to `rank` before each piece, by one warp; their sum. */
+GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
+{
+    const uint32_t *masks = (const uint32_t *)(a->routing + a->at.masks);
+    int32_t *befores = (int32_t *)(a->routing + a->at.befores);
+    int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, total = 0;
+    int64_t pieces = gpu_pieces(a->tokens);
+    for (int64_t first = 0; first < pieces; first += 32) {
+        int64_t p = first + lane;
+        int32_t own = p < pieces ? __popc(masks[p * ranks + rank]) : 0, sum = own;
+        for (int32_t step = 1; step < 32; step *= 2) {
+            int32_t below = __shfl_up_sync(GPU_ALL, sum, step);
+            if (lane >= step) sum += below;
+        }
+        if (p < pieces) befores[p * ranks + rank] = total + sum - own;
+        total += __shfl_sync(GPU_ALL, sum, 31);
+    }
+    return total;
+}
+
+/* Tokens before `token` that go to `rank`. */
+GPU_FUNC int32_t count_before(const gpu_notify_args *a, int64_t token, int32_t rank, int32_t total)
+{
+    if (token >= a->tokens) return total;
+    return hop_of(a->routing, &a->at, GPU_RANKS(&a->world), token, rank).index;
+}
+
+/* Fills the layout part of the handle. sent: [N] shared. */
+GPU_FUNC void close_layout(const gpu_notify_args *a, int32_t *sent)
+{
+    int32_t ranks = GPU_RANKS(&a->world), channels = a->channels;
+    for (int32_t r = threadIdx.x / 32; r < ranks; r += blockDim.x / 32) {
+        int32_t total = sum_pieces(a, r);
+        if (threadIdx.x % 32 == 0) sent[r] = total;
+    }
+    __syncthreads();
+    int32_t *prefix = (int32_t *)(a->routing + a->at.channel_prefix);
+    for (int32_t i = threadIdx.x; i < ranks * channels; i += blockDim.x) {
+        int64_t end = a->channel_tokens * (i % channels + 1);
+        prefix[i] = count_before(a, end, i / channels, sent[i / channels]);
+    }
+    __syncthreads();
+}
+
+/* ---- notify: hellos -------------------------------------------------------------------------------------------------
+ */
+
+/* Decimal, for the few texts that kernels write; gives the next free place. */
+GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
+{
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    int32_t digits = 1;
+    if (value < 0) text[at++] = '-';
+    for (uint64_t r = rest; r > 9; r /= 10)
+        digits++;
+    for (int32_t i = digits - 1; i >= 0; i--, rest /= 10)
+        text[at + i] = (char)('0' + rest % 10);
+    return at + digits;
+}
+
+GPU_FUNC int32_t put_text(char *text, int32_t at, const char *from)
+{
+    while (*from)
+        text[at++] = *from++;
+    text[at] = 0;
+    return at;
+}
+
+/* EXPAR_ERR_INDEX, with the words of the CPU's layout. */
+GPU_FUNC void refuse_index(const gpu_notify_args *a, ep_refusal *refusal, uint64_t slot)
+{
+    int64_t token = (int64_t)(slot >> GPU_SLOT_BITS);
+    int32_t k = (int32_t)(slot & ((1u << GPU_SLOT_BITS) - 1)), at = 0;
+    refusal->status = EXPAR_STATUS_INDEX;
+    at = put_text(refusal->text, at, "topk_idx[");
+    at = put_number(refusal->text, at, token);
+    at = put_text(refusal->text, at, "][");
+    at = put_number(refusal->text, at, k);
+    at = put_text(refusal->text, at, "] is ");
+    at = put_number(refusal->text, at, expert_at(&a->route, token, k));
+    at = put_text(refusal->text, at, "; expected -1 (none) or 0 to ");
+    at = put_number(refusal->text, at, a->form.experts - 1);
+    refusal->text[at] = 0;
+}
+
+/* By one warp. */
+GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_refusal *refusal)
+{
+    const gpu_world *world = &a->world;
+    ep_hello *hello = hello_at(world, pe, epoch, world->rank);
+    int32_t lane = threadIdx.x % 32, channels = a->channels, locals = a->local_experts;
+    uint32_t *form = (uint32_t *)&hello->form, *reason = (uint32_t *)&hello->refusal;
+    for (uint32_t i = lane; i < sizeof(ep_form) / 4; i += 32)
+        form[i] = ((const uint32_t *)&a->form)[i];
+    uint32_t words = refusal->status ? sizeof(ep_refusal) / 4 : 1;
+    for (uint32_t i = lane; i < words; i += 32)
+        reason[i] = ((const uint32_t *)refusal)[i];
+    int32_t *counts = (int32_t *)(hello + 1);
+    const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
+    for (int32_t c = lane; a->routing && c < channels; c += 32)
+        counts[c] = prefix[pe * channels + c];
+    for (int32_t e = lane; a->routing && e < locals; e += 32)
+        counts[channels + e] = a->expert_counts[pe * locals + e];
+    __syncwarp();
+    if (lane == 0) {
+        __threadfence_system();
+        store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
+    }
+}
+
+/* Posts to all, and waits for all. True when all came. */
+GPU_FUNC bool exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal)
+{
+    const gpu_world *world = &a->world;
+    int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    for (int32_t i = warp; i < ranks; i += warps)
+        post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal);
+    bool come = true;
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
+        come &= await_flag(world, (const uint64_t *)&hello_at(world, world->rank, epoch, pe)->flag, epoch,
+                           GPU_WAIT_HELLO, pe);
+    return __syncthreads_and(come);
+}
+
+/* ---- notify: what comes here ----------------------------------------------------------------------------------------
+ */
+
+GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
+{
+    return (const int32_t *)(hello_at(&a->world, a->world.rank, epoch, source) + 1);
+}
+
+/* The notify part of the handle, and all counts for the host. received: [N] shared. */
+GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, int32_t *received)
+{
+    int32_t ranks = GPU_RANKS(&a->world), channels = a->channels, locals = a->local_experts;
+    int32_t *rank_prefix = (int32_t *)(a->routing + a->at.rank_prefix);
+    int32_t *recv_prefix = (int32_t *)(a->routing + a->at.recv_channel_prefix);
+    int32_t *recv_experts = (int32_t *)(a->routing + a->at.recv_expert_counts);
+    const int32_t *sent_prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
+    int32_t *host = (int32_t *)(a->world.report + 1);
+    for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x)
+        received[s] = counts_from(a, epoch, s)[channels - 1];
+    __syncthreads();
+    for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x) {
+        int32_t total = 0;
+        for (int32_t i = 0; i <= s; i++)
+            total += received[i];
+        rank_prefix[s] = total;
+        host[s] = total;
+    }
+    for (int32_t i = threadIdx.x; i < ranks * channels; i += blockDim.x) {
+        recv_prefix[i] = counts_from(a, epoch, i / channels)[i % channels];
+        host[ranks + i] = sent_prefix[i];
+    }
+    for (int32_t e = threadIdx.x; e < locals; e += blockDim.x) {
+        int32_t sum = 0;
+        for (int32_t s = 0; s < ranks; s++)
+            sum += counts_from(a, epoch, s)[channels + e];
+        recv_experts[e] = sum;
+        host[ranks + ranks * channels + e] = sum;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_constant__ gpu_notify_args a)
+{
+    extern __shared__ int32_t per_rank[];
+    __shared__ ep_refusal refusal;
+    const gpu_world *world = &a.world;
+    uint32_t epoch = world->state->epoch + 1;
+    unsigned long long bad_slot = world->state->bad_slot;
+    if (threadIdx.x == 0) {
+        refusal.status = a.refusal.status;
+        if (a.refusal.status)
+            copy_words(&refusal, &a.refusal, sizeof refusal);
+        else if (bad_slot != ~0ull)
+            refuse_index(&a, &refusal, bad_slot);
+    }
+    if (a.routing) close_layout(&a, per_rank);
+    __syncthreads();
+    bool come = exchange_hellos(&a, epoch, &refusal);
+    bool refused = false;
+    int32_t against = come ? judge_hellos(world, epoch, &refused) : -1;
+    if (come && against < 0 && a.routing) collect(&a, epoch, per_rank);
+    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
+        a.expert_counts[e] = 0;
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x) return;
+    world->state->epoch = epoch;
+    world->state->refused = against >= 0;
+    world->state->bad_slot = ~0ull;
+    if (against >= 0) report_hello(world, epoch, against, refused);
+    __threadfence_system();
+    store_release(&world->report->counts_ready, world->ticket);
+}

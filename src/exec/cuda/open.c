@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a fresh dispatch opens: layout, then notify, whose counts the host reads from pinned memory as soon as they are
+ * there, without a stream synchronisation. */
+#include "exec/cuda/gpu.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#define LAYOUT_THREADS 256
+#define NOTIFY_THREADS 512
+/* Counters in shared memory that every GPU has without asking. */
+#define SHARED_COUNTS (40 << 10)
+
+gpu_route gpu_route_of(const ep_route_view *route)
+{
+    return (gpu_route){.idx = route->idx,
+                       .idx_pitch = route->idx_pitch,
+                       .weights = route->weights,
+                       .weights_pitch = route->weights_pitch,
+                       .token_in_rank = route->token_in_rank,
+                       .token_in_rank_pitch = route->token_in_rank_pitch,
+                       .idx_bytes = route->idx_bytes};
+}
+
+/* ---- layout ---- */
+
+/* Counts that the caller gives, where there is no topk_idx to count. They lie in host memory. */
+static expar_status give_counts(gpu_executor *self, const ep_route_view *route, const ep_routing *routing)
+{
+    if (route->idx || !route->expert_counts) return EXPAR_OK;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)self->expert_counts, route->expert_counts,
+                       (size_t)routing->experts * sizeof(int32_t), self->base.stream);
+    cuda_leave();
+    return status;
+}
+
+expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
+{
+    gpu_executor *self = gpu_of(base);
+    gpu_layout_args args = {.world = self->world,
+                            .route = gpu_route_of(route),
+                            .tokens = routing->tokens,
+                            .topk = routing->topk,
+                            .experts = routing->experts,
+                            .masks = (uint32_t *)((uint8_t *)routing->device + gpu_routing_at(self, routing).masks),
+                            .expert_counts = self->expert_counts};
+    size_t count_bytes = (size_t)routing->experts * sizeof(int32_t);
+    args.shared_counts = count_bytes <= SHARED_COUNTS;
+    int64_t pieces = gpu_pieces(routing->tokens), warps = LAYOUT_THREADS / 32, blocks = (pieces + warps - 1) / warps;
+    expar_status status = give_counts(self, route, routing);
+    if (status != EXPAR_OK || blocks == 0) return status;
+    return gpu_launch(self, self->layout_kernel, (uint32_t)(blocks < 65535 ? blocks : 65535), LAYOUT_THREADS,
+                      args.shared_counts ? (uint32_t)count_bytes : 0, &args);
+}
+
+/* ---- notify ---- */
+
+/* Counts that kernels wrote, for the caller. */
+static void take_counts(const gpu_executor *self, ep_routing *routing)
+{
+    const int32_t *counts = (const int32_t *)(self->report + 1);
+    size_t ranks = (size_t)routing->ranks, cells = ranks * (size_t)routing->channels;
+    memcpy(routing->rank_prefix, counts, ranks * sizeof(int32_t));
+    memcpy(routing->channel_prefix, counts + ranks, cells * sizeof(int32_t));
+    memcpy(routing->recv_expert_counts, counts + ranks + cells, (size_t)routing->local_experts * sizeof(int32_t));
+}
+
+/* A kernel that crashed sets no flag. */
+static expar_status check_stream(const gpu_executor *self)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    cu_result result = cuda_driver()->StreamQuery(self->base.stream);
+    if (result != CU_OK && result != CU_ERROR_NOT_READY)
+        status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    cuda_leave();
+    return status;
+}
+
+/* Polls at first, then gives the core away; the deadline is the kernel's. */
+#define POLLS_BEFORE_REST 2000
+#define POLLS_A_LOOK      64
+
+static expar_status await_counts(gpu_executor *self)
+{
+    const uint64_t ticket = self->world.ticket;
+    for (uint32_t polls = 0;; polls++) {
+        if (__atomic_load_n(&self->report->counts_ready, __ATOMIC_ACQUIRE) >= ticket) break;
+        if (polls < POLLS_BEFORE_REST) continue;
+        if (polls % POLLS_A_LOOK == 0) {
+            expar_status status = check_stream(self);
+            if (status != EXPAR_OK) return status;
+        }
+        sched_yield();
+    }
+    return executor_cuda_failure(&self->base, "notify");
+}
+
+expar_status gpu_notify(executor *base, ep_notify_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_shape *shape = &self->world.shape;
+    ep_routing *routing = step->routing;
+    gpu_notify_args args = {.world = self->world,
+                            .form = step->form,
+                            .refusal = step->refusal,
+                            .channels = shape->channels,
+                            .local_experts = shape->local_experts,
+                            .expert_counts = self->expert_counts};
+    args.world.ticket = ++self->world.ticket;
+    if (routing) {
+        args.tokens = routing->tokens;
+        args.channel_tokens = (routing->tokens + shape->channels - 1) / shape->channels;
+        args.local_experts = routing->local_experts;
+        args.routing = routing->device;
+        args.at = gpu_routing_at(self, routing);
+        args.route = gpu_route_of(&step->route);
+    }
+    step->verdict = (ep_verdict){.rank = -1};
+    expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
+                                     (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16), &args);
+    if (status != EXPAR_OK || step->no_wait) return status;
+    status = await_counts(self);
+    if (status != EXPAR_OK) return status;
+    gpu_verdict_read(self, args.world.ticket, &step->verdict);
+    if (step->verdict.rank < 0 && routing) take_counts(self, routing);
+    return EXPAR_OK;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which kernels, compiled for which shape. What opens a call is compiled with the buffer; the kernels for rows when a
+ * shape is first used. */
+#include "exec/cuda/gpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+expar_status gpu_programs_open(gpu_executor *self)
+{
+    const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
+    expar_status status = cuda_program_load(self->device, "layout.cu", &ranks, 1, &self->open_program);
+    if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_layout", 0, &self->layout_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_map", 0, &self->map_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);
+    if (status == EXPAR_OK)
+        status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
+    return status;
+}
+
+static void release(gpu_programs *programs)
+{
+    cuda_program_release(programs->dispatch);
+    cuda_program_release(programs->combine);
+    free(programs);
+}
+
+void gpu_programs_close(gpu_executor *self)
+{
+    while (self->programs) {
+        gpu_programs *next = self->programs->next;
+        release(self->programs);
+        self->programs = next;
+    }
+    cuda_program_release(self->open_program);
+    cuda_program_release(self->expert_program);
+}
+
+static bool is_number(int32_t dtype)
+{
+    return dtype == EXPAR_BF16 || dtype == EXPAR_F16 || dtype == EXPAR_F32;
+}
+
+/* Rows that cannot be added are only dispatched. */
+static expar_status load(gpu_executor *self, gpu_programs *out)
+{
+    const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
+                                 {"EXPAR_ROW_BYTES", out->row_bytes},
+                                 {"EXPAR_TOPK", out->topk},
+                                 {"EXPAR_DTYPE", out->dtype}};
+    expar_status status = cuda_program_load(self->device, "dispatch.cu", macros, 3, &out->dispatch);
+    if (status == EXPAR_OK)
+        status = cuda_program_kernel(out->dispatch, "ep_dispatch", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
+                                     &out->dispatch_kernel);
+    if (status != EXPAR_OK || !is_number(out->dtype)) return status;
+    status = cuda_program_load(self->device, "combine.cu", macros, 4, &out->combine);
+    if (status == EXPAR_OK)
+        status = cuda_program_kernel(out->combine, "ep_combine", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
+                                     &out->combine_kernel);
+    return status;
+}
+
+/* Loading a module may wait for the kernels of its GPU, and they for a rank that is still to load. So whoever comes
+   first loads all that a shape needs before it launches any of it; the other ranks of the process find it loaded. */
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+static expar_status make(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype)
+{
+    gpu_programs *made = calloc(1, sizeof *made);
+    if (!made) return error_set(EXPAR_ERR_MEMORY, "no memory for a shape's kernels");
+    made->row_bytes = row_bytes;
+    made->topk = topk;
+    made->dtype = dtype;
+    pthread_mutex_lock(&loading);
+    expar_status status = load(self, made);
+    pthread_mutex_unlock(&loading);
+    if (status != EXPAR_OK) {
+        release(made);
+        return status;
+    }
+    made->next = self->programs;
+    self->programs = made;
+    return EXPAR_OK;
+}
+
+expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
+                               const gpu_programs **out)
+{
+    const gpu_programs *p = self->programs;
+    while (p && (p->row_bytes != row_bytes || p->topk != topk || p->dtype != dtype))
+        p = p->next;
+    if (!p) {
+        expar_status status = make(self, row_bytes, topk, dtype);
+        if (status != EXPAR_OK) return status;
+        p = self->programs;
+    }
+    *out = p;
+    return EXPAR_OK;
+}
+
+expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
+                        uint32_t shared_bytes, void *arguments)
+{
+    const cuda_launch launch = {.function = function,
+                                .stream = self->base.stream,
+                                .blocks = blocks,
+                                .threads = threads,
+                                .shared_bytes = shared_bytes};
+    void *parameters[] = {arguments};
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = cuda_launch_kernel(&launch, parameters);
+    cuda_leave();
+    return status;
+}

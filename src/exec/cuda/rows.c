@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch and combine: one kernel each. */
+#include "exec/cuda/gpu.h"
+
+#define MOST_WARPS 32
+/* A stage holds a whole row up to this; longer rows go in parts. */
+#define MOST_STAGE_BYTES (32 << 10)
+
+/* Of a combine's stage, shared out among the ranks. */
+#define PARTS_BYTES (14 << 10)
+
+/* Shared memory of a dispatch: the targets, a stage a warp, a barrier a warp. */
+typedef struct stages {
+    int32_t warps, stage_bytes;
+    uint32_t shared_bytes;
+} stages;
+
+static stages plan_stages(const gpu_executor *self, int64_t row_bytes)
+{
+    uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * 48, EP_ALIGN_BYTES);
+    stages plan = {.warps = MOST_WARPS, .shared_bytes = targets};
+    if (self->device->major < 9) return plan;
+    int64_t stage = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
+    plan.stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
+    int32_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
+    int32_t fit = room / (plan.stage_bytes + 8);
+    plan.warps = fit < MOST_WARPS ? fit : MOST_WARPS;
+    plan.shared_bytes = targets + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
+    return plan;
+}
+
+expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_arrival *arrival = &step->arrival;
+    const ep_routing *routing = step->routing;
+    step->verdict = (ep_verdict){.rank = -1};
+    const gpu_programs *programs;
+    expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
+    if (status != EXPAR_OK) return status;
+    gpu_dispatch_args args = {.world = self->world,
+                              .form = step->form,
+                              .refusal = step->refusal,
+                              .route = gpu_route_of(&step->route),
+                              .x = step->x,
+                              .x_pitch_bytes = step->x_pitch_bytes,
+                              .row_bytes = step->row_bytes,
+                              .scales = step->scales,
+                              .scales_row_pitch = step->scales_row_pitch,
+                              .scales_column_pitch = step->scales_column_pitch,
+                              .arrival = {.x_offset = arrival->x_offset,
+                                          .scales_offset = arrival->scales_offset,
+                                          .idx_offset = arrival->idx_offset,
+                                          .weights_offset = arrival->weights_offset,
+                                          .rows = arrival->rows,
+                                          .mode = arrival->mode},
+                              .out_idx = arrival->idx,
+                              .stamps = self->stamps};
+    args.world.ticket = ++self->world.ticket;
+    if (routing) {
+        args.tokens = routing->tokens;
+        args.channels = routing->channels;
+        args.local_experts = routing->local_experts;
+        args.routing = routing->device;
+        args.at = gpu_routing_at(self, routing);
+    }
+    stages plan = plan_stages(self, step->row_bytes);
+    args.stage_bytes = plan.stage_bytes;
+    return gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                      plan.shared_bytes, &args);
+}
+
+/* Of a combine: a warp's stage holds the same part of a row from every rank. */
+static stages plan_parts(const gpu_executor *self, int64_t row_bytes, int32_t *part_bytes)
+{
+    int32_t ranks = self->world.shape.ranks;
+    uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * 40, EP_ALIGN_BYTES);
+    stages plan = {.warps = MOST_WARPS, .shared_bytes = sources};
+    int64_t row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
+    int64_t part = PARTS_BYTES / ranks / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
+    int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
+    int64_t fit = room / (ranks * part + 8);
+    if (self->device->major < 9 || fit < 1) return plan;
+    *part_bytes = (int32_t)part;
+    plan.stage_bytes = (int32_t)(ranks * part);
+    plan.warps = (int32_t)(fit < MOST_WARPS ? fit : MOST_WARPS);
+    plan.shared_bytes = sources + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
+    return plan;
+}
+
+expar_status gpu_combine(executor *base, ep_combine_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    step->verdict = (ep_verdict){.rank = -1};
+    const gpu_programs *programs;
+    expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
+    if (status != EXPAR_OK) return status;
+    gpu_combine_args args = {.world = self->world,
+                             .form = step->form,
+                             .refusal = step->refusal,
+                             .tokens = routing->tokens,
+                             .channels = routing->channels,
+                             .local_experts = routing->local_experts,
+                             .routing = routing->device,
+                             .at = gpu_routing_at(self, routing),
+                             .offer = {.x_offset = step->x_offset,
+                                       .weights_offset = step->weights_offset,
+                                       .x_pitch_bytes = step->x_pitch_bytes,
+                                       .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                                       .rows = step->rows,
+                                       .mode = step->mode},
+                             .bias = {step->bias[0], step->bias[1]},
+                             .bias_pitch_bytes = {step->bias_pitch_bytes[0], step->bias_pitch_bytes[1]},
+                             .y = step->y,
+                             .y_pitch_bytes = step->y_pitch_bytes,
+                             .row_bytes = step->row_bytes,
+                             .out_weights = step->out_weights,
+                             .out_weights_pitch = step->out_weights_pitch,
+                             .stamps = self->stamps};
+    args.world.ticket = ++self->world.ticket;
+    stages plan = plan_parts(self, step->row_bytes, &args.part_bytes);
+    args.stage_bytes = plan.stage_bytes;
+    return gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                      plan.shared_bytes, &args);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mem, device part (vmm.c): memory of GPUs that other GPUs and other processes can map, and pinned host words.
+ *
+ * Called by shmem (device_heap.c) and exec/cuda; calls cuda and base. Physical memory and addresses are two things
+ * here: a chunk is physical memory on one GPU, made or imported; a range is addresses, at which chunks are mapped. */
+#ifndef EXPAR_MEM_DEVICE_H
+#define EXPAR_MEM_DEVICE_H
+
+#include "cuda/cuda.h"
+
+/* Physical memory on one GPU. Lives as long as some process holds or maps it. */
+typedef struct mem_chunk {
+    cu_memory memory; /* 0: none */
+    uint64_t bytes;
+} mem_chunk;
+
+/* Sizes and addresses of chunks on this device are multiples of it, a power of two. */
+expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes);
+/* EXPAR_ERR_MEMORY says how much the GPU has free. */
+expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chunk *out);
+/* A descriptor for other processes; the caller closes it. */
+expar_status mem_chunk_export(const mem_chunk *chunk, int *fd);
+/* From a peer's descriptor, which is closed in any case. */
+expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out);
+/* Gives the hold back; mappings stay. An empty chunk is allowed. */
+void mem_chunk_release(mem_chunk *chunk);
+
+/* A range of device addresses that holds nothing yet. */
+expar_status mem_range_reserve(uint64_t bytes, cu_address *out);
+void mem_range_free(cu_address base, uint64_t bytes);
+/* Puts the chunk there, for loads and stores by all `devices` (indices in this process). */
+expar_status mem_chunk_map(const mem_chunk *chunk, cu_address at, const int32_t *devices, int32_t num_devices);
+void mem_chunk_unmap(cu_address at, uint64_t bytes);
+
+/* Pinned host memory that kernels of every GPU read and write in place; zero at first. */
+typedef struct mem_pinned {
+    void *host;
+    cu_address device;
+    size_t bytes;
+} mem_pinned;
+/* The device must have been entered. */
+expar_status mem_pinned_create(size_t bytes, mem_pinned *out);
+void mem_pinned_free(mem_pinned *pinned);
+
+#endif

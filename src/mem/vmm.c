@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory by the driver's virtual memory management, shared by POSIX file descriptors; pinned host memory. */
+#include "mem/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static cu_allocation allocation_on(const cuda_device *device)
+{
+    return (cu_allocation){.type = CU_ALLOCATION_PINNED,
+                           .handle_types = CU_HANDLE_POSIX_FD,
+                           .location = {.type = CU_LOCATION_DEVICE, .id = device->handle}};
+}
+
+expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes)
+{
+    cu_allocation allocation = allocation_on(device);
+    size_t found = 0;
+    if (!device->vmm)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "GPU %d (%s): its driver cannot share memory by file descriptors (virtual memory management "
+                         "with POSIX handles)",
+                         device->index, device->name);
+    expar_status status = CUDA_CALL(MemGetAllocationGranularity, &found, &allocation, CU_GRANULARITY_RECOMMENDED);
+    if (status == EXPAR_OK) *bytes = found;
+    return status;
+}
+
+/* How much there is, for the user who must make room. */
+static expar_status no_memory(const cuda_device *device, uint64_t bytes)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    if (cuda_enter(device) == EXPAR_OK) {
+        cuda_driver()->MemGetInfo(&free_bytes, &total_bytes);
+        cuda_leave();
+    }
+    return error_set(EXPAR_ERR_MEMORY, "GPU %d (%s) has no %llu MiB of memory left: %llu of %llu MiB are free",
+                     device->index, device->name, (unsigned long long)((bytes + MIB - 1) / MIB),
+                     (unsigned long long)(free_bytes / MIB), (unsigned long long)(total_bytes / MIB));
+}
+
+expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chunk *out)
+{
+    cu_allocation allocation = allocation_on(device);
+    cu_memory memory;
+    expar_status status = CUDA_CALL(MemCreate, &memory, bytes, &allocation, 0);
+    if (status == EXPAR_ERR_MEMORY) return no_memory(device, bytes);
+    if (status == EXPAR_OK) *out = (mem_chunk){.memory = memory, .bytes = bytes};
+    return status;
+}
+
+expar_status mem_chunk_export(const mem_chunk *chunk, int *fd)
+{
+    int made = -1;
+    expar_status status = CUDA_CALL(MemExportToShareableHandle, &made, chunk->memory, CU_HANDLE_POSIX_FD, 0);
+    if (status == EXPAR_OK) *fd = made;
+    return status;
+}
+
+expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out)
+{
+    cu_memory memory;
+    /* The driver takes the descriptor itself in the place of an address of one. */
+    expar_status status = CUDA_CALL(MemImportFromShareableHandle, &memory, (void *)(intptr_t)fd, CU_HANDLE_POSIX_FD);
+    close(fd);
+    if (status == EXPAR_OK) *out = (mem_chunk){.memory = memory, .bytes = bytes};
+    return status;
+}
+
+void mem_chunk_release(mem_chunk *chunk)
+{
+    if (chunk->bytes && CUDA_CALL(MemRelease, chunk->memory) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+    *chunk = (mem_chunk){0};
+}
+
+expar_status mem_range_reserve(uint64_t bytes, cu_address *out)
+{
+    expar_status status = CUDA_CALL(MemAddressReserve, out, bytes, 0, 0, 0);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    return error_prefix(status, "cannot reserve %llu MiB of device addresses", (unsigned long long)(bytes / MIB));
+}
+
+void mem_range_free(cu_address base, uint64_t bytes)
+{
+    if (CUDA_CALL(MemAddressFree, base, bytes) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+}
+
+expar_status mem_chunk_map(const mem_chunk *chunk, cu_address at, const int32_t *devices, int32_t num_devices)
+{
+    cu_access *access = calloc((size_t)num_devices, sizeof *access);
+    if (!access) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    for (int32_t i = 0; i < num_devices; i++)
+        access[i] =
+            (cu_access){.location = {.type = CU_LOCATION_DEVICE, .id = devices[i]}, .flags = CU_ACCESS_READ_WRITE};
+    expar_status status = CUDA_CALL(MemMap, at, chunk->bytes, 0, chunk->memory, 0);
+    if (status == EXPAR_OK) {
+        status = CUDA_CALL(MemSetAccess, at, chunk->bytes, access, (size_t)num_devices);
+        if (status != EXPAR_OK) cuda_driver()->MemUnmap(at, chunk->bytes);
+    }
+    free(access);
+    return status;
+}
+
+void mem_chunk_unmap(cu_address at, uint64_t bytes)
+{
+    if (CUDA_CALL(MemUnmap, at, bytes) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+}
+
+expar_status mem_pinned_create(size_t bytes, mem_pinned *out)
+{
+    mem_pinned made = {.bytes = bytes};
+    expar_status status = CUDA_CALL(MemHostAlloc, &made.host, bytes, CU_HOST_PORTABLE | CU_HOST_MAPPED);
+    if (status != EXPAR_OK) return error_prefix(status, "%zu bytes of pinned host memory", bytes);
+    status = CUDA_CALL(MemHostGetDevicePointer, &made.device, made.host, 0);
+    if (status != EXPAR_OK) {
+        cuda_driver()->MemFreeHost(made.host);
+        return status;
+    }
+    memset(made.host, 0, bytes);
+    *out = made;
+    return EXPAR_OK;
+}
+
+void mem_pinned_free(mem_pinned *pinned)
+{
+    if (pinned->host && CUDA_CALL(MemFreeHost, pinned->host) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+    *pinned = (mem_pinned){0};
+}

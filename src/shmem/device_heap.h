@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The symmetric device heap: GPU memory that has the same offset on every rank of a group.
+ *
+ * Called by ep (buffers on GPUs) and exec/cuda; calls mem, cuda and boot. Each rank has one GPU, several ranks may have
+ * the same one. Every PE's heap is a range of addresses on every rank, equally long; memory is put behind it chunk by
+ * chunk as it is taken. Kernels find PE r's copy of an offset at bases[r] + offset. Ranks that are processes hand each
+ * other descriptors; ranks that are threads of one process share the mapping. Take and give are collective: the same
+ * calls in the same order on all ranks, as in the host's heap. */
+#ifndef EXPAR_SHMEM_DEVICE_HEAP_H
+#define EXPAR_SHMEM_DEVICE_HEAP_H
+
+#include "mem/device.h"
+#include "shmem/sym.h"
+
+typedef struct device_heap device_heap;
+
+/* Collective. Opens GPU `index` of this process for this rank, and addresses for all PEs' heaps; takes no memory yet.
+   All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs without peer
+   access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
+expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
+/* Local. No kernel of any rank may use it any more, unless the group has failed. NULL is allowed. */
+void device_heap_destroy(device_heap *heap);
+
+/* Collective. The memory's content is undefined. alignment: a power of two up to 2 MiB. EXPAR_ERR_MEMORY on all ranks
+   says which rank's GPU lacks how much. */
+expar_status device_heap_take(device_heap *heap, const char *what, uint64_t bytes, uint64_t alignment,
+                              uint64_t *offset);
+/* Collective; returns when all ranks have come. The memory stays with the heap for later takes. */
+expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset);
+
+/* This rank's GPU; lives as long as the heap. */
+const cuda_device *device_heap_device(const device_heap *heap);
+/* [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed for the heap's life. */
+const cu_address *device_heap_bases(const device_heap *heap);
+/* This rank's copy of an offset. */
+cu_address device_heap_at(const device_heap *heap, uint64_t offset);
+/* Offset of an address in this rank's heap; false when [address, address + bytes) is not wholly in taken memory. */
+bool device_heap_offset(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many GPUs this machine has, for tests that need some. */
+#ifndef TESTS_CUDA_GPUS_H
+#define TESTS_CUDA_GPUS_H
+
+#include <stdint.h>
+
+/* What a test that cannot run here returns from main. */
+#define GPUS_SKIP 77
+
+/* Counted in a process of its own: CUDA does not survive a fork, and the test may fork ranks. With fewer than `needed`
+   it says so on stdout. */
+int32_t gpus_count(int32_t needed);
+
+#endif

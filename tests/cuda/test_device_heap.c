@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The symmetric device heap, on ranks that are threads and on ranks that are processes, on as many GPUs as there are.
+ */
+#include "cuda/gpus.h"
+#include "shmem/device_heap.h"
+#include "shmem/kind.h"
+
+#define MAX_RANKS 8
+#define SLOT      256
+#define MIB       ((uint64_t)1 << 20)
+
+static int32_t num_gpus;
+
+static device_heap *make_heap(expar_group *group)
+{
+    device_heap *heap = NULL;
+    if (!CHECK_OK(device_heap_create(group->sym, group->rank % num_gpus, &heap))) return NULL;
+    if (!CHECK_OK(cuda_enter(device_heap_device(heap)))) return NULL;
+    return heap;
+}
+
+static void free_heap(expar_group *group, device_heap *heap)
+{
+    cuda_leave();
+    CHECK_OK(expar_group_barrier(group)); /* nobody touches it any more */
+    device_heap_destroy(heap);
+}
+
+/* Every rank writes its mark into every PE's copy, each into its own slot; then each reads its own copy. */
+static void exchange_marks(expar_group *group, device_heap *heap, uint64_t offset)
+{
+    unsigned char slots[MAX_RANKS][SLOT];
+    for (int32_t pe = 0; pe < group->size; pe++) {
+        cu_address at = device_heap_bases(heap)[pe] + offset + (uint64_t)group->rank * SLOT;
+        CHECK_OK(CUDA_CALL(MemsetD8, at, (unsigned char)(16 * group->rank + pe + 1), SLOT));
+    }
+    CHECK_OK(cuda_synchronize());
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(CUDA_CALL(MemcpyDtoH, slots, device_heap_at(heap, offset), (size_t)group->size * SLOT));
+    for (int32_t r = 0; r < group->size; r++)
+        for (int32_t i = 0; i < SLOT; i++)
+            if (!CHECK(slots[r][i] == 16 * r + group->rank + 1, "byte %d of rank %d is %d", i, r, slots[r][i])) return;
+    CHECK_OK(expar_group_barrier(group));
+}
+
+static void check_offsets(device_heap *heap, uint64_t offset, uint64_t bytes)
+{
+    uint64_t found = 0;
+    cu_address at = device_heap_at(heap, offset);
+    CHECK(device_heap_offset(heap, at, bytes, &found) && found == offset, "offset of a block");
+    CHECK(device_heap_offset(heap, at + 1, 0, &found) && found == offset + 1, "offset inside a block");
+    CHECK(!device_heap_offset(heap, 0, 1, &found), "offset of NULL");
+    CHECK(!device_heap_offset(heap, device_heap_at(heap, 0) - 1, 1, &found), "offset before the heap");
+    CHECK(!device_heap_offset(heap, at, UINT64_MAX / 2, &found), "offset of too much");
+}
+
+/* Small, then more than one chunk, then from what was given back. */
+static void takes_and_gives(expar_group *group, void *shared)
+{
+    (void)shared;
+    const uint64_t sizes[] = {SLOT * MAX_RANKS, 5 * MIB, 3 * MIB, 64 * MIB + 1};
+    uint64_t offsets[4], again;
+    device_heap *heap = make_heap(group);
+    if (!heap) return;
+    for (int i = 0; i < 4; i++) {
+        if (!CHECK_OK(device_heap_take(heap, "test", sizes[i], 128, &offsets[i]))) return;
+        CHECK(offsets[i] != 0 && offsets[i] % 128 == 0, "offset %llu", (unsigned long long)offsets[i]);
+        exchange_marks(group, heap, offsets[i]);
+        check_offsets(heap, offsets[i], sizes[i]);
+    }
+    CHECK_OK(device_heap_give(heap, "test", offsets[1]));
+    CHECK_OK(device_heap_take(heap, "test", 4 * MIB, 2 * MIB, &again));
+    CHECK(again % (2 * MIB) == 0, "offset %llu", (unsigned long long)again);
+    for (int i = 0; i < 4; i++)
+        if (i != 1) exchange_marks(group, heap, offsets[i]);
+    exchange_marks(group, heap, again);
+    CHECK(device_heap_give(heap, "test", again + 128) == EXPAR_ERR_ADDRESS, "a foreign offset was given back");
+    free_heap(group, heap);
+}
+
+static void refusals_leave_it_usable(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t offset = 0;
+    device_heap *heap = make_heap(group);
+    if (!heap) return;
+    uint64_t all = device_heap_device(heap)->memory_bytes;
+    CHECK(device_heap_take(heap, "test", all - 64 * MIB, 128, &offset) == EXPAR_ERR_MEMORY, "the whole GPU was taken");
+    CHECK(strstr(expar_last_error(), "MiB are free") != NULL, "text: %s", expar_last_error());
+    CHECK(device_heap_take(heap, "test", 4 * all, 128, &offset) == EXPAR_ERR_MEMORY, "four GPUs were taken");
+    if (group->size > 1) {
+        uint64_t uneven = group->rank == 1 ? 4096 : 8192;
+        CHECK(device_heap_take(heap, "test", uneven, 128, &offset) == EXPAR_ERR_MISMATCH, "sizes may differ");
+        CHECK(strstr(expar_last_error(), "rank 1") != NULL, "text: %s", expar_last_error());
+    }
+    CHECK(offset == 0, "a failed take set its offset");
+    if (CHECK_OK(device_heap_take(heap, "test", MIB, 128, &offset))) exchange_marks(group, heap, offset);
+    free_heap(group, heap);
+}
+
+static void one_rank_without_a_gpu(expar_group *group, void *shared)
+{
+    (void)shared;
+    device_heap *heap = NULL;
+    bool last = group->rank == group->size - 1;
+    expar_status status = device_heap_create(group->sym, last ? 1000 : 0, &heap);
+    CHECK(status == (last ? EXPAR_ERR_RANGE : EXPAR_ERR_REMOTE), "status %s", expar_status_string(status));
+    CHECK(strstr(expar_last_error(), "GPU 1000") != NULL, "text: %s", expar_last_error());
+    heap = make_heap(group); /* the group is as good as before */
+    if (heap) free_heap(group, heap);
+}
+
+static void run(ranks_body body)
+{
+    for (int32_t size = 1; size <= MAX_RANKS; size *= 2)
+        kind_run((ranks_plan){0}, size, body);
+}
+
+static void memory_is_taken_and_given(void **state)
+{
+    (void)state;
+    run(takes_and_gives);
+}
+
+static void a_refused_take_leaves_the_heap_usable(void **state)
+{
+    (void)state;
+    run(refusals_leave_it_usable);
+}
+
+static void a_rank_without_a_gpu_is_named(void **state)
+{
+    (void)state;
+    run(one_rank_without_a_gpu);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_taken_and_given),
+        cmocka_unit_test(a_refused_take_leaves_the_heap_usable),
+        cmocka_unit_test(a_rank_without_a_gpu_is_named),
+    };
+    kind_read(argc, argv);
+    num_gpus = gpus_count(1);
+    if (num_gpus < 1) return GPUS_SKIP;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

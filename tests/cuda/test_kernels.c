@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every kernel, under every macro set of variants.txt and under none, compiled by NVRTC for each architecture: without
+ * a warning, without a register spilled, without local memory. Needs no GPU. */
+#include "cuda/parts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_MACROS 8
+static const int32_t archs[] = {80, 90, 100};
+
+typedef struct variant {
+    const cuda_source *source;
+    cuda_macro macros[MAX_MACROS];
+    size_t num_macros;
+    char text[256]; /* the macros, to name it */
+    char line[256]; /* what it was read from: the names lie here */
+} variant;
+
+/* ---- reading what the compiler says --------------------------------------------------------------------------------
+ */
+
+/* "ptxas .   0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"; the number stands before the words. */
+static bool is_frame_line(const char *line, bool *clean)
+{
+    unsigned stack, stores, loads;
+    const char *number = strstr(line, " bytes stack frame");
+    while (number && number > line && number[-1] >= '0' && number[-1] <= '9')
+        number--;
+    if (!number || sscanf(number, "%u bytes stack frame, %u bytes spill stores, %u bytes spill loads", &stack, &stores,
+                          &loads) != 3)
+        return false;
+    *clean = stack == 0 && stores == 0 && loads == 0;
+    return true;
+}
+
+static bool is_harmless(const char *line)
+{
+    return line[strspn(line, " \t")] == 0 || strncmp(line, "ptxas info", 10) == 0;
+}
+
+/* Counts lines that tell of kernels' frames; prints all that should not be there. */
+static int read_log(char *log, int *num_bad)
+{
+    int frames = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r(log, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        bool clean = true;
+        if (is_frame_line(line, &clean))
+            frames++;
+        else
+            clean = is_harmless(line);
+        if (clean) continue;
+        printf("    %s\n", line);
+        (*num_bad)++;
+    }
+    return frames;
+}
+
+/* ---- compiling ------------------------------------------------------------------------------------------------------
+ */
+
+static void add_verbose(cuda_options *options)
+{
+    char **items = realloc(options->items, ((size_t)options->count + 1) * sizeof *items);
+    assert_non_null(items);
+    options->items = items;
+    options->items[options->count] = strdup("--ptxas-options=-v");
+    assert_non_null(options->items[options->count]);
+    options->count++;
+}
+
+/* Number of complaints. */
+static int compile(const variant *one, int32_t arch)
+{
+    cuda_options options;
+    void *cubin = NULL;
+    size_t bytes = 0;
+    char *log = NULL;
+    int bad = 0;
+    assert_int_equal(cuda_options_make(arch, one->macros, one->num_macros, &options), EXPAR_OK);
+    add_verbose(&options);
+    printf("%s sm_%d %s\n", one->source->name, arch, one->text);
+    expar_status status = cuda_source_compile(one->source, &options, &cubin, &bytes, &log);
+    cuda_options_free(&options);
+    if (status != EXPAR_OK) {
+        printf("    %s\n%s\n", expar_last_error(), log ? log : "");
+        bad++;
+    } else if (read_log(log, &bad) == 0) {
+        printf("    the compiler did not tell of stack frames and spills\n");
+        bad++;
+    }
+    free(cubin);
+    free(log);
+    return bad;
+}
+
+static int compile_for_all(const variant *one)
+{
+    int bad = 0;
+    for (size_t a = 0; a < ARRAY_LENGTH(archs); a++)
+        bad += compile(one, archs[a]);
+    return bad;
+}
+
+/* ---- variants -------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_kernel(const cuda_source *source)
+{
+    size_t length = strlen(source->name);
+    return length > 3 && strcmp(source->name + length - 3, ".cu") == 0;
+}
+
+/* "dispatch.cu  NAME=8 OTHER=2"; false for comments and empty lines. */
+static bool parse(variant *one)
+{
+    char *rest = NULL, *equals;
+    one->num_macros = 0;
+    one->line[strcspn(one->line, "#\n")] = 0;
+    char *word = strtok_r(one->line, " \t", &rest);
+    if (!word) return false;
+    snprintf(one->text, sizeof one->text, "%s", rest);
+    one->source = cuda_source_find(word);
+    if (!one->source) fail_msg("variants.txt names %s, which is no kernel file", word);
+    while ((word = strtok_r(NULL, " \t", &rest)) != NULL) {
+        if (!(equals = strchr(word, '='))) fail_msg("%s: expected NAME=VALUE, not %s", one->text, word);
+        assert_true(one->num_macros < MAX_MACROS);
+        *equals = 0;
+        one->macros[one->num_macros++] = (cuda_macro){.name = word, .value = atoll(equals + 1)};
+    }
+    return true;
+}
+
+static void generic_variants_are_clean(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (size_t i = 0; i < cuda_num_sources; i++)
+        if (is_kernel(&cuda_sources[i])) bad += compile_for_all(&(variant){.source = &cuda_sources[i]});
+    assert_int_equal(bad, 0);
+}
+
+static void variants_of_the_table_are_clean(void **state)
+{
+    (void)state;
+    int bad = 0;
+    variant one;
+    FILE *table = fopen(KERNEL_VARIANTS, "r");
+    assert_non_null(table);
+    while (fgets(one.line, sizeof one.line, table))
+        if (parse(&one)) bad += compile_for_all(&one);
+    fclose(table);
+    assert_int_equal(bad, 0);
+}
+
+/* The check itself must see what it looks for: an array that is indexed at run time lies in local memory. */
+static void local_memory_is_seen(void **state)
+{
+    (void)state;
+    const cuda_source greedy = {.name = "tests/greedy.cu",
+                                .text = "extern \"C\" __global__ void greedy(int *out, int n)\n"
+                                        "{\n"
+                                        "    int words[64];\n"
+                                        "    for (int i = 0; i < 64; i++) words[i * n & 63] = i;\n"
+                                        "    *out = words[n & 63];\n"
+                                        "}\n"};
+    assert_true(compile(&(variant){.source = &greedy}, 90) > 0);
+}
+
+static void warnings_are_seen(void **state)
+{
+    (void)state;
+    const cuda_source careless = {.name = "tests/careless.cu",
+                                  .text = "extern \"C\" __global__ void careless(int *out)\n"
+                                          "{\n"
+                                          "    int unused;\n"
+                                          "    *out = 1;\n"
+                                          "}\n"};
+    assert_true(compile(&(variant){.source = &careless}, 90) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(local_memory_is_seen),
+        cmocka_unit_test(warnings_are_seen),
+        cmocka_unit_test(generic_variants_are_clean),
+        cmocka_unit_test(variants_of_the_table_are_clean),
+    };
+    const char *path;
+    int32_t version;
+    if (cuda_nvrtc_find(&path, &version) != EXPAR_OK) {
+        printf("SKIPPED: %s\n", expar_last_error());
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

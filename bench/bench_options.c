@@ -140,13 +140,13 @@ static int word(struct argp_state *state, const char *option, const char *text, 
 static void parse_device(struct argp_state *state, const char *text)
 {
     if (word(state, "--device", text, "cpu|cuda") == 1)
-        argp_failure(state, 1, 0, "--device cuda: this build has no CUDA backend");
+        argp_failure(state, 1, 0, "--device cuda: this command does not run on GPUs yet");
 }
 
 static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
 {
     int index = word(state, "--path", text, "auto|direct|queue|all|copy_engine");
-    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine: this build has no CUDA backend");
+    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine: this command does not run on GPUs yet");
     options->all_paths = index == 3;
     if (index < 3) options->path = (expar_path)index;
 }

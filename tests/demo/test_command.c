@@ -167,7 +167,7 @@ static void test_refused(void **state)
         {"demo -n 0", "a number from 1 to"},
         {"demo -n x", "a number from 1 to"},
         {"demo --nodes 2", "no dispatch across nodes"},
-        {"demo --device cuda", "no CUDA backend"},
+        {"demo --device cuda", "does not run on GPUs yet"},
         {"demo --device abacus", "cpu or cuda"},
         {"demo --path copy_engine", "auto, direct or queue"},
         {"demo --bytes 0", "a number from 1 to"},

@@ -122,7 +122,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static bool check_machine(const demo_request *request, demo_error *error)
 {
     if (!strcmp(request->device, "cuda"))
-        return demo_fail(error, "--device cuda: this build has no CUDA backend; --device cpu runs everywhere");
+        return demo_fail(error, "--device cuda: this command does not run on GPUs yet; --device cpu runs everywhere");
     if (strcmp(request->device, "cpu"))
         return demo_fail(error, "--device '%s': cpu or cuda is expected", request->device);
     if (request->nodes != 1)

@@ -91,7 +91,7 @@ expar_status expar_fence(expar_group *group)
 {
     expar_status status = check_group("expar_fence", group);
     if (status != EXPAR_OK) return status;
-    return group->sym->p2p->ops->fence(group->sym->p2p);
+    return sym_fence(group->sym);
 }
 
 expar_status expar_quiet(expar_group *group)

@@ -117,7 +117,10 @@ static void survive(expar_group *group, void *shared)
     if (s->silence && s->where == IN_BARRIER) CHECK_TEXT("not come: rank 2");
     if (s->silence && s->where == IN_WAIT) CHECK_TEXT("timed out");
     atomic_store(&s->ended_ms, ranks_clock_ms());
-    if (!s->silence) CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, signal, signal, 8, 0));
+    if (s->silence) return;
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, signal, signal, 8, VICTIM));
+    CHECK_TEXT("rank 2");
+    CHECK_OK(expar_put(group, signal, signal, 8, group->rank)); /* who touches the living goes on */
 }
 
 static void await_all_waiting(const stage *s)

@@ -29,10 +29,10 @@ typedef struct stage {
 
 static bool stage_open(stage *s, expar_group *group, const transport_ops *ops, uint64_t bytes)
 {
-    const mem_region *const *peers = group->threads ? group->threads->pointers : NULL;
     *s = (stage){.group = group};
-    return CHECK_OK(ops->open(group->boot, &group->sym->heap, group->nodes, peers, &s->via)) &&
-           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area));
+    return CHECK_OK(ops->open(&group->sym->site, &s->via)) &&
+           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area)) &&
+           (!ops->grow || CHECK_OK(ops->grow(s->via, 0, s->area + bytes)));
 }
 
 static void stage_close(stage *s)
@@ -154,7 +154,10 @@ static void each_atomic(stage *s, size_t bytes)
           bytes);
     CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_ADD, 8, 0) == mask, "add wraps (%zu)", bytes);
     CHECK_OK(s->via->ops->atomic(s->via, pe, offset, bytes, TRANSPORT_ADD, 3, 0, NULL));
-    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_FETCH, 0, 0) == 10, "add without a result (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_OR, 0x30, 0) == 10, "add without a result (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_AND, 0x1f, 0) == 0x3a, "or (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_XOR, mask, 0) == 0x1a, "and (%zu)", bytes);
+    CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_FETCH, 0, 0) == (mask ^ 0x1a), "xor (%zu)", bytes);
     CHECK_OK(sym_barrier(g->sym));
     CHECK(untouched(own(s, s->area), 64), "atomics of %zu bytes: before", bytes);
     CHECK(untouched(own(s, offset + bytes), 64 - bytes), "atomics of %zu bytes: behind", bytes);

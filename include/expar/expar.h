@@ -3,6 +3,7 @@
 #ifndef EXPAR_EXPAR_H
 #define EXPAR_EXPAR_H
 
+#include <expar/atomics.h>
 #include <expar/ep.h>
 #include <expar/group.h>
 #include <expar/info.h>
@@ -10,5 +11,7 @@
 #include <expar/rma.h>
 #include <expar/status.h>
 #include <expar/tensor.h>
+#include <expar/types.h>
+#include <expar/wait.h>
 
 #endif

@@ -4,12 +4,14 @@
 #define EXPAR_EXPAR_H
 
 #include <expar/atomics.h>
+#include <expar/collective.h>
 #include <expar/ep.h>
 #include <expar/group.h>
 #include <expar/info.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/status.h>
+#include <expar/team.h>
 #include <expar/tensor.h>
 #include <expar/types.h>
 #include <expar/wait.h>

@@ -80,7 +80,8 @@ typedef struct sym {
     uint8_t **peers;      /* [size] where the PE's heap is mapped here, or NULL; its own always is */
     mem_arena *arena;     /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
-    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
+    struct team_table *teams; /* NULL until teams are first used; changed by collective calls only (team_table.c) */
+    uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #define NAP_NS 200000
+/* Naps in a row before it asks the queues again, which gets in the way of those who wait. */
+#define MOST_NAPS 16
 /* Connections in the making do not wake every provider's queue. */
 #define LONGEST_SLEEP_NS 100000000
 
@@ -18,16 +20,21 @@ static bool stopped(const fabric *f)
     return read(f->stop_event, &value, sizeof value) == sizeof value;
 }
 
+/* True when nobody attends any more. */
+static bool leave_to_attendants(const fabric *f)
+{
+    for (int i = 0; i < MOST_NAPS && atomic_load_explicit(&f->attendants, memory_order_relaxed) > 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    return atomic_load_explicit(&f->attendants, memory_order_relaxed) == 0;
+}
+
 static void *run(void *argument)
 {
     fabric *f = argument;
     log_set_rank(f->rank);
     while (!stopped(f)) {
         fabric_sleep(f, LONGEST_SLEEP_NS, f->stop_event);
-        if (atomic_load_explicit(&f->attendants, memory_order_relaxed) > 0) {
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-            continue;
-        }
+        if (!leave_to_attendants(f)) continue;
         fabric_progress(f);
         /* What a peer wrote here leaves no trace in a queue, so any progress may have brought it. */
         f->site->arrived(f->site->context);

@@ -2,7 +2,7 @@
 /* net: transports, the ways by which one PE's memory is reached from another.
  *
  * Called by shmem only; calls mem (regions), boot (exchange of keys) and base. One folder a transport: p2p (mapped
- * memory), fabric (a network by libfabric); shim delays and reorders what it hands on to another. A transport joins by
+ * memory), fabric (a network by libfabric). A transport joins by
  * filling this table and standing in transports.c. Every implementation passes tests/net/test_transport.c.
  *
  * Contract of the operations: `offset` is from the start of the heap, already checked against its size and within what
@@ -89,7 +89,8 @@ typedef struct transport_ops {
     expar_status (*put)(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes);
     /* Returns when the data is here. */
     expar_status (*get)(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes);
-    /* bytes: 4 or 8. operand/compare are taken from, and *old (may be NULL) is given in, the low bytes. */
+    /* bytes: 4 or 8. operand/compare are taken from, and *old (may be NULL) is given in, the low bytes.
+       With old it is done when it returns, else after quiet. */
     expar_status (*atomic)(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
                            uint64_t operand, uint64_t compare, uint64_t *old);
     /* Starts an operation and returns. It is complete at its target, and the caller's memory free, when *batch has come
@@ -103,8 +104,12 @@ typedef struct transport_ops {
        it. True when something happened. */
     bool (*progress)(transport *self);
     /* change 1: a thread begins to call progress over and over; -1: it has ended. Meanwhile the transport's own thread
-       leaves the work to it. NULL as progress. */
+       leaves the work to it. 0: the caller goes to sleep on something else, so that thread must take over at once, and
+       call `arrived`. NULL as progress. */
     void (*attend)(transport *self, int change);
+    /* To be called before a sleep, while attending; the caller looks at its condition once more in between, since it
+       may make progress. False: there is no need to sleep. NULL as progress. */
+    bool (*arm)(transport *self);
     /* Sleeps until there is something to make progress with, at most limit_ns. NULL as progress. */
     void (*sleep)(transport *self, int64_t limit_ns);
     /* One line for people on what it runs on and what its self-test found. NULL: nothing to tell. */

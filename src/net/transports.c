@@ -34,7 +34,7 @@ expar_status transport_post(transport *self, const transport_site *site, const t
     while ((status = self->ops->post(self, request, batch)) == EXPAR_ERR_BUSY) {
         status = site->check(site->context, request->pe, "posting");
         if (status != EXPAR_OK) break;
-        if (!self->ops->progress(self)) self->ops->sleep(self, 1000000);
+        self->ops->progress(self);
     }
     return status;
 }

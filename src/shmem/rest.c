@@ -62,8 +62,9 @@ static void drive(sym_rest *rest)
 
 static void arm(sym_rest *rest)
 {
+    transport *network = rest->sym->driven;
     bell_arm(own_bell(rest->sym), &rest->rings);
-    rest->armed = true;
+    rest->armed = !network || network->ops->arm(network);
     if (rest->since_ns == 0) rest->since_ns = clock_ns();
 }
 
@@ -82,7 +83,10 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         self->driven->ops->sleep(self->driven, limit_ns);
         return;
     }
-    attend(rest, false);
+    if (self->driven) {
+        attend(rest, false);
+        self->driven->ops->attend(self->driven, 0);
+    }
     bell_sleep(own_bell(self), rest->rings, limit_ns, self->boot->threads);
 }
 
@@ -103,7 +107,8 @@ expar_status sym_rest_turn(sym_rest *rest)
 {
     const patience *limits = rest->sym->crowded ? &patience_crowded : &patience_roomy;
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) return sym_check(rest->sym, rest->what);
-    drive(rest);
+    /* Not between the caller's last look and the sleep: what the progress brought would be slept over. */
+    if (!rest->armed) drive(rest);
     uint32_t turn = rest->turn++;
     if (turn < limits->spins)
         spin_once();

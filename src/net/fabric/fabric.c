@@ -55,7 +55,7 @@ static fabric *fabric_new(const transport_site *site)
     f->site = site;
     f->rank = site->boot->rank;
     f->size = site->boot->size;
-    f->stop_event = -1;
+    f->wake_event = f->nudge_event = -1;
     f->spins = count_spins(site->boot);
     f->max_extents = site->heap->bytes / EXTENT_BYTES + 2;
     f->extents = calloc(f->max_extents, sizeof(fabric_extent *));
@@ -209,9 +209,14 @@ static bool fabric_move(transport *self)
     return fabric_progress(fabric_of(self));
 }
 
-static void fabric_attend(transport *self, int change)
+static void fabric_attend_to(transport *self, int change)
 {
-    atomic_fetch_add_explicit(&fabric_of(self)->attendants, change, memory_order_relaxed);
+    fabric_attend(fabric_of(self), change);
+}
+
+static bool fabric_arm_sleep(transport *self)
+{
+    return fabric_arm(fabric_of(self));
 }
 
 static void fabric_rest(transport *self, int64_t limit_ns)
@@ -239,7 +244,8 @@ const transport_ops transport_fabric = {
     .fence = fabric_fence_all,
     .quiet = fabric_quiet_all,
     .progress = fabric_move,
-    .attend = fabric_attend,
+    .attend = fabric_attend_to,
+    .arm = fabric_arm_sleep,
     .sleep = fabric_rest,
     .describe = fabric_describe,
     .close = fabric_close,

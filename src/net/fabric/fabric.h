@@ -121,8 +121,14 @@ typedef struct fabric {
     _Atomic uint8_t *lost;
     pthread_t thread;
     bool thread_runs;
-    int stop_event; /* eventfd: written by close, polled by the thread */
-    /* Threads that call progress over and over (transport_ops.attend); relaxed, it is only advice to the thread. */
+    _Atomic bool stops; /* the thread shall end; written by close, read by the thread when it wakes */
+    int wake_event;     /* eventfd, polled by the thread: written by close, and by those who leave the network to it */
+    /* 1: the thread naps for long. Written by it, read by those who end attending; both sequentially consistent with
+       attendants, so that one sees the other. */
+    _Atomic int32_t naps;
+    int nudge_event;          /* eventfd, polled by sleepers: written when others may have made their progress */
+    _Atomic int32_t sleepers; /* threads in fabric_sleep; relaxed: who is missed sleeps no longer than its limit */
+    /* Threads that call progress over and over (transport_ops.attend), which the thread leaves the work to. */
     _Atomic int32_t attendants;
     char verdict[160]; /* of the self-test */
 } fabric;
@@ -179,8 +185,12 @@ expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sendi
 /* Posts and waits until it is complete. */
 expar_status fabric_run(fabric *f, const char *what, const transport_request *request);
 expar_status fabric_quiet(fabric *f);
+/* To be called before fabric_sleep. May make progress; false: something is there already. */
+bool fabric_arm(fabric *f);
 /* Sleeps until something comes, at most limit_ns; extra_fd (-1: none) ends it too. */
 void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd);
+/* As transport_ops.attend. */
+void fabric_attend(fabric *f, int change);
 
 /* ---- thread.c ---------------------------------------------------------------------------------------------------- */
 

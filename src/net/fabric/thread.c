@@ -3,40 +3,54 @@
  * attends to the network then, it leaves the work to him and looks again a little later. */
 #include "net/fabric/fabric.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS 200000
-/* Naps in a row before it asks the queues again, which gets in the way of those who wait. */
-#define MOST_NAPS 16
+/* Naps while somebody attends: short at first, so that they need not be ended; then long, and whoever ends attending
+   ends them. */
+#define FIRST_NAP_NS 200000
+#define LONG_NAP_NS  1000000
+#define LAST_NAP_NS  50000000
 /* Connections in the making do not wake every provider's queue. */
 #define LONGEST_SLEEP_NS 100000000
 
-static bool stopped(const fabric *f)
+static void nap(fabric *f, int64_t nap_ns)
 {
-    uint64_t value;
-    return read(f->stop_event, &value, sizeof value) == sizeof value;
+    uint64_t count;
+    struct pollfd wake = {.fd = f->wake_event, .events = POLLIN};
+    bool is_long = nap_ns >= LONG_NAP_NS;
+    if (is_long) atomic_store(&f->naps, 1);
+    if (!is_long || atomic_load(&f->attendants) > 0) ppoll(&wake, 1, &(struct timespec){.tv_nsec = nap_ns}, NULL);
+    if (is_long) atomic_store(&f->naps, 0);
+    if (wake.revents && read(f->wake_event, &count, sizeof count) < 0) LOG(LOG_DEBUG, "fabric: woken twice");
 }
 
-/* True when nobody attends any more. */
-static bool leave_to_attendants(const fabric *f)
+/* Somebody attends: asking the queues now would take from him what he sleeps for. */
+static void leave_to_attendants(fabric *f)
 {
-    for (int i = 0; i < MOST_NAPS && atomic_load_explicit(&f->attendants, memory_order_relaxed) > 0; i++)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    return atomic_load_explicit(&f->attendants, memory_order_relaxed) == 0;
+    for (int64_t nap_ns = FIRST_NAP_NS; atomic_load(&f->attendants) > 0 && !f->stops;) {
+        nap(f, nap_ns);
+        nap_ns = nap_ns * 2 < LAST_NAP_NS ? nap_ns * 2 : LAST_NAP_NS;
+    }
 }
 
 static void *run(void *argument)
 {
     fabric *f = argument;
+    uint64_t count;
     log_set_rank(f->rank);
-    while (!stopped(f)) {
-        fabric_sleep(f, LONGEST_SLEEP_NS, f->stop_event);
-        if (!leave_to_attendants(f)) continue;
+    while (!f->stops) {
+        leave_to_attendants(f);
+        bool armed = fabric_arm(f);
+        /* What a peer wrote here leaves no trace in a queue, so any progress, arming too, may have brought it. */
+        f->site->arrived(f->site->context);
+        if (armed) fabric_sleep(f, LONGEST_SLEEP_NS, f->wake_event);
+        if (read(f->wake_event, &count, sizeof count) == sizeof count) continue;
+        if (atomic_load(&f->attendants) > 0) continue;
         fabric_progress(f);
-        /* What a peer wrote here leaves no trace in a queue, so any progress may have brought it. */
         f->site->arrived(f->site->context);
     }
     return NULL;
@@ -45,8 +59,9 @@ static void *run(void *argument)
 expar_status fabric_thread_start(fabric *f)
 {
     sigset_t all, before;
-    f->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (f->stop_event < 0) return error_errno("the progress thread's eventfd");
+    f->wake_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    f->nudge_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->wake_event < 0 || f->nudge_event < 0) return error_errno("the progress thread's eventfd");
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = pthread_create(&f->thread, NULL, run, f);
@@ -58,8 +73,10 @@ expar_status fabric_thread_start(fabric *f)
 void fabric_thread_stop(fabric *f)
 {
     uint64_t one = 1;
-    if (f->thread_runs && write(f->stop_event, &one, sizeof one) == sizeof one) pthread_join(f->thread, NULL);
+    f->stops = true;
+    if (f->thread_runs && write(f->wake_event, &one, sizeof one) == sizeof one) pthread_join(f->thread, NULL);
     f->thread_runs = false;
-    if (f->stop_event >= 0) close(f->stop_event);
-    f->stop_event = -1;
+    if (f->wake_event >= 0) close(f->wake_event);
+    if (f->nudge_event >= 0) close(f->nudge_event);
+    f->wake_event = f->nudge_event = -1;
 }

@@ -20,19 +20,48 @@ typedef struct patience {
     int64_t since_ns; /* of the last thing that happened; 0 until the first reading */
 } patience;
 
+bool fabric_arm(fabric *f)
+{
+    struct fid *fids[FABRIC_MAX_CHANNELS];
+    for (int32_t i = 0; i < f->num_channels; i++)
+        fids[i] = &f->channels[i].cq->fid;
+    return fi_trywait(f->fabric, fids, f->num_channels) == 0;
+}
+
+static void drain(int event)
+{
+    uint64_t count;
+    while (read(event, &count, sizeof count) == sizeof count) {
+    }
+}
+
+static void ring(int event)
+{
+    uint64_t one = 1;
+    if (write(event, &one, sizeof one) != sizeof one) LOG(LOG_DEBUG, "fabric: an event is full, so it rings already");
+}
+
 void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd)
 {
-    struct pollfd polls[FABRIC_MAX_CHANNELS + 1];
-    struct fid *fids[FABRIC_MAX_CHANNELS];
+    struct pollfd polls[FABRIC_MAX_CHANNELS + 2];
     struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
     nfds_t count = (nfds_t)f->num_channels;
-    for (int32_t i = 0; i < f->num_channels; i++) {
-        fids[i] = &f->channels[i].cq->fid;
+    for (int32_t i = 0; i < f->num_channels; i++)
         polls[i] = (struct pollfd){.fd = f->channels[i].wait_fd, .events = POLLIN};
-    }
+    polls[count++] = (struct pollfd){.fd = f->nudge_event, .events = POLLIN};
     if (extra_fd >= 0) polls[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    /* Not 0: something is there already. */
-    if (fi_trywait(f->fabric, fids, f->num_channels) == 0) ppoll(polls, count, &limit, NULL);
+    atomic_fetch_add_explicit(&f->sleepers, 1, memory_order_relaxed);
+    ppoll(polls, count, &limit, NULL);
+    atomic_fetch_sub_explicit(&f->sleepers, 1, memory_order_relaxed);
+    drain(f->nudge_event);
+}
+
+void fabric_attend(fabric *f, int change)
+{
+    int32_t left = atomic_fetch_add(&f->attendants, change) + change;
+    /* This thread may have taken what a sleeper waits for. */
+    if (change < 0 && atomic_load_explicit(&f->sleepers, memory_order_relaxed) > 0) ring(f->nudge_event);
+    if (left == 0 && (change == 0 || atomic_load(&f->naps))) ring(f->wake_event);
 }
 
 static expar_status lost(patience *p)
@@ -65,13 +94,9 @@ static expar_status turn(patience *p)
     int64_t now_ns = clock_ns(), limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
     if (p->since_ns == 0) p->since_ns = now_ns;
     if (now_ns - p->since_ns > f->site->timeout_ms * 1000000) return lost(p);
-    fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1);
+    /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
+    if (fabric_arm(f)) fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1);
     return EXPAR_OK;
-}
-
-static void attend(fabric *f, int32_t change)
-{
-    atomic_fetch_add_explicit(&f->attendants, change, memory_order_relaxed);
 }
 
 static expar_status post_all(patience *p, fabric_sending *sending, transport_batch *batch, bool stage)
@@ -87,9 +112,9 @@ expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sendi
     patience p = {.f = f, .what = what, .pe = sending->request->pe};
     expar_status status = fabric_post(f, sending, batch, stage);
     if (status != EXPAR_ERR_BUSY) return status;
-    attend(f, 1);
+    fabric_attend(f, 1);
     status = post_all(&p, sending, batch, stage);
-    attend(f, -1);
+    fabric_attend(f, -1);
     return status;
 }
 
@@ -108,11 +133,11 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
     transport_batch batch = {0};
     fabric_sending sending = {.request = request};
     patience p = {.f = f, .what = what, .pe = request->pe};
-    attend(f, 1);
+    fabric_attend(f, 1);
     expar_status status = post_all(&p, &sending, &batch, true);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0)
         status = turn(&p);
-    attend(f, -1);
+    fabric_attend(f, -1);
     if (status != EXPAR_OK) {
         abandon(f, request->pe, &batch);
         return status;
@@ -162,9 +187,9 @@ static expar_status tell_failures(fabric *f)
 expar_status fabric_quiet(fabric *f)
 {
     expar_status status = EXPAR_OK;
-    attend(f, 1);
+    fabric_attend(f, 1);
     for (int32_t i = 0; i < f->num_channels && status == EXPAR_OK; i++)
         status = quiet_channel(f, &f->channels[i]);
-    attend(f, -1);
+    fabric_attend(f, -1);
     return status == EXPAR_OK ? tell_failures(f) : status;
 }

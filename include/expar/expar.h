@@ -6,8 +6,10 @@
 #include <expar/atomics.h>
 #include <expar/collective.h>
 #include <expar/ep.h>
+#include <expar/globals.h>
 #include <expar/group.h>
 #include <expar/info.h>
+#include <expar/lock.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/status.h>

@@ -214,12 +214,19 @@ expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
     return status;
 }
 
+static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
+{
+    return at >= base && at - base < limit && bytes <= limit - (at - base);
+}
+
 bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
 {
-    uintptr_t base = (uintptr_t)self->heap.base;
-    uintptr_t at = (uintptr_t)address;
-    if (at < base + SYM_CONTROL_BYTES || at - base >= self->heap.bytes || bytes > self->heap.bytes - (at - base))
+    const uintptr_t at = (uintptr_t)address, base = (uintptr_t)self->heap.base;
+    if (within(at, bytes, base + SYM_CONTROL_BYTES, self->heap.bytes - SYM_CONTROL_BYTES))
+        *offset = at - base;
+    else if (within(at, bytes, self->globals.base, self->globals.bytes))
+        *offset = self->globals.offset + (at - self->globals.base);
+    else
         return false;
-    *offset = at - base;
     return true;
 }

@@ -77,8 +77,15 @@ typedef struct sym {
     char *unreached;      /* why the transports at hand are not more, or NULL; for error texts */
     uint8_t *matrix;      /* [size][size][num_transports] transport_reach of rank to PE by transport */
     uint64_t grown_bytes; /* the heap up to here is reachable by all transports; changed by collective calls only */
-    uint8_t **peers;      /* [size] where the PE's heap is mapped here, or NULL; its own always is */
-    mem_arena *arena;     /* of offsets from the heap's start, the control page taken; guarded by lock */
+    /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
+       expar_globals_share alone (globals.c). */
+    struct {
+        uintptr_t base;
+        size_t bytes;
+        uint64_t offset; /* of those pages in the heap */
+    } globals;
+    uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL; its own always is */
+    mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     struct team_table *teams; /* NULL until teams are first used; changed by collective calls only (team_table.c) */
     uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */

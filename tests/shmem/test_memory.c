@@ -354,6 +354,20 @@ static void test_statistics(void **state)
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, statistics);
 }
 
+/* Ranks of one process have one set of variables; the programs of tests/openshmem share theirs. */
+static void shared_globals(expar_group *group, void *shared)
+{
+    (void)shared;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_globals_share(NULL));
+    if (group->threads) CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_globals_share(group));
+}
+
+static void test_shared_globals(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, shared_globals);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +382,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_peer_addresses),
         cmocka_unit_test(test_reallocated),
         cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_shared_globals),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 /* Endpoints: their queues, their staging memory, and where the peers' are. */
 #include "net/fabric/fabric.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,7 +118,7 @@ expar_status fabric_channels_connect(fabric *f, expar_status mine)
     introduction own = {.status = (int32_t)mine};
     char cause[ERROR_TEXT_BYTES];
     if (mine == EXPAR_OK) own.status = (int32_t)(mine = introduce(f, &own));
-    __builtin_snprintf(cause, sizeof cause, "%s", mine == EXPAR_OK ? "" : expar_last_error());
+    snprintf(cause, sizeof cause, "%s", mine == EXPAR_OK ? "" : expar_last_error());
     introduction *all = calloc((size_t)f->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the addresses of %d ranks", f->size);
     expar_status status = f->site->boot->ops->allgather(f->site->boot, &own, all, sizeof own);

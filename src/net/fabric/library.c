@@ -3,6 +3,8 @@
 #include "net/fabric/fabric.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fabric_library opened;
@@ -17,8 +19,17 @@ static bool find(void *handle, const char *name, void *function, size_t bytes)
     return address != NULL;
 }
 
+/* Two of the libraries that Debian's libfabric brings along take over the program's signals for crashes, and write
+   files into its folder then, unless told not to. */
+static void keep_signals(void)
+{
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+}
+
 static void open_once(void)
 {
+    keep_signals();
     void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
     opened_status = EXPAR_OK;
     if (handle && find(handle, "fi_getinfo", &opened.getinfo, sizeof opened.getinfo) &&
@@ -31,7 +42,7 @@ static void open_once(void)
     opened_status =
         error_set(EXPAR_ERR_UNSUPPORTED, "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1",
                   reason ? reason : "a function is missing");
-    __builtin_snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
+    snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
 }
 
 expar_status fabric_library_open(const fabric_library **out)

@@ -2,6 +2,7 @@
 /* Operations leave: cut into pieces that lie in one extent, and handed to libfabric. */
 #include "net/fabric/fabric.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* One piece, ready to be posted. */
@@ -133,7 +134,7 @@ static expar_status refused(fabric *f, int32_t pe, ssize_t code)
 {
     char what[64];
     atomic_store_explicit(&f->lost[pe], FABRIC_LOST, memory_order_relaxed);
-    __builtin_snprintf(what, sizeof what, "rank %d cannot be reached", pe);
+    snprintf(what, sizeof what, "rank %d cannot be reached", pe);
     return fabric_error(f, EXPAR_ERR_PEER, (int)code, what);
 }
 

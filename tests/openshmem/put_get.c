@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts and gets of many types and all sizes, with contexts and without. */
 #include "expect.h"
+#include <string.h>
 
 static float floats[64];
 static long double longs[8];
@@ -42,7 +43,9 @@ int main(void)
     EXPECT(b[999] == me + 1 && b[1000] == 0);
     shmem_double_put_nbi((double *)words, &(double){0.25}, 1, next);
     shmem_barrier_all();
-    EXPECT(*(double *)words == 0.25);
+    double quarter;
+    memcpy(&quarter, words, sizeof quarter);
+    EXPECT(quarter == 0.25);
     shmem_finalize();
     return 0;
 }

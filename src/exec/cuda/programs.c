@@ -57,7 +57,9 @@ static expar_status load(gpu_executor *self, gpu_programs *out)
                                      &out->dispatch_kernel);
     if (status != EXPAR_OK || !is_number(out->dtype)) return status;
     status = cuda_program_load(self->device, "combine.cu", macros, 4, &out->combine);
-    if (status == EXPAR_OK) status = cuda_program_kernel(out->combine, "ep_combine", 0, &out->combine_kernel);
+    if (status == EXPAR_OK)
+        status = cuda_program_kernel(out->combine, "ep_combine", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
+                                     &out->combine_kernel);
     return status;
 }
 

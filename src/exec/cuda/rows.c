@@ -6,6 +6,9 @@
 /* A stage holds a whole row up to this; longer rows go in parts. */
 #define MOST_STAGE_BYTES (32 << 10)
 
+/* Of a combine's stage, shared out among the ranks. */
+#define PARTS_BYTES (14 << 10)
+
 /* Shared memory of a dispatch: the targets, a stage a warp, a barrier a warp. */
 typedef struct stages {
     int32_t warps, stage_bytes;
@@ -67,6 +70,25 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                       plan.shared_bytes, &args);
 }
 
+/* Of a combine: a warp's stage holds the same part of a row from every rank. */
+static stages plan_parts(const gpu_executor *self, int64_t row_bytes, int32_t *part_bytes)
+{
+    int32_t ranks = self->world.shape.ranks;
+    uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * 40, EP_ALIGN_BYTES);
+    stages plan = {.warps = MOST_WARPS, .shared_bytes = sources};
+    int64_t row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
+    int64_t part = PARTS_BYTES / ranks / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
+    int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
+    int64_t fit = room / (ranks * part + 8);
+    if (self->device->major < 9 || fit < 1) return plan;
+    *part_bytes = (int32_t)part;
+    plan.stage_bytes = (int32_t)(ranks * part);
+    plan.warps = (int32_t)(fit < MOST_WARPS ? fit : MOST_WARPS);
+    plan.shared_bytes = sources + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
+    return plan;
+}
+
 expar_status gpu_combine(executor *base, ep_combine_step *step)
 {
     gpu_executor *self = gpu_of(base);
@@ -98,6 +120,8 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
                              .out_weights_pitch = step->out_weights_pitch,
                              .stamps = self->stamps};
     args.world.ticket = ++self->world.ticket;
-    uint32_t sources = (uint32_t)self->world.shape.ranks * 40;
-    return gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, MOST_WARPS * 32, sources, &args);
+    stages plan = plan_parts(self, step->row_bytes, &args.part_bytes);
+    args.stage_bytes = plan.stage_bytes;
+    return gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                      plan.shared_bytes, &args);
 }

@@ -188,6 +188,8 @@ typedef struct gpu_combine_args {
     int64_t y_pitch_bytes, row_bytes;
     float *out_weights; /* NULL without */
     int64_t out_weights_pitch;
+    int32_t part_bytes;  /* a warp adds so much of a row at a time; its stage holds that of every rank */
+    int32_t stage_bytes; /* 0: rows are read by loads */
     uint64_t *stamps;
 } gpu_combine_args;
 

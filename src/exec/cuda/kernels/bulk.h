@@ -48,6 +48,17 @@ GPU_FUNC void bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
+GPU_FUNC void bulk_wait(bulk_stage *stage)
+{
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again;\n\t}" ::"r"(stage->barrier),
+                 "r"(stage->phase)
+                 : "memory");
+    stage->phase ^= 1;
+}
+
 /* Global to stage, by one lane; all lanes wait. bytes: a multiple of 16. */
 GPU_FUNC void bulk_load(bulk_stage *stage, const uint8_t *from, uint32_t bytes)
 {
@@ -59,13 +70,28 @@ GPU_FUNC void bulk_load(bulk_stage *stage, const uint8_t *from, uint32_t bytes)
                      "l"(from), "r"(bytes), "r"(stage->barrier)
                      : "memory");
     }
-    asm volatile("{\n\t.reg .pred done;\n"
-                 "again:\n\t"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-                 "@!done bra again;\n\t}" ::"r"(stage->barrier),
-                 "r"(stage->phase)
+    bulk_wait(stage);
+}
+
+/* In pieces: one lane adds what is to come, then any lane fetches to its place in the stage, then all wait. */
+GPU_FUNC void bulk_expect(const bulk_stage *stage, uint32_t bytes)
+{
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(stage->barrier), "r"(bytes)
                  : "memory");
-    stage->phase ^= 1;
+}
+GPU_FUNC void bulk_fetch(const bulk_stage *stage, uint32_t at, const uint8_t *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     stage->data + at),
+                 "l"(from), "r"(bytes), "r"(stage->barrier)
+                 : "memory");
+}
+GPU_FUNC void bulk_arrive_and_wait(bulk_stage *stage)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(stage->barrier) : "memory");
+    bulk_wait(stage);
 }
 
 /* Stage to global, by the calling lane. */

@@ -2,7 +2,8 @@
 /* The C11 generic names of OpenSHMEM: shmem_put(dest, …) chooses by the type of dest, and so does the form with a
  * context first. Included by expar/shmem.h only. */
 #ifndef EXPAR_SHMEM_GENERIC_H
-/* clang-format off: tables of types, which it cannot settle */
+/* Tables of types, on which clang-format does not settle. */
+/* clang-format off */
 #define EXPAR_SHMEM_GENERIC_H
 
 /* First and second argument, whatever follows. */

@@ -67,17 +67,20 @@ typedef struct {
 #define EXPAR_SHMEM_UINTS(X)  X(unsigned int, uint) X(unsigned long, ulong) X(unsigned long long, ulonglong)
 #define EXPAR_SHMEM_FLOATS(X) X(float, float) X(double, double)
 /* Types that differ in C: those that generic names choose among. */
+/* clang-format off */
 #define EXPAR_SHMEM_DISTINCT(X)                                                                                        \
     EXPAR_SHMEM_FLOATS(X)                                                                                              \
-    X(long double, longdouble)                                                                                         \
-    X(char, char) X(signed char, schar) X(short, short) EXPAR_SHMEM_INTS(X) X(unsigned char, uchar)                    \
-        X(unsigned short, ushort) EXPAR_SHMEM_UINTS(X)
+    X(long double, longdouble) X(char, char) X(signed char, schar) X(short, short) EXPAR_SHMEM_INTS(X)                 \
+        X(unsigned char, uchar) X(unsigned short, ushort) EXPAR_SHMEM_UINTS(X)
+/* clang-format on */
 #define EXPAR_SHMEM_FIXED_WORDS(X) X(int32_t, int32) X(int64_t, int64) X(uint32_t, uint32) X(uint64_t, uint64)
 #define EXPAR_SHMEM_SIZES(X)       X(size_t, size) X(ptrdiff_t, ptrdiff)
+/* clang-format off */
 #define EXPAR_SHMEM_RMA_TYPES(X)                                                                                       \
     EXPAR_SHMEM_DISTINCT(X)                                                                                            \
-    X(int8_t, int8)                                                                                                    \
-    X(int16_t, int16) X(uint8_t, uint8) X(uint16_t, uint16) EXPAR_SHMEM_FIXED_WORDS(X) EXPAR_SHMEM_SIZES(X)
+    X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8) X(uint16_t, uint16) EXPAR_SHMEM_FIXED_WORDS(X)                 \
+        EXPAR_SHMEM_SIZES(X)
+/* clang-format on */
 #define EXPAR_SHMEM_AMO_DISTINCT(X)  EXPAR_SHMEM_INTS(X) EXPAR_SHMEM_UINTS(X)
 #define EXPAR_SHMEM_AMO_TYPES(X)     EXPAR_SHMEM_AMO_DISTINCT(X) EXPAR_SHMEM_FIXED_WORDS(X) EXPAR_SHMEM_SIZES(X)
 #define EXPAR_SHMEM_BITS_DISTINCT(X) EXPAR_SHMEM_UINTS(X)
@@ -264,11 +267,12 @@ EXPAR_SHMEM_COLLECTIVE_DECLARE(void, broadcastmem, collectmem, fcollectmem, allt
 EXPAR_API int shmem_alltoallsmem(shmem_team_t team, void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst,
                                  size_t nelems);
 
+/* clang-format off */
 #define EXPAR_SHMEM_BITS_REDUCE_TYPES(X)                                                                               \
     X(unsigned char, uchar)                                                                                            \
-    X(unsigned short, ushort)                                                                                          \
-    EXPAR_SHMEM_UINTS(X) X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8) X(uint16_t, uint16)                       \
-        EXPAR_SHMEM_FIXED_WORDS(X) X(size_t, size)
+    X(unsigned short, ushort) EXPAR_SHMEM_UINTS(X) X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8)                 \
+        X(uint16_t, uint16) EXPAR_SHMEM_FIXED_WORDS(X) X(size_t, size)
+/* clang-format on */
 #define EXPAR_SHMEM_COMPLEX(X) X(expar_shmem_complexd, complexd) X(expar_shmem_complexf, complexf)
 #define EXPAR_SHMEM_REDUCE_DECLARE(T, N, operation)                                                                    \
     EXPAR_API int shmem_##N##_##operation##_reduce(shmem_team_t team, T *dest, const T *source, size_t nreduce);

@@ -202,5 +202,5 @@ void shmem_info_get_version(int *major, int *minor)
 
 void shmem_info_get_name(char *name)
 {
-    strcpy(name, SHMEM_VENDOR_STRING);
+    memcpy(name, SHMEM_VENDOR_STRING, sizeof SHMEM_VENDOR_STRING);
 }

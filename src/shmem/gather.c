@@ -46,7 +46,7 @@ static expar_status exchange_sizes(const collective *c, uint64_t bytes, size_t *
 
 expar_status expar_collect(expar_team *team, void *dest, const void *source, size_t bytes)
 {
-    size_t before, all;
+    size_t before = 0, all = 0;
     collective c = {.call = "expar_collect", .team = team, .dest = dest, .source = source};
     expar_status status = collective_check(&c, 0, bytes);
     if (status == EXPAR_OK) status = exchange_sizes(&c, bytes, &before, &all);

@@ -71,7 +71,7 @@ static expar_status queue_behind(const lock_call *call, int32_t before)
 
 expar_status expar_lock_set(expar_group *group, uint64_t *lock)
 {
-    uint32_t last;
+    uint32_t last = 0;
     lock_call call = {.name = "expar_lock_set", .group = group};
     expar_status status = lock_begin(&call, lock);
     if (status == EXPAR_OK) status = clear_mine(&call);

@@ -186,7 +186,7 @@ EXPAR_FLOAT_TYPES(FLOAT_DEFINE)
 /* Neither source nor result is symmetric: the word is one piece. */
 expar_status team_and(const char *call, expar_team *team, uint64_t *word)
 {
-    uint64_t own = *word, result;
+    uint64_t own = *word, result = 0;
     reduction r = {.c = {.call = call, .team = team, .dest = &result, .source = &own},
                    .element_bytes = sizeof own,
                    .combine = combine_and_u64};

@@ -1,8 +1,8 @@
 # Where things go: library, headers, pkg-config file, CMake package, tool, man pages.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS expar EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/expar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(TARGETS expar expar-shmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/expar include/openshmem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/expar)
 install(EXPORT expar NAMESPACE expar:: FILE exparTargets.cmake DESTINATION ${package_dir})
@@ -16,7 +16,11 @@ install(FILES ${PROJECT_BINARY_DIR}/exparConfig.cmake ${PROJECT_BINARY_DIR}/expa
 # The prefix is found from where the file lies, so that an installed tree can be moved.
 file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/expar.pc.in ${PROJECT_BINARY_DIR}/expar.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/expar.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/expar-shmem.pc.in ${PROJECT_BINARY_DIR}/expar-shmem.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/expar.pc ${PROJECT_BINARY_DIR}/expar-shmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# libexpar-shmem finds the libexpar beside it.
+set_target_properties(expar-shmem PROPERTIES INSTALL_RPATH "$ORIGIN")
 
 if(EXPAR_TOOL)
   foreach(program expar_command expar-bench-mpi)
@@ -40,3 +44,5 @@ if(EXPAR_TOOL)
   add_custom_target(manual ALL DEPENDS ${manual})
   install(FILES ${manual} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+
+install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)

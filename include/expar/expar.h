@@ -3,13 +3,20 @@
 #ifndef EXPAR_EXPAR_H
 #define EXPAR_EXPAR_H
 
+#include <expar/atomics.h>
+#include <expar/collective.h>
 #include <expar/ep.h>
 #include <expar/event.h>
+#include <expar/globals.h>
 #include <expar/group.h>
 #include <expar/info.h>
+#include <expar/lock.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/status.h>
+#include <expar/team.h>
 #include <expar/tensor.h>
+#include <expar/types.h>
+#include <expar/wait.h>
 
 #endif

@@ -20,6 +20,24 @@ EXPAR_API expar_status expar_calloc(expar_group *group, size_t count, size_t siz
 /* Collective; starts with a barrier. NULL is allowed. EXPAR_ERR_ADDRESS for a pointer that is no block's start. */
 EXPAR_API expar_status expar_free(expar_group *group, void *block);
 
+/* Collective; a block of `bytes` bytes with what `block` held, as far as it goes, on each rank its own; `block` is free
+   afterwards. Waits for all ranks before it copies and before it returns. block NULL is expar_malloc; bytes 0 frees and
+   gives NULL. After an error `block` is as it was. Errors as expar_malloc and expar_free. */
+EXPAR_API expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void **out);
+
+/* How full this rank's symmetric heap is. A heap is fragmented where largest_free_bytes is much less than
+   total_bytes - used_bytes. Not collective. Any thread. */
+typedef struct expar_heap_stats {
+    size_t struct_size; /* set by EXPAR_HEAP_STATS_INIT */
+    uint64_t total_bytes, used_bytes;
+    uint64_t high_water_bytes; /* the most that was ever used */
+    uint64_t largest_free_bytes;
+    uint64_t blocks; /* in use */
+} expar_heap_stats;
+#define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
+/* EXPAR_ERR_ARGUMENT when stats->struct_size is not set. */
+EXPAR_API expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats);
+
 /* Where this rank can load and store pe's copy of `address` (any address inside the symmetric heap); NULL where it
    cannot: address not symmetric, pe out of range or on another node. Not collective. Any thread. */
 EXPAR_API void *expar_ptr(expar_group *group, const void *address, int32_t pe);

@@ -20,7 +20,15 @@
     X("EXPAR_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "16G",                                                  \
       "address space of the symmetric heap on each rank; memory is taken only where it is touched")                    \
     X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
-    X("EXPAR_TRANSPORTS", "p2p", "p2p", "transports that may be used, in order of preference")                         \
+    X("EXPAR_TRANSPORTS", "p2p, fabric, separated by commas", "p2p,fabric",                                            \
+      "transports that may be used, in order of preference")                                                           \
+    X("EXPAR_FABRIC_PROVIDER", "a provider of libfabric", "cxi, efa, verbs;ofi_rxm or tcp;ofi_rxm",                    \
+      "what carries the network's operations")                                                                         \
+    X("EXPAR_FABRIC_INTERFACE", "an interface's name or an address", "EXPAR_BOOTSTRAP_INTERFACE",                      \
+      "where the network's endpoints are; on one host 127.0.0.1")                                                      \
+    X("EXPAR_FABRIC_CHANNELS", "1 to 16", "1", "endpoints of each rank on the network")                                \
+    X("EXPAR_FABRIC_TRAFFIC_CLASS", "best-effort, low-latency, dedicated, bulk, scavenger, control, or 0 to 63",       \
+      "the provider's", "class of the network's traffic, or its number in the IP header")                              \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \

@@ -63,12 +63,18 @@ static expar_status read_ranks_per_node(const char *call, int32_t given, int32_t
     return status;
 }
 
+/* Every name is that of a transport of this build. */
 static expar_status check_transports(const char *call)
 {
     const char *names = env_string("EXPAR_TRANSPORTS");
-    if (names && strcmp(names, transport_p2p.name) != 0)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: EXPAR_TRANSPORTS=%s, this build has %s only", call, names,
-                         transport_p2p.name);
+    while (names && *names) {
+        size_t length = strcspn(names, ",");
+        if (!transport_find(names, length))
+            return error_set(EXPAR_ERR_UNSUPPORTED, "%s: EXPAR_TRANSPORTS names '%.*s', this build has %s", call,
+                             (int)length, names, transport_names());
+        names += length;
+        names += *names == ',';
+    }
     return EXPAR_OK;
 }
 

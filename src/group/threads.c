@@ -3,6 +3,8 @@
  */
 #include "group/parts.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_THREAD_RANKS 4096
@@ -43,24 +45,67 @@ static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **
     return EXPAR_OK;
 }
 
+/* One rank's making, by a thread of its own since it is collective. */
+typedef struct maker {
+    pthread_t thread;
+    boot *boot;
+    const group_settings *settings;
+    group_threads *threads;
+    expar_group *group;
+    expar_status status;
+    char text[ERROR_TEXT_BYTES];
+} maker;
+
+static void *make_one(void *argument)
+{
+    maker *self = argument;
+    self->boot->timeout_ms = self->settings->timeout_ms;
+    self->status = group_make(self->boot, self->settings, self->threads, &self->group);
+    if (self->status != EXPAR_OK) {
+        snprintf(self->text, sizeof self->text, "%s", expar_last_error());
+        /* The others wait in exchanges for this rank. */
+        self->boot->ops->leave(self->boot, false);
+        group_threads_release(self->threads);
+    }
+    return NULL;
+}
+
+/* The error to report: one that a rank has by itself, rather than one that tells of another rank's. */
+static expar_status worst_of(const maker *makers, int32_t size)
+{
+    const maker *worst = NULL;
+    for (int32_t r = 0; r < size; r++) {
+        bool follows = makers[r].status == EXPAR_ERR_PEER || makers[r].status == EXPAR_ERR_REMOTE;
+        if (makers[r].status != EXPAR_OK && (!worst || !follows)) worst = &makers[r];
+        if (worst == &makers[r] && !follows) break;
+    }
+    return worst ? error_set(worst->status, "rank %d: %s", (int)(worst - makers), worst->text) : EXPAR_OK;
+}
+
 /* Takes boots[0 … size-1] over, in success and failure. */
 static expar_status make_groups(int32_t size, boot **boots, const group_settings *settings, group_threads *threads,
                                 expar_group **groups)
 {
-    int32_t made = 0;
-    expar_status status = EXPAR_OK;
-    while (made < size && status == EXPAR_OK) {
-        boots[made]->timeout_ms = settings->timeout_ms;
-        status = group_make(boots[made], settings, threads, &groups[made]);
-        if (status == EXPAR_OK) made++;
+    maker *makers = calloc((size_t)size, sizeof *makers);
+    int32_t started = 0;
+    for (; makers && started < size; started++) {
+        makers[started] = (maker){.boot = boots[started], .settings = settings, .threads = threads};
+        if (pthread_create(&makers[started].thread, NULL, make_one, &makers[started]) != 0) break;
     }
-    if (status == EXPAR_OK) return EXPAR_OK;
-    for (int32_t r = made; r < size; r++) {
+    expar_status status =
+        started == size ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for the threads of %d ranks", size);
+    for (int32_t r = started; r < size; r++) {
         boots[r]->ops->leave(boots[r], false);
         group_threads_release(threads);
     }
-    for (int32_t r = 0; r < made; r++)
-        group_free(groups[r], false);
+    for (int32_t r = 0; r < started; r++)
+        pthread_join(makers[r].thread, NULL);
+    if (status == EXPAR_OK) status = worst_of(makers, size);
+    for (int32_t r = 0; r < started; r++) {
+        groups[r] = makers[r].group;
+        if (status != EXPAR_OK && makers[r].group) group_free(makers[r].group, false);
+    }
+    free(makers);
     return status;
 }
 

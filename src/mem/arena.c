@@ -134,6 +134,14 @@ static size_t find_used(const mem_arena *arena, uint64_t offset)
     return found ? low : arena->count;
 }
 
+bool mem_arena_block_bytes(const mem_arena *arena, uint64_t offset, uint64_t *bytes)
+{
+    size_t at = find_used(arena, offset);
+    if (at == arena->count) return false;
+    *bytes = arena->blocks[at].bytes;
+    return true;
+}
+
 /* Joins the block behind `at` to it when both are free. */
 static void coalesce(mem_arena *arena, size_t at)
 {

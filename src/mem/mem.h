@@ -37,6 +37,8 @@ void mem_arena_destroy(mem_arena *arena);
 bool mem_arena_take(mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64_t *offset);
 /* False when no block starts there. *bytes (may be NULL) gets what the block was. */
 bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes);
+/* The bytes of the block that starts at offset, as taken (rounded up); false when none does. */
+bool mem_arena_block_bytes(const mem_arena *arena, uint64_t offset, uint64_t *bytes);
 typedef struct mem_arena_stats {
     uint64_t total_bytes, used_bytes, high_water_bytes, largest_free_bytes;
     uint64_t blocks;

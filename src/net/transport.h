@@ -2,12 +2,12 @@
 /* net: transports, the ways by which one PE's memory is reached from another.
  *
  * Called by shmem only; calls mem (regions), boot (exchange of keys) and base. One folder a transport: p2p (mapped
- * memory) is the first; a network joins by filling the same table. Every implementation passes
- * tests/net/test_transport.c.
+ * memory), fabric (a network by libfabric). A transport joins by
+ * filling this table and standing in transports.c. Every implementation passes tests/net/test_transport.c.
  *
- * Contract of the operations: `offset` is from the start of the heap, already checked against its size; pe is one that
- * `reach` named for that kind of operation; words are aligned. All operations may be called from any thread of the
- * rank. */
+ * Contract of the operations: `offset` is from the start of the heap, already checked against its size and within what
+ * has grown; pe is one that `reach` named for that kind of operation; words are aligned. All operations may be called
+ * from any thread of the rank. */
 #ifndef EXPAR_NET_TRANSPORT_H
 #define EXPAR_NET_TRANSPORT_H
 
@@ -20,7 +20,8 @@ typedef enum transport_reach {
     TRANSPORT_MAP = 1, /* loads and stores at map() */
     TRANSPORT_PUT = 2, /* put and signal */
     TRANSPORT_GET = 4,
-    TRANSPORT_ATOMIC = 8
+    TRANSPORT_ATOMIC = 8,
+    TRANSPORT_COHERENT = 16 /* its atomics and those of the PE's processor may meet on one word */
 } transport_reach;
 
 typedef enum transport_atomic_op {
@@ -28,29 +29,91 @@ typedef enum transport_atomic_op {
     TRANSPORT_SET,
     TRANSPORT_SWAP,
     TRANSPORT_COMPARE_SWAP,
-    TRANSPORT_ADD
+    TRANSPORT_ADD,
+    TRANSPORT_AND,
+    TRANSPORT_OR,
+    TRANSPORT_XOR
 } transport_atomic_op;
+
+/* One operation to be posted. */
+typedef enum transport_kind { TRANSPORT_KIND_PUT, TRANSPORT_KIND_GET, TRANSPORT_KIND_ATOMIC } transport_kind;
+typedef struct transport_request {
+    transport_kind kind;
+    int32_t pe;
+    uint64_t offset;
+    const void *source; /* put: read until complete */
+    void *dest;         /* get: written until complete. atomic: gets the old word of `bytes` bytes, or NULL */
+    size_t bytes;       /* atomic: 4 or 8 */
+    transport_atomic_op op;
+    uint64_t operand, compare; /* in the low bytes */
+} transport_request;
+
+/* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */
+typedef struct transport_batch {
+    /* Raised by post, lowered by whoever sees a completion (release, after status). */
+    _Atomic uint32_t left;
+    /* expar_status: the first that failed. Written before left is lowered. */
+    _Atomic int32_t status;
+} transport_batch;
+
+/* What a transport needs of the rank that opens it; lives as long as the transport. */
+typedef struct transport_site {
+    boot *boot;
+    const mem_region *heap;
+    /* nodes[r]: the node number of rank r; a transport that maps memory must not reach across nodes. */
+    const int32_t *nodes;
+    /* Thread ranks: peer_heaps[r] is rank r's region in this same process. Else NULL. */
+    const mem_region *const *peer_heaps;
+    int64_t timeout_ms; /* how long an operation may take */
+    /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
+       Any thread. */
+    expar_status (*check)(void *context, int32_t pe, const char *what);
+    /* Something may have come from the network: wakes those of this rank who wait for it. Any thread. */
+    void (*arrived)(void *context);
+    void *context;
+} transport_site;
 
 typedef struct transport transport;
 
 typedef struct transport_ops {
     const char *name;
-    /* Makes this rank's end and exchanges what peers need to reach `heap` (collective over `boot`). `nodes[r]` is the
-       node number of rank r: a transport that maps memory must not reach across nodes. threads: peer_heaps[r] is rank
-       r's region in this same process; else NULL. */
-    expar_status (*open)(boot *boot, const mem_region *heap, const int32_t *nodes, const mem_region *const *peer_heaps,
-                         transport **out);
+    /* Makes this rank's end and exchanges what peers need to reach it; collective over site->boot, and all ranks return
+       success or all fail. EXPAR_ERR_UNSUPPORTED: not to be had on (at least) one rank; the text says how to get it. */
+    expar_status (*open)(const transport_site *site, transport **out);
+    /* Makes [offset, offset + bytes) of all heaps reachable; ranges do not overlap. Collective with equal arguments.
+       NULL: all of the heap is, from the start. */
+    expar_status (*grow)(transport *self, uint64_t offset, uint64_t bytes);
     unsigned (*reach)(const transport *self, int32_t pe);             /* set of transport_reach */
     void *(*map)(const transport *self, int32_t pe, uint64_t offset); /* NULL without TRANSPORT_MAP */
     /* Returns when source may be reused. */
     expar_status (*put)(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes);
     /* Returns when the data is here. */
     expar_status (*get)(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes);
-    /* bytes: 4 or 8. operand/compare are taken from, and *old (may be NULL) is given in, the low bytes. */
+    /* bytes: 4 or 8. operand/compare are taken from, and *old (may be NULL) is given in, the low bytes.
+       With old it is done when it returns, else after quiet. */
     expar_status (*atomic)(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
                            uint64_t operand, uint64_t compare, uint64_t *old);
+    /* Starts an operation and returns. It is complete at its target, and the caller's memory free, when *batch has come
+       to 0, or after quiet; batch may be NULL. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again.
+     */
+    expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
     expar_status (*fence)(transport *self); /* orders earlier operations before later ones, to each PE */
-    expar_status (*quiet)(transport *self); /* all operations complete at their targets */
+    /* All operations of this rank are complete at their targets. */
+    expar_status (*quiet)(transport *self);
+    /* Moves on what this rank has under way, and serves what others ask of it; never sleeps. NULL: nothing ever needs
+       it. True when something happened. */
+    bool (*progress)(transport *self);
+    /* change 1: a thread begins to call progress over and over; -1: it has ended. Meanwhile the transport's own thread
+       leaves the work to it. 0: the caller goes to sleep on something else, so that thread must take over at once, and
+       call `arrived`. NULL as progress. */
+    void (*attend)(transport *self, int change);
+    /* To be called before a sleep, while attending; the caller looks at its condition once more in between, since it
+       may make progress. False: there is no need to sleep. NULL as progress. */
+    bool (*arm)(transport *self);
+    /* Sleeps until there is something to make progress with, at most limit_ns. NULL as progress. */
+    void (*sleep)(transport *self, int64_t limit_ns);
+    /* One line for people on what it runs on and what its self-test found. NULL: nothing to tell. */
+    void (*describe)(const transport *self, char *text, size_t text_bytes);
     void (*close)(transport *self);
 } transport_ops;
 
@@ -59,5 +122,19 @@ struct transport {
 };
 
 extern const transport_ops transport_p2p;
+extern const transport_ops transport_fabric; /* where libfabric's headers were there */
+
+/* ---- all transports of this build (transports.c) ----------------------------------------------------------------- */
+
+/* The transport of that name; NULL when this build has none. */
+const transport_ops *transport_find(const char *name, size_t name_length);
+/* "p2p, fabric": those of this build, in the order of preference. */
+const char *transport_names(void);
+
+/* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */
+
+/* Posts, making progress while there is no room. Complete after quiet. */
+expar_status transport_post(transport *self, const transport_site *site, const transport_request *request,
+                            transport_batch *batch);
 
 #endif

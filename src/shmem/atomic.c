@@ -1,74 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public atomics of expar/rma.h. */
+/* The public calls of expar/atomics.h. The nbi forms are the plain ones: a value that is here at once is here after
+ * quiet, too. */
+#include "shmem/ops.h"
 #include "shmem/target.h"
-#include <expar/rma.h>
+#include <expar/atomics.h>
 
-/* One atomic operation of a caller. */
-typedef struct atomic_call {
-    const char *name;
-    transport_atomic_op op;
-    size_t bytes; /* of the word */
-    uint64_t operand, compare;
-} atomic_call;
+#include <string.h>
 
-static expar_status carry_out(const atomic_call *call, expar_group *group, const void *word, int32_t pe, uint64_t *old)
+expar_status ops_atomic_run(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe, uint64_t *old)
 {
     uint64_t offset;
     transport *via;
-    expar_status status = target_check_pe(call->name, group, pe);
-    if (status == EXPAR_OK) status = target_check_word(call->name, group, "word", word, call->bytes, &offset);
-    if (status == EXPAR_OK) status = target_transport(call->name, group, group->sym->reach_atomic, pe, &via);
+    expar_status status = target_check_pe(atomic->call, group, pe);
+    if (status == EXPAR_OK) status = target_check_word(atomic->call, group, "word", word, atomic->bytes, &offset);
+    if (status == EXPAR_OK) status = target_transport(atomic->call, group, group->sym->reach_atomic, pe, &via);
     if (status == EXPAR_OK)
-        status = via->ops->atomic(via, pe, offset, call->bytes, call->op, call->operand, call->compare, old);
-    if (status == EXPAR_OK && call->op != TRANSPORT_FETCH) sym_ring(group->sym, pe);
+        status = via->ops->atomic(via, pe, offset, atomic->bytes, atomic->op, atomic->operand, atomic->compare, old);
+    if (status == EXPAR_OK && atomic->op != TRANSPORT_FETCH) sym_ring(group->sym, pe);
     return status;
 }
 
-static expar_status null_output(const char *name)
+/* Numbers are words of their bits. */
+static uint64_t bits_of(const void *value, size_t bytes)
 {
-    return error_set(EXPAR_ERR_NULL, "%s: no place for the value before", name);
+    uint32_t low;
+    uint64_t whole;
+    if (bytes == sizeof low) {
+        memcpy(&low, value, sizeof low);
+        return low;
+    }
+    memcpy(&whole, value, sizeof whole);
+    return whole;
 }
 
-/* The public functions of one type. */
-#define ATOMICS_DEFINE(T, S)                                                                                           \
-    static expar_status fetching_##S(const atomic_call *call, expar_group *group, const T *word, int32_t pe, T *old)   \
+/* *old: a number of the atomic's size. */
+static expar_status run_fetching(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe, void *old)
+{
+    uint64_t before;
+    if (!old) return error_set(EXPAR_ERR_NULL, "%s: no place for the value before", atomic->call);
+    expar_status status = ops_atomic_run(atomic, group, word, pe, &before);
+    uint32_t low = (uint32_t)before;
+    if (status == EXPAR_OK) memcpy(old, atomic->bytes == sizeof low ? (void *)&low : (void *)&before, atomic->bytes);
+    return status;
+}
+
+#define OPERATION(call, op, operand, compare)                                                                          \
+    (&(ops_atomic){call, op, sizeof(*word), bits_of(&(operand), sizeof(operand)), bits_of(&(compare), sizeof(compare))})
+
+/* name(word, value) and name(word, value, old) of one operation. */
+#define PLAIN_DEFINE(T, S, name, op)                                                                                   \
+    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, T value, int32_t pe)                           \
     {                                                                                                                  \
-        uint64_t before;                                                                                               \
-        if (!old) return null_output(call->name);                                                                      \
-        expar_status status = carry_out(call, group, word, pe, &before);                                               \
-        if (status == EXPAR_OK) *old = (T)before;                                                                      \
-        return status;                                                                                                 \
-    }                                                                                                                  \
-    expar_status expar_atomic_fetch_##S(expar_group *group, const T *word, int32_t pe, T *value)                       \
-    {                                                                                                                  \
-        return fetching_##S(&(atomic_call){"expar_atomic_fetch_" #S, TRANSPORT_FETCH, sizeof(T), 0, 0}, group, word,   \
-                            pe, value);                                                                                \
-    }                                                                                                                  \
-    expar_status expar_atomic_set_##S(expar_group *group, T *word, T value, int32_t pe)                                \
-    {                                                                                                                  \
-        return carry_out(&(atomic_call){"expar_atomic_set_" #S, TRANSPORT_SET, sizeof(T), value, 0}, group, word, pe,  \
-                         NULL);                                                                                        \
-    }                                                                                                                  \
-    expar_status expar_atomic_swap_##S(expar_group *group, T *word, T value, int32_t pe, T *old)                       \
-    {                                                                                                                  \
-        return fetching_##S(&(atomic_call){"expar_atomic_swap_" #S, TRANSPORT_SWAP, sizeof(T), value, 0}, group, word, \
-                            pe, old);                                                                                  \
-    }                                                                                                                  \
-    expar_status expar_atomic_compare_swap_##S(expar_group *group, T *word, T expected, T desired, int32_t pe, T *old) \
-    {                                                                                                                  \
-        return fetching_##S(                                                                                           \
-            &(atomic_call){"expar_atomic_compare_swap_" #S, TRANSPORT_COMPARE_SWAP, sizeof(T), desired, expected},     \
-            group, word, pe, old);                                                                                     \
-    }                                                                                                                  \
-    expar_status expar_atomic_fetch_add_##S(expar_group *group, T *word, T value, int32_t pe, T *old)                  \
-    {                                                                                                                  \
-        return fetching_##S(&(atomic_call){"expar_atomic_fetch_add_" #S, TRANSPORT_ADD, sizeof(T), value, 0}, group,   \
-                            word, pe, old);                                                                            \
-    }                                                                                                                  \
-    expar_status expar_atomic_add_##S(expar_group *group, T *word, T value, int32_t pe)                                \
-    {                                                                                                                  \
-        return carry_out(&(atomic_call){"expar_atomic_add_" #S, TRANSPORT_ADD, sizeof(T), value, 0}, group, word, pe,  \
-                         NULL);                                                                                        \
+        return ops_atomic_run(OPERATION("expar_atomic_" #name "_" #S, op, value, value), group, word, pe, NULL);       \
     }
-ATOMICS_DEFINE(uint32_t, u32)
-ATOMICS_DEFINE(uint64_t, u64)
+#define FETCHING_DEFINE(T, S, name, op)                                                                                \
+    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, T value, int32_t pe, T *old)                   \
+    {                                                                                                                  \
+        return run_fetching(OPERATION("expar_atomic_" #name "_" #S, op, value, value), group, word, pe, old);          \
+    }
+#define FETCH_DEFINE(T, S, name)                                                                                       \
+    expar_status expar_atomic_##name##_##S(expar_group *group, const T *word, int32_t pe, T *value)                    \
+    {                                                                                                                  \
+        const T none = 0;                                                                                              \
+        return run_fetching(OPERATION("expar_atomic_" #name "_" #S, TRANSPORT_FETCH, none, none), group, word, pe,     \
+                            value);                                                                                    \
+    }
+#define COMPARE_SWAP_DEFINE(T, S, name)                                                                                \
+    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, T expected, T desired, int32_t pe, T *old)     \
+    {                                                                                                                  \
+        return run_fetching(OPERATION("expar_atomic_" #name "_" #S, TRANSPORT_COMPARE_SWAP, desired, expected), group, \
+                            word, pe, old);                                                                            \
+    }
+#define FETCH_INC_DEFINE(T, S, name)                                                                                   \
+    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, int32_t pe, T *old)                            \
+    {                                                                                                                  \
+        const T one = 1;                                                                                               \
+        return run_fetching(OPERATION("expar_atomic_" #name "_" #S, TRANSPORT_ADD, one, one), group, word, pe, old);   \
+    }
+
+#define SWAP_SET_DEFINE(T, S)                                                                                          \
+    FETCH_DEFINE(T, S, fetch)                                                                                          \
+    FETCH_DEFINE(T, S, fetch_nbi)                                                                                      \
+    PLAIN_DEFINE(T, S, set, TRANSPORT_SET)                                                                             \
+    FETCHING_DEFINE(T, S, swap, TRANSPORT_SWAP)                                                                        \
+    FETCHING_DEFINE(T, S, swap_nbi, TRANSPORT_SWAP)
+
+#define OPERATION_DEFINE(T, S, name, op)                                                                               \
+    PLAIN_DEFINE(T, S, name, op)                                                                                       \
+    FETCHING_DEFINE(T, S, fetch_##name, op)                                                                            \
+    FETCHING_DEFINE(T, S, fetch_##name##_nbi, op)
+
+#define ATOMICS_DEFINE(T, S)                                                                                           \
+    SWAP_SET_DEFINE(T, S)                                                                                              \
+    COMPARE_SWAP_DEFINE(T, S, compare_swap)                                                                            \
+    COMPARE_SWAP_DEFINE(T, S, compare_swap_nbi)                                                                        \
+    OPERATION_DEFINE(T, S, add, TRANSPORT_ADD)                                                                         \
+    OPERATION_DEFINE(T, S, and, TRANSPORT_AND)                                                                         \
+    OPERATION_DEFINE(T, S, or, TRANSPORT_OR)                                                                           \
+    OPERATION_DEFINE(T, S, xor, TRANSPORT_XOR)                                                                         \
+    FETCH_INC_DEFINE(T, S, fetch_inc)                                                                                  \
+    FETCH_INC_DEFINE(T, S, fetch_inc_nbi)                                                                              \
+    expar_status expar_atomic_inc_##S(expar_group *group, T *word, int32_t pe)                                         \
+    {                                                                                                                  \
+        const T one = 1;                                                                                               \
+        return ops_atomic_run(OPERATION("expar_atomic_inc_" #S, TRANSPORT_ADD, one, one), group, word, pe, NULL);      \
+    }
+
+EXPAR_FLOAT_TYPES(SWAP_SET_DEFINE)
+EXPAR_WORD_TYPES(ATOMICS_DEFINE)

@@ -120,6 +120,8 @@ expar_status sym_take(sym *self, const char *what, uint64_t bytes, uint64_t alig
     wish mine = {.bytes = bytes, .alignment = alignment};
     take_locally(self, what, &mine);
     expar_status status = agree(self, what, &mine);
+    if (status == EXPAR_OK && bytes > 0 && (status = sym_grow(self, mine.offset + bytes)) != EXPAR_OK)
+        sym_out_of_step(self, what, status);
     if (status != EXPAR_OK) {
         if (mine.offset != 0) give_locally(self, mine.offset, NULL);
         return status;

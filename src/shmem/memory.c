@@ -3,6 +3,9 @@
 #include "group/group.h"
 #include <expar/memory.h>
 
+#include <stdio.h>
+#include <string.h>
+
 #define DEFAULT_ALIGNMENT 128u
 #define LARGEST_ALIGNMENT ((size_t)1 << 30)
 
@@ -68,6 +71,80 @@ expar_status expar_free(expar_group *group, void *block)
         return sym_refuse(group->sym, what,
                           error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block));
     return sym_give(group->sym, what, offset);
+}
+
+/* The bytes of a block that this rank holds; a reason to refuse when it is none. */
+static expar_status find_block(sym *self, const char *what, const void *block, uint64_t *offset, uint64_t *bytes)
+{
+    bool found = sym_offset(self, block, 1, offset);
+    pthread_mutex_lock(&self->lock);
+    if (found) found = mem_arena_block_bytes(self->arena, *offset, bytes);
+    pthread_mutex_unlock(&self->lock);
+    if (found) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ADDRESS, "%s: no block of the symmetric heap starts at %p", what, block);
+}
+
+/* After an error whose text is to stay. */
+static void give_back(sym *self, const char *what, uint64_t offset)
+{
+    char cause[ERROR_TEXT_BYTES];
+    snprintf(cause, sizeof cause, "%s", expar_last_error());
+    sym_give(self, what, offset);
+    error_set(EXPAR_ERR_MISMATCH, "%s", cause);
+}
+
+/* Taking is collective, so that whatever peers put into the old block has come before it is copied; giving is, so that
+   nobody leaves before all have copied. Blocks that differ between the ranks fail the giving alike on all. */
+static expar_status move_block(sym *self, const char *what, uint64_t old_offset, uint64_t old_bytes, uint64_t bytes,
+                               void **out)
+{
+    uint64_t offset;
+    uint8_t *base = self->heap.base;
+    expar_status status = sym_quiet(self);
+    if (status == EXPAR_OK) status = sym_take(self, what, bytes, DEFAULT_ALIGNMENT, &offset);
+    if (status != EXPAR_OK) return status;
+    memcpy(base + offset, base + old_offset, old_bytes < bytes ? old_bytes : bytes);
+    status = sym_give(self, what, old_offset);
+    if (status == EXPAR_OK)
+        *out = base + offset;
+    else if (status == EXPAR_ERR_MISMATCH)
+        give_back(self, what, offset);
+    return status;
+}
+
+expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void **out)
+{
+    static const char what[] = "expar_realloc";
+    uint64_t old_offset, old_bytes;
+    if (!block) return allocate(group, what, DEFAULT_ALIGNMENT, bytes, out);
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
+    if (status == EXPAR_OK) status = find_block(group->sym, what, block, &old_offset, &old_bytes);
+    if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
+    if (bytes > 0) return move_block(group->sym, what, old_offset, old_bytes, bytes, out);
+    status = sym_give(group->sym, what, old_offset);
+    if (status == EXPAR_OK) *out = NULL;
+    return status;
+}
+
+expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
+{
+    static const char what[] = "expar_heap_get_stats";
+    mem_arena_stats now;
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    if (!stats) return error_set(EXPAR_ERR_NULL, "%s: stats is NULL", what);
+    if (stats->struct_size != sizeof *stats)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: stats->struct_size %zu, expected EXPAR_HEAP_STATS_INIT's %zu", what,
+                         stats->struct_size, sizeof *stats);
+    pthread_mutex_lock(&group->sym->lock);
+    mem_arena_get_stats(group->sym->arena, &now);
+    pthread_mutex_unlock(&group->sym->lock);
+    stats->total_bytes = now.total_bytes;
+    stats->used_bytes = now.used_bytes;
+    stats->high_water_bytes = now.high_water_bytes;
+    stats->largest_free_bytes = now.largest_free_bytes;
+    stats->blocks = now.blocks;
+    return EXPAR_OK;
 }
 
 void *expar_ptr(expar_group *group, const void *address, int32_t pe)

@@ -46,10 +46,28 @@ sym_rest sym_rest_begin(sym *self, const char *what)
     return (sym_rest){.sym = self, .what = what};
 }
 
+/* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */
+static void attend(sym_rest *rest, bool awake)
+{
+    transport *network = rest->sym->driven;
+    if (!network || rest->attends == awake) return;
+    rest->attends = awake;
+    network->ops->attend(network, awake ? 1 : -1);
+}
+
+static void drive(sym_rest *rest)
+{
+    transport *network = rest->sym->driven;
+    if (!network) return;
+    attend(rest, true);
+    network->ops->progress(network);
+}
+
 static void arm(sym_rest *rest)
 {
+    transport *network = rest->sym->driven;
     bell_arm(own_bell(rest->sym), &rest->rings);
-    rest->armed = true;
+    rest->armed = !network || network->ops->arm(network);
     if (rest->since_ns == 0) rest->since_ns = clock_ns();
 }
 
@@ -57,6 +75,22 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
 {
     int64_t limit_ns = sleeps < 6 ? (int64_t)FIRST_SLEEP_NS << sleeps : LAST_SLEEP_NS;
     return limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS;
+}
+
+/* Where neighbours may ring, the bell is slept on, and the network's own thread rings it when something comes from
+   there. Without neighbours everything comes from the network. */
+static void rest_asleep(sym_rest *rest, int64_t limit_ns)
+{
+    sym *self = rest->sym;
+    if (self->driven && !self->some_mapped) {
+        self->driven->ops->sleep(self->driven, limit_ns);
+        return;
+    }
+    if (self->driven) {
+        attend(rest, false);
+        self->driven->ops->attend(self->driven, 0);
+    }
+    bell_sleep(own_bell(self), rest->rings, limit_ns, self->boot->threads);
 }
 
 static expar_status sleep_bounded(sym_rest *rest, uint32_t sleeps)
@@ -67,7 +101,7 @@ static expar_status sleep_bounded(sym_rest *rest, uint32_t sleeps)
         return error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms", rest->what, (long long)rest->sym->timeout_ms);
     }
     int64_t limit_ns = sleep_limit_ns(sleeps);
-    bell_sleep(own_bell(rest->sym), rest->rings, limit_ns < left_ns ? limit_ns : left_ns, rest->sym->boot->threads);
+    rest_asleep(rest, limit_ns < left_ns ? limit_ns : left_ns);
     arm(rest);
     return EXPAR_OK;
 }
@@ -76,6 +110,8 @@ expar_status sym_rest_turn(sym_rest *rest)
 {
     const patience *limits = rest->sym->crowded ? &patience_crowded : &patience_roomy;
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) return sym_check(rest->sym, rest->what);
+    /* Not between the caller's last look and the sleep: what the progress brought would be slept over. */
+    if (!rest->armed) drive(rest);
     uint32_t turn = rest->turn++;
     if (turn < limits->spins)
         spin_once();
@@ -99,4 +135,5 @@ void sym_rest_end(sym_rest *rest)
 {
     /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
     rest->armed = false;
+    attend(rest, false);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Put, get, put with signal, and their order: the public calls of expar/rma.h that move data. */
+/* Put and get of expar/rma.h, in bytes, typed and single. The nbi forms are the plain ones: what is complete at once is
+ * complete after quiet, too. */
+#include "shmem/ops.h"
 #include "shmem/target.h"
-#include <expar/rma.h>
 
-expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+expar_status ops_put(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    static const char call[] = "expar_put";
     uint64_t offset;
     transport *via;
     expar_status status = target_check_pe(call, group, pe);
@@ -18,9 +18,8 @@ expar_status expar_put(expar_group *group, void *dest, const void *source, size_
     return status;
 }
 
-expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+expar_status ops_get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    static const char call[] = "expar_get";
     uint64_t offset;
     transport *via;
     expar_status status = target_check_pe(call, group, pe);
@@ -32,78 +31,55 @@ expar_status expar_get(expar_group *group, void *dest, const void *source, size_
     return status;
 }
 
-/* A put on its way to pe, with the signal behind it. */
-typedef struct signalled_put {
-    const void *source;
+expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+{
+    return ops_put("expar_put", group, dest, source, bytes, pe);
+}
+
+expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+{
+    return ops_get("expar_get", group, dest, source, bytes, pe);
+}
+
+expar_status expar_put_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+{
+    return ops_put("expar_put_nbi", group, dest, source, bytes, pe);
+}
+
+expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+{
+    return ops_get("expar_get_nbi", group, dest, source, bytes, pe);
+}
+
+typedef expar_status (*mover)(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
+                              int32_t pe);
+
+static expar_status move_elements(mover move, const char *call, expar_group *group, void *dest, const void *source,
+                                  size_t element_bytes, size_t count, int32_t pe)
+{
     size_t bytes;
-    uint64_t dest_offset, signal_offset;
-    transport *data, *signal; /* which carry the two parts */
-} signalled_put;
-
-static expar_status check_put_signal(const char *call, expar_group *group, const void *dest, const uint64_t *signal,
-                                     expar_signal_op op, int32_t pe, signalled_put *put)
-{
-    expar_status status = target_check_pe(call, group, pe);
-    if (status == EXPAR_OK && op != EXPAR_SIGNAL_SET && op != EXPAR_SIGNAL_ADD)
-        status =
-            error_set(EXPAR_ERR_ARGUMENT, "%s: op %d, expected EXPAR_SIGNAL_SET or EXPAR_SIGNAL_ADD", call, (int)op);
-    if (status == EXPAR_OK && put->bytes > 0 && !put->source)
-        status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", call);
-    if (status == EXPAR_OK && put->bytes > 0)
-        status = target_check_range(call, group, "dest", dest, put->bytes, &put->dest_offset);
-    if (status == EXPAR_OK)
-        status = target_check_word(call, group, "signal", signal, sizeof *signal, &put->signal_offset);
-    if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_rma, pe, &put->data);
-    if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_atomic, pe, &put->signal);
-    return status;
+    if (size_mul_overflows(count, element_bytes, &bytes))
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow", call, count, element_bytes);
+    return move(call, group, dest, source, bytes, pe);
 }
 
-/* Within one transport a fence keeps the signal behind the data; across two only completion does. */
-static expar_status carry_put_signal(const signalled_put *put, uint64_t value, expar_signal_op op, int32_t pe)
-{
-    expar_status status = EXPAR_OK;
-    if (put->bytes > 0) status = put->data->ops->put(put->data, pe, put->dest_offset, put->source, put->bytes);
-    if (status == EXPAR_OK)
-        status = put->data == put->signal ? put->data->ops->fence(put->data) : put->data->ops->quiet(put->data);
-    if (status == EXPAR_OK)
-        status = put->signal->ops->atomic(put->signal, pe, put->signal_offset, sizeof(uint64_t),
-                                          op == EXPAR_SIGNAL_SET ? TRANSPORT_SET : TRANSPORT_ADD, value, 0, NULL);
-    return status;
-}
-
-expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
-                              uint64_t value, expar_signal_op op, int32_t pe)
-{
-    signalled_put put = {.source = source, .bytes = bytes};
-    expar_status status = check_put_signal("expar_put_signal", group, dest, signal, op, pe, &put);
-    if (status == EXPAR_OK) status = carry_put_signal(&put, value, op, pe);
-    if (status == EXPAR_OK) sym_ring(group->sym, pe);
-    return status;
-}
-
-static expar_status check_group(const char *call, expar_group *group)
-{
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
-    return sym_check(group->sym, call);
-}
-
-expar_status expar_fence(expar_group *group)
-{
-    expar_status status = check_group("expar_fence", group);
-    if (status != EXPAR_OK) return status;
-    return group->sym->p2p->ops->fence(group->sym->p2p);
-}
-
-expar_status expar_quiet(expar_group *group)
-{
-    expar_status status = check_group("expar_quiet", group);
-    return status == EXPAR_OK ? sym_quiet(group->sym) : status;
-}
-
-expar_status expar_barrier_all(expar_group *group)
-{
-    expar_status status = check_group("expar_barrier_all", group);
-    if (status != EXPAR_OK) return status;
-    status = sym_barrier(group->sym);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_barrier_all");
-}
+/* The typed calls that move a row of elements. */
+#define MOVE_DEFINE(T, S, name, move)                                                                                  \
+    expar_status expar_##name##_##S(expar_group *group, T *dest, const T *source, size_t count, int32_t pe)            \
+    {                                                                                                                  \
+        return move_elements(move, "expar_" #name "_" #S, group, dest, source, sizeof(T), count, pe);                  \
+    }
+#define RMA_DEFINE(T, S)                                                                                               \
+    MOVE_DEFINE(T, S, put, ops_put)                                                                                    \
+    MOVE_DEFINE(T, S, get, ops_get)                                                                                    \
+    MOVE_DEFINE(T, S, put_nbi, ops_put)                                                                                \
+    MOVE_DEFINE(T, S, get_nbi, ops_get)                                                                                \
+    expar_status expar_p_##S(expar_group *group, T *dest, T value, int32_t pe)                                         \
+    {                                                                                                                  \
+        return ops_put("expar_p_" #S, group, dest, &value, sizeof value, pe);                                          \
+    }                                                                                                                  \
+    expar_status expar_g_##S(expar_group *group, const T *source, int32_t pe, T *value)                                \
+    {                                                                                                                  \
+        return ops_get("expar_g_" #S, group, value, source, sizeof *value, pe);                                        \
+    }
+EXPAR_DATA_TYPES(RMA_DEFINE)

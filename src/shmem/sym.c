@@ -2,6 +2,7 @@
 /* The symmetric memory of one rank: its making and end, its failure, its addresses. */
 #include "shmem/sym.h"
 #include "shmem/bell.h"
+#include "shmem/parts.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -21,14 +22,16 @@ static bool more_ranks_than_cores(const boot *ctl)
 void sym_destroy(sym *self)
 {
     if (!self) return;
-    if (self->p2p) self->p2p->ops->close(self->p2p);
+    sym_reach_close(self);
     if (self->owns_heap) mem_region_close(&self->heap);
+    team_table_close(self->teams);
     mem_arena_destroy(self->arena);
     pthread_mutex_destroy(&self->lock);
     free(self->reach_map);
     free(self->reach_rma);
     free(self->reach_atomic);
     free(self->peers);
+    free(self->gone);
     free(self);
 }
 
@@ -49,7 +52,8 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->reach_rma = calloc(size, sizeof(transport *));
     self->reach_atomic = calloc(size, sizeof(transport *));
     self->peers = calloc(size, sizeof *self->peers);
-    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers) return self;
+    self->gone = calloc(size, sizeof *self->gone);
+    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->gone) return self;
     sym_destroy(self);
     return NULL;
 }
@@ -93,34 +97,18 @@ static expar_status agree_on_heaps(boot *ctl, expar_status mine)
     return mine != EXPAR_OK ? mine : status;
 }
 
-/* For every PE the transport of each kind of operation. p2p is the only one to ask as yet. */
-static void select_transports(sym *self)
-{
-    transport *p2p = self->p2p;
-    self->all_mapped = true;
-    for (int32_t pe = 0; pe < self->size; pe++) {
-        unsigned reach = p2p->ops->reach(p2p, pe);
-        self->reach_map[pe] = reach & TRANSPORT_MAP ? p2p : NULL;
-        self->reach_rma[pe] = (reach & TRANSPORT_PUT) && (reach & TRANSPORT_GET) ? p2p : NULL;
-        self->reach_atomic[pe] = reach & TRANSPORT_ATOMIC ? p2p : NULL;
-        self->peers[pe] = p2p->ops->map(p2p, pe, 0);
-        if (!self->peers[pe]) self->all_mapped = false;
-    }
-}
-
 expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes, const mem_region *heap,
                         const mem_region *const *peer_heaps, sym **out)
 {
     sym *self = sym_new(ctl, nodes, timeout_ms);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
     expar_status status = make_heap(self, heap_bytes, heap);
-    if (!peer_heaps) status = agree_on_heaps(ctl, status);
-    if (status == EXPAR_OK) status = transport_p2p.open(ctl, &self->heap, nodes, peer_heaps, &self->p2p);
+    status = agree_on_heaps(ctl, status);
+    if (status == EXPAR_OK) status = sym_reach_open(self, peer_heaps);
     if (status != EXPAR_OK) {
         sym_destroy(self);
         return status;
     }
-    select_transports(self);
     *out = self;
     return EXPAR_OK;
 }
@@ -174,6 +162,9 @@ static void record_failure(sym *self, uint64_t failure)
 
 void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
+    bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
+    if (one_rank && rank >= 0 && rank < self->size)
+        atomic_store_explicit(&self->gone[rank], (uint8_t)kind, memory_order_release);
     uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     record_failure(self, failure);
@@ -204,11 +195,10 @@ void sym_unlisten(sym *self, sym_listener *listener)
     pthread_mutex_unlock(&self->lock);
 }
 
-expar_status sym_check(sym *self, const char *what)
+/* The text of a failure that is not SYM_SOUND. */
+static expar_status failed_by(sym_failure_kind kind, int32_t rank, const char *what)
 {
-    uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
-    int32_t rank = (int32_t)(uint32_t)failure;
-    switch (failure_kind(failure)) {
+    switch (kind) {
     case SYM_SOUND:
         return EXPAR_OK;
     case SYM_PEER_DIED:
@@ -225,6 +215,22 @@ expar_status sym_check(sym *self, const char *what)
     return error_set(EXPAR_ERR_PEER, "%s: rank %d did not come to an earlier collective call", what, rank);
 }
 
+expar_status sym_check(sym *self, const char *what)
+{
+    uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
+    return failed_by(failure_kind(failure), (int32_t)(uint32_t)failure, what);
+}
+
+expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
+{
+    uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
+    if (failure == 0) return EXPAR_OK;
+    uint8_t gone = atomic_load_explicit(&self->gone[pe], memory_order_acquire);
+    bool by_pe = failure_kind(failure) != SYM_ABORTED && gone != 0 && (int32_t)(uint32_t)failure != pe;
+    if (by_pe) return failed_by((sym_failure_kind)gone, pe, what);
+    return failure_kind(failure) == SYM_ABORTED || gone != 0 ? sym_check(self, what) : EXPAR_OK;
+}
+
 expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
 {
     error_prefix(status, "%s", what);
@@ -232,17 +238,19 @@ expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
     return status;
 }
 
-bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
+static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
 {
-    uintptr_t base = (uintptr_t)self->heap.base;
-    uintptr_t at = (uintptr_t)address;
-    if (at < base + SYM_CONTROL_BYTES || at - base >= self->heap.bytes || bytes > self->heap.bytes - (at - base))
-        return false;
-    *offset = at - base;
-    return true;
+    return at >= base && at - base < limit && bytes <= limit - (at - base);
 }
 
-expar_status sym_quiet(sym *self)
+bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
 {
-    return self->p2p->ops->quiet(self->p2p);
+    const uintptr_t at = (uintptr_t)address, base = (uintptr_t)self->heap.base;
+    if (within(at, bytes, base + SYM_CONTROL_BYTES, self->heap.bytes - SYM_CONTROL_BYTES))
+        *offset = at - base;
+    else if (within(at, bytes, self->globals.base, self->globals.bytes))
+        *offset = self->globals.offset + (at - self->globals.base);
+    else
+        return false;
+    return true;
 }

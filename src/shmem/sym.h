@@ -61,31 +61,53 @@ typedef struct sym_listener {
     struct sym_listener *next;
 } sym_listener;
 
+#define SYM_MAX_TRANSPORTS 4
+
 typedef struct sym {
     boot *boot; /* borrowed from the group */
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
-    bool crowded;    /* more ranks than cores on this host: give the core away early */
-    bool all_mapped; /* every PE's heap is mapped here */
-    bool owns_heap;  /* heap was made by sym_create, not by the group */
+    bool crowded;     /* more ranks than cores on this host: give the core away early */
+    bool all_mapped;  /* every PE's heap is mapped here */
+    bool some_mapped; /* that of some other PE is */
+    bool all_reached; /* every PE is mapped or reached by atomics */
+    bool owns_heap;   /* heap was made by sym_create, not by the group */
     mem_region heap;
     transport **reach_map;    /* [size] transport that maps the PE, or NULL */
     transport **reach_rma;    /* [size] */
     transport **reach_atomic; /* [size] */
-    transport *p2p;
-    uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL */
+    transport_site site;      /* what the transports know of this rank */
+    transport *transports[SYM_MAX_TRANSPORTS];
+    int32_t num_transports;
+    transport *driven;    /* the one that needs progress, or NULL when none does */
+    char *unreached;      /* why the transports at hand are not more, or NULL; for error texts */
+    uint8_t *matrix;      /* [size][size][num_transports] transport_reach of rank to PE by transport */
+    uint64_t grown_bytes; /* the heap up to here is reachable by all transports; changed by collective calls only */
+    /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
+       expar_globals_share alone (globals.c). */
+    struct {
+        uintptr_t base;
+        size_t bytes;
+        uint64_t offset; /* of those pages in the heap */
+    } globals;
+    uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL; its own always is */
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
-    sym_listener *listeners; /* guarded by lock */
-    uint64_t barrier_epoch;  /* own count; barriers are called by one thread of a rank at a time */
+    sym_listener *listeners;  /* guarded by lock */
+    struct team_table *teams; /* NULL until teams are first used; changed by collective calls only (team_table.c) */
+    uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
+    /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
+       after it (acquire). */
+    _Atomic uint8_t *gone;
 } sym;
 
-/* Collective. heap_bytes includes the control page. peer_heaps as in transport_ops.open (threads), else NULL; with
-   threads `heap` is this rank's region, made by the group; else sym makes it. */
+/* Collective; between thread ranks too: they must call it at the same time. heap_bytes includes the control page.
+   peer_heaps as in transport_site (threads), else NULL; with threads `heap` is this rank's region, made by the group;
+   else sym makes it. */
 expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes, const mem_region *heap,
                         const mem_region *const *peer_heaps, sym **out);
 void sym_destroy(sym *sym);
@@ -98,6 +120,11 @@ void sym_unlisten(sym *sym, sym_listener *listener);
 /* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and
    `what` was being done. */
 expar_status sym_check(sym *sym, const char *what);
+/* The same for an operation that touches pe alone: EXPAR_OK while this rank has not aborted and pe is not gone,
+   whatever has become of others. */
+expar_status sym_check_pe(sym *sym, int32_t pe, const char *what);
+/* The set of transport_reach that `rank` has to pe by transport `number` of sym->transports. */
+unsigned sym_reach(const sym *sym, int32_t rank, int32_t pe, int32_t number);
 /* For a collective call over `boot` that failed with `status`: unless all ranks refused it alike (EXPAR_ERR_MISMATCH)
    later ones cannot be trusted, and the group has failed. Returns status, with `what` before its text. */
 expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
@@ -111,6 +138,8 @@ static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)
 {
     return self->peers[pe] ? self->peers[pe] + offset : NULL;
 }
+/* Makes the heap up to `end` reachable by all transports. Collective with equal arguments. */
+expar_status sym_grow(sym *sym, uint64_t end);
 /* Collective allocation behind expar_malloc; `what` names the call in error texts. bytes 0 takes nothing and gives
    offset 0. All ranks return the same status: EXPAR_ERR_MISMATCH (names a rank), EXPAR_ERR_MEMORY, EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED; EXPAR_ERR_REMOTE when another rank called sym_refuse. */
@@ -146,6 +175,7 @@ typedef struct sym_rest {
     uint32_t turn;
     uint32_t rings; /* value of the futex word when armed */
     bool armed;
+    bool attends;   /* drives the network meanwhile */
     bool timed_out; /* set when a turn failed by time-out */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
@@ -153,10 +183,15 @@ expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
 
+/* Orders this rank's operations to each PE. */
+expar_status sym_fence(sym *sym);
 /* All of this rank's operations are complete at their targets. */
 expar_status sym_quiet(sym *sym);
-/* quiet, then a barrier over the heap; where some PE is not mapped (other nodes), over the control sockets, which is
-   slow. A time-out fails the group and names the ranks that did not come. */
+/* Sets a word of pe's heap to `value`, after all that this rank did before, and wakes pe if it waits for it: by a store
+   (release) where the heap is mapped, else by the transport of pe's atomics after a fence. */
+expar_status sym_word_set(sym *sym, int32_t pe, uint64_t offset, uint64_t value);
+/* quiet, then a barrier over the heap; where some PE is neither mapped nor reached by atomics, over the control
+   sockets, which is slow. A time-out fails the group and names the ranks that did not come. */
 expar_status sym_barrier(sym *sym);
 
 #endif

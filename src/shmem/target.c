@@ -7,7 +7,7 @@ expar_status target_check_pe(const char *call, expar_group *group, int32_t pe)
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (pe < 0 || pe >= group->size)
         return error_set(EXPAR_ERR_RANGE, "%s: pe %d, expected 0 to %d", call, pe, group->size - 1);
-    return sym_check(group->sym, call);
+    return sym_check_pe(group->sym, pe, call);
 }
 
 expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
@@ -34,8 +34,9 @@ expar_status target_transport(const char *call, expar_group *group, transport *c
                               transport **out)
 {
     if (!table[pe])
-        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it",
-                         call, pe, group->nodes[pe]);
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it%s%s",
+                         call, pe, group->nodes[pe], group->sym->unreached ? ": " : "",
+                         group->sym->unreached ? group->sym->unreached : "");
     *out = table[pe];
     return EXPAR_OK;
 }

@@ -45,6 +45,11 @@ expect_rank "$work/app-c"
 c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror "$here/app/app.cpp" $flags -o "$work/app-cpp"
 "$work/app-cpp" || fail "the C++ consumer failed"
 
+# shellcheck disable=SC2046 # the flags are words
+cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --cflags --libs expar-shmem) \
+    -o "$work/app-shmem"
+[ "$("$work/app-shmem")" = "PE 0 of 1" ] || fail "the OpenSHMEM consumer failed"
+
 unset LD_LIBRARY_PATH
 [ -e "$build/bin/expar" ] || exit 0
 "$prefix/bin/expar" --version | grep -qF "$version" || fail "the installed expar does not start"

@@ -57,7 +57,8 @@ static void abort_from_a_thread(expar_group *group, void *shared)
     void *block;
     if (group->rank != VICTIM) {
         CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
-        CHECK_TEXT("rank 2");
+        /* Over the network a rank may hear first that another one, told before it, has left. */
+        if (group->sym->all_mapped) CHECK_TEXT("rank 2");
         return;
     }
     CHECK(pthread_create(&thread, NULL, abort_soon, group) == 0, "thread");
@@ -114,10 +115,17 @@ static void survive(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s->where, signal));
     /* A wait for a signal cannot know who was to send it. */
     if (!s->silence) CHECK_TEXT("rank 2");
-    if (s->silence && s->where == IN_BARRIER) CHECK_TEXT("not come: rank 2");
+    /* Without mapped heaps a rank sees only who was to tell it. */
+    if (s->silence && s->where == IN_BARRIER && group->sym->all_mapped) CHECK_TEXT("not come: rank 2");
     if (s->silence && s->where == IN_WAIT) CHECK_TEXT("timed out");
     atomic_store(&s->ended_ms, ranks_clock_ms());
-    if (!s->silence) CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, signal, signal, 8, 0));
+    if (s->silence) return;
+    /* A collective over the control sockets may fail before the monitor has told of the death. */
+    while (expar_put(group, signal, signal, 8, VICTIM) == EXPAR_OK && ranks_clock_ms() - s->ended_ms < DEADLINE_MS)
+        sched_yield();
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, signal, signal, 8, VICTIM));
+    CHECK_TEXT("rank 2");
+    CHECK_OK(expar_put(group, signal, signal, 8, group->rank)); /* who touches the living goes on */
 }
 
 static void await_all_waiting(const stage *s)

@@ -262,12 +262,12 @@ static void peer_addresses(expar_group *group, void *shared)
     CHECK(expar_ptr(group, block, group->rank) == block, "its own copy");
     for (int32_t pe = 0; pe < group->size; pe++) {
         _Atomic uint32_t *word = expar_ptr(group, &block[group->rank], pe);
-        CHECK(word != NULL, "rank %d has no address", pe);
+        CHECK(word != NULL || !group->sym->all_mapped, "rank %d has no address", pe);
         if (word) atomic_store(word, (uint32_t)group->rank + 1);
     }
     CHECK_OK(expar_barrier_all(group));
     for (int32_t r = 0; r < group->size; r++)
-        CHECK(block[r] == (uint32_t)r + 1, "the store of rank %d is missing", r);
+        CHECK(block[r] == (uint32_t)r + 1 || !group->sym->all_mapped, "the store of rank %d is missing", r);
     CHECK(expar_ptr(NULL, block, 0) == NULL, "no group");
     CHECK(expar_ptr(group, NULL, 0) == NULL, "no address");
     CHECK(expar_ptr(group, &group, 0) == NULL, "not symmetric");
@@ -283,6 +283,91 @@ static void test_peer_addresses(void **state)
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 3, peer_addresses);
 }
 
+/* A block keeps what it held as it grows and shrinks, what peers have put included; its old place is free. */
+static void reallocated(expar_group *group, void *shared)
+{
+    (void)shared;
+    enum { LARGE = 300000, SMALL = 1000 };
+    uint8_t *block = NULL, *keep, byte = (uint8_t)(group->rank + 50);
+    int32_t next = (group->rank + 1) % group->size, last = (group->rank + group->size - 1) % group->size;
+    int wrong = 0;
+    CHECK_OK(expar_realloc(group, NULL, SMALL, (void **)&block));
+    CHECK_OK(expar_malloc(group, SMALL, (void **)&keep));
+    for (int i = 0; i < SMALL; i++)
+        block[i] = (uint8_t)(i + group->rank);
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_put(group, &block[7], &byte, 1, next));
+    CHECK_OK(expar_realloc(group, block, LARGE, (void **)&block));
+    check_symmetric(group, block, "grown block");
+    for (int i = 0; i < SMALL; i++)
+        wrong += block[i] != (uint8_t)(i == 7 ? last + 50 : i + group->rank);
+    CHECK(wrong == 0, "%d bytes changed as the block grew", wrong);
+    CHECK_OK(expar_realloc(group, block, 500, (void **)&block));
+    CHECK(block[7] == last + 50 && block[499] == (uint8_t)(499 + group->rank), "bytes changed as the block shrank");
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_realloc(group, block + 128, 10, (void **)&keep));
+    CHECK_TEXT("expar_realloc", "no block");
+    void *one = group->rank == 0 ? (void *)block : (void *)keep, *none = NULL;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_realloc(group, one, 5000, &none));
+    CHECK_STATUS(group->rank == 0 ? EXPAR_ERR_NULL : EXPAR_ERR_REMOTE,
+                 expar_realloc(group, block, 10, group->rank == 0 ? NULL : &none));
+    CHECK(none == NULL && block[499] == (uint8_t)(499 + group->rank), "a refused call has changed something");
+    CHECK_OK(expar_realloc(group, block, 0, (void **)&block));
+    CHECK(block == NULL, "a block of no bytes");
+    CHECK_OK(expar_free(group, keep));
+}
+
+static void test_reallocated(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 3, reallocated);
+}
+
+static void statistics(expar_group *group, void *shared)
+{
+    (void)shared;
+    void *blocks[3];
+    expar_heap_stats before = EXPAR_HEAP_STATS_INIT, full = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
+    CHECK_OK(expar_heap_get_stats(group, &before));
+    CHECK(before.total_bytes == HEAP_BYTES, "%llu bytes in all", (unsigned long long)before.total_bytes);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(expar_malloc(group, (size_t)2 << 20, &blocks[i]));
+    CHECK_OK(expar_free(group, blocks[1]));
+    CHECK_OK(expar_heap_get_stats(group, &full));
+    CHECK(full.used_bytes - before.used_bytes == (uint64_t)4 << 20, "used: %llu", (unsigned long long)full.used_bytes);
+    CHECK(full.blocks == before.blocks + 2, "blocks: %llu", (unsigned long long)full.blocks);
+    CHECK(full.high_water_bytes >= before.used_bytes + ((uint64_t)6 << 20), "no high water");
+    CHECK(full.largest_free_bytes < full.total_bytes - full.used_bytes, "a hole was made, but all is in one piece");
+    CHECK_OK(expar_free(group, blocks[0]));
+    CHECK_OK(expar_free(group, blocks[2]));
+    CHECK_OK(expar_heap_get_stats(group, &after));
+    CHECK(after.used_bytes == before.used_bytes && after.largest_free_bytes == before.largest_free_bytes,
+          "free blocks have not grown together");
+    CHECK(after.high_water_bytes == full.high_water_bytes, "the high water has moved");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_get_stats(NULL, &after));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_get_stats(group, NULL));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_heap_get_stats(group, &(expar_heap_stats){0}));
+}
+
+static void test_statistics(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, statistics);
+}
+
+/* Ranks of one process have one set of variables; the programs of tests/openshmem share theirs. */
+static void shared_globals(expar_group *group, void *shared)
+{
+    (void)shared;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_globals_share(NULL));
+    if (group->threads) CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_globals_share(group));
+}
+
+static void test_shared_globals(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, shared_globals);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +380,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_exhaustion),
         cmocka_unit_test(test_peer_addresses),
+        cmocka_unit_test(test_reallocated),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_shared_globals),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

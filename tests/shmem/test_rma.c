@@ -199,7 +199,7 @@ static void test_refusals(void **state)
     kind_run((ranks_plan){0}, 2, refusals);
 }
 
-/* Ranks of another node are out of reach of loads and stores, and say so. */
+/* Without a network, ranks of another node are out of reach, and say so. */
 static void other_node(expar_group *group, void *shared)
 {
     (void)shared;
@@ -220,14 +220,61 @@ static void other_node(expar_group *group, void *shared)
 static void test_other_node(void **state)
 {
     (void)state;
+    const char *before = getenv("EXPAR_TRANSPORTS");
+    setenv("EXPAR_TRANSPORTS", "p2p", 1);
     kind_run((ranks_plan){.ranks_per_node = 2}, 4, other_node);
+    if (before)
+        setenv("EXPAR_TRANSPORTS", before, 1);
+    else
+        unsetenv("EXPAR_TRANSPORTS");
 }
+
+#ifdef EXPAR_HAVE_LIBFABRIC
+#define FAR_WORDS 3000
+
+/* Two nodes of two ranks: the far one is reached by the network, the near one as the group's transports say. Atomics of
+   both meet on one word. */
+static void across_nodes(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *box, *sum, local[FAR_WORDS], old;
+    int32_t far = group->size - 1 - group->rank;
+    CHECK_OK(expar_calloc(group, FAR_WORDS, sizeof *box, (void **)&box));
+    CHECK_OK(expar_calloc(group, 2, sizeof *sum, (void **)&sum));
+    CHECK(expar_ptr(group, box, far) == NULL, "rank %d has an address", far);
+    for (size_t i = 0; i < FAR_WORDS; i++)
+        local[i] = i * 5 + (uint64_t)group->rank;
+    CHECK_OK(expar_put_signal(group, box, local, sizeof local, &sum[1], 7, EXPAR_SIGNAL_SET, far));
+    CHECK_OK(expar_signal_wait_until(group, &sum[1], EXPAR_CMP_EQ, 7, NULL));
+    for (size_t i = 0; i < FAR_WORDS; i++)
+        CHECK(box[i] == i * 5 + (uint64_t)far, "word %zu is %llu", i, (unsigned long long)box[i]);
+    CHECK_OK(expar_get(group, local, box, sizeof local, far));
+    for (size_t i = 0; i < FAR_WORDS; i++)
+        CHECK(local[i] == i * 5 + (uint64_t)group->rank, "word %zu came back as %llu", i, (unsigned long long)local[i]);
+    for (int i = 0; i < 500; i++)
+        CHECK_OK(expar_atomic_fetch_add_u64(group, sum, 1, 0, &old));
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_atomic_fetch_u64(group, sum, 0, &old));
+    CHECK(old == 4 * 500, "near and far atomics add up to %llu", (unsigned long long)old);
+    CHECK_OK(expar_free(group, sum));
+    CHECK_OK(expar_free(group, box));
+}
+
+static void test_across_nodes(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.ranks_per_node = 2}, 4, across_nodes);
+}
+#endif
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_get),  cmocka_unit_test(test_signal_litmus), cmocka_unit_test(test_atomics),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_other_node),
+        cmocka_unit_test(test_put_get),      cmocka_unit_test(test_signal_litmus), cmocka_unit_test(test_atomics),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_other_node),
+#ifdef EXPAR_HAVE_LIBFABRIC
+        cmocka_unit_test(test_across_nodes),
+#endif
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,7 +103,9 @@ static void store_raw(expar_group *group, void *shared)
     CHECK_OK(expar_calloc(group, 1, sizeof *signal, (void **)&signal));
     if (group->rank == 0) {
         sleep_ms(100); /* rank 1 sleeps meanwhile; were it still awake, the test would only test less */
-        atomic_store((_Atomic uint64_t *)expar_ptr(group, signal, 1), 7);
+        _Atomic uint64_t *raw = expar_ptr(group, signal, 1);
+        if (raw) atomic_store(raw, 7);
+        if (!raw) CHECK_OK(expar_put(group, signal, &(uint64_t){7}, sizeof *signal, 1));
     } else {
         CHECK_OK(expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 7, NULL));
     }

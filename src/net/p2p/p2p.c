@@ -80,17 +80,17 @@ static void map_threads(p2p *p, const int32_t *nodes, const mem_region *const *p
         if (nodes[r] == nodes[p->rank]) p->peers[r] = peer_heaps[r]->base;
 }
 
-static expar_status p2p_open(boot *ctl, const mem_region *heap, const int32_t *nodes,
-                             const mem_region *const *peer_heaps, transport **out)
+static expar_status p2p_open(const transport_site *site, transport **out)
 {
+    boot *ctl = site->boot;
     p2p *p = p2p_new(ctl);
     if (!p) return error_set(EXPAR_ERR_MEMORY, "no memory for the p2p transport of %d ranks", ctl->size);
     expar_status status = EXPAR_OK;
-    if (peer_heaps)
-        map_threads(p, nodes, peer_heaps);
+    if (site->peer_heaps)
+        map_threads(p, site->nodes, site->peer_heaps);
     else if (ctl->size > 1)
-        status = map_processes(p, ctl, heap, nodes);
-    p->peers[p->rank] = heap->base;
+        status = map_processes(p, ctl, site->heap, site->nodes);
+    p->peers[p->rank] = site->heap->base;
     if (status != EXPAR_OK) {
         p2p_close(&p->base);
         return status;
@@ -102,7 +102,7 @@ static expar_status p2p_open(boot *ctl, const mem_region *heap, const int32_t *n
 static unsigned p2p_reach(const transport *self, int32_t pe)
 {
     const p2p *p = (const p2p *)self;
-    return p->peers[pe] ? TRANSPORT_MAP | TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC : 0;
+    return p->peers[pe] ? TRANSPORT_MAP | TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | TRANSPORT_COHERENT : 0;
 }
 
 static void *p2p_map(const transport *self, int32_t pe, uint64_t offset)
@@ -155,6 +155,12 @@ static expar_status p2p_get(transport *self, int32_t pe, void *dest, uint64_t of
             return compare;                                                                                            \
         case TRANSPORT_ADD:                                                                                            \
             return atomic_fetch_add(word, operand);                                                                    \
+        case TRANSPORT_AND:                                                                                            \
+            return atomic_fetch_and(word, operand);                                                                    \
+        case TRANSPORT_OR:                                                                                             \
+            return atomic_fetch_or(word, operand);                                                                     \
+        case TRANSPORT_XOR:                                                                                            \
+            return atomic_fetch_xor(word, operand);                                                                    \
         case TRANSPORT_FETCH:                                                                                          \
             break;                                                                                                     \
         }                                                                                                              \
@@ -171,6 +177,25 @@ static expar_status p2p_atomic(transport *self, int32_t pe, uint64_t offset, siz
                                  : atomic_u32(word, op, (uint32_t)operand, (uint32_t)compare);
     if (old) *old = before;
     return EXPAR_OK;
+}
+
+/* Everything is done at once; a batch never waits. */
+static expar_status p2p_post(transport *self, const transport_request *r, transport_batch *batch)
+{
+    uint64_t old;
+    (void)batch;
+    switch (r->kind) {
+    case TRANSPORT_KIND_PUT:
+        return p2p_put(self, r->pe, r->offset, r->source, r->bytes);
+    case TRANSPORT_KIND_GET:
+        return p2p_get(self, r->pe, r->dest, r->offset, r->bytes);
+    case TRANSPORT_KIND_ATOMIC:
+        break;
+    }
+    expar_status status = p2p_atomic(self, r->pe, r->offset, r->bytes, r->op, r->operand, r->compare, &old);
+    if (r->dest && r->bytes == 8) *(uint64_t *)r->dest = old;
+    if (r->dest && r->bytes == 4) *(uint32_t *)r->dest = (uint32_t)old;
+    return status;
 }
 
 /* Stores of one thread reach mapped memory in order once the compiler keeps them so; the C library ends its own
@@ -198,6 +223,7 @@ const transport_ops transport_p2p = {
     .put = p2p_put,
     .get = p2p_get,
     .atomic = p2p_atomic,
+    .post = p2p_post,
     .fence = p2p_fence,
     .quiet = p2p_quiet,
     .close = p2p_close,

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Teams: subsets of a group's ranks that act together (model: OpenSHMEM 1.5, section 9.4). A team numbers its members
+ * from 0; they are ranks of the group at equal distances.
+ *
+ * Collective over a team: all members call, in the same order on each team, one thread of a rank at a time; different
+ * teams may be used by different threads at once, but are made and destroyed by one thread at a time. A member that is
+ * refused its arguments does not take part, and the others end with EXPAR_ERR_PEER after the group's time-out. Errors
+ * of all calls: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+#ifndef EXPAR_TEAM_H
+#define EXPAR_TEAM_H
+
+#include <expar/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct expar_team expar_team;
+
+/* The most teams that a rank can be a member of at a time, the three standing ones included. */
+#define EXPAR_MAX_TEAMS 63
+
+/* The standing teams: all ranks; the ranks of this node; and the ranks with this one's number on all nodes. They live
+   as long as the group. The first of these calls on a group is collective over the group, since it takes the teams'
+   memory from the symmetric heap (at most a sixteenth, or 32 MiB); later ones are local. EXPAR_ERR_MEMORY. */
+EXPAR_API expar_status expar_team_world(expar_group *group, expar_team **team);
+EXPAR_API expar_status expar_team_shared(expar_group *group, expar_team **team);
+EXPAR_API expar_status expar_team_rail(expar_group *group, expar_team **team);
+
+typedef struct expar_team_config {
+    size_t struct_size;   /* set by EXPAR_TEAM_CONFIG_INIT */
+    int32_t num_contexts; /* contexts that the team's members mean to make; a hint */
+} expar_team_config;
+#define EXPAR_TEAM_CONFIG_INIT EXPAR_STRUCT_INIT(expar_team_config)
+
+/* Members start, start + stride, … of `parent`, `size` of them, in this order. Collective over the parent; *team is
+   NULL on ranks that are not members. config may be NULL. EXPAR_ERR_RANGE (a member that the parent has not got, a
+   stride of 0), EXPAR_ERR_LIMIT (EXPAR_MAX_TEAMS). */
+EXPAR_API expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t stride, int32_t size,
+                                                const expar_team_config *config, expar_team **team);
+/* Lays the parent out in rows of x_range members: *x_team is this rank's row, *y_team its column. Collective over the
+   parent. An x_range above the parent's size counts as that size. */
+EXPAR_API expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expar_team_config *x_config,
+                                           const expar_team_config *y_config, expar_team **x_team, expar_team **y_team);
+/* Forms a team without asking anybody; *team is NULL on ranks that are not members. Local, but as expar_team_world when
+   it is the first use of teams. All such teams share one channel: ranks that are together in several call their
+   collectives in the same order. EXPAR_ERR_RANGE. */
+EXPAR_API expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size,
+                                       expar_team **team);
+/* Collective over the team (formed ones: local). EXPAR_ERR_STATE for a standing team. NULL is allowed. */
+EXPAR_API expar_status expar_team_destroy(expar_team *team);
+
+/* Facts of a team; 0 (my_pe: -1, group: NULL) for NULL. Any thread. */
+EXPAR_API int32_t expar_team_my_pe(const expar_team *team);
+EXPAR_API int32_t expar_team_n_pes(const expar_team *team);
+EXPAR_API expar_group *expar_team_group(const expar_team *team);
+EXPAR_API expar_status expar_team_get_config(const expar_team *team, expar_team_config *config);
+/* *dest_pe is the number in `dest` of member pe of `source`, or -1 when it is no member there. Local. */
+EXPAR_API expar_status expar_team_translate_pe(const expar_team *source, int32_t pe, const expar_team *dest,
+                                               int32_t *dest_pe);
+
+/* No member leaves before all have come. */
+EXPAR_API expar_status expar_team_sync(expar_team *team);
+/* The same, after expar_quiet: what members put has arrived. */
+EXPAR_API expar_status expar_team_barrier(expar_team *team);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

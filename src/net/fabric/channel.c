@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Endpoints: their queues, their staging memory, and where the peers' are. */
+#include "net/fabric/fabric.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank tells of itself. */
+typedef struct introduction {
+    int32_t status; /* expar_status: why this rank cannot; EXPAR_OK */
+    int32_t num_channels;
+    char provider[48];
+    uint8_t names[FABRIC_MAX_CHANNELS][FABRIC_NAME_BYTES];
+} introduction;
+
+static expar_status open_queue(fabric *f, fabric_channel *c)
+{
+    struct fi_cq_attr attr = {.size = 2 * FABRIC_MAX_IN_FLIGHT, .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
+    int code = fi_cq_open(f->domain, &attr, &c->cq, NULL);
+    if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "fi_cq_open");
+    code = fi_control(&c->cq->fid, FI_GETWAIT, &c->wait_fd);
+    return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a queue's wait object");
+}
+
+static expar_status open_endpoint(fabric *f, fabric_channel *c)
+{
+    struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = (size_t)f->size};
+    int code = fi_av_open(f->domain, &attr, &c->av, NULL);
+    if (code == 0) code = fi_endpoint(f->domain, f->info, &c->ep, NULL);
+    if (code == 0) code = fi_ep_bind(c->ep, &c->av->fid, 0);
+    if (code == 0) code = fi_ep_bind(c->ep, &c->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (code == 0) code = fi_enable(c->ep);
+    return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening an endpoint");
+}
+
+/* Fewer than the provider's queue holds, so that it never has to turn one away for want of room. */
+static uint32_t count_ops(const fabric *f)
+{
+    size_t most = f->info->tx_attr->size / 2;
+    return most < 16 ? 16 : most < FABRIC_MAX_IN_FLIGHT ? (uint32_t)most : FABRIC_MAX_IN_FLIGHT;
+}
+
+static expar_status make_ops(fabric *f, fabric_channel *c)
+{
+    c->num_ops = count_ops(f);
+    size_t bytes = (size_t)c->num_ops * FABRIC_STAGE_BYTES;
+    c->ops = calloc(c->num_ops, sizeof *c->ops);
+    c->addresses = calloc((size_t)f->size, sizeof *c->addresses);
+    if (!c->ops || !c->addresses || posix_memalign((void **)&c->staging, FABRIC_STAGE_BYTES, bytes) != 0)
+        return error_set(EXPAR_ERR_MEMORY, "no memory for %u operations", c->num_ops);
+    for (uint32_t i = 0; i < c->num_ops; i++) {
+        c->ops[i].stage = c->staging + (size_t)i * FABRIC_STAGE_BYTES;
+        c->ops[i].next = c->unused;
+        c->unused = &c->ops[i];
+    }
+    if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return EXPAR_OK;
+    int code = fi_mr_reg(f->domain, c->staging, bytes, FI_READ | FI_WRITE, 0, f->next_key++, 0, &c->staging_mr, NULL);
+    return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "registering staging memory");
+}
+
+expar_status fabric_channels_open(fabric *f)
+{
+    expar_status status = EXPAR_OK;
+    f->channels = calloc((size_t)f->num_channels, sizeof *f->channels);
+    if (!f->channels) return error_set(EXPAR_ERR_MEMORY, "no memory for %d channels", f->num_channels);
+    for (int32_t i = 0; i < f->num_channels; i++)
+        pthread_mutex_init(&f->channels[i].lock, NULL);
+    for (int32_t i = 0; i < f->num_channels && status == EXPAR_OK; i++) {
+        status = open_queue(f, &f->channels[i]);
+        if (status == EXPAR_OK) status = open_endpoint(f, &f->channels[i]);
+        if (status == EXPAR_OK) status = make_ops(f, &f->channels[i]);
+    }
+    return status;
+}
+
+static expar_status introduce(const fabric *f, introduction *mine)
+{
+    mine->num_channels = f->num_channels;
+    strncpy(mine->provider, f->info->fabric_attr->prov_name, sizeof mine->provider - 1);
+    for (int32_t i = 0; i < f->num_channels; i++) {
+        size_t bytes = FABRIC_NAME_BYTES;
+        int code = fi_getname(&f->channels[i].ep->fid, mine->names[i], &bytes);
+        if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "an endpoint's address");
+    }
+    return EXPAR_OK;
+}
+
+static expar_status compare(const introduction *all, int32_t size)
+{
+    for (int32_t r = 0; r < size; r++)
+        if (all[r].status != EXPAR_OK)
+            return error_set((expar_status)all[r].status, "rank %d cannot open it: %s", r,
+                             expar_status_text((expar_status)all[r].status));
+    for (int32_t r = 1; r < size; r++)
+        if (all[r].num_channels != all[0].num_channels ||
+            strncmp(all[r].provider, all[0].provider, sizeof all[r].provider) != 0)
+            return error_set(EXPAR_ERR_MISMATCH, "rank %d has provider %.47s with %d channels, rank 0 %.47s with %d", r,
+                             all[r].provider, all[r].num_channels, all[0].provider, all[0].num_channels);
+    return EXPAR_OK;
+}
+
+/* The peer's endpoint is the one that its own operations to this rank leave from. */
+static expar_status insert(fabric *f, const introduction *all)
+{
+    int32_t theirs = f->rank % f->num_channels;
+    for (int32_t pe = 0; pe < f->size; pe++) {
+        fabric_channel *c = fabric_channel_of(f, pe);
+        if (fi_av_insert(c->av, all[pe].names[theirs], 1, &c->addresses[pe], 0, NULL) != 1)
+            return error_set(EXPAR_ERR_SYSTEM, "rank %d: its address is not accepted by %s", pe,
+                             f->info->fabric_attr->prov_name);
+    }
+    return EXPAR_OK;
+}
+
+expar_status fabric_channels_connect(fabric *f, expar_status mine)
+{
+    introduction own = {.status = (int32_t)mine};
+    char cause[ERROR_TEXT_BYTES];
+    if (mine == EXPAR_OK) own.status = (int32_t)(mine = introduce(f, &own));
+    snprintf(cause, sizeof cause, "%s", mine == EXPAR_OK ? "" : expar_last_error());
+    introduction *all = calloc((size_t)f->size, sizeof *all);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the addresses of %d ranks", f->size);
+    expar_status status = f->site->boot->ops->allgather(f->site->boot, &own, all, sizeof own);
+    if (status == EXPAR_OK && mine != EXPAR_OK) status = error_set(mine, "%s", cause);
+    if (status == EXPAR_OK) status = compare(all, f->size);
+    if (status == EXPAR_OK) status = insert(f, all);
+    free(all);
+    return status;
+}
+
+static void close_fid(struct fid *fid)
+{
+    if (fid) fi_close(fid);
+}
+
+void fabric_channels_close(fabric *f)
+{
+    for (int32_t i = 0; f->channels && i < f->num_channels; i++) {
+        fabric_channel *c = &f->channels[i];
+        close_fid(c->ep ? &c->ep->fid : NULL);
+        close_fid(c->av ? &c->av->fid : NULL);
+        close_fid(c->cq ? &c->cq->fid : NULL);
+        close_fid(c->staging_mr ? &c->staging_mr->fid : NULL);
+        free(c->staging);
+        free(c->ops);
+        free(c->addresses);
+        pthread_mutex_destroy(&c->lock);
+    }
+    free(f->channels);
+    f->channels = NULL;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which provider carries the operations: the first of the table that is there and offers all that is needed, or the one
+ * that EXPAR_FABRIC_PROVIDER names. */
+#include "net/fabric/fabric.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The version of the interface that this code was written for. */
+#define INTERFACE FI_VERSION(1, 15)
+
+/* In the order of preference. No provider is taken at its word on order: whatever must come after something is posted
+ * when that has been delivered. */
+static const fabric_quirks table[] = {
+    {"cxi", false, false, "the NIC does the atomics"},
+    {"efa", false, false, "orders nothing"},
+    {"verbs;ofi_rxm", true, true, "atomics run on the target's processor"},
+    {"tcp;ofi_rxm", true, true, "atomics run on the target's processor; the target must make progress"},
+};
+static const fabric_quirks unknown = {"", false, true, "not known to the table of quirks"};
+
+static const fabric_quirks *quirks_of(const char *provider)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(table); i++)
+        if (strcmp(table[i].provider, provider) == 0) return &table[i];
+    return &unknown;
+}
+
+static bool one_host(const boot *ctl)
+{
+    for (int32_t r = 1; r < ctl->size; r++)
+        if (ctl->places[r].host != ctl->places[0].host) return false;
+    return true;
+}
+
+/* An interface's name or an address; NULL: whatever the provider takes first. */
+static const char *source(const transport_site *site)
+{
+    const char *named = env_string("EXPAR_FABRIC_INTERFACE");
+    if (!named) named = env_string("EXPAR_BOOTSTRAP_INTERFACE");
+    return named ? named : one_host(site->boot) ? "127.0.0.1" : NULL;
+}
+
+static bool is_address(const char *text)
+{
+    unsigned char bytes[16];
+    return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
+}
+
+/* A label of libfabric, or a number of the differentiated services field. */
+static expar_status read_traffic_class(uint32_t *out)
+{
+    static const char *const labels[] = {"best-effort", "low-latency", "dedicated", "bulk", "scavenger", "control"};
+    const char *text = env_string("EXPAR_FABRIC_TRAFFIC_CLASS");
+    int64_t number = 0;
+    *out = FI_TC_UNSPEC;
+    if (!text) return EXPAR_OK;
+    for (uint32_t i = 0; i < ARRAY_LENGTH(labels); i++) {
+        if (strcmp(labels[i], text) != 0) continue;
+        *out = FI_TC_LABEL + i;
+        return EXPAR_OK;
+    }
+    expar_status status = env_int("EXPAR_FABRIC_TRAFFIC_CLASS", 0, 63, &number);
+    if (status == EXPAR_OK) *out = fi_tc_dscp_set((uint8_t)number);
+    return status;
+}
+
+static void set_hints(struct fi_info *hints, uint32_t traffic_class)
+{
+    hints->caps = FI_RMA | FI_ATOMIC;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->tx_attr->tclass = traffic_class;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->threading = FI_THREAD_SAFE;
+    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    hints->domain_attr->av_type = FI_AV_TABLE;
+}
+
+/* NULL where the provider is not there. libfabric frees the names with the hints. */
+static struct fi_info *ask(const fabric_library *library, const char *provider, bool by_address, const char *from,
+                           uint32_t traffic_class)
+{
+    struct fi_info *found = NULL, *hints = library->dupinfo(NULL);
+    if (!hints) return NULL;
+    set_hints(hints, traffic_class);
+    hints->fabric_attr->prov_name = strdup(provider);
+    bool address = by_address && from && is_address(from);
+    if (by_address && from && !address) hints->domain_attr->name = strdup(from);
+    int code = library->getinfo(INTERFACE, address ? from : NULL, NULL, address ? FI_SOURCE : 0, hints, &found);
+    library->freeinfo(hints);
+    return code == 0 ? found : NULL;
+}
+
+expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,
+                           const fabric_quirks **quirks)
+{
+    const char *named = env_string("EXPAR_FABRIC_PROVIDER"), *from = source(site);
+    uint32_t traffic_class;
+    expar_status status = read_traffic_class(&traffic_class);
+    if (status != EXPAR_OK) return status;
+    size_t candidates = named ? 1 : ARRAY_LENGTH(table);
+    for (size_t i = 0; i < candidates; i++) {
+        const fabric_quirks *known = named ? quirks_of(named) : &table[i];
+        *info = ask(library, named ? named : known->provider, known->by_address, from, traffic_class);
+        *quirks = known;
+        if (*info) return EXPAR_OK;
+    }
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "
+                     "(Debian: apt-get install libfabric1 libfabric-bin)",
+                     named ? named : "of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm", from ? " on " : "", from ? from : "");
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registered memory: own parts of the heap, and the keys by which peers' parts are reached. */
+#include "net/fabric/fabric.h"
+
+#include <stdlib.h>
+
+/* What peers need of one extent. */
+typedef struct extent_key {
+    uint64_t key, address;
+    int64_t status; /* expar_status */
+} extent_key;
+
+static expar_status register_own(fabric *f, fabric_extent *e)
+{
+    uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE;
+    int code = fi_mr_reg(f->domain, e->base, e->bytes, access, 0, f->next_key++, 0, &e->mr, NULL);
+    if (code == 0 && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
+        code = fi_mr_bind(e->mr, &f->channels[0].ep->fid, 0);
+        if (code == 0) code = fi_mr_enable(e->mr);
+    }
+    return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_MEMORY, code, "registering part of the symmetric heap");
+}
+
+static expar_status exchange(fabric *f, fabric_extent *e, expar_status mine)
+{
+    extent_key own = {.status = (int64_t)mine};
+    if (mine == EXPAR_OK) own.key = fi_mr_key(e->mr);
+    if (f->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) own.address = (uint64_t)(uintptr_t)e->base;
+    extent_key *all = calloc((size_t)f->size, sizeof *all);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
+    expar_status status = f->site->boot->ops->allgather(f->site->boot, &own, all, sizeof own);
+    for (int32_t r = 0; r < f->size && status == EXPAR_OK; r++) {
+        e->keys[r] = all[r].key;
+        e->addresses[r] = all[r].address;
+        if (all[r].status != EXPAR_OK)
+            status = r == f->rank ? mine
+                                  : error_set(EXPAR_ERR_MEMORY, "rank %d cannot register %llu bytes of its heap", r,
+                                              (unsigned long long)e->bytes);
+    }
+    free(all);
+    return status;
+}
+
+expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint8_t *base, fabric_extent **out)
+{
+    fabric_extent *e = calloc(1, sizeof *e);
+    if (!e) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of an extent");
+    *e = (fabric_extent){.offset = offset, .bytes = bytes, .base = base};
+    e->keys = calloc((size_t)f->size, sizeof *e->keys);
+    e->addresses = calloc((size_t)f->size, sizeof *e->addresses);
+    expar_status status = e->keys && e->addresses
+                              ? register_own(f, e)
+                              : error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
+    if (e->keys && e->addresses) status = exchange(f, e, status);
+    if (status != EXPAR_OK) {
+        fabric_extent_close(e);
+        return status;
+    }
+    *out = e;
+    return EXPAR_OK;
+}
+
+void fabric_extent_close(fabric_extent *extent)
+{
+    if (!extent) return;
+    if (extent->mr) fi_close(&extent->mr->fid);
+    free(extent->keys);
+    free(extent->addresses);
+    free(extent);
+}
+
+const fabric_extent *fabric_extent_find(const fabric *f, uint64_t offset)
+{
+    if (offset >= f->site->heap->bytes) return f->page;
+    size_t low = 0, high = atomic_load_explicit(&f->num_extents, memory_order_acquire);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const fabric_extent *e = f->extents[middle];
+        if (offset < e->offset)
+            high = middle;
+        else if (offset - e->offset >= e->bytes)
+            low = middle + 1;
+        else
+            return e;
+    }
+    return NULL;
+}
+
+bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **descriptor)
+{
+    *descriptor = NULL;
+    if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return true;
+    const uint8_t *at = local, *base = f->site->heap->base;
+    if (at < base || at >= base + f->site->heap->bytes) return false;
+    const fabric_extent *e = fabric_extent_find(f, (uint64_t)(at - base));
+    if (!e || (uint64_t)(at - e->base) + bytes > e->bytes) return false;
+    *descriptor = fi_mr_desc(e->mr);
+    return true;
+}

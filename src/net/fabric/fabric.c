@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of operations of the fabric transport, its making and its end. */
+#include "net/fabric/fabric.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_BYTES   4096u
+#define EXTENT_BYTES ((size_t)1 << 20) /* none is smaller, but the last one */
+#define SPINS_ROOMY  200u
+
+expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what)
+{
+    return error_set(status, "%s: %s", what, f->library->strerror(-code));
+}
+
+static fabric *fabric_of(const transport *self)
+{
+    return (fabric *)(uintptr_t)self;
+}
+
+/* ---- making and end ---------------------------------------------------------------------------------------------- */
+
+static void fabric_close(transport *self)
+{
+    fabric *f = fabric_of(self);
+    fabric_thread_stop(f);
+    for (size_t i = 0; f->extents && i < f->num_extents; i++)
+        fabric_extent_close(f->extents[i]);
+    if (f->page) free(f->page->base);
+    fabric_extent_close(f->page);
+    fabric_channels_close(f);
+    if (f->domain) fi_close(&f->domain->fid);
+    if (f->fabric) fi_close(&f->fabric->fid);
+    if (f->info) f->library->freeinfo(f->info);
+    free(f->extents);
+    free(f->lost);
+    free(f);
+}
+
+static uint32_t count_spins(const boot *ctl)
+{
+    int32_t neighbours = 0;
+    for (int32_t r = 0; r < ctl->size; r++)
+        if (ctl->places[r].host == ctl->places[ctl->rank].host) neighbours++;
+    return neighbours > ctl->places[ctl->rank].num_cores ? 0 : SPINS_ROOMY;
+}
+
+static fabric *fabric_new(const transport_site *site)
+{
+    fabric *f = calloc(1, sizeof *f);
+    if (!f) return NULL;
+    f->base.ops = &transport_fabric;
+    f->site = site;
+    f->rank = site->boot->rank;
+    f->size = site->boot->size;
+    f->wake_event = f->nudge_event = -1;
+    f->spins = count_spins(site->boot);
+    f->max_extents = site->heap->bytes / EXTENT_BYTES + 2;
+    f->extents = calloc(f->max_extents, sizeof(fabric_extent *));
+    f->lost = calloc((size_t)f->size, sizeof *f->lost);
+    if (f->extents && f->lost) return f;
+    free(f->extents);
+    free(f->lost);
+    free(f);
+    return NULL;
+}
+
+static expar_status read_channels(fabric *f)
+{
+    int64_t channels = 1;
+    expar_status status = env_int("EXPAR_FABRIC_CHANNELS", 1, FABRIC_MAX_CHANNELS, &channels);
+    /* Memory that is registered for one endpoint cannot be reached through another. */
+    bool one = f->info->domain_attr->mr_mode & FI_MR_ENDPOINT;
+    f->num_channels = one ? 1 : (int32_t)channels;
+    return status;
+}
+
+/* Everything that needs no peer. */
+static expar_status open_locally(fabric *f)
+{
+    expar_status status = fabric_library_open(&f->library);
+    if (status == EXPAR_OK) status = fabric_choose(f->library, f->site, &f->info, &f->quirks);
+    if (status == EXPAR_OK) status = read_channels(f);
+    if (status != EXPAR_OK) return status;
+    int code = f->library->fabric(f->info->fabric_attr, &f->fabric, NULL);
+    if (code == 0) code = fi_domain(f->fabric, f->info, &f->domain, NULL);
+    if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening a domain of libfabric");
+    return fabric_channels_open(f);
+}
+
+static expar_status open_page(fabric *f)
+{
+    void *page = NULL;
+    if (posix_memalign(&page, PAGE_BYTES, PAGE_BYTES) != 0)
+        return error_set(EXPAR_ERR_MEMORY, "no memory for the self-test's page");
+    memset(page, 0, PAGE_BYTES);
+    expar_status status = fabric_extent_open(f, f->site->heap->bytes, PAGE_BYTES, page, &f->page);
+    if (status != EXPAR_OK) free(page);
+    return status;
+}
+
+static expar_status fabric_open(const transport_site *site, transport **out)
+{
+    fabric *f = fabric_new(site);
+    if (!f) return error_set(EXPAR_ERR_MEMORY, "no memory for the fabric transport of %d ranks", site->boot->size);
+    expar_status status = fabric_channels_connect(f, open_locally(f));
+    if (status == EXPAR_OK) status = open_page(f);
+    if (status == EXPAR_OK) status = fabric_thread_start(f);
+    if (status == EXPAR_OK) status = fabric_selftest(f);
+    if (status != EXPAR_OK) {
+        fabric_close(&f->base);
+        return status;
+    }
+    *out = &f->base;
+    return EXPAR_OK;
+}
+
+static expar_status fabric_grow(transport *self, uint64_t offset, uint64_t bytes)
+{
+    fabric *f = fabric_of(self);
+    fabric_extent *made;
+    size_t count = atomic_load_explicit(&f->num_extents, memory_order_relaxed);
+    if (count == f->max_extents)
+        return error_set(EXPAR_ERR_LIMIT, "the heap has grown %zu times, which is as often as it may", count);
+    expar_status status = fabric_extent_open(f, offset, bytes, (uint8_t *)f->site->heap->base + offset, &made);
+    if (status != EXPAR_OK) return status;
+    f->extents[count] = made;
+    atomic_store_explicit(&f->num_extents, count + 1, memory_order_release);
+    return EXPAR_OK;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static unsigned fabric_reach(const transport *self, int32_t pe)
+{
+    const fabric *f = fabric_of(self);
+    (void)pe;
+    return TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | (f->quirks->coherent ? TRANSPORT_COHERENT : 0);
+}
+
+static void *fabric_map(const transport *self, int32_t pe, uint64_t offset)
+{
+    (void)self;
+    (void)pe;
+    (void)offset;
+    return NULL;
+}
+
+/* Small sources are copied, so that many puts are on their way at once; large ones are waited for. */
+static expar_status fabric_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
+{
+    fabric *f = fabric_of(self);
+    transport_request request = {
+        .kind = TRANSPORT_KIND_PUT, .pe = pe, .offset = offset, .source = source, .bytes = bytes};
+    if (bytes > FABRIC_STAGE_BYTES) return fabric_run(f, "put", &request);
+    return fabric_post_soon(f, "put", &(fabric_sending){.request = &request}, NULL, true);
+}
+
+static expar_status fabric_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
+{
+    return fabric_run(
+        fabric_of(self), "get",
+        &(transport_request){.kind = TRANSPORT_KIND_GET, .pe = pe, .offset = offset, .dest = dest, .bytes = bytes});
+}
+
+static expar_status fabric_atomic(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
+                                  uint64_t operand, uint64_t compare, uint64_t *old)
+{
+    fabric *f = fabric_of(self);
+    uint64_t old64 = 0;
+    uint32_t old32 = 0;
+    transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
+                                 .pe = pe,
+                                 .offset = offset,
+                                 .bytes = bytes,
+                                 .op = op,
+                                 .operand = operand,
+                                 .compare = compare};
+    if (!old) return fabric_post_soon(f, "atomic", &(fabric_sending){.request = &request}, NULL, true);
+    request.dest = bytes == 8 ? (void *)&old64 : (void *)&old32;
+    expar_status status = fabric_run(f, "atomic", &request);
+    if (status == EXPAR_OK) *old = bytes == 8 ? old64 : old32;
+    return status;
+}
+
+static expar_status fabric_post_request(transport *self, const transport_request *request, transport_batch *batch)
+{
+    fabric *f = fabric_of(self);
+    fabric_sending sending = {.request = request};
+    expar_status status = fabric_post(f, &sending, batch, false);
+    if (status != EXPAR_ERR_BUSY || sending.done == 0) return status;
+    return fabric_post_soon(f, "post", &sending, batch, false);
+}
+
+static expar_status fabric_fence_all(transport *self)
+{
+    return fabric_quiet(fabric_of(self));
+}
+
+static expar_status fabric_quiet_all(transport *self)
+{
+    return fabric_quiet(fabric_of(self));
+}
+
+static bool fabric_move(transport *self)
+{
+    return fabric_progress(fabric_of(self));
+}
+
+static void fabric_attend_to(transport *self, int change)
+{
+    fabric_attend(fabric_of(self), change);
+}
+
+static bool fabric_arm_sleep(transport *self)
+{
+    return fabric_arm(fabric_of(self));
+}
+
+static void fabric_rest(transport *self, int64_t limit_ns)
+{
+    fabric_sleep(fabric_of(self), limit_ns, -1);
+}
+
+static void fabric_describe(const transport *self, char *text, size_t text_bytes)
+{
+    const fabric *f = fabric_of(self);
+    snprintf(text, text_bytes, "provider %s on %s (%s), %d channel%s; self-test: %s", f->info->fabric_attr->prov_name,
+             f->info->domain_attr->name, f->quirks->note, f->num_channels, f->num_channels == 1 ? "" : "s", f->verdict);
+}
+
+const transport_ops transport_fabric = {
+    .name = "fabric",
+    .open = fabric_open,
+    .grow = fabric_grow,
+    .reach = fabric_reach,
+    .map = fabric_map,
+    .put = fabric_put,
+    .get = fabric_get,
+    .atomic = fabric_atomic,
+    .post = fabric_post_request,
+    .fence = fabric_fence_all,
+    .quiet = fabric_quiet_all,
+    .progress = fabric_move,
+    .attend = fabric_attend_to,
+    .arm = fabric_arm_sleep,
+    .sleep = fabric_rest,
+    .describe = fabric_describe,
+    .close = fabric_close,
+};

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fabric: the transport of networks that libfabric speaks to; private to this folder.
+ *
+ *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
+ *   channel.c   endpoints and their addresses   extent.c    registered memory and its keys
+ *   post.c      operations on their way         complete.c  operations come back
+ *   wait.c      waiting for them, quiet         thread.c    progress while nobody waits
+ *   selftest.c  what the provider really does   fabric.c    the table of operations
+ *
+ * A rank has one endpoint a channel. Operations to pe go out by channel pe % channels, so that all to one PE pass one
+ * queue. Each operation on its way has a record with a piece of staging memory, in which the data of small puts, the
+ * data of small gets, and the operands and results of atomics live, so that a caller may give up at any time. */
+#ifndef EXPAR_NET_FABRIC_H
+#define EXPAR_NET_FABRIC_H
+
+#include "net/transport.h"
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+
+/* ---- library.c --------------------------------------------------------------------------------------------------- */
+
+typedef struct fabric_library {
+    int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct fi_info **);
+    void (*freeinfo)(struct fi_info *);
+    struct fi_info *(*dupinfo)(const struct fi_info *);
+    int (*fabric)(struct fi_fabric_attr *, struct fid_fabric **, void *);
+    const char *(*strerror)(int);
+} fabric_library;
+
+/* Opens it once for the process; it stays. EXPAR_ERR_UNSUPPORTED says what to install. */
+expar_status fabric_library_open(const fabric_library **out);
+
+/* ---- choose.c ---------------------------------------------------------------------------------------------------- */
+
+/* What is known of a provider beyond what it says of itself. */
+typedef struct fabric_quirks {
+    const char *provider;
+    bool coherent;   /* atomics are carried out by the target's processor as atomic instructions */
+    bool by_address; /* is told the source's IP address or interface; others find their devices themselves */
+    const char *note;
+} fabric_quirks;
+
+/* An info that can do all that is needed, to be freed; EXPAR_ERR_UNSUPPORTED says what was looked for. */
+expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,
+                           const fabric_quirks **quirks);
+
+/* ---- the objects ------------------------------------------------------------------------------------------------- */
+
+#define FABRIC_STAGE_BYTES   4096u
+#define FABRIC_MAX_IN_FLIGHT 256u
+#define FABRIC_MAX_CHANNELS  16
+#define FABRIC_NAME_BYTES    64u
+
+/* One operation on its way. All members are guarded by the channel's lock. */
+typedef struct fabric_op {
+    struct fi_context2 context;        /* first: libfabric hands it back */
+    struct fabric_op *next, *previous; /* in flight by age; free: next alone */
+    uint64_t number;                   /* in the order of posting */
+    int32_t pe;
+    bool dropped;           /* nobody waits any more: quiet passes it */
+    transport_batch *batch; /* NULL: quiet waits */
+    void *dest;             /* gets `bytes` bytes from stage at the end; NULL: nobody does */
+    size_t bytes;
+    size_t result_at; /* where in stage */
+    uint8_t *stage;   /* [FABRIC_STAGE_BYTES] */
+} fabric_op;
+
+typedef struct fabric_channel {
+    pthread_mutex_t lock;
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    struct fid_av *av;
+    int wait_fd;
+    fi_addr_t *addresses;      /* [size] of the endpoints that this channel talks to */
+    uint8_t *staging;          /* of all ops */
+    struct fid_mr *staging_mr; /* NULL where local memory needs none */
+    fabric_op *ops;            /* [num_ops] */
+    uint32_t num_ops;
+    fabric_op *unused, *oldest, *newest;
+    uint64_t posted;    /* number of the last one */
+    uint64_t completed; /* how many came back */
+} fabric_channel;
+
+/* UNTOLD: by an operation that nobody but quiet waits for, and quiet has not told. */
+typedef enum fabric_lost { FABRIC_SOUND = 0, FABRIC_LOST, FABRIC_LOST_UNTOLD } fabric_lost;
+
+/* Memory that peers reach: part of the heap, or the page of the self-test behind its end. */
+typedef struct fabric_extent {
+    uint64_t offset, bytes;
+    uint8_t *base;
+    struct fid_mr *mr;
+    uint64_t *keys;      /* [size] */
+    uint64_t *addresses; /* [size] what the first byte is called by the PE's provider */
+} fabric_extent;
+
+typedef struct fabric {
+    transport base; /* first */
+    const transport_site *site;
+    int32_t rank, size;
+    const fabric_library *library;
+    const fabric_quirks *quirks;
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    fabric_channel *channels; /* [num_channels] */
+    int32_t num_channels;
+    uint32_t spins;          /* turns of a wait before it yields */
+    fabric_extent **extents; /* [max_extents], in the order of offsets */
+    size_t max_extents;
+    /* Written by grow after the extent (release), read by posting threads (acquire). */
+    _Atomic size_t num_extents;
+    uint64_t next_key;   /* asked for by the next registration, where the provider does not choose keys itself */
+    fabric_extent *page; /* of the self-test: found at the heap's end */
+    /* [size] fabric_lost: operations to the PE failed or were given up. Written by whoever finds out, read without a
+       lock, relaxed: it only ends later operations at once. */
+    _Atomic uint8_t *lost;
+    pthread_t thread;
+    bool thread_runs;
+    _Atomic bool stops; /* the thread shall end; written by close, read by the thread when it wakes */
+    int wake_event;     /* eventfd, polled by the thread: written by close, and by those who leave the network to it */
+    /* 1: the thread naps for long. Written by it, read by those who end attending; both sequentially consistent with
+       attendants, so that one sees the other. */
+    _Atomic int32_t naps;
+    int nudge_event;          /* eventfd, polled by sleepers: written when others may have made their progress */
+    _Atomic int32_t sleepers; /* threads in fabric_sleep; relaxed: who is missed sleeps no longer than its limit */
+    /* Threads that call progress over and over (transport_ops.attend), which the thread leaves the work to. */
+    _Atomic int32_t attendants;
+    char verdict[160]; /* of the self-test */
+} fabric;
+
+static inline fabric_channel *fabric_channel_of(const fabric *f, int32_t pe)
+{
+    return &f->channels[pe % f->num_channels];
+}
+/* error_set with what libfabric says of `code` (negative as it returns them) behind the text. */
+expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what);
+
+/* ---- channel.c --------------------------------------------------------------------------------------------------- */
+
+expar_status fabric_channels_open(fabric *f);
+/* Collective: tells all ranks where this one's endpoints are. mine: how this rank's opening went so far. */
+expar_status fabric_channels_connect(fabric *f, expar_status mine);
+void fabric_channels_close(fabric *f);
+
+/* ---- extent.c ---------------------------------------------------------------------------------------------------- */
+
+/* Registers [base, base + bytes), which peers find at `offset`, and exchanges the keys; collective. */
+expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint8_t *base, fabric_extent **out);
+void fabric_extent_close(fabric_extent *extent);
+/* The extent that holds an offset; NULL: none has grown there. */
+const fabric_extent *fabric_extent_find(const fabric *f, uint64_t offset);
+/* What libfabric wants to know of local memory: NULL where it wants nothing. False: it must be staged. */
+bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **descriptor);
+
+/* ---- post.c ------------------------------------------------------------------------------------------------------ */
+
+/* A request on its way out. */
+typedef struct fabric_sending {
+    const transport_request *request;
+    uint64_t done; /* bytes that were posted */
+} fabric_sending;
+
+/* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. stage: a small source is
+   copied, so that it is free at once. */
+expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage);
+
+/* ---- complete.c -------------------------------------------------------------------------------------------------- */
+
+/* Takes what has come back on a channel; the lock is held. */
+bool fabric_channel_poll(fabric *f, fabric_channel *channel);
+bool fabric_progress(fabric *f);
+/* Nobody waits for operations to pe (with that batch; NULL: any) any more; the lock is held. */
+void fabric_drop(fabric_channel *channel, int32_t pe, const transport_batch *batch);
+void fabric_op_unlink(fabric_channel *channel, fabric_op *op);
+
+/* ---- wait.c ------------------------------------------------------------------------------------------------------ */
+
+/* Posts all, as soon as there is room. */
+expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage);
+/* Posts and waits until it is complete. */
+expar_status fabric_run(fabric *f, const char *what, const transport_request *request);
+expar_status fabric_quiet(fabric *f);
+/* To be called before fabric_sleep. May make progress; false: something is there already. */
+bool fabric_arm(fabric *f);
+/* Sleeps until something comes, at most limit_ns; extra_fd (-1: none) ends it too. */
+void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd);
+/* As transport_ops.attend. */
+void fabric_attend(fabric *f, int change);
+
+/* ---- thread.c ---------------------------------------------------------------------------------------------------- */
+
+expar_status fabric_thread_start(fabric *f);
+void fabric_thread_stop(fabric *f);
+
+/* ---- selftest.c -------------------------------------------------------------------------------------------------- */
+
+/* Collective. Puts, gets and atomics with the next rank, and a connection to every rank. EXPAR_ERR_UNSUPPORTED when the
+   provider does not do what it says. */
+expar_status fabric_selftest(fabric *f);
+
+#endif

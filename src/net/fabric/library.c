@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libfabric, opened at run time: the library works without it. */
+#include "net/fabric/fabric.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static fabric_library opened;
+static expar_status opened_status;
+static char opened_text[ERROR_TEXT_BYTES];
+
+static bool find(void *handle, const char *name, void *function, size_t bytes)
+{
+    void *address = dlsym(handle, name);
+    /* ISO C has no cast from an object's pointer to a function's; POSIX promises that this works. */
+    if (address) __builtin_memcpy(function, &address, bytes);
+    return address != NULL;
+}
+
+/* Two of the libraries that Debian's libfabric brings along take over the program's signals for crashes, and write
+   files into its folder then, unless told not to. */
+static void keep_signals(void)
+{
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+}
+
+static void open_once(void)
+{
+    keep_signals();
+    void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    opened_status = EXPAR_OK;
+    if (handle && find(handle, "fi_getinfo", &opened.getinfo, sizeof opened.getinfo) &&
+        find(handle, "fi_freeinfo", &opened.freeinfo, sizeof opened.freeinfo) &&
+        find(handle, "fi_dupinfo", &opened.dupinfo, sizeof opened.dupinfo) &&
+        find(handle, "fi_fabric", &opened.fabric, sizeof opened.fabric) &&
+        find(handle, "fi_strerror", &opened.strerror, sizeof opened.strerror))
+        return;
+    const char *reason = dlerror();
+    opened_status =
+        error_set(EXPAR_ERR_UNSUPPORTED, "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1",
+                  reason ? reason : "a function is missing");
+    snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
+}
+
+expar_status fabric_library_open(const fabric_library **out)
+{
+    pthread_once(&once, open_once);
+    if (opened_status != EXPAR_OK) return error_set(opened_status, "%s", opened_text);
+    *out = &opened;
+    return EXPAR_OK;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations leave: cut into pieces that lie in one extent, and handed to libfabric. */
+#include "net/fabric/fabric.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One piece, ready to be posted. */
+typedef struct piece {
+    const transport_request *request;
+    uint64_t done; /* bytes of the request before it */
+    uint64_t bytes;
+    bool staged;
+} piece;
+
+static uint64_t remote_address(const fabric_extent *e, int32_t pe, uint64_t offset)
+{
+    return e->addresses[pe] + (offset - e->offset);
+}
+
+/* The next piece of a put or get. False: the heap has not grown there. */
+static bool cut(const fabric *f, const transport_request *r, uint64_t done, bool stage, piece *out)
+{
+    void *descriptor;
+    const fabric_extent *e = fabric_extent_find(f, r->offset + done);
+    if (!e) return false;
+    uint64_t bytes = r->bytes - done, room = e->bytes - (r->offset + done - e->offset);
+    const uint8_t *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
+    if (bytes > room) bytes = room;
+    if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
+    bool staged = (stage && r->bytes <= FABRIC_STAGE_BYTES) || !fabric_descriptor(f, local + done, bytes, &descriptor);
+    if (staged && bytes > FABRIC_STAGE_BYTES) bytes = FABRIC_STAGE_BYTES;
+    *out = (piece){.request = r, .done = done, .bytes = bytes, .staged = staged};
+    return true;
+}
+
+static void *staging_descriptor(const fabric_channel *c)
+{
+    return c->staging_mr ? fi_mr_desc(c->staging_mr) : NULL;
+}
+
+static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
+{
+    const transport_request *r = p->request;
+    const fabric_extent *e = fabric_extent_find(f, r->offset + p->done);
+    bool is_put = r->kind == TRANSPORT_KIND_PUT;
+    union {
+        const void *source;
+        void *any; /* an iovec has no const */
+    } local = {.source = (is_put ? (const uint8_t *)r->source : (const uint8_t *)r->dest) + p->done};
+    void *descriptor = staging_descriptor(c);
+    if (p->staged) {
+        if (is_put) memcpy(op->stage, local.source, p->bytes);
+        if (!is_put) op->dest = local.any;
+        op->bytes = p->bytes;
+        local.any = op->stage;
+    } else {
+        fabric_descriptor(f, local.source, p->bytes, &descriptor);
+    }
+    struct iovec vector = {.iov_base = local.any, .iov_len = p->bytes};
+    struct fi_rma_iov remote = {
+        .addr = remote_address(e, r->pe, r->offset + p->done), .len = p->bytes, .key = e->keys[r->pe]};
+    struct fi_msg_rma message = {.msg_iov = &vector,
+                                 .desc = &descriptor,
+                                 .iov_count = 1,
+                                 .addr = c->addresses[r->pe],
+                                 .rma_iov = &remote,
+                                 .rma_iov_count = 1,
+                                 .context = &op->context};
+    return is_put ? fi_writemsg(c->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION)
+                  : fi_readmsg(c->ep, &message, FI_COMPLETION);
+}
+
+static const enum fi_op atomic_ops[] = {
+    [TRANSPORT_FETCH] = FI_ATOMIC_READ,
+    [TRANSPORT_SET] = FI_ATOMIC_WRITE,
+    [TRANSPORT_SWAP] = FI_ATOMIC_WRITE,
+    [TRANSPORT_COMPARE_SWAP] = FI_CSWAP,
+    [TRANSPORT_ADD] = FI_SUM,
+    [TRANSPORT_AND] = FI_BAND,
+    [TRANSPORT_OR] = FI_BOR,
+    [TRANSPORT_XOR] = FI_BXOR,
+};
+
+/* Where things lie in the stage of an atomic. */
+enum { OPERAND_AT = 0, COMPARE_AT = 16, RESULT_AT = 32 };
+
+static void put_word(uint8_t *at, uint64_t value, size_t bytes)
+{
+    uint32_t low = (uint32_t)value;
+    memcpy(at, bytes == 8 ? (const void *)&value : (const void *)&low, bytes);
+}
+
+/* All are fetching ones: their completion says that the target has done it. */
+static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transport_request *r)
+{
+    const fabric_extent *e = fabric_extent_find(f, r->offset);
+    enum fi_datatype type = r->bytes == 8 ? FI_UINT64 : FI_UINT32;
+    uint64_t at = remote_address(e, r->pe, r->offset), key = e->keys[r->pe];
+    void *descriptor = staging_descriptor(c);
+    put_word(op->stage + OPERAND_AT, r->operand, r->bytes);
+    put_word(op->stage + COMPARE_AT, r->compare, r->bytes);
+    op->dest = r->dest;
+    op->bytes = r->bytes;
+    if (r->op == TRANSPORT_COMPARE_SWAP)
+        return fi_compare_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + COMPARE_AT, descriptor,
+                                 op->stage + RESULT_AT, descriptor, c->addresses[r->pe], at, key, type, FI_CSWAP,
+                                 &op->context);
+    return fi_fetch_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + RESULT_AT, descriptor,
+                           c->addresses[r->pe], at, key, type, atomic_ops[r->op], &op->context);
+}
+
+static fabric_op *take_op(fabric_channel *c, int32_t pe, transport_batch *batch)
+{
+    fabric_op *op = c->unused;
+    c->unused = op->next;
+    op->pe = pe;
+    op->batch = batch;
+    op->dest = NULL;
+    op->dropped = false;
+    op->result_at = 0;
+    op->next = NULL;
+    op->previous = c->newest;
+    if (c->newest)
+        c->newest->next = op;
+    else
+        c->oldest = op;
+    c->newest = op;
+    op->number = ++c->posted;
+    return op;
+}
+
+static expar_status refused(fabric *f, int32_t pe, ssize_t code)
+{
+    char what[64];
+    atomic_store_explicit(&f->lost[pe], FABRIC_LOST, memory_order_relaxed);
+    snprintf(what, sizeof what, "rank %d cannot be reached", pe);
+    return fabric_error(f, EXPAR_ERR_PEER, (int)code, what);
+}
+
+static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, transport_batch *batch)
+{
+    const transport_request *r = p->request;
+    if (!c->unused) return EXPAR_ERR_BUSY;
+    fabric_op *op = take_op(c, r->pe, batch);
+    if (batch) atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
+    ssize_t code;
+    if (r->kind == TRANSPORT_KIND_ATOMIC) {
+        op->result_at = RESULT_AT;
+        code = change(f, c, op, r);
+    } else {
+        code = move(f, c, op, p);
+    }
+    if (code == 0) return EXPAR_OK;
+    fabric_op_unlink(c, op);
+    if (batch) atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
+    return code == -FI_EAGAIN ? EXPAR_ERR_BUSY : refused(f, r->pe, code);
+}
+
+expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage)
+{
+    const transport_request *r = sending->request;
+    fabric_channel *c = fabric_channel_of(f, r->pe);
+    expar_status status = EXPAR_OK;
+    if (atomic_load_explicit(&f->lost[r->pe], memory_order_relaxed))
+        return error_set(EXPAR_ERR_PEER, "rank %d cannot be reached: an earlier operation to it failed", r->pe);
+    pthread_mutex_lock(&c->lock);
+    while (sending->done < r->bytes && status == EXPAR_OK) {
+        piece p;
+        if (!cut(f, r, sending->done, stage, &p)) {
+            status = error_set(EXPAR_ERR_ADDRESS, "offset %llu of the symmetric heap has not been allocated",
+                               (unsigned long long)(r->offset + sending->done));
+            break;
+        }
+        status = post_piece(f, c, &p, batch);
+        if (status == EXPAR_OK) sending->done += p.bytes;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}

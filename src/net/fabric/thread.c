@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The progress thread: serves the peers while nobody of this rank waits. It sleeps until something comes; when somebody
+ * attends to the network then, it leaves the work to him and looks again a little later. */
+#include "net/fabric/fabric.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Naps while somebody attends: short at first, so that they need not be ended; then long, and whoever ends attending
+   ends them. */
+#define FIRST_NAP_NS 200000
+#define LONG_NAP_NS  1000000
+#define LAST_NAP_NS  50000000
+/* Connections in the making do not wake every provider's queue. */
+#define LONGEST_SLEEP_NS 100000000
+
+static void nap(fabric *f, int64_t nap_ns)
+{
+    uint64_t count;
+    struct pollfd wake = {.fd = f->wake_event, .events = POLLIN};
+    bool is_long = nap_ns >= LONG_NAP_NS;
+    if (is_long) atomic_store(&f->naps, 1);
+    if (!is_long || atomic_load(&f->attendants) > 0) ppoll(&wake, 1, &(struct timespec){.tv_nsec = nap_ns}, NULL);
+    if (is_long) atomic_store(&f->naps, 0);
+    if (wake.revents && read(f->wake_event, &count, sizeof count) < 0) LOG(LOG_DEBUG, "fabric: woken twice");
+}
+
+/* Somebody attends: asking the queues now would take from him what he sleeps for. */
+static void leave_to_attendants(fabric *f)
+{
+    for (int64_t nap_ns = FIRST_NAP_NS; atomic_load(&f->attendants) > 0 && !f->stops;) {
+        nap(f, nap_ns);
+        nap_ns = nap_ns * 2 < LAST_NAP_NS ? nap_ns * 2 : LAST_NAP_NS;
+    }
+}
+
+static void *run(void *argument)
+{
+    fabric *f = argument;
+    uint64_t count;
+    log_set_rank(f->rank);
+    while (!f->stops) {
+        leave_to_attendants(f);
+        bool armed = fabric_arm(f);
+        /* What a peer wrote here leaves no trace in a queue, so any progress, arming too, may have brought it. */
+        f->site->arrived(f->site->context);
+        if (armed) fabric_sleep(f, LONGEST_SLEEP_NS, f->wake_event);
+        if (read(f->wake_event, &count, sizeof count) == sizeof count) continue;
+        if (atomic_load(&f->attendants) > 0) continue;
+        fabric_progress(f);
+        f->site->arrived(f->site->context);
+    }
+    return NULL;
+}
+
+expar_status fabric_thread_start(fabric *f)
+{
+    sigset_t all, before;
+    f->wake_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    f->nudge_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->wake_event < 0 || f->nudge_event < 0) return error_errno("the progress thread's eventfd");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&f->thread, NULL, run, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    f->thread_runs = code == 0;
+    return code == 0 ? EXPAR_OK : error_set(EXPAR_ERR_SYSTEM, "the progress thread cannot be started");
+}
+
+void fabric_thread_stop(fabric *f)
+{
+    uint64_t one = 1;
+    f->stops = true;
+    if (f->thread_runs && write(f->wake_event, &one, sizeof one) == sizeof one) pthread_join(f->thread, NULL);
+    f->thread_runs = false;
+    if (f->wake_event >= 0) close(f->wake_event);
+    if (f->nudge_event >= 0) close(f->nudge_event);
+    f->wake_event = f->nudge_event = -1;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts, gets and signals of all types and sizes. */
+#include "openshmem/shm.h"
+
+static size_t bytes_of(size_t nelems, size_t element_bytes)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(nelems, element_bytes, &bytes)) shm_fail("a number of elements overflows");
+    return bytes;
+}
+
+static void put_signal(shmem_ctx_t ctx, void *dest, const void *source, size_t bytes, uint64_t *sig_addr,
+                       uint64_t signal, int sig_op, int pe)
+{
+    shm_must(expar_put_signal(shm.group, dest, source, bytes, sig_addr, signal, (expar_signal_op)sig_op,
+                              shm_ctx_rank(ctx, pe)));
+}
+
+/* Both forms of a call, the first on the default context. */
+#define BOTH(R, name, parameters, arguments, body)                                                                     \
+    R shmem_ctx_##name(shmem_ctx_t ctx, EXPAR_SHMEM_UNPACK parameters)                                                 \
+        body R shmem_##name(EXPAR_SHMEM_UNPACK parameters)                                                             \
+    {                                                                                                                  \
+        RETURN_##R shmem_ctx_##name(SHMEM_CTX_DEFAULT, EXPAR_SHMEM_UNPACK arguments);                                  \
+    }
+#define RETURN_void
+
+#define MOVE(name, T, size, call)                                                                                      \
+    BOTH(void, name, (T * dest, const T *source, size_t nelems, int pe), (dest, source, nelems, pe),                   \
+         { shm_must(call(shm.group, dest, source, bytes_of(nelems, size), shm_ctx_rank(ctx, pe))); })
+#define MOVE_STRIDED(name, T, size, call)                                                                              \
+    BOTH(void, name, (T * dest, const T *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe),                 \
+         (dest, source, dst, sst, nelems, pe),                                                                         \
+         { shm_must(call(shm.group, dest, source, dst, sst, size, nelems, shm_ctx_rank(ctx, pe))); })
+#define MOVE_SIGNAL(name, T, size)                                                                                     \
+    BOTH(void, name,                                                                                                   \
+         (T * dest, const T *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe),          \
+         (dest, source, nelems, sig_addr, signal, sig_op, pe),                                                         \
+         { put_signal(ctx, dest, source, bytes_of(nelems, size), sig_addr, signal, sig_op, pe); })
+
+#define TYPED(T, N)                                                                                                    \
+    MOVE(N##_put, T, sizeof(T), expar_put)                                                                             \
+    MOVE(N##_get, T, sizeof(T), expar_get)                                                                             \
+    MOVE(N##_put_nbi, T, sizeof(T), expar_put_nbi)                                                                     \
+    MOVE(N##_get_nbi, T, sizeof(T), expar_get_nbi)                                                                     \
+    MOVE_STRIDED(N##_iput, T, sizeof(T), expar_iput)                                                                   \
+    MOVE_STRIDED(N##_iget, T, sizeof(T), expar_iget)                                                                   \
+    MOVE_SIGNAL(N##_put_signal, T, sizeof(T))                                                                          \
+    MOVE_SIGNAL(N##_put_signal_nbi, T, sizeof(T))                                                                      \
+    BOTH(void, N##_p, (T * dest, T value, int pe), (dest, value, pe),                                                  \
+         { shm_must(expar_put(shm.group, dest, &value, sizeof value, shm_ctx_rank(ctx, pe))); })                       \
+    T shmem_ctx_##N##_g(shmem_ctx_t ctx, const T *source, int pe)                                                      \
+    {                                                                                                                  \
+        T value;                                                                                                       \
+        shm_must(expar_get(shm.group, &value, source, sizeof value, shm_ctx_rank(ctx, pe)));                           \
+        return value;                                                                                                  \
+    }                                                                                                                  \
+    T shmem_##N##_g(const T *source, int pe)                                                                           \
+    {                                                                                                                  \
+        return shmem_ctx_##N##_g(SHMEM_CTX_DEFAULT, source, pe);                                                       \
+    }
+EXPAR_SHMEM_RMA_TYPES(TYPED)
+
+#define BLOCKS(W, size)                                                                                                \
+    MOVE(put##W, void, size, expar_put)                                                                                \
+    MOVE(get##W, void, size, expar_get)                                                                                \
+    MOVE(put##W##_nbi, void, size, expar_put_nbi)                                                                      \
+    MOVE(get##W##_nbi, void, size, expar_get_nbi)                                                                      \
+    MOVE_SIGNAL(put##W##_signal, void, size)                                                                           \
+    MOVE_SIGNAL(put##W##_signal_nbi, void, size)
+#define SIZED(W)                                                                                                       \
+    BLOCKS(W, (W / 8))                                                                                                 \
+    MOVE_STRIDED(iput##W, void, (W / 8), expar_iput)                                                                   \
+    MOVE_STRIDED(iget##W, void, (W / 8), expar_iget)
+EXPAR_SHMEM_WIDTHS(SIZED)
+BLOCKS(mem, 1)
+
+uint64_t shmem_signal_fetch(const uint64_t *sig_addr)
+{
+    uint64_t value;
+    shm_must(expar_signal_fetch(shm.group, sig_addr, &value));
+    return value;
+}
+
+uint64_t shmem_signal_wait_until(uint64_t *sig_addr, int cmp, uint64_t cmp_value)
+{
+    uint64_t seen;
+    shm_must(expar_signal_wait_until(shm.group, sig_addr, (expar_cmp)cmp, cmp_value, &seen));
+    return seen;
+}

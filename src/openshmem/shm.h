@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* openshmem: OpenSHMEM's names on top of expar's public calls; a library of its own, libexpar-shmem.
+ *
+ * Called by programs through expar/shmem.h; calls nothing of expar but its public interface. Every call checks its
+ * status by shm_must, since the standard gives most calls no way to fail. */
+#ifndef EXPAR_OPENSHMEM_SHM_H
+#define EXPAR_OPENSHMEM_SHM_H
+
+#define EXPAR_SHMEM_NO_GENERICS
+#include <expar/expar.h>
+#include <expar/shmem.h>
+
+#include <stdbool.h>
+
+/* Between shmem_init and shmem_finalize; written by them alone. */
+typedef struct shm_state {
+    expar_group *group; /* NULL: not started, or ended */
+    expar_team *world, *shared;
+    int32_t rank, size;
+    int thread_level;
+} shm_state;
+extern shm_state shm;
+
+/* Does nothing on success. Else, where another PE has called shmem_global_exit, exits with its status; else says what
+   went wrong and ends the job. */
+void shm_must(expar_status status);
+/* A mistake of the program that expar has not found. */
+void shm_fail(const char *what) __attribute__((noreturn));
+
+/* Where a team-relative PE number leads: contexts and teams by their handles. */
+int32_t shm_ctx_rank(shmem_ctx_t ctx, int pe);
+/* NULL for SHMEM_TEAM_INVALID. */
+expar_team *shm_team(shmem_team_t team);
+
+/* The ranks of an active set as a team, freed by shm_set_end. */
+expar_team *shm_set_begin(int start, int log_stride, int size);
+void shm_set_end(expar_team *set);
+
+/* Statuses of collectives: 0, or the job ends. */
+int shm_done(expar_status status);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files behind sym.h share. Private to shmem. */
+#ifndef EXPAR_SHMEM_PARTS_H
+#define EXPAR_SHMEM_PARTS_H
+
+#include "shmem/sym.h"
+
+/* Opens the transports over self->heap and selects one for every PE and kind of operation; collective. What was opened
+   is closed by sym_reach_close in any case. */
+expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
+void sym_reach_close(sym *self);
+
+/* Frees the table of teams; NULL is allowed. What it took of the heap goes with the heap (team_table.c). */
+void team_table_close(struct team_table *table);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is reached how: opens the transports that EXPAR_TRANSPORTS names, exchanges what each one reaches, and picks for
+ * every PE the first that maps it, the first that puts and gets, and the first whose atomics do. */
+#include "shmem/bell.h"
+#include "shmem/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The heap is made reachable in steps of this size, so that a network that pins memory pins what is used. */
+#define GROW_BYTES ((uint64_t)64 << 20)
+/* An EXPAR_TRANSPORTS that is longer names some transport twice. */
+#define LIST_BYTES 64
+
+typedef struct transport_list {
+    char names[LIST_BYTES];
+} transport_list;
+
+/* ---- what the transports may ask --------------------------------------------------------------------------------- */
+
+static expar_status site_check(void *context, int32_t pe, const char *what)
+{
+    return pe < 0 ? sym_check(context, what) : sym_check_pe(context, pe, what);
+}
+
+static void site_arrived(void *context)
+{
+    sym *self = context;
+    sym_control *control = self->heap.base;
+    bell_ring(&control->bell, self->boot->threads);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static bool other_nodes(const sym *self)
+{
+    for (int32_t pe = 0; pe < self->size; pe++)
+        if (self->nodes[pe] != self->nodes[self->rank]) return true;
+    return false;
+}
+
+static bool has_transport(const sym *self, const transport_ops *ops)
+{
+    for (int32_t t = 0; t < self->num_transports; t++)
+        if (self->transports[t]->ops == ops) return true;
+    return false;
+}
+
+/* Ranks that differ in it would wait for each other in different exchanges. */
+static expar_status compare_lists(const sym *self, const transport_list *mine)
+{
+    transport_list *all = calloc((size_t)self->size, sizeof *all);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for %d records", self->size);
+    expar_status status = self->boot->ops->allgather(self->boot, mine, all, sizeof *mine);
+    for (int32_t r = 1; r < self->size && status == EXPAR_OK; r++)
+        if (memcmp(&all[r], &all[0], sizeof *all) != 0)
+            status = error_set(EXPAR_ERR_MISMATCH, "rank %d has EXPAR_TRANSPORTS=%.63s, rank 0 has %.63s", r,
+                               all[r].names, all[0].names);
+    free(all);
+    return status;
+}
+
+/* A transport that nobody asked for by name may be missing; why is kept for those who would have needed it. */
+static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for)
+{
+    transport *made;
+    expar_status status = ops->open(&self->site, &made);
+    if (status == EXPAR_ERR_UNSUPPORTED && !asked_for) {
+        LOG(LOG_INFO, "transport %s is not used: %s", ops->name, expar_last_error());
+        free(self->unreached);
+        self->unreached = strdup(expar_last_error());
+        return EXPAR_OK;
+    }
+    if (status != EXPAR_OK) return error_prefix(status, "transport %s", ops->name);
+    self->transports[self->num_transports++] = made;
+    if (ops->progress) self->driven = made;
+    return EXPAR_OK;
+}
+
+/* Mapped memory first serves a node; what comes behind it is needed only where there are several. */
+static bool is_needed(const sym *self)
+{
+    return !has_transport(self, &transport_p2p) || other_nodes(self);
+}
+
+static expar_status open_listed(sym *self, const char *names, bool asked_for)
+{
+    expar_status status = EXPAR_OK;
+    while (*names && status == EXPAR_OK) {
+        size_t length = strcspn(names, ",");
+        const transport_ops *ops = transport_find(names, length);
+        if (!ops)
+            status = error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_TRANSPORTS: no transport '%.*s', this build has %s",
+                               (int)length, names, transport_names());
+        else if (!has_transport(self, ops) && (ops == &transport_p2p || is_needed(self)))
+            status = open_one(self, ops, asked_for);
+        names += length;
+        names += *names == ',';
+    }
+    return status;
+}
+
+/* ---- the matrix -------------------------------------------------------------------------------------------------- */
+
+static expar_status exchange_matrix(sym *self)
+{
+    size_t row = (size_t)self->size * (size_t)self->num_transports;
+    self->matrix = calloc((size_t)self->size, row);
+    if (!self->matrix) return error_set(EXPAR_ERR_MEMORY, "no memory for a matrix of %d ranks", self->size);
+    uint8_t *mine = self->matrix + row * (size_t)self->rank;
+    for (int32_t pe = 0; pe < self->size; pe++)
+        for (int32_t t = 0; t < self->num_transports; t++)
+            *mine++ = (uint8_t)self->transports[t]->ops->reach(self->transports[t], pe);
+    return self->boot->ops->allgather(self->boot, self->matrix + row * (size_t)self->rank, self->matrix, row);
+}
+
+unsigned sym_reach(const sym *self, int32_t rank, int32_t pe, int32_t number)
+{
+    size_t row = (size_t)rank * (size_t)self->size + (size_t)pe;
+    return self->matrix[row * (size_t)self->num_transports + (size_t)number];
+}
+
+/* The first transport by which `rank` has all of `wanted` at pe; -1: none. */
+static int32_t first_with(const sym *self, int32_t rank, int32_t pe, unsigned wanted)
+{
+    for (int32_t t = 0; t < self->num_transports; t++)
+        if ((sym_reach(self, rank, pe, t) & wanted) == wanted) return t;
+    return -1;
+}
+
+/* Words of pe are changed by all ranks alike. Where one of them does so by a transport whose atomics must not meet a
+   processor's, all must. */
+static int32_t choose_atomics(const sym *self, int32_t pe)
+{
+    for (int32_t rank = 0; rank < self->size; rank++) {
+        int32_t t = first_with(self, rank, pe, TRANSPORT_ATOMIC);
+        if (t >= 0 && !(sym_reach(self, rank, pe, t) & TRANSPORT_COHERENT)) return t;
+    }
+    return first_with(self, self->rank, pe, TRANSPORT_ATOMIC);
+}
+
+static transport *by_number(const sym *self, int32_t number)
+{
+    return number < 0 ? NULL : self->transports[number];
+}
+
+static void select_for(sym *self, int32_t pe)
+{
+    self->reach_map[pe] = by_number(self, first_with(self, self->rank, pe, TRANSPORT_MAP));
+    self->reach_rma[pe] = by_number(self, first_with(self, self->rank, pe, TRANSPORT_PUT | TRANSPORT_GET));
+    self->reach_atomic[pe] = by_number(self, choose_atomics(self, pe));
+    transport *map = self->reach_map[pe];
+    if (pe == self->rank)
+        self->peers[pe] = self->heap.base;
+    else if (map)
+        self->peers[pe] = map->ops->map(map, pe, 0);
+}
+
+static void select_all(sym *self)
+{
+    self->all_mapped = self->all_reached = true;
+    for (int32_t pe = 0; pe < self->size; pe++) {
+        select_for(self, pe);
+        if (pe != self->rank && self->peers[pe]) self->some_mapped = true;
+        if (!self->peers[pe]) self->all_mapped = false;
+        if (!self->peers[pe] && !self->reach_atomic[pe]) self->all_reached = false;
+    }
+}
+
+/* ---- making and end ---------------------------------------------------------------------------------------------- */
+
+expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
+{
+    const char *asked_for = env_string("EXPAR_TRANSPORTS");
+    transport_list list = {{0}};
+    self->site = (transport_site){
+        .boot = self->boot,
+        .heap = &self->heap,
+        .nodes = self->nodes,
+        .peer_heaps = peer_heaps,
+        .timeout_ms = self->timeout_ms,
+        .check = site_check,
+        .arrived = site_arrived,
+        .context = self,
+    };
+    snprintf(list.names, sizeof list.names, "%s", asked_for ? asked_for : transport_names());
+    expar_status status = compare_lists(self, &list);
+    if (status == EXPAR_OK) status = open_listed(self, list.names, asked_for != NULL);
+    if (status == EXPAR_OK) status = exchange_matrix(self);
+    if (status != EXPAR_OK) return status;
+    select_all(self);
+    return sym_grow(self, SYM_CONTROL_BYTES);
+}
+
+void sym_reach_close(sym *self)
+{
+    for (int32_t t = self->num_transports - 1; t >= 0; t--)
+        self->transports[t]->ops->close(self->transports[t]);
+    self->num_transports = 0;
+    self->driven = NULL;
+    free(self->matrix);
+    free(self->unreached);
+}
+
+/* ---- growth and order -------------------------------------------------------------------------------------------- */
+
+expar_status sym_grow(sym *self, uint64_t end)
+{
+    if (end <= self->grown_bytes) return EXPAR_OK;
+    uint64_t border = align_up(end, GROW_BYTES);
+    if (border > self->heap.bytes) border = self->heap.bytes;
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++) {
+        transport *via = self->transports[t];
+        if (via->ops->grow) status = via->ops->grow(via, self->grown_bytes, border - self->grown_bytes);
+    }
+    if (status == EXPAR_OK) self->grown_bytes = border;
+    return status;
+}
+
+expar_status sym_fence(sym *self)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
+        status = self->transports[t]->ops->fence(self->transports[t]);
+    return status;
+}
+
+expar_status sym_quiet(sym *self)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
+        status = self->transports[t]->ops->quiet(self->transports[t]);
+    return status;
+}
+
+expar_status sym_word_set(sym *self, int32_t pe, uint64_t offset, uint64_t value)
+{
+    _Atomic uint64_t *word = sym_at(self, pe, offset);
+    if (word) {
+        atomic_store_explicit(word, value, memory_order_release);
+        sym_ring(self, pe);
+        return EXPAR_OK;
+    }
+    transport *via = self->reach_atomic[pe];
+    if (!via) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
+    expar_status status = via->ops->fence(via);
+    if (status != EXPAR_OK) return status;
+    return via->ops->atomic(via, pe, offset, sizeof value, TRANSPORT_SET, value, 0, NULL);
+}

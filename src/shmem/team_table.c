@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of a rank's teams and the memory of their channels, made at the first use of teams. */
+#include "shmem/parts.h"
+#include "shmem/team.h"
+
+#include <stdlib.h>
+
+/* Pieces are as large as a fair share of this, within bounds. */
+#define SCRATCH_BYTES     ((uint64_t)16 << 20)
+#define LEAST_PIECE_BYTES 256u
+#define MOST_PIECE_BYTES  (32u << 10)
+
+static uint64_t piece_bytes_for(const sym *self)
+{
+    uint64_t share = self->heap.bytes / 16 < SCRATCH_BYTES ? self->heap.bytes / 16 : SCRATCH_BYTES;
+    uint64_t piece = share / (TEAM_SLOTS * 2 * (uint64_t)self->size) & ~UINT64_C(63);
+    if (piece < LEAST_PIECE_BYTES) return LEAST_PIECE_BYTES;
+    return piece < MOST_PIECE_BYTES ? piece : MOST_PIECE_BYTES;
+}
+
+static void lay_out(team_table *table, const sym *self)
+{
+    const uint64_t flags_bytes = align_up((uint64_t)self->size * sizeof(uint64_t), 64);
+    const uint64_t slot_bytes = flags_bytes + 2 * (uint64_t)self->size * table->piece_bytes;
+    for (uint64_t s = 0; s < TEAM_SLOTS; s++) {
+        table->channels[s].flags = table->offset + s * slot_bytes;
+        table->channels[s].scratch = table->channels[s].flags + flags_bytes;
+    }
+}
+
+static uint64_t all_slots_bytes(const team_table *table, const sym *self)
+{
+    return TEAM_SLOTS *
+           (align_up((uint64_t)self->size * sizeof(uint64_t), 64) + 2 * (uint64_t)self->size * table->piece_bytes);
+}
+
+/* Every rank is a member of one world, one node and one rail. */
+static expar_status add_standing(const char *call, expar_group *group, team_table *table)
+{
+    const int32_t per_node = group->ranks_per_node, local = group->rank % per_node;
+    const expar_team standing[] = {
+        [TEAM_WORLD_SLOT] = {.start = 0, .stride = 1, .size = group->size, .me = group->rank},
+        [TEAM_SHARED_SLOT] = {.start = group->rank - local, .stride = 1, .size = per_node, .me = local},
+        [TEAM_RAIL_SLOT] = {.start = local, .stride = per_node, .size = group->num_nodes, .me = group->rank / per_node},
+    };
+    for (int32_t s = 0; s < (int32_t)ARRAY_LENGTH(standing); s++) {
+        table->teams[s] = standing[s];
+        table->teams[s].group = group;
+        table->teams[s].slot = s;
+    }
+    for (int32_t s = 0; s < TEAM_FIRST_SLOT; s++) {
+        expar_status status = team_slot_use(call, table, s, group->size);
+        if (status != EXPAR_OK) return status;
+    }
+    return EXPAR_OK;
+}
+
+expar_status team_slot_use(const char *call, team_table *table, int32_t slot, int32_t group_size)
+{
+    team_channel *channel = &table->channels[slot];
+    if (!channel->peers) channel->peers = calloc((size_t)group_size, sizeof *channel->peers);
+    if (!channel->peers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", call, group_size);
+    table->used |= UINT64_C(1) << slot;
+    return EXPAR_OK;
+}
+
+expar_status team_table_open(const char *call, expar_group *group, team_table **out)
+{
+    sym *self = group->sym;
+    *out = self->teams;
+    if (self->teams) return EXPAR_OK;
+    team_table *table = calloc(1, sizeof *table);
+    if (!table)
+        return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    table->piece_bytes = piece_bytes_for(self);
+    uint64_t bytes = all_slots_bytes(table, self);
+    expar_status status = sym_take(self, call, bytes, 128, &table->offset);
+    if (status == EXPAR_OK) {
+        sym_clear(self, table->offset, bytes);
+        lay_out(table, self);
+        status = add_standing(call, group, table);
+    }
+    /* Nobody raises a flag before it is clear. */
+    if (status == EXPAR_OK) status = sym_barrier(self);
+    if (status != EXPAR_OK) {
+        team_table_close(table);
+        return status;
+    }
+    *out = self->teams = table;
+    return EXPAR_OK;
+}
+
+void team_table_close(team_table *table)
+{
+    for (int32_t s = 0; table && s < TEAM_SLOTS; s++)
+        free(table->channels[s].peers);
+    free(table);
+}

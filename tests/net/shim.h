@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shim: a transport that hands operations on to another one late and in another order, for tests of those who stand on
+ * transports. What the contract orders stays ordered: fence, quiet, and blocking calls. */
+#ifndef TESTS_NET_SHIM_H
+#define TESTS_NET_SHIM_H
+
+#include "net/transport.h"
+
+typedef struct shim_plan {
+    uint64_t seed;       /* same seed, same calls: same delays and order */
+    int64_t longest_ns;  /* of a delay */
+    uint32_t busy_every; /* post turns one in so many away with EXPAR_ERR_BUSY; 0: none */
+} shim_plan;
+
+/* Over `inner`, which it owns from then on. A thread carries the operations out. */
+expar_status shim_open(transport *inner, const transport_site *site, const shim_plan *plan, transport **out);
+
+#endif

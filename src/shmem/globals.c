@@ -50,7 +50,8 @@ static atomic_flag is_shared = ATOMIC_FLAG_INIT;
 __attribute__((no_sanitize("address"), optimize("no-tree-loop-distribute-patterns"))) static void
 copy_words(uint64_t *to, const uint64_t *from, size_t count)
 {
-    for (size_t i = 0; i < count; i++) to[i] = from[i];
+    for (size_t i = 0; i < count; i++)
+        to[i] = from[i];
 }
 
 static expar_status map_over(sym *self, const segment *program, uint64_t offset)

@@ -10,7 +10,8 @@
  *   bench_session.c   memory and objects of one case      pattern.c         contents of rows, and sums of them
  *   bench_dispatch.c, bench_combine.c  the operations     bench_verify.c    outputs against what they must be
  *   bench_measure.c   turns, times of all ranks           stats.c           median, minimum, 99th percentile
- *   bench_report.c, bench_json.c  table, CSV, JSON        mpi_*.c           the baseline over MPI, in its own program
+ *   bench_report.c, bench_json.c, machine.c  table, CSV, JSON
+ *   mpi_*.c           the baseline over MPI, in its own program
  *   device_cpu.c, copy_limit.c  tensors, clock and copies on the CPU
  *   gpu_*.c, kernels/           the same on GPUs
  *
@@ -178,18 +179,24 @@ struct contender {
     bool (*run)(void *context);              /* timed */
     bool (*after)(void *context, bool last); /* not timed; last: of the last iteration. NULL: nothing to do */
     void *context;
+    bool untimed;             /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */
     double *series_us;        /* out, [iters] in their order, the same on all ranks; NULL: not wanted */
 };
 
-/* Start and end of one iteration on one rank, on a clock that all ranks share. */
+/* Start and end of one iteration on one rank, on a clock that all ranks share; INT64_MAX and INT64_MIN where they do
+   not count. */
 struct bench_span {
     int64_t start_ns, end_ns;
 };
 
 /* Runs warmup + iters turns of all contenders. False when one of them failed on this rank or the ranks could not be
  * brought together. Collective. */
-bool bench_measure(const struct bench_session *session, const char *op, struct contender *contenders, int count);
+bool bench_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
+                   struct contender *contenders, int count);
+/* The same for a session (bench_session.c). */
+bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
+                           int count);
 /* Of `count` ≥ 1 times, which are sorted. */
 struct bench_times bench_summary(double *times_us, int count);
 
@@ -218,7 +225,7 @@ struct bench_device {
     /* Appends the copies of an operation to `contenders`; their number. */
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
-    bool (*turn)(const struct bench_session *session, struct contender *contender, struct bench_span *span);
+    bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
 };
 extern const struct bench_device bench_cpu;
 

@@ -127,7 +127,7 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
     if (session->baseline)
         contenders[count++] = (struct contender){.run = baseline_run, .after = baseline_after, .context = &baseline};
     bool good = combine_open(&self, session, path) && combine_first(&self) &&
-                bench_measure(session, "combine", contenders, count);
+                bench_session_measure(session, "combine", contenders, count);
     expar_ep_handle_destroy(self.handle);
     if (!good) return false;
     struct bench_result *result = bench_results_add(results);

@@ -235,13 +235,13 @@ static bool measure(struct turns *self)
     if (self->of_fresh && !dispatch_first(&self->fresh)) return false;
     if (self->of_cached && !dispatch_first(&self->cached)) return false;
     if (!bench_fill_x(session, bench_measured_salt(session))) return false;
-    if (!session->options->layout) return bench_measure(session, "dispatch", self->list, self->count);
+    if (!session->options->layout) return bench_session_measure(session, "dispatch", self->list, self->count);
     size_t iters = (size_t)session->options->iters;
     self->of_fresh->series_us = calloc(iters, sizeof(double));
     self->of_cached->series_us = calloc(iters, sizeof(double));
     if (!self->of_fresh->series_us || !self->of_cached->series_us)
         return bench_complain(session->world, "out of memory");
-    return bench_measure(session, "dispatch", self->list, self->count);
+    return bench_session_measure(session, "dispatch", self->list, self->count);
 }
 
 bool bench_case_dispatch(struct bench_session *session, expar_path path, struct bench_results *results)

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as one JSON object: the machine, what was asked for, a list of results. */
 #include "bench.h"
+#include "machine.h"
 #include <expar/info.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 /* ---- the machine ------------------------------------------------------------------------------------------------ */
-
-static void cpu_model(char *model, size_t bytes)
-{
-    char line[512];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(model, bytes, "unknown");
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
-        if (!value) continue;
-        snprintf(model, bytes, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
-        break;
-    }
-    if (file) fclose(file);
-}
 
 static json_t *version_json(int32_t version)
 {
@@ -54,14 +38,7 @@ static void add_cuda(json_t *machine)
 
 static json_t *machine_json(bool cuda)
 {
-    char model[256];
-    struct utsname system;
-    cpu_model(model, sizeof model);
-    const char *kernel = uname(&system) == 0 ? system.release : "unknown";
-    json_int_t memory = (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE);
-    json_t *machine =
-        json_pack("{s:s, s:I, s:I, s:s, s:s}", "cpu", model, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
-                  "memory_bytes", memory, "kernel", kernel, "expar", expar_version());
+    json_t *machine = bench_machine();
     if (cuda) add_cuda(machine);
     return machine;
 }

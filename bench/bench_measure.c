@@ -19,20 +19,17 @@ static int64_t now_ns(void)
 
 struct progress {
     bool shown;
-    const char *op;
+    const char *label;
     int total;
-    int64_t tokens, start_ns, next_ns;
+    int64_t start_ns, next_ns;
 };
 
-static struct progress progress_start(const struct bench_session *session, const char *op)
+static struct progress progress_start(const struct bench_world *world, const char *label, int total)
 {
     int64_t now = now_ns();
-    return (struct progress){.shown = session->world->rank == 0 && isatty(STDERR_FILENO),
-                             .op = op,
-                             .tokens = session->problem->tokens,
-                             .total = session->options->warmup + session->options->iters,
-                             .start_ns = now,
-                             .next_ns = now + 500000000};
+    bool shown = world->rank == 0 && isatty(STDERR_FILENO);
+    return (struct progress){
+        .shown = shown, .label = label, .total = total, .start_ns = now, .next_ns = now + 500000000};
 }
 
 static void progress_update(struct progress *progress, int done)
@@ -40,8 +37,7 @@ static void progress_update(struct progress *progress, int done)
     int64_t now = now_ns();
     if (!progress->shown || now < progress->next_ns || done == 0) return;
     double left_s = (double)(now - progress->start_ns) / done * (progress->total - done) * 1e-9;
-    fprintf(stderr, "\r%s, %lld tokens: %d of %d iterations, %.0f s left \033[K", progress->op,
-            (long long)progress->tokens, done, progress->total, left_s);
+    fprintf(stderr, "\r%s: %d of %d iterations, %.0f s left \033[K", progress->label, done, progress->total, left_s);
     progress->next_ns = now + 200000000;
 }
 
@@ -52,26 +48,25 @@ static void progress_end(const struct progress *progress)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------ */
 
-static bool take_turn(const struct bench_session *session, struct contender *contender, bool last,
-                      struct bench_span *span)
+static bool take_turn(const struct bench_world *world, struct contender *contender, bool last, struct bench_span *span)
 {
-    return session->world->device->turn(session, contender, span) &&
-           (!contender->after || contender->after(contender->context, last));
+    bool good = world->device->turn(world, contender, span);
+    if (contender->untimed) *span = (struct bench_span){.start_ns = INT64_MAX, .end_ns = INT64_MIN};
+    return good && (!contender->after || contender->after(contender->context, last));
 }
 
 /* spans: [count][iters] */
-static bool take_turns(const struct bench_session *session, const char *op, struct contender *contenders, int count,
-                       struct bench_span *spans)
+static bool take_turns(const struct bench_world *world, const struct bench_options *options, const char *label,
+                       struct contender *contenders, int count, struct bench_span *spans)
 {
-    const struct bench_options *options = session->options;
-    struct progress progress = progress_start(session, op);
+    struct progress progress = progress_start(world, label, options->warmup + options->iters);
     bool good = true;
     for (int i = -options->warmup; i < options->iters && good; i++) {
         progress_update(&progress, i + options->warmup);
         for (int c = 0; c < count && good; c++) {
             struct bench_span *span = &spans[(size_t)c * (size_t)options->iters];
             /* Warm-up is overwritten by the first measured iteration. */
-            good = take_turn(session, &contenders[c], i == options->iters - 1, span + (i < 0 ? 0 : i));
+            good = take_turn(world, &contenders[c], i == options->iters - 1, span + (i < 0 ? 0 : i));
         }
     }
     progress_end(&progress);
@@ -118,13 +113,14 @@ static bool summarise(const struct bench_world *world, const struct bench_span *
     return good;
 }
 
-bool bench_measure(const struct bench_session *session, const char *op, struct contender *contenders, int count)
+bool bench_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
+                   struct contender *contenders, int count)
 {
-    int iters = session->options->iters;
-    struct bench_span *spans = calloc((size_t)count * (size_t)iters, sizeof *spans);
-    bool good = spans && take_turns(session, op, contenders, count, spans);
+    size_t iters = (size_t)options->iters;
+    struct bench_span *spans = calloc((size_t)count * iters, sizeof *spans);
+    bool good = spans && take_turns(world, options, label, contenders, count, spans);
     for (int c = 0; c < count && good; c++)
-        good = summarise(session->world, &spans[(size_t)c * (size_t)iters], iters, &contenders[c]);
+        good = summarise(world, &spans[(size_t)c * iters], options->iters, &contenders[c]);
     free(spans);
     return good;
 }

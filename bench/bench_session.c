@@ -113,6 +113,13 @@ static bool fill_scales(const struct bench_session *session)
     return world->device->commit(world, session->scales, scales, count * sizeof *scales);
 }
 
+bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders, int count)
+{
+    char label[64];
+    snprintf(label, sizeof label, "%s, %lld tokens", op, (long long)session->problem->tokens);
+    return bench_measure(session->world, session->options, label, contenders, count);
+}
+
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
 static struct problem *make_problem(const struct bench_session *session, const struct problem_shape *shape)

@@ -110,9 +110,9 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static bool cpu_turn(const struct bench_session *session, struct contender *contender, struct bench_span *span)
+static bool cpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
 {
-    if (!bench_good(session->world, expar_barrier_all(session->world->group))) return false;
+    if (!bench_good(world, expar_barrier_all(world->group))) return false;
     span->start_ns = now_ns();
     bool good = contender->run(contender->context);
     span->end_ns = now_ns();

@@ -119,9 +119,8 @@ static expar_status read_time(const struct gpu_rank *rank, struct bench_span *sp
 }
 
 /* The common start is the gate's opening. */
-static bool gpu_turn(const struct bench_session *session, struct contender *contender, struct bench_span *span)
+static bool gpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
 {
-    const struct bench_world *world = session->world;
     struct gpu_rank *rank = world->gpu;
     bool good =
         bench_good(world, launch_gate(rank)) && bench_good(world, CUDA_CALL(EventRecord, rank->start, rank->stream));

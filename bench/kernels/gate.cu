@@ -12,7 +12,8 @@ typedef struct gate {
        host (release), read here (acquire). */
     const uint64_t *turns;
     uint64_t turn, delay_ns, timeout_ns;
-    uint32_t *expired; /* pinned host memory: set to 1 here when the deadline passed; the host reads it behind the stream */
+    uint32_t
+        *expired; /* pinned host memory: set to 1 here when the deadline passed; the host reads it behind the stream */
     int32_t ranks, unused;
 } gate;
 

@@ -14,13 +14,10 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
     *call = (ep_call){.ep = ep, .name = name};
     ep_issue_join(ep);
+    if (ep->gpu && ep->poison == EXPAR_OK) ep_call_poison(call, executor_cuda_failure(ep->exec, "an earlier call"));
     if (ep->poison != EXPAR_OK) {
         expar_status status = error_set(ep->poison, "%s", ep->poison_text);
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
-    }
-    if (ep->gpu) {
-        expar_status status = executor_cuda_failure(ep->exec, "an earlier call");
-        if (status != EXPAR_OK) return ep_call_end(call, status);
     }
     ep->epoch++;
     return EXPAR_OK;

@@ -5,6 +5,7 @@
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, and the host's wait for the counts
  *   rows.c      dispatch and combine
+ *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
  *   finish.c    how calls end: order between streams, verdicts, failures
  *   kernels/    the kernels; args.h is what both sides know
@@ -15,6 +16,7 @@
 #define EXPAR_EXEC_CUDA_GPU_H
 
 #include "exec/cuda/kernels/args.h"
+#include "exec/cuda/scratch.h"
 #include "exec/executor.h"
 
 /* Kernels for rows of one shape. */
@@ -36,10 +38,9 @@ typedef struct gpu_executor {
     sym *sym;
     int32_t num_sms;
     gpu_world world;        /* as kernels get it; ticket counts calls */
-    cu_address memory;      /* heaps, state, expert counts */
+    gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
-    mem_pinned report_memory;
-    gpu_report *report; /* the host's view */
+    gpu_report *report;     /* the host's view */
     sym_listener listener;
     cuda_program *open_program, *expert_program;
     cu_function layout_kernel, notify_kernel;

@@ -36,12 +36,12 @@ pack() {
             xargs -r cp -L -t "$out/lib"
         echo "$name $set $(basename "$program") $arguments" >>"$out/tests.txt"
     done < <(list "$build")
-    cp "$0" "$out/gpu.sh"
+    cp "$(dirname "$0")/../data/moe-lm/routing_topk_idx.npy" "$0" "$out"
 }
 
 run() {
     local here=$1 pattern=${2:-.} name set program arguments code start seconds result passed=0 failed=0 skipped=0
-    export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} EXPAR_TEST_DATA=$here
     command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
     mkdir -p "$here/logs"
     printf '%-36s %-8s %8s\n' test result seconds

@@ -108,6 +108,9 @@ expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict)
     if (verdict->rank < 0) return EXPAR_OK;
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return mismatch(call, verdict->rank, &verdict->form, &verdict->form0);
+    /* On a GPU this rank's own indices are looked at by its kernels. */
+    if (verdict->rank == call->ep->group->rank)
+        return error_set((expar_status)verdict->reason.status, "%s: %s", call->name, verdict->reason.text);
     return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s: %s", call->name, verdict->rank,
                      expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
 }

@@ -5,9 +5,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define OWN_BYTES    ((size_t)96 << 20)
-#define SHARED_BYTES ((size_t)32 << 20)
+#define OWN_BYTES    ((size_t)32 << 20)
+#define SHARED_BYTES ((size_t)16 << 20)
 #define UNIT_BYTES   256
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,7 +62,17 @@ static hand *make(int32_t device)
     mirror_need(CUDA_CALL(StreamCreate, &h->stream, CU_STREAM_NON_BLOCKING), "make a stream");
     h->own.bytes = OWN_BYTES;
     mirror_need(CUDA_CALL(MemAlloc, &h->own.at, h->own.bytes), "take memory");
+    mirror_need(mem_pinned_create(OWN_BYTES, &h->stage), "take host memory");
     return h;
+}
+
+void hand_send(hand *h, cu_address to, const void *from, size_t bytes)
+{
+    if (bytes > h->stage.bytes - h->staged) mirror_need(EXPAR_ERR_MEMORY, "the stage is too small");
+    char *staged = (char *)h->stage.host + h->staged;
+    h->staged += (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+    memcpy(staged, from, bytes);
+    mirror_need(CUDA_CALL(MemcpyHtoDAsync, to, staged, bytes, h->stream), "copy to the GPU");
 }
 
 hand *hand_of(int32_t device)
@@ -138,9 +149,11 @@ cu_address arena_take(arena *from, size_t bytes, const void *host)
     return at;
 }
 
-void arena_begin(arena *of)
+bool arena_begin(arena *of)
 {
-    if (atomic_fetch_add(&of->calls, 1) == 0) of->used = 0;
+    bool anew = atomic_fetch_add(&of->calls, 1) == 0;
+    if (anew) of->used = 0;
+    return anew;
 }
 
 void arena_end(arena *of)

@@ -7,9 +7,10 @@
 #ifndef TESTS_GPU_HAND_H
 #define TESTS_GPU_HAND_H
 
-#include "cuda/cuda.h"
+#include "mem/device.h"
 #include <expar/expar.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* A piece of GPU memory that calls take from; it begins anew when none of them is under way. */
 typedef struct arena {
@@ -22,6 +23,9 @@ typedef struct hand {
     cuda_device *device;
     cu_stream stream;
     arena own; /* out of the peers' reach */
+    /* What is on its way to the GPU: a copy from ordinary memory may wait for the kernels ahead of it in the stream. */
+    mem_pinned stage;
+    size_t staged; /* bytes; begins anew with `own` */
     struct hand *next;
 } hand;
 
@@ -44,8 +48,12 @@ void buffer_drop(const expar_ep *ep);
 /* Memory that lies against its page as `host` does, so that a wrong alignment stays one. Ends the test when there is
    none. */
 cu_address arena_take(arena *from, size_t bytes, const void *host);
-void arena_begin(arena *of);
+/* True when it begins anew. */
+bool arena_begin(arena *of);
 void arena_end(arena *of);
+
+/* In stream order, when `from` may change at once. */
+void hand_send(hand *h, cu_address to, const void *from, size_t bytes);
 
 /* Trouble with the mirror itself ends the test. */
 void mirror_need(expar_status status, const char *what);

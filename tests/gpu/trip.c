@@ -16,7 +16,7 @@ trip *trip_begin(buffer *b)
     if (!t) abort();
     t->buffer = b;
     t->hand = hand_of(b->device);
-    arena_begin(&t->hand->own);
+    if (arena_begin(&t->hand->own)) t->hand->staged = 0;
     arena_begin(&b->shared);
     return t;
 }
@@ -67,7 +67,7 @@ expar_tensor trip_lend(trip *t, const expar_tensor *host)
     const char *from = (const char *)host->data + first;
     cu_address at = arena_take(arena_for(t, host->data), bytes, from);
     on.data = (void *)(uintptr_t)(at - (cu_address)first);
-    if (bytes) mirror_need(CUDA_CALL(MemcpyHtoDAsync, at, from, bytes, t->hand->stream), "copy to the GPU");
+    if (bytes) hand_send(t->hand, at, from, bytes);
     return on;
 }
 

@@ -18,6 +18,7 @@ static void gpu_destroy(executor *base)
     }
     sym_unlisten(self->sym, &self->listener);
     gpu_programs_close(self);
+    gpu_scratch_give(self->stamp_memory);
     gpu_scratch_give(self->scratch);
     free(self);
 }

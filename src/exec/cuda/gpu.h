@@ -7,6 +7,7 @@
  *   rows.c      dispatch and combine
  *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
+ *   stamps.c    times that kernels take
  *   finish.c    how calls end: order between streams, verdicts, failures
  *   kernels/    the kernels; args.h is what both sides know
  *
@@ -46,9 +47,10 @@ typedef struct gpu_executor {
     cu_function layout_kernel, notify_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* device memory that kernels write times to, or NULL (executor_cuda_stamps) */
-    cu_event last;          /* behind the last call */
-    cu_stream last_stream;  /* where that was */
+    uint64_t *stamps;       /* pinned memory, in the kernels' view, that they write times to; NULL: they do not */
+    gpu_scratch *stamp_memory;
+    cu_event last;         /* behind the last call */
+    cu_stream last_stream; /* where that was */
     bool has_last;
 } gpu_executor;
 

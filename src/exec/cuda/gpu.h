@@ -60,6 +60,8 @@ static inline gpu_executor *gpu_of(executor *base)
 }
 
 /* ---- programs.c ---- */
+/* Tests: kernels loaded from now on hold threads back at random (kernels/delay.h); 0 ends it. Needs NVRTC. */
+void gpu_programs_delay(uint32_t seed);
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
 /* The kernels for rows of this shape; compiles them when they are new. */

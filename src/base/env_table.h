@@ -32,6 +32,8 @@
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \
-      "the library of NVRTC, which compiles kernels for the GPU at hand")
+      "the library of NVRTC, which compiles kernels for the GPU at hand")                                              \
+    X("EXPAR_CUDA_IPC", "0 or 1", "0",                                                                                 \
+      "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")
 
 #endif

@@ -50,7 +50,8 @@ typedef struct cuda_device {
     int32_t shared_bytes; /* dynamic shared memory that a block may ask for */
     int32_t l2_bytes;
     uint64_t memory_bytes;
-    bool vmm; /* physical memory can be shared by file descriptors */
+    bool vmm;      /* virtual memory management: memory and addresses apart */
+    bool posix_fd; /* physical memory can be shared by file descriptors, the driver says */
 } cuda_device;
 
 expar_status cuda_device_count(int32_t *count);

@@ -5,7 +5,9 @@
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, and the host's wait for the counts
  *   rows.c      dispatch and combine
+ *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
+ *   stamps.c    times that kernels take
  *   finish.c    how calls end: order between streams, verdicts, failures
  *   kernels/    the kernels; args.h is what both sides know
  *
@@ -15,6 +17,7 @@
 #define EXPAR_EXEC_CUDA_GPU_H
 
 #include "exec/cuda/kernels/args.h"
+#include "exec/cuda/scratch.h"
 #include "exec/executor.h"
 
 /* Kernels for rows of one shape. */
@@ -36,18 +39,18 @@ typedef struct gpu_executor {
     sym *sym;
     int32_t num_sms;
     gpu_world world;        /* as kernels get it; ticket counts calls */
-    cu_address memory;      /* heaps, state, expert counts */
+    gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
-    mem_pinned report_memory;
-    gpu_report *report; /* the host's view */
+    gpu_report *report;     /* the host's view */
     sym_listener listener;
     cuda_program *open_program, *expert_program;
     cu_function layout_kernel, notify_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* device memory that kernels write times to, or NULL (executor_cuda_stamps) */
-    cu_event last;          /* behind the last call */
-    cu_stream last_stream;  /* where that was */
+    uint64_t *stamps;       /* pinned memory, in the kernels' view, that they write times to; NULL: they do not */
+    gpu_scratch *stamp_memory;
+    cu_event last;         /* behind the last call */
+    cu_stream last_stream; /* where that was */
     bool has_last;
 } gpu_executor;
 
@@ -57,6 +60,8 @@ static inline gpu_executor *gpu_of(executor *base)
 }
 
 /* ---- programs.c ---- */
+/* Tests: kernels loaded from now on hold threads back at random (kernels/delay.h); 0 ends it. Needs NVRTC. */
+void gpu_programs_delay(uint32_t seed);
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
 /* The kernels for rows of this shape; compiles them when they are new. */

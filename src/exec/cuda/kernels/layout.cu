@@ -45,15 +45,23 @@ GPU_FUNC uint32_t ranks_by_hand(const gpu_layout_args *a, int64_t token, int32_t
     return bits;
 }
 
+/* Where the caller routes by hand, an expert gets a token only if its rank does. */
+GPU_FUNC bool reaches(const gpu_layout_args *a, int64_t token, int64_t expert)
+{
+    if (!a->route.token_in_rank) return true;
+    int64_t rank = expert / (a->experts / GPU_RANKS(&a->world));
+    return a->route.token_in_rank[token * a->route.token_in_rank_pitch + rank] != 0;
+}
+
 /* One occurrence an entry of topk_idx; the smallest bad one is kept. */
 GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *counts)
 {
     int32_t topk = layout_topk(a);
     for (int32_t k = 0; k < topk; k++) {
         int64_t expert = expert_at(&a->route, token, k);
-        if (expert >= 0 && expert < a->experts)
-            atomicAdd(&counts[expert], 1);
-        else if (expert != -1)
+        if (expert >= 0 && expert < a->experts) {
+            if (reaches(a, token, expert)) atomicAdd(&counts[expert], 1);
+        } else if (expert != -1)
             atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
     }
 }

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between host memory and the GPU. */
+#include "gpu/trip.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+/* Of a tensor that a test means. */
+#define MOST_BYTES ((int64_t)64 << 20)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static trip *parked; /* guarded by lock */
+
+trip *trip_begin(buffer *b)
+{
+    trip *t = calloc(1, sizeof *t);
+    if (!t) abort();
+    t->buffer = b;
+    t->hand = hand_of(b->device);
+    if (arena_begin(&t->hand->own)) t->hand->staged = 0;
+    arena_begin(&b->shared);
+    return t;
+}
+
+/* ---- tensors ---- */
+
+/* First byte against data, and how many there are; strides may be negative. */
+static size_t extent(const expar_tensor *t, int64_t *first)
+{
+    int64_t ends[2] = {0, 0}, element = (int64_t)expar_dtype_bytes(t->dtype);
+    *first = 0;
+    if (t->ndim != 2 || t->shape[0] < 1 || t->shape[1] < 1) return 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t far;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far) || far > MOST_BYTES || far < -MOST_BYTES)
+            return 0;
+        ends[far > 0] += far;
+    }
+    *first = ends[0] * element;
+    int64_t bytes = (ends[1] - ends[0] + 1) * element;
+    return bytes > MOST_BYTES ? 0 : (size_t)bytes;
+}
+
+size_t trip_span_bytes(const expar_tensor *tensor)
+{
+    int64_t first;
+    return extent(tensor, &first);
+}
+
+static arena *arena_for(const trip *t, const void *host)
+{
+    const buffer *b = t->buffer;
+    bool symmetric = b->shared.bytes && expar_ptr(b->group, host, b->rank) != NULL;
+    return symmetric ? &t->buffer->shared : &t->hand->own;
+}
+
+expar_tensor trip_lend(trip *t, const expar_tensor *host)
+{
+    expar_tensor on = *host;
+    int64_t first;
+    if (host->device.type == EXPAR_CUDA) {
+        on.device = (expar_device){.type = EXPAR_CPU};
+        return on;
+    }
+    if (host->device.type == EXPAR_CPU) on.device = (expar_device){.type = EXPAR_CUDA, .index = t->buffer->device};
+    if (!host->data) return on;
+    size_t bytes = extent(host, &first);
+    const char *from = (const char *)host->data + first;
+    cu_address at = arena_take(arena_for(t, host->data), bytes, from);
+    on.data = (void *)(uintptr_t)(at - (cu_address)first);
+    if (bytes) hand_send(t->hand, at, from, bytes);
+    return on;
+}
+
+void trip_fetch(trip *t, const expar_tensor *from, void *to)
+{
+    if (!to || trip_span_bytes(from) == 0) return;
+    if (t->num_fetches == TRIP_FETCHES) abort();
+    t->fetches[t->num_fetches].from = *from;
+    t->fetches[t->num_fetches++].to = to;
+}
+
+/* ---- the end ---- */
+
+static void fetch_all(const trip *t)
+{
+    mirror_need(cuda_enter(t->hand->device), "enter the GPU");
+    for (int i = 0; i < t->num_fetches; i++) {
+        int64_t first;
+        size_t bytes = extent(&t->fetches[i].from, &first);
+        cu_address at = (cu_address)(uintptr_t)t->fetches[i].from.data + (cu_address)first;
+        if (!t->fetches[i].to) continue;
+        mirror_need(CUDA_CALL(MemcpyDtoHAsync, (char *)t->fetches[i].to + first, at, bytes, t->hand->stream),
+                    "copy back");
+    }
+    mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for the stream");
+    cuda_leave();
+}
+
+void trip_end(trip *t, bool arrived)
+{
+    if (arrived) fetch_all(t);
+    arena_end(&t->hand->own);
+    arena_end(&t->buffer->shared);
+    free(t);
+}
+
+void trip_park(trip *t, expar_event *event)
+{
+    t->event = event;
+    pthread_mutex_lock(&lock);
+    t->next = parked;
+    parked = t;
+    pthread_mutex_unlock(&lock);
+}
+
+void trip_land(const expar_event *event, bool arrived)
+{
+    pthread_mutex_lock(&lock);
+    trip **place = &parked;
+    while (*place && (*place)->event != event)
+        place = &(*place)->next;
+    trip *t = *place;
+    if (t) *place = t->next;
+    pthread_mutex_unlock(&lock);
+    if (t) trip_end(t, arrived);
+}
+
+void trip_forget(const void *to)
+{
+    pthread_mutex_lock(&lock);
+    for (trip *t = parked; t; t = t->next)
+        for (int i = 0; i < t->num_fetches; i++)
+            if (t->fetches[i].to == to) t->fetches[i].to = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+void trip_drop(const buffer *b)
+{
+    trip *dropped = NULL;
+    pthread_mutex_lock(&lock);
+    for (trip **place = &parked; *place;) {
+        trip *t = *place;
+        if (t->buffer != b) {
+            place = &t->next;
+            continue;
+        }
+        *place = t->next;
+        t->next = dropped;
+        dropped = t;
+    }
+    pthread_mutex_unlock(&lock);
+    while (dropped) {
+        trip *next = dropped->next;
+        trip_end(dropped, false);
+        dropped = next;
+    }
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One mirrored call on its way: what it was lent on the GPU, and what is to be fetched when it is done. */
+#ifndef TESTS_GPU_TRIP_H
+#define TESTS_GPU_TRIP_H
+
+#include "gpu/hand.h"
+#include <stdbool.h>
+
+#define TRIP_FETCHES 8
+
+typedef struct trip {
+    buffer *buffer;
+    hand *hand;
+    expar_event *event; /* of an asynchronous call, by which its landing is found */
+    struct {
+        expar_tensor from;
+        void *to;
+    } fetches[TRIP_FETCHES];
+    int num_fetches;
+    struct trip *next;
+} trip;
+
+/* By the thread that makes the call. */
+trip *trip_begin(buffer *b);
+/* A host matrix as the call is to see it: a copy on the GPU, in the device heap where the host's lies in symmetric
+   memory. A tensor that says it lies on a GPU is wrong for the CPU; the mirror says CPU, which is as wrong for a GPU. A
+   tensor whose extents make no sense gets memory, but no copy. */
+expar_tensor trip_lend(trip *t, const expar_tensor *host);
+/* When the call is done, the tensor's memory is copied to the host's. */
+void trip_fetch(trip *t, const expar_tensor *from, void *to);
+/* From the first to the last byte; 0 for one without elements or sense. */
+size_t trip_span_bytes(const expar_tensor *tensor);
+
+/* Ends it here: fetches (if `arrived`), waits for that, frees. */
+void trip_end(trip *t, bool arrived);
+/* Keeps it until its event is waited for. */
+void trip_park(trip *t, expar_event *event);
+/* The call with this event is done or given up. No such trip is no trouble. */
+void trip_land(const expar_event *event, bool arrived);
+/* That host memory goes. */
+void trip_forget(const void *to);
+/* The buffer goes, and with it whatever is still parked. */
+void trip_drop(const buffer *b);
+
+#endif

@@ -2,7 +2,10 @@
 set(kernels_folder ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels)
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${kernels_folder}/*.cu)
 file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*.cuh ${kernels_folder}/*.h)
-list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/exec/index.h)
+# And what they include of other folders.
+foreach(header base/portable.h exec/index.h net/proxy/ring.h)
+  list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/${header})
+endforeach()
 
 find_program(EXPAR_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
   DOC "CUDA's compiler, for ready code of kernels; not needed")

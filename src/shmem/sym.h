@@ -8,6 +8,7 @@
 
 #include "boot/boot.h"
 #include "mem/mem.h"
+#include "net/proxy/proxy.h"
 #include "net/transport.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -81,6 +82,7 @@ typedef struct sym {
     transport *transports[SYM_MAX_TRANSPORTS];
     int32_t num_transports;
     transport *driven;    /* the one that needs progress, or NULL when none does */
+    proxy *proxy;         /* carries the non-blocking operations; NULL: they go straight to their transports */
     char *unreached;      /* why the transports at hand are not more, or NULL; for error texts */
     uint8_t *matrix;      /* [size][size][num_transports] transport_reach of rank to PE by transport */
     uint64_t grown_bytes; /* the heap up to here is reachable by all transports; changed by collective calls only */

@@ -24,6 +24,7 @@
     X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
     X("EXPAR_TRANSPORTS", "p2p, fabric, separated by commas", "p2p,fabric",                                            \
       "transports that may be used, in order of preference")                                                           \
+    X("EXPAR_PROXY", "0, 1", "0", "1: a thread carries out the rank's non-blocking operations, from a ring")           \
     X("EXPAR_FABRIC_PROVIDER", "a provider of libfabric", "cxi, efa, verbs;ofi_rxm or tcp;ofi_rxm",                    \
       "what carries the network's operations")                                                                         \
     X("EXPAR_FABRIC_INTERFACE", "an interface's name or an address", "EXPAR_BOOTSTRAP_INTERFACE",                      \

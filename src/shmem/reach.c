@@ -31,6 +31,7 @@ static void site_arrived(void *context)
     sym *self = context;
     sym_control *control = self->heap.base;
     bell_ring(&control->bell, self->by_threads);
+    if (self->proxy) proxy_wake(self->proxy);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -198,6 +199,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
     };
     snprintf(list.names, sizeof list.names, "%s", asked_for ? asked_for : transport_names());
     expar_status status = compare_lists(self, &list);
+    if (status == EXPAR_OK) status = sym_proxy_open(self);
     if (status == EXPAR_OK) status = open_listed(self, list.names, asked_for != NULL);
     if (status == EXPAR_OK) status = exchange_matrix(self);
     if (status != EXPAR_OK) return status;
@@ -207,10 +209,13 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
 
 void sym_reach_close(sym *self)
 {
+    if (self->proxy) proxy_stop(self->proxy);
     for (int32_t t = self->num_transports - 1; t >= 0; t--)
         self->transports[t]->ops->close(self->transports[t]);
     self->num_transports = 0;
     self->driven = NULL;
+    proxy_close(self->proxy);
+    self->proxy = NULL;
     free(self->matrix);
     free(self->unreached);
 }
@@ -240,9 +245,15 @@ expar_status sym_grow(sym *self, uint64_t end)
     return status;
 }
 
+/* What is in the proxy's ring does not know of operations that pass it by: it is completed first. */
+static expar_status complete_proxy(sym *self, const char *what)
+{
+    return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
+}
+
 expar_status sym_fence(sym *self)
 {
-    expar_status status = EXPAR_OK;
+    expar_status status = complete_proxy(self, "fence");
     for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
         status = self->transports[t]->ops->fence(self->transports[t]);
     return status;
@@ -250,7 +261,7 @@ expar_status sym_fence(sym *self)
 
 expar_status sym_quiet(sym *self)
 {
-    expar_status status = EXPAR_OK;
+    expar_status status = complete_proxy(self, "quiet");
     for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
         status = self->transports[t]->ops->quiet(self->transports[t]);
     return status;

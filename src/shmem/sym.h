@@ -8,6 +8,7 @@
 
 #include "boot/boot.h"
 #include "mem/mem.h"
+#include "net/proxy/proxy.h"
 #include "net/transport.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -86,6 +87,7 @@ typedef struct sym {
     transport *transports[SYM_MAX_TRANSPORTS];
     int32_t num_transports;
     transport *driven; /* the one that needs progress, or NULL when none does */
+    proxy *proxy;      /* carries the non-blocking operations; NULL: they go straight to their transports */
     char *unreached;   /* why the transports at hand are not more, or NULL; for error texts */
     uint8_t *matrix;   /* [size][size][num_transports] transport_reach of rank to PE by transport */
     /* The heap up to here is open on all ranks and reachable by all transports; the rest is addresses alone. Raised by

@@ -8,8 +8,9 @@
 #define YIELDS     16u
 #define LONGEST_NS INT64_C(50000000)
 #define NS_PER_MS  INT64_C(1000000)
-#define TIMEOUTS   2 /* each command ends within one after the last sign of its PE; more mean that the thread is stuck \
-                      */
+#define TIMEOUTS                                                                                                       \
+    2 /* each command ends within one after the last sign of its PE; more mean that the thread is stuck                \
+       */
 
 /* A wait of a producer. */
 typedef struct wait {

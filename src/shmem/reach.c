@@ -28,7 +28,7 @@ static void site_arrived(void *context)
 {
     sym *self = context;
     sym_control *control = self->heap.base;
-    bell_ring(&control->bell, self->threads);
+    bell_ring(&control->bell, self->by_threads);
     if (self->proxy) proxy_wake(self->proxy);
 }
 

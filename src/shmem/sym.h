@@ -65,11 +65,11 @@ typedef struct sym_listener {
 #define SYM_MAX_TRANSPORTS 4
 
 typedef struct sym {
-    boot *boot; /* borrowed from the group, which frees it before this */
+    boot *boot; /* borrowed from the group; gone when sym_destroy is called, so transports' threads leave it alone */
+    bool by_threads; /* boot->threads: the ranks are threads of one process */
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
-    bool threads;     /* ranks are threads of one process; as in boot, which goes before the threads that ask */
     bool crowded;     /* more ranks than cores on this host: give the core away early */
     bool all_mapped;  /* every PE's heap is mapped here */
     bool some_mapped; /* that of some other PE is */

@@ -176,6 +176,28 @@ static void variants_of_the_table_are_clean(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* The proxy's ring has no kernel of its own yet: this one issues all kinds of commands, and waits for them. */
+static void producers_of_the_proxy_are_clean(void **state)
+{
+    (void)state;
+    const cuda_source issuer = {.name = "tests/issue.cu",
+                                .text =
+                                    "#include \"net/proxy/ring.h\"\n"
+                                    "extern \"C\" __global__ void issue(proxy_port *port, int *failed, int patience)\n"
+                                    "{\n"
+                                    "    proxy_command command = {};\n"
+                                    "    command.kind = (uint16_t)(PROXY_PUT + threadIdx.x % PROXY_FENCE);\n"
+                                    "    command.bytes = 8;\n"
+                                    "    while (!proxy_try_issue(port, &command) && --patience > 0) {}\n"
+                                    "    uint64_t head = proxy_head(port);\n"
+                                    "    while (!proxy_has_done(port, head) && --patience > 0) {}\n"
+                                    "    uint64_t failure = proxy_load(&port->ring->failure);\n"
+                                    "    if (proxy_failure_count(failure) != 0)\n"
+                                    "        failed[proxy_failure_pe(failure)] = proxy_failure_status(failure);\n"
+                                    "}\n"};
+    assert_int_equal(compile_for_all(&(variant){.source = &issuer}), 0);
+}
+
 /* The check itself must see what it looks for: an array that is indexed at run time lies in local memory. */
 static void local_memory_is_seen(void **state)
 {
@@ -207,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(local_memory_is_seen),
         cmocka_unit_test(warnings_are_seen),
+        cmocka_unit_test(producers_of_the_proxy_are_clean),
         cmocka_unit_test(generic_variants_are_clean),
 #ifdef HAVE_TOOL_KERNELS
         cmocka_unit_test(kernels_of_the_tool_are_clean),

@@ -316,6 +316,17 @@ static void play(const subject *who, uint64_t seed)
     assert_true(ranks_run(&(ranks_plan){.kind = kind, .size = RANKS}, litmus, &plan));
 }
 
+/* ThreadSanitizer does not see how libfabric, which is not built with it, orders what one thread of it hands to
+   another. */
+static bool can_be_judged(const subject *who)
+{
+#ifdef __SANITIZE_THREAD__
+    return who->ops == &transport_p2p || kind == RANKS_PROCESSES;
+#else
+    return who->ops != NULL;
+#endif
+}
+
 /* A round that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
 static void test_delays_change_nothing(void **state)
 {
@@ -324,7 +335,7 @@ static void test_delays_change_nothing(void **state)
     int64_t rounds = random_test_rounds(8);
     for (int64_t round = 0; round < rounds; round++, seed++)
         for (size_t i = 0; i < num_subjects; i++)
-            play(&subjects[i], seed);
+            if (can_be_judged(&subjects[i])) play(&subjects[i], seed);
     assert_true(kind == RANKS_PROCESSES || atomic_load(&delays) > 0);
 }
 

@@ -85,7 +85,7 @@ static bool work(proxy *self)
 void *proxy_consume(void *argument)
 {
     proxy *self = argument;
-    log_set_rank(self->plan.site->boot->rank);
+    log_set_rank(self->rank);
     while (!atomic_load_explicit(&self->stops, memory_order_acquire)) {
         if (work(self))
             self->idle_turns = 0;

@@ -42,7 +42,7 @@ static expar_status check_command(const proxy *self, const proxy_command *c)
     default:
         return EXPAR_ERR_ARGUMENT;
     }
-    if (c->pe < 0 || c->pe >= self->plan.site->boot->size) return EXPAR_ERR_RANGE;
+    if (c->pe < 0 || c->pe >= self->size) return EXPAR_ERR_RANGE;
     return fits ? EXPAR_OK : EXPAR_ERR_ADDRESS;
 }
 

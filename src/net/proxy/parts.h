@@ -59,6 +59,7 @@ typedef struct proxy_peer {
 /* The thread's own, but for what says otherwise. */
 struct proxy {
     proxy_plan plan;
+    int32_t rank, size; /* copies: the site's boot may go before the proxy */
     proxy_ring *ring;
     size_t ring_bytes;
     proxy_port port;                 /* the producers' */

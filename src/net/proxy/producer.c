@@ -4,12 +4,12 @@
 
 #include <sched.h>
 
+/* Each command ends within one time-out after the last sign of its PE; more mean that the thread is stuck. */
+#define TIMEOUTS   2
 #define SPINS      16u
 #define YIELDS     16u
 #define LONGEST_NS INT64_C(50000000)
 #define NS_PER_MS  INT64_C(1000000)
-#define TIMEOUTS   2 /* each command ends within one after the last sign of its PE; more mean that the thread is stuck \
-                      */
 
 /* A wait of a producer. */
 typedef struct wait {

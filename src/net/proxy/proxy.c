@@ -52,10 +52,11 @@ expar_status proxy_open(const proxy_plan *plan, proxy **out)
     proxy *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for a proxy");
     self->plan = *plan;
-    self->peers = calloc((size_t)plan->site->boot->size, sizeof *self->peers);
+    self->rank = plan->site->boot->rank;
+    self->size = plan->site->boot->size;
+    self->peers = calloc((size_t)self->size, sizeof *self->peers);
     expar_status status =
-        self->peers ? make_ring(self)
-                    : error_set(EXPAR_ERR_MEMORY, "no memory for a proxy to %d ranks", plan->site->boot->size);
+        self->peers ? make_ring(self) : error_set(EXPAR_ERR_MEMORY, "no memory for a proxy to %d ranks", self->size);
     if (status != EXPAR_OK) goto no_ring;
     status = proxy_gate_init(&self->work);
     if (status != EXPAR_OK) goto no_ring;

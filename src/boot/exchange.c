@@ -186,23 +186,37 @@ static wire_result lane_receive(boot_sockets *self, int32_t peer, lane *one, siz
 /* ---- what went wrong ------------------------------------------------------------------------------------------------
  */
 
+/* The last bytes of what waits unread, or fewer where others read at the same time. A plain peek ends behind the first
+   descriptor, so it starts where the last bytes lie; TCP carries no descriptors, and old kernels know no such start. */
+static size_t peek_last(int fd, size_t waiting_bytes, void *last, size_t bytes)
+{
+    int start = (int)(waiting_bytes - bytes), from_front = -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &start, sizeof start) == 0) {
+        ssize_t count = recv(fd, last, bytes, MSG_PEEK | MSG_DONTWAIT);
+        (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from_front, sizeof from_front);
+        return count > 0 ? (size_t)count : 0;
+    }
+    unsigned char *waiting = malloc(waiting_bytes);
+    ssize_t count = waiting ? recv(fd, waiting, waiting_bytes, MSG_PEEK | MSG_DONTWAIT) : 0;
+    bool enough = count >= (ssize_t)bytes;
+    if (enough) memcpy(last, waiting + count - bytes, bytes);
+    free(waiting);
+    return enough ? bytes : 0;
+}
+
 bool boot_sockets_said_bye(boot_sockets *self, int32_t rank)
 {
     frame_head last;
-    int waiting_bytes = 0;
+    int before_bytes = 0, after_bytes = 0;
     if (self->byes[rank]) return true;
-    /* The last bytes of what waits unread tell: a good-bye is always the last frame. */
-    if (ioctl(self->fds[rank], FIONREAD, &waiting_bytes) != 0 || waiting_bytes < (int)sizeof last) return false;
-    unsigned char *waiting = malloc((size_t)waiting_bytes);
-    if (!waiting) return false;
-    ssize_t count = recv(self->fds[rank], waiting, (size_t)waiting_bytes, MSG_PEEK | MSG_DONTWAIT);
-    bool bye = false;
-    if (count >= (ssize_t)sizeof last) {
-        memcpy(&last, waiting + count - sizeof last, sizeof last);
-        bye = last.mark == (FRAME_MARK | FRAME_BYE);
-    }
-    free(waiting);
-    return bye;
+    /* A good-bye is always the last frame. The exchange reads payloads without read_lock: looked at again when it did.
+     */
+    do {
+        if (ioctl(self->fds[rank], FIONREAD, &before_bytes) != 0 || before_bytes < (int)sizeof last) return false;
+        size_t count = peek_last(self->fds[rank], (size_t)before_bytes, &last, sizeof last);
+        if (count == sizeof last && last.mark == (FRAME_MARK | FRAME_BYE)) return true;
+    } while (ioctl(self->fds[rank], FIONREAD, &after_bytes) == 0 && after_bytes != before_bytes);
+    return false;
 }
 
 static expar_status report_aborted(const exchange_call *call)

@@ -159,6 +159,35 @@ static void data_hides_no_goodbye(void **state)
     assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
 }
 
+/* As above with descriptors that nobody takes: a peek at the socket ends behind the first. */
+static expar_status leave_behind_descriptors(int32_t rank, void *context)
+{
+    boot *group;
+    gone_note note = {0};
+    int fds[SIZE];
+    BODY_OK(join(rank, context, &group));
+    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(group->ops->barrier(group));
+    if (rank == 0) {
+        await_gone(&note, 1);
+        BODY_CHECK(atomic_load(&note.clean[1]));
+    } else {
+        group->timeout_ms = 200;
+        BODY_CHECK(group->ops->exchange_fds(group, STDERR_FILENO, fds) == EXPAR_ERR_PEER);
+    }
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static void descriptors_hide_no_goodbye(void **state)
+{
+    (void)state;
+    expar_unique_id id;
+    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
+    crew_run_ok(SIZE, leave_behind_descriptors, &id);
+    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+}
+
 /* ---- in the middle of a collective ----------------------------------------------------------------------------------
  */
 
@@ -272,9 +301,13 @@ static void abort_ends_a_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(death_is_seen),         cmocka_unit_test(leaving_is_seen),
-        cmocka_unit_test(sound_end_is_silent),   cmocka_unit_test(data_hides_no_goodbye),
-        cmocka_unit_test(death_in_a_collective), cmocka_unit_test(silence_is_named),
+        cmocka_unit_test(death_is_seen),
+        cmocka_unit_test(leaving_is_seen),
+        cmocka_unit_test(sound_end_is_silent),
+        cmocka_unit_test(data_hides_no_goodbye),
+        cmocka_unit_test(descriptors_hide_no_goodbye),
+        cmocka_unit_test(death_in_a_collective),
+        cmocka_unit_test(silence_is_named),
         cmocka_unit_test(abort_ends_a_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

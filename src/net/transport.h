@@ -46,14 +46,19 @@ typedef struct transport_request {
     size_t bytes;       /* atomic: 4 or 8 */
     transport_atomic_op op;
     uint64_t operand, compare; /* in the low bytes */
+    bool copies;               /* put: source is free again when post returns, which may take longer */
+    bool signals;              /* put: once the data is there, the 64-bit word at signal_offset is changed by op (SET or
+                                  ADD) and operand; complete when that has been done */
+    uint64_t signal_offset;
 } transport_request;
 
 /* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */
 typedef struct transport_batch {
     /* Raised by post, lowered by whoever sees a completion (release, after status). */
     _Atomic uint32_t left;
-    /* expar_status: the first that failed. Written before left is lowered. */
+    /* expar_status of one that failed, and the PE that it went to. Written before left is lowered, the PE first. */
     _Atomic int32_t status;
+    _Atomic int32_t pe;
 } transport_batch;
 
 /* What a transport needs of the rank that opens it; lives as long as the transport. */
@@ -68,6 +73,8 @@ typedef struct transport_site {
     /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
        Any thread. */
     expar_status (*check)(void *context, int32_t pe, const char *what);
+    /* An error that names pe as lost goes to a caller. Any thread. */
+    void (*told)(void *context, int32_t pe);
     /* Something may have come from the network: wakes those of this rank who wait for it. Any thread. */
     void (*arrived)(void *context);
     void *context;
@@ -94,15 +101,18 @@ typedef struct transport_ops {
     expar_status (*atomic)(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
                            uint64_t operand, uint64_t compare, uint64_t *old);
     /* Starts an operation and returns. It is complete at its target, and the caller's memory free, when *batch has come
-       to 0, or after quiet; batch may be NULL. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again.
-     */
+       to 0; with batch NULL after quiet. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again. */
     expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
     /* pe answers no more: what was posted to it with the batch is given up. From then on nothing touches the batch, nor
        the caller's memory but for the data of a large get. NULL: post never leaves anything under way. */
     void (*drop)(transport *self, int32_t pe, transport_batch *batch);
-    expar_status (*fence)(transport *self); /* orders earlier operations before later ones, to each PE */
-    /* All operations of this rank are complete at their targets. */
+    /* Orders earlier operations without a batch before all later ones, to each PE. Fails as quiet does. */
+    expar_status (*fence)(transport *self);
+    /* All operations of this rank that have no batch are complete at their targets. Those that failed since the last
+       one are told of once. */
     expar_status (*quiet)(transport *self);
+    /* The same for those of a batch, whose status is EXPAR_OK again afterwards. NULL: what was posted is complete. */
+    expar_status (*settle)(transport *self, transport_batch *batch);
     /* Moves on what this rank has under way, and serves what others ask of it; never sleeps. NULL: nothing ever needs
        it. True when something happened. */
     bool (*progress)(transport *self);
@@ -136,7 +146,7 @@ const char *transport_names(void);
 
 /* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */
 
-/* Posts, making progress while there is no room. Complete after quiet. */
+/* Posts, making progress while there is no room, for the site's time-out at most. */
 expar_status transport_post(transport *self, const transport_site *site, const transport_request *request,
                             transport_batch *batch);
 

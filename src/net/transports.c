@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports of this build, by name, and what all have in common. */
+/* The transports of this build, by name. */
 #include "net/transport.h"
 
 #include <string.h>
@@ -25,16 +25,4 @@ const char *transport_names(void)
 #else
     return "p2p";
 #endif
-}
-
-expar_status transport_post(transport *self, const transport_site *site, const transport_request *request,
-                            transport_batch *batch)
-{
-    expar_status status;
-    while ((status = self->ops->post(self, request, batch)) == EXPAR_ERR_BUSY) {
-        status = site->check(site->context, request->pe, "posting");
-        if (status != EXPAR_OK) break;
-        self->ops->progress(self);
-    }
-    return status;
 }

@@ -26,6 +26,11 @@ static expar_status site_check(void *context, int32_t pe, const char *what)
     return pe < 0 ? sym_check(context, what) : sym_check_pe(context, pe, what);
 }
 
+static void site_told(void *context, int32_t pe)
+{
+    sym_tell(context, pe);
+}
+
 static void site_arrived(void *context)
 {
     sym *self = context;
@@ -194,6 +199,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .peer_heaps = peer_heaps,
         .timeout_ms = self->timeout_ms,
         .check = site_check,
+        .told = site_told,
         .arrived = site_arrived,
         .context = self,
     };
@@ -251,19 +257,35 @@ static expar_status complete_proxy(sym *self, const char *what)
     return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
 }
 
+/* One transport's failures do not keep the others' operations from being completed. */
 expar_status sym_fence(sym *self)
 {
     expar_status status = complete_proxy(self, "fence");
-    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
-        status = self->transports[t]->ops->fence(self->transports[t]);
+    for (int32_t t = 0; t < self->num_transports; t++) {
+        expar_status one = self->transports[t]->ops->fence(self->transports[t]);
+        if (one != EXPAR_OK) status = one;
+    }
     return status;
 }
 
 expar_status sym_quiet(sym *self)
 {
     expar_status status = complete_proxy(self, "quiet");
-    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
-        status = self->transports[t]->ops->quiet(self->transports[t]);
+    for (int32_t t = 0; t < self->num_transports; t++) {
+        expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
+        if (one != EXPAR_OK) status = one;
+    }
+    return status;
+}
+
+expar_status sym_settle(sym *self, transport_batch *batch)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports; t++) {
+        transport *via = self->transports[t];
+        expar_status one = via->ops->settle ? via->ops->settle(via, batch) : EXPAR_OK;
+        if (one != EXPAR_OK) status = one;
+    }
     return status;
 }
 

@@ -46,6 +46,19 @@ sym_rest sym_rest_begin(sym *self, const char *what)
     return (sym_rest){.sym = self, .what = what};
 }
 
+sym_rest sym_rest_begin_open(sym *self, const char *what)
+{
+    return (sym_rest){.sym = self,
+                      .what = what,
+                      .open = true,
+                      .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
+}
+
+static expar_status check(const sym_rest *rest)
+{
+    return rest->open ? sym_check_losses(rest->sym, rest->tellings, rest->what) : sym_check(rest->sym, rest->what);
+}
+
 /* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */
 static void attend(sym_rest *rest, bool awake)
 {
@@ -58,7 +71,7 @@ static void attend(sym_rest *rest, bool awake)
 static void drive(sym_rest *rest)
 {
     transport *network = rest->sym->driven;
-    if (!network) return;
+    if (!network || rest->handed_over) return;
     attend(rest, true);
     network->ops->progress(network);
 }
@@ -67,7 +80,7 @@ static void arm(sym_rest *rest)
 {
     transport *network = rest->sym->driven;
     bell_arm(own_bell(rest->sym), &rest->rings);
-    rest->armed = !network || network->ops->arm(network);
+    rest->armed = !network || rest->handed_over || network->ops->arm(network);
     if (rest->since_ns == 0) rest->since_ns = clock_ns();
 }
 
@@ -77,8 +90,9 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
     return limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS;
 }
 
-/* Where neighbours may ring, the bell is slept on, and the network's own thread rings it when something comes from
-   there. Without neighbours everything comes from the network. */
+/* Where neighbours may ring, the bell is slept on, and the network is left to its own thread, which rings when
+   something comes from there. That holds for the rest of the wait: the thread rings whenever it has looked, so a waiter
+   who made it look again would be woken by it again. Without neighbours everything comes from the network. */
 static void rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
@@ -86,22 +100,33 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         self->driven->ops->sleep(self->driven, limit_ns);
         return;
     }
-    if (self->driven) {
+    if (self->driven && !rest->handed_over) {
         attend(rest, false);
         self->driven->ops->attend(self->driven, 0);
+        rest->handed_over = true;
     }
     bell_sleep(own_bell(self), rest->rings, limit_ns, self->by_threads);
 }
 
-static expar_status sleep_bounded(sym_rest *rest, uint32_t sleeps)
+/* A turn behind the spins and yields: arms, and sleeps once that has been done and the caller has looked again. A
+   network that is never willing to sleep does not put the time-out off. */
+static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 {
-    int64_t left_ns = rest->sym->timeout_ms * 1000000 - (clock_ns() - rest->since_ns);
-    if (left_ns <= 0) {
-        rest->timed_out = true;
-        return error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms", rest->what, (long long)rest->sym->timeout_ms);
+    int64_t limit_ns = sleep_limit_ns(turns);
+    if (rest->since_ns != 0) {
+        int64_t left_ns = rest->sym->timeout_ms * 1000000 - (clock_ns() - rest->since_ns);
+        if (left_ns <= 0) {
+            rest->timed_out = true;
+            return error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms", rest->what,
+                             (long long)rest->sym->timeout_ms);
+        }
+        if (limit_ns > left_ns) limit_ns = left_ns;
     }
-    int64_t limit_ns = sleep_limit_ns(sleeps);
-    rest_asleep(rest, limit_ns < left_ns ? limit_ns : left_ns);
+    if (rest->armed)
+        rest_asleep(rest, limit_ns);
+    else if (turns > 0)
+        sched_yield();
+    drive(rest);
     arm(rest);
     return EXPAR_OK;
 }
@@ -109,18 +134,17 @@ static expar_status sleep_bounded(sym_rest *rest, uint32_t sleeps)
 expar_status sym_rest_turn(sym_rest *rest)
 {
     const patience *limits = rest->sym->crowded ? &patience_crowded : &patience_roomy;
-    if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) return sym_check(rest->sym, rest->what);
-    /* Not between the caller's last look and the sleep: what the progress brought would be slept over. */
-    if (!rest->armed) drive(rest);
-    uint32_t turn = rest->turn++;
-    if (turn < limits->spins)
+    if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) {
+        expar_status status = check(rest);
+        if (status != EXPAR_OK) return status;
+    }
+    uint32_t turn = rest->turn++, yields_from = limits->spins, rests_from = limits->spins + limits->yields;
+    if (turn >= rests_from) return rest_bounded(rest, turn - rests_from);
+    drive(rest);
+    if (turn < yields_from)
         spin_once();
-    else if (turn < limits->spins + limits->yields)
-        sched_yield();
-    else if (!rest->armed)
-        arm(rest);
     else
-        return sleep_bounded(rest, turn - limits->spins - limits->yields - 1);
+        sched_yield();
     return EXPAR_OK;
 }
 
@@ -128,7 +152,7 @@ void sym_rest_progress(sym_rest *rest)
 {
     rest->turn = 0;
     rest->since_ns = 0;
-    rest->armed = false;
+    rest->armed = rest->handed_over = false;
 }
 
 void sym_rest_end(sym_rest *rest)

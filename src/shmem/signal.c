@@ -96,7 +96,7 @@ expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (!value) return error_set(EXPAR_ERR_NULL, "%s: value is NULL", call);
     expar_status status = target_check_word(call, group, "signal", signal, sizeof *signal, &offset);
-    if (status == EXPAR_OK) status = sym_check(group->sym, call);
+    if (status == EXPAR_OK) status = sym_check_self(group->sym, call);
     /* Acquire: partner of the signal's release by its sender. */
     if (status == EXPAR_OK) *value = atomic_load_explicit((const _Atomic uint64_t *)signal, memory_order_acquire);
     return status;

@@ -46,6 +46,8 @@ void sym_destroy(sym *self)
     free(self->reach_atomic);
     free(self->peers);
     free(self->gone);
+    free(self->lost);
+    free(self->told_at);
     free(self);
 }
 
@@ -70,7 +72,11 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->reach_atomic = calloc(size, sizeof(transport *));
     self->peers = calloc(size, sizeof *self->peers);
     self->gone = calloc(size, sizeof *self->gone);
-    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->gone) return self;
+    self->lost = calloc(size, sizeof *self->lost);
+    self->told_at = calloc(size, sizeof *self->told_at);
+    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->gone && self->lost &&
+        self->told_at)
+        return self;
     sym_destroy(self);
     return NULL;
 }
@@ -204,11 +210,23 @@ static void record_failure(sym *self, uint64_t failure)
     }
 }
 
+static void record_loss(sym *self, sym_failure_kind kind, int32_t rank)
+{
+    pthread_mutex_lock(&self->lock);
+    bool known = atomic_load_explicit(&self->gone[rank], memory_order_relaxed) != 0;
+    atomic_store_explicit(&self->gone[rank], (uint8_t)kind, memory_order_release);
+    uint32_t losses = atomic_load_explicit(&self->losses, memory_order_relaxed);
+    if (!known) {
+        self->lost[losses] = rank;
+        atomic_store_explicit(&self->losses, losses + 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&self->lock);
+}
+
 void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
     bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
-    if (one_rank && rank >= 0 && rank < self->size)
-        atomic_store_explicit(&self->gone[rank], (uint8_t)kind, memory_order_release);
+    if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
     uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     record_failure(self, failure);
@@ -239,9 +257,19 @@ void sym_unlisten(sym *self, sym_listener *listener)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* The text of a failure that is not SYM_SOUND. */
-static expar_status failed_by(sym_failure_kind kind, int32_t rank, const char *what)
+void sym_tell(sym *self, int32_t rank)
 {
+    uint32_t none = 0;
+    if (atomic_load_explicit(&self->told_at[rank], memory_order_relaxed) != 0) return;
+    uint32_t number = atomic_fetch_add_explicit(&self->tellings, 1, memory_order_relaxed) + 1;
+    atomic_compare_exchange_strong_explicit(&self->told_at[rank], &none, number, memory_order_relaxed,
+                                            memory_order_relaxed);
+}
+
+/* The text of a failure that is not SYM_SOUND. */
+static expar_status failed_by(sym *self, sym_failure_kind kind, int32_t rank, const char *what)
+{
+    if (kind != SYM_SOUND && kind != SYM_ABORTED && rank >= 0) sym_tell(self, rank);
     switch (kind) {
     case SYM_SOUND:
         return EXPAR_OK;
@@ -262,7 +290,7 @@ static expar_status failed_by(sym_failure_kind kind, int32_t rank, const char *w
 expar_status sym_check(sym *self, const char *what)
 {
     uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
-    return failed_by(failure_kind(failure), (int32_t)(uint32_t)failure, what);
+    return failed_by(self, failure_kind(failure), (int32_t)(uint32_t)failure, what);
 }
 
 expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
@@ -271,8 +299,31 @@ expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
     if (failure == 0) return EXPAR_OK;
     uint8_t gone = atomic_load_explicit(&self->gone[pe], memory_order_acquire);
     bool by_pe = failure_kind(failure) != SYM_ABORTED && gone != 0 && (int32_t)(uint32_t)failure != pe;
-    if (by_pe) return failed_by((sym_failure_kind)gone, pe, what);
+    if (by_pe) return failed_by(self, (sym_failure_kind)gone, pe, what);
     return failure_kind(failure) == SYM_ABORTED || gone != 0 ? sym_check(self, what) : EXPAR_OK;
+}
+
+expar_status sym_check_self(sym *self, const char *what)
+{
+    uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
+    return failure_kind(failure) == SYM_ABORTED ? sym_check(self, what) : EXPAR_OK;
+}
+
+expar_status sym_check_losses(sym *self, uint32_t tellings, const char *what)
+{
+    expar_status status = sym_check_self(self, what);
+    uint32_t losses = atomic_load_explicit(&self->losses, memory_order_acquire);
+    for (uint32_t i = 0; i < losses && status == EXPAR_OK; i++) {
+        int32_t rank = self->lost[i];
+        uint32_t told_at = atomic_load_explicit(&self->told_at[rank], memory_order_relaxed);
+        if (told_at != 0 && told_at <= tellings) continue;
+        sym_tell(self, rank);
+        /* The first failure's own text knows why a rank has left. */
+        if (i == 0) status = sym_check(self, what);
+        uint8_t gone = atomic_load_explicit(&self->gone[rank], memory_order_acquire);
+        if (status == EXPAR_OK) status = failed_by(self, (sym_failure_kind)gone, rank, what);
+    }
+    return status;
 }
 
 expar_status sym_out_of_step(sym *self, const char *what, expar_status status)

@@ -113,6 +113,14 @@ typedef struct sym {
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
+    /* Ranks that are gone, in the order in which that was noticed: lost[0 … losses). Written under lock, then `losses`
+       is raised (release) and read (acquire) by whoever asks. */
+    int32_t *lost;
+    _Atomic uint32_t losses;
+    /* [size] 0, or the number of the telling when an error of a call of this rank first named the rank as lost;
+       tellings counts them. Set by those calls, read by waits; relaxed: it only decides who is told again. */
+    _Atomic uint32_t *told_at;
+    _Atomic uint32_t tellings;
 } sym;
 
 /* What heap to make. */
@@ -139,6 +147,13 @@ expar_status sym_check(sym *sym, const char *what);
 /* The same for an operation that touches pe alone: EXPAR_OK while this rank has not aborted and pe is not gone,
    whatever has become of others. */
 expar_status sym_check_pe(sym *sym, int32_t pe, const char *what);
+/* For what touches nobody: EXPAR_OK while this rank has not aborted. */
+expar_status sym_check_self(sym *sym, const char *what);
+/* An error that names the rank as lost is on its way to a caller. */
+void sym_tell(sym *sym, int32_t rank);
+/* Fails, and names the rank, when one is gone that nobody had been told of by the first `tellings` tellings, or when
+   this rank has aborted. */
+expar_status sym_check_losses(sym *sym, uint32_t tellings, const char *what);
 /* The set of transport_reach that `rank` has to pe by transport `number` of sym->transports. */
 unsigned sym_reach(const sym *sym, int32_t rank, int32_t pe, int32_t number);
 /* For a collective call over `boot` that failed with `status`: unless all ranks refused it alike (EXPAR_ERR_MISMATCH)
@@ -200,18 +215,26 @@ typedef struct sym_rest {
     uint32_t turn;
     uint32_t rings; /* value of the futex word when armed */
     bool armed;
-    bool attends;   /* drives the network meanwhile */
-    bool timed_out; /* set when a turn failed by time-out */
+    bool attends;      /* drives the network meanwhile */
+    bool handed_over;  /* the network's own thread does */
+    bool timed_out;    /* set when a turn failed by time-out */
+    bool open;         /* by sym_rest_begin_open */
+    uint32_t tellings; /* open: of sym at the beginning */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
+/* For waits that cannot know who will end them: the loss of a rank ends those that are under way. It ends a later one
+   too unless some call has told of it before, and then is not in the way any more. */
+sym_rest sym_rest_begin_open(sym *sym, const char *what);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
 
 /* Orders this rank's operations to each PE. */
 expar_status sym_fence(sym *sym);
-/* All of this rank's operations are complete at their targets. */
+/* All of this rank's operations without a batch are complete at their targets. */
 expar_status sym_quiet(sym *sym);
+/* Those of the batch are, where a transport may still have them under way. */
+expar_status sym_settle(sym *sym, transport_batch *batch);
 /* Sets a word of pe's heap to `value`, after all that this rank did before, and wakes pe if it waits for it: by a store
    (release) where the heap is mapped, else by the transport of pe's atomics after a fence. */
 expar_status sym_word_set(sym *sym, int32_t pe, uint64_t offset, uint64_t value);

@@ -142,12 +142,12 @@ static expar_status check_set(expar_group *group, word_set *set)
     if ((unsigned)set->cmp >= ARRAY_LENGTH(cmp_signs))
         return error_set(EXPAR_ERR_ARGUMENT, "%s: cmp %d, expected EXPAR_CMP_EQ to EXPAR_CMP_LE", set->call,
                          (int)set->cmp);
-    if (set->count == 0) return sym_check(group->sym, set->call);
+    if (set->count == 0) return sym_check_self(group->sym, set->call);
     if (size_mul_overflows(set->count, set->bytes, &bytes))
         return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu words overflow", set->call, set->count);
     expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &set->offset);
     if (status == EXPAR_OK) status = target_check_range(set->call, group, set->name, set->words, bytes, &set->offset);
-    return status == EXPAR_OK ? sym_check(group->sym, set->call) : status;
+    return status == EXPAR_OK ? sym_check_self(group->sym, set->call) : status;
 }
 
 /* A value in the words' own kind of number. */
@@ -178,7 +178,7 @@ static expar_status say_what_is_missing(const expar_group *group, const word_set
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)
 {
     expar_status status = EXPAR_OK;
-    sym_rest rest = sym_rest_begin(group->sym, set->call);
+    sym_rest rest = sym_rest_begin_open(group->sym, set->call);
     while (!has_ended(set, result) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);

@@ -116,7 +116,8 @@ bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared)
     if (!ranks_host_start(&host)) return false;
     for (int32_t r = 0; r < plan->size; r++)
         pids[r] = ranks_fork(plan, &host.id, r, body, shared);
-    int64_t deadline_ms = ranks_clock_ms() + 2 * ranks_options(plan).timeout_ms;
+    /* A plan's own time-out may be short; making a group on a loaded machine takes its time all the same. */
+    int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS + 2 * ranks_options(plan).timeout_ms;
     for (int32_t r = 0; r < plan->size; r++) {
         int status = pids[r] > 0 ? ranks_wait(pids[r], deadline_ms, NULL) : -1;
         passed &= CHECK(status == 0, "the process of rank %d ended with wait status %#x", (int)r, (unsigned)status);

@@ -75,8 +75,17 @@ static void test_abort_from_a_thread(void **state)
 
 /* ---- processes: one is killed or stopped while all others wait --------------------------------------------------- */
 
-typedef enum phase { IN_BARRIER, IN_WAIT, IN_MALLOC, IN_CONTROL, PHASES } phase;
-static const char *const phase_names[PHASES] = {"barrier", "wait", "malloc", "control barrier"};
+typedef enum phase { IN_BARRIER, IN_WAIT, IN_RMA, IN_MALLOC, IN_CONTROL, PHASES } phase;
+static const char *const phase_names[PHASES] = {"barrier", "wait", "put and quiet", "malloc", "control barrier"};
+#define SILENCE_MS 1500
+
+/* In every rank's heap. */
+typedef struct words {
+    uint64_t signal;   /* never comes */
+    uint64_t turn;     /* of the ring of survivors */
+    uint64_t goodbyes; /* of survivors */
+    uint64_t data[1024];
+} words;
 
 /* Between the test and its ranks; in memory that all share. */
 typedef struct stage {
@@ -86,14 +95,30 @@ typedef struct stage {
     _Atomic int64_t ended_ms; /* when the last survivor had its error */
 } stage;
 
-static expar_status wait_in(expar_group *group, phase where, uint64_t *signal)
+/* Over the network the victim's end is found out by the operations themselves, over mapped memory by the monitor. */
+static expar_status put_until_failure(expar_group *group, words *w)
+{
+    expar_status status = EXPAR_OK;
+    for (int64_t until_ms = ranks_clock_ms() + DEADLINE_MS; status == EXPAR_OK && ranks_clock_ms() < until_ms;) {
+        status = expar_put(group, w->data, w->data, sizeof w->data, VICTIM);
+        if (status == EXPAR_OK) status = expar_quiet(group);
+    }
+    return status;
+}
+
+static expar_status wait_in(expar_group *group, const stage *s, words *w)
 {
     void *block;
-    switch (where) {
+    /* What is stored into a stopped rank's memory arrives. */
+    bool unnoticed = s->silence && sym_at(group->sym, VICTIM, 0);
+    switch (s->where) {
+    case IN_RMA:
+        if (!unnoticed) return put_until_failure(group, w);
+        return expar_signal_wait_until(group, &w->signal, EXPAR_CMP_EQ, 1, NULL);
     case IN_BARRIER:
         return expar_barrier_all(group);
     case IN_WAIT:
-        return expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL);
+        return expar_signal_wait_until(group, &w->signal, EXPAR_CMP_EQ, 1, NULL);
     case IN_MALLOC:
         return expar_malloc(group, 64, &block);
     case IN_CONTROL:
@@ -103,29 +128,101 @@ static expar_status wait_in(expar_group *group, phase where, uint64_t *signal)
     return expar_group_barrier(group);
 }
 
-static void survive(expar_group *group, void *shared)
+/* What is under way to the dead is told of once, and after that nothing is in the way of the living. */
+static void quiet_once_told(expar_group *group)
 {
-    stage *s = shared;
-    uint64_t *signal;
-    CHECK_OK(expar_calloc(group, 1, sizeof *signal, (void **)&signal));
-    CHECK_OK(expar_group_barrier(group));
-    atomic_fetch_add(&s->waiting, 1);
-    while (group->rank == VICTIM) /* until it is killed, or stopped and then killed */
-        pause();
-    CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s->where, signal));
+    expar_status status = expar_quiet(group);
+    if (status != EXPAR_OK) CHECK_TEXT("expar_quiet", "rank 2");
+    CHECK_OK(expar_quiet(group));
+    CHECK_OK(expar_fence(group));
+}
+
+/* A collective over the control sockets may fail before the monitor has told of the death. */
+static void lose_touch(expar_group *group, words *w)
+{
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (expar_put(group, w->data, w->data, 8, VICTIM) == EXPAR_OK && ranks_clock_ms() < until_ms)
+        sched_yield();
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, w->data, w->data, 8, VICTIM));
+    CHECK_TEXT("rank 2");
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_get(group, w->data, w->data, 8, VICTIM));
+    CHECK_TEXT("rank 2");
+}
+
+/* Over the network silence is noticed by the operations to whom is silent. */
+static void find_silence(expar_group *group, words *w)
+{
+    expar_status status = expar_put(group, w->data, w->data, 8, VICTIM);
+    if (status == EXPAR_OK) status = expar_quiet(group);
+    CHECK(status == EXPAR_ERR_PEER, "a stopped rank was put to: %s", expar_status_string(status));
+    CHECK_TEXT("rank 2");
+    lose_touch(group, w);
+}
+
+/* The survivors put, signal and wait among themselves. */
+static void go_round(expar_group *group, words *w)
+{
+    int32_t next = (group->rank + 1) % RANKS == VICTIM ? (VICTIM + 1) % RANKS : (group->rank + 1) % RANKS;
+    for (uint64_t round = 1; round <= 20; round++) {
+        CHECK_OK(expar_put_signal(group, w->data, &round, sizeof round, &w->turn, round, EXPAR_SIGNAL_SET, next));
+        CHECK_OK(expar_fence(group));
+        CHECK_OK(expar_signal_wait_until(group, &w->turn, EXPAR_CMP_GE, round, NULL));
+        CHECK(w->data[0] >= round, "round %llu: %llu", (unsigned long long)round, (unsigned long long)w->data[0]);
+    }
+    CHECK_OK(expar_quiet(group));
+}
+
+/* Nobody leaves before the others are done with him. A wait would hear of the first one that has left. */
+static void part(expar_group *group, words *w)
+{
+    int holds = 0;
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    for (int32_t pe = 0; pe < RANKS; pe++)
+        if (pe != VICTIM) CHECK_OK(expar_atomic_add_u64(group, &w->goodbyes, 1, pe));
+    while (!holds && ranks_clock_ms() < until_ms && check_failures() == 0) {
+        CHECK_OK(expar_test_u64(group, &w->goodbyes, EXPAR_CMP_EQ, RANKS - 1, &holds));
+        sched_yield();
+    }
+    CHECK(holds, "%llu survivors are done", (unsigned long long)w->goodbyes);
+}
+
+static void check_first_error(const expar_group *group, const stage *s)
+{
+    bool mapped = sym_at(group->sym, VICTIM, 0) != NULL;
     /* A wait for a signal cannot know who was to send it. */
-    if (!s->silence) CHECK_TEXT("rank 2");
+    if (!s->silence || (s->where == IN_RMA && !mapped)) CHECK_TEXT("rank 2");
     /* Without mapped heaps a rank sees only who was to tell it. */
     if (s->silence && s->where == IN_BARRIER && group->sym->all_mapped) CHECK_TEXT("not come: rank 2");
     if (s->silence && s->where == IN_WAIT) CHECK_TEXT("timed out");
+}
+
+static void survive(expar_group *group, void *shared)
+{
+    stage *s = shared;
+    words *w;
+    CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
+    CHECK_OK(expar_group_barrier(group));
+    if (s->silence) kind_set_timeout(group, SILENCE_MS);
+    atomic_fetch_add(&s->waiting, 1);
+    while (group->rank == VICTIM) /* until it is killed, or stopped and then killed */
+        pause();
+    CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s, w));
+    check_first_error(group, s);
     atomic_store(&s->ended_ms, ranks_clock_ms());
-    if (s->silence) return;
-    /* A collective over the control sockets may fail before the monitor has told of the death. */
-    while (expar_put(group, signal, signal, 8, VICTIM) == EXPAR_OK && ranks_clock_ms() - s->ended_ms < DEADLINE_MS)
-        sched_yield();
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, signal, signal, 8, VICTIM));
-    CHECK_TEXT("rank 2");
-    CHECK_OK(expar_put(group, signal, signal, 8, group->rank)); /* who touches the living goes on */
+    /* Ranks that fell out of a collective are out of step, and whoever missed one is gone for the others. */
+    if (s->silence && s->where != IN_WAIT && s->where != IN_RMA) return;
+    kind_set_timeout(group, RANKS_TIMEOUT_MS);
+    if (!s->silence) {
+        lose_touch(group, w);
+    } else if (!sym_at(group->sym, VICTIM, 0)) {
+        kind_set_timeout(group, SILENCE_MS);
+        find_silence(group, w);
+        kind_set_timeout(group, RANKS_TIMEOUT_MS);
+    }
+    quiet_once_told(group);
+    go_round(group, w);
+    part(group, w);
+    if (s->silence) kind_set_timeout(group, SILENCE_MS); /* leaving waits for all whose end is not known */
 }
 
 static void await_all_waiting(const stage *s)
@@ -143,8 +240,8 @@ static void lose_one(phase where, bool silence)
     stage *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(s != MAP_FAILED);
     *s = (stage){.where = where, .silence = silence};
-    ranks_plan plan = {
-        .kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = HEAP_BYTES, .timeout_ms = silence ? 1500 : 0};
+    ranks_plan plan = {.kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = HEAP_BYTES};
+    plan.ranks_per_node = kind_ranks_per_node(&plan);
     ranks_host host;
     pid_t pids[RANKS];
     bool late = false;

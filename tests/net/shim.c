@@ -172,7 +172,7 @@ static expar_status shim_post(transport *self, const transport_request *request,
     pthread_mutex_lock(&s->lock);
     bool busy = s->plan.busy_every > 0 && ++s->posts % s->plan.busy_every == 0;
     pthread_mutex_unlock(&s->lock);
-    return busy ? EXPAR_ERR_BUSY : keep(s, request, batch, false);
+    return busy ? EXPAR_ERR_BUSY : keep(s, request, batch, request->copies);
 }
 
 static kept *find_of_batch(const shim *s, const transport_batch *batch)
@@ -283,6 +283,17 @@ static expar_status shim_quiet(transport *self)
     return s->inner->ops->quiet(s->inner);
 }
 
+static expar_status shim_settle(transport *self, transport_batch *batch)
+{
+    shim *s = shim_of(self);
+    pthread_mutex_lock(&s->lock);
+    while (atomic_load_explicit(&batch->left, memory_order_acquire) > 0)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    expar_status failed = (expar_status)atomic_exchange(&batch->status, EXPAR_OK);
+    return failed == EXPAR_OK ? EXPAR_OK : error_set(failed, "quiet: a delayed operation failed");
+}
+
 /* ---- handed through ---------------------------------------------------------------------------------------------- */
 
 static expar_status shim_grow(transport *self, uint64_t offset, uint64_t bytes)
@@ -343,6 +354,7 @@ static const transport_ops shim_ops = {
     .drop = shim_drop,
     .fence = shim_fence,
     .quiet = shim_quiet,
+    .settle = shim_settle,
     .progress = shim_progress,
     .close = shim_close,
 };

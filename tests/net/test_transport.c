@@ -174,6 +174,16 @@ static void atomics(expar_group *group, void *shared)
     stage_close(&s);
 }
 
+static bool await_word(expar_group *group, const _Atomic uint64_t *word, uint64_t least)
+{
+    sym_rest rest = sym_rest_begin(group->sym, "await_word");
+    expar_status status = EXPAR_OK;
+    while (atomic_load_explicit(word, memory_order_acquire) < least && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
+    }
+    sym_rest_end(&rest);
+    return CHECK_OK(status);
+}
+
 #define LITMUS_ROUNDS 2000
 #define LITMUS_WORDS  32
 
@@ -194,13 +204,7 @@ static void fence_orders(expar_group *group, void *shared)
         CHECK_OK(s.via->ops->fence(s.via));
         CHECK_OK(s.via->ops->put(s.via, next, flag_offset, &round, sizeof round));
         sym_ring(group->sym, next);
-        sym_rest rest = sym_rest_begin(group->sym, "litmus");
-        expar_status status = EXPAR_OK;
-        while (atomic_load_explicit(flag, memory_order_acquire) < round &&
-               (status = sym_rest_turn(&rest)) == EXPAR_OK) {
-        }
-        sym_rest_end(&rest);
-        CHECK_OK(status);
+        await_word(group, flag, round);
         for (size_t i = 0; i < LITMUS_WORDS; i++)
             stale += ((const uint64_t *)(const void *)own(&s, s.area))[i] != round;
         CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
@@ -243,6 +247,12 @@ static void keeps_nodes_apart(expar_group *group, void *shared)
     stage_close(&s);
 }
 
+static void settle(const stage *s, transport_batch *batch)
+{
+    if (s->via->ops->settle) CHECK_OK(s->via->ops->settle(s->via, batch));
+    CHECK(atomic_load(&batch->left) == 0, "%u operations are not through", batch->left);
+}
+
 #define POSTS 64
 
 /* Puts, gets and atomics that are started and not waited for, until their batch is through; sources stay as they are
@@ -270,8 +280,8 @@ static void posts(expar_group *group, void *shared)
                                  .operand = 1};
         CHECK_OK(transport_post(s.via, &group->sym->site, &add, NULL));
     }
+    settle(&s, &batch);
     CHECK_OK(s.via->ops->quiet(s.via));
-    CHECK(atomic_load(&batch.left) == 0, "%u puts are not through", batch.left);
     for (uint64_t i = 0; i < POSTS; i++)
         seen |= old[i] < POSTS ? UINT64_C(1) << old[i] : 0;
     CHECK(seen == UINT64_MAX, "the adds saw the set %llx", (unsigned long long)seen);
@@ -280,6 +290,46 @@ static void posts(expar_group *group, void *shared)
     CHECK_OK(transport_post(s.via, &group->sym->site, &get, NULL));
     CHECK_OK(s.via->ops->quiet(s.via));
     CHECK(memcmp(sent, back, sizeof sent) == 0, "what came back differs");
+    CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
+/* Puts with a signal behind them, whose sources are free again when they have been posted: whoever sees the signal sees
+   the data. The bytes of a round are those of its number. */
+static void signalled_puts(expar_group *group, void *shared)
+{
+    static const size_t bytes[] = {8, 1000, 4096, 4104, ((size_t)1 << 20) + 8, 0};
+    enum { ROUNDS = 60, ROOM = ((size_t)1 << 20) + 4096 };
+    stage s;
+    if (!stage_open(&s, group, shared, ROOM)) return;
+    int32_t next = (group->rank + 1) % group->size;
+    uint64_t data = s.area + 64;
+    uint8_t *source = calloc(1, ROOM);
+    transport_batch batch = {0};
+    memset(own(&s, s.area), 0, ROOM);
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        size_t count = bytes[round % ARRAY_LENGTH(bytes)];
+        memset(source, (int)round, count);
+        transport_request put = {.kind = TRANSPORT_KIND_PUT,
+                                 .pe = next,
+                                 .offset = data,
+                                 .source = source,
+                                 .bytes = count,
+                                 .copies = true,
+                                 .signals = true,
+                                 .signal_offset = s.area,
+                                 .op = round % 2 ? TRANSPORT_ADD : TRANSPORT_SET,
+                                 .operand = round % 2 ? 1 : round};
+        CHECK_OK(transport_post(s.via, &group->sym->site, &put, &batch));
+        memset(source, 0xff, count);
+        if (!await_word(group, (const _Atomic uint64_t *)(void *)own(&s, s.area), round)) break;
+        for (size_t i = 0; i < count; i++)
+            if (own(&s, data)[i] != (uint8_t)round && !CHECK(false, "%zu bytes: byte %zu", count, i)) break;
+        CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
+    }
+    settle(&s, &batch);
+    free(source);
     CHECK_OK(sym_barrier(group->sym));
     stage_close(&s);
 }
@@ -330,12 +380,19 @@ static void test_fence_orders(void **state)
     run_on_all(fence_orders, RANKS, 0);
 }
 
+static void test_signalled_puts(void **state)
+{
+    (void)state;
+    run_on_all(signalled_puts, RANKS, 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_all), cmocka_unit_test(test_keeps_nodes_apart),
-        cmocka_unit_test(test_put_and_get), cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_atomics),     cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_reaches_all),    cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),    cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_atomics),        cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_signalled_puts),
     };
     if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@ int main(void)
         shmem_barrier_all();
         EXPECT(shmem_broadcast(SHMEM_TEAM_WORLD, to, from, 10, root) == 0);
         EXPECT(to[0] == root * 1000 && to[9] == root * 1000 + 9 && to[10] == -1);
+        shmem_sync_all(); /* the next broadcast may write before this PE comes to it */
         EXPECT(shmem_broadcastmem(SHMEM_TEAM_WORLD, to + 10, from + 10, (LARGE - 10) * sizeof *to, root) == 0);
         for (int i = 0; i < LARGE; i++)
             EXPECT(to[i] == root * 1000 + i);

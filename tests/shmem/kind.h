@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of this folder run on thread ranks, or with the argument `processes` on process ranks. */
+/* Tests of this folder run on thread ranks, or with the argument `processes` on process ranks, or with `mix` on process
+ * ranks of several pretended nodes, so that each rank reaches some by loads and stores and others by the network. */
 #ifndef TESTS_SHMEM_KIND_H
 #define TESTS_SHMEM_KIND_H
 
@@ -15,10 +16,25 @@
 #include <cmocka.h>
 
 static ranks_kind kind_of_ranks = RANKS_THREADS;
+static bool kind_is_mix = false;
 
 static inline void kind_read(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "processes") == 0) kind_of_ranks = RANKS_PROCESSES;
+    kind_is_mix = argc > 1 && strcmp(argv[1], "mix") == 0;
+    if (kind_is_mix || (argc > 1 && strcmp(argv[1], "processes") == 0)) kind_of_ranks = RANKS_PROCESSES;
+}
+
+/* Two nodes, or nodes of one rank where the ranks do not make two. */
+static inline int32_t kind_ranks_per_node(const ranks_plan *plan)
+{
+    if (!kind_is_mix || plan->ranks_per_node > 0) return plan->ranks_per_node;
+    return plan->size % 2 == 0 ? plan->size / 2 : 1;
+}
+
+/* For waits that are to time out: only once the ranks have met, so that nothing else does on a busy machine. */
+static inline void kind_set_timeout(expar_group *group, int64_t timeout_ms)
+{
+    group->sym->timeout_ms = group->sym->site.timeout_ms = group->boot->timeout_ms = timeout_ms;
 }
 
 /* Runs the body on `size` ranks with the other members of *plan as given. */
@@ -26,6 +42,7 @@ static inline void kind_run(ranks_plan plan, int32_t size, ranks_body body)
 {
     plan.kind = kind_of_ranks;
     plan.size = size;
+    plan.ranks_per_node = kind_ranks_per_node(&plan);
     assert_true(ranks_run(&plan, body, NULL));
 }
 

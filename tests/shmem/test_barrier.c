@@ -64,6 +64,7 @@ static void some_stay_away(expar_group *group, void *shared)
 {
     (void)shared;
     CHECK_OK(expar_barrier_all(group));
+    kind_set_timeout(group, 1000);
     if (group->rank % 2 == 1) {
         while (sym_check(group->sym, "test") == EXPAR_OK) /* until the others have left */
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
@@ -81,7 +82,7 @@ static void some_stay_away(expar_group *group, void *shared)
 static void test_silence_is_named(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){.heap_bytes = 4 << 20, .timeout_ms = 1000}, 4, some_stay_away);
+    kind_run((ranks_plan){.heap_bytes = 4 << 20}, 4, some_stay_away);
 }
 
 /* Where heaps are neither mapped nor reached by atomics the control sockets carry the barrier. */

@@ -44,10 +44,13 @@ static uint32_t count_ops(const fabric *f)
 static expar_status make_ops(fabric *f, fabric_channel *c)
 {
     c->num_ops = count_ops(f);
+    f->most_in_flight = f->size > 2 ? c->num_ops / 4 : c->num_ops / 2;
     size_t bytes = (size_t)c->num_ops * FABRIC_STAGE_BYTES;
     c->ops = calloc(c->num_ops, sizeof *c->ops);
     c->addresses = calloc((size_t)f->size, sizeof *c->addresses);
-    if (!c->ops || !c->addresses || posix_memalign((void **)&c->staging, FABRIC_STAGE_BYTES, bytes) != 0)
+    c->in_flight = calloc((size_t)f->size, sizeof *c->in_flight);
+    if (!c->ops || !c->addresses || !c->in_flight ||
+        posix_memalign((void **)&c->staging, FABRIC_STAGE_BYTES, bytes) != 0)
         return error_set(EXPAR_ERR_MEMORY, "no memory for %u operations", c->num_ops);
     for (uint32_t i = 0; i < c->num_ops; i++) {
         c->ops[i].stage = c->staging + (size_t)i * FABRIC_STAGE_BYTES;
@@ -144,6 +147,7 @@ void fabric_channels_close(fabric *f)
         close_fid(c->staging_mr ? &c->staging_mr->fid : NULL);
         free(c->staging);
         free(c->ops);
+        free(c->in_flight);
         free(c->addresses);
         pthread_mutex_destroy(&c->lock);
     }

@@ -18,20 +18,60 @@ void fabric_op_unlink(fabric_channel *c, fabric_op *op)
         c->newest = op->previous;
     op->next = c->unused;
     c->unused = op;
+    c->in_flight[op->pe]--;
 }
 
-static void finish(fabric_channel *c, fabric_op *op, expar_status status)
+/* Lowers the batch of an op. Release: who sees 0 sees the data and the status. */
+static void tell_batch(fabric_op *op, expar_status status)
 {
     transport_batch *batch = op->batch;
-    if (status == EXPAR_OK && op->dest) memcpy(op->dest, op->stage + op->result_at, op->bytes);
     op->batch = NULL;
     op->dest = NULL;
-    c->completed++;
-    fabric_op_unlink(c, op);
     if (!batch) return;
-    if (status != EXPAR_OK) atomic_store_explicit(&batch->status, (int32_t)status, memory_order_relaxed);
-    /* Release: who sees 0 sees the data and the status. */
+    if (status != EXPAR_OK) {
+        atomic_store_explicit(&batch->pe, op->pe, memory_order_relaxed);
+        atomic_store_explicit(&batch->status, (int32_t)status, memory_order_relaxed);
+    }
     atomic_fetch_sub_explicit(&batch->left, 1, memory_order_release);
+}
+
+static void end_op(fabric *f, fabric_channel *c, fabric_op *op, expar_status status)
+{
+    if (status != EXPAR_OK) atomic_store_explicit(&f->lost[op->pe], true, memory_order_relaxed);
+    fabric_op_unlink(c, op);
+    tell_batch(op, status);
+}
+
+/* False: there is no room, it is late. */
+static bool send_signal(fabric *f, fabric_channel *c, fabric_op *op)
+{
+    ssize_t code = fabric_post_signal(f, c, op);
+    if (code != 0 && code != -FI_EAGAIN) end_op(f, c, op, EXPAR_ERR_PEER);
+    return code != -FI_EAGAIN;
+}
+
+static void finish(fabric *f, fabric_channel *c, fabric_op *op, expar_status status)
+{
+    atomic_fetch_add_explicit(&f->answers[op->pe], 1, memory_order_relaxed);
+    if (status == EXPAR_OK && op->dest) memcpy(op->dest, op->stage + op->result_at, op->bytes);
+    /* Of an op that was given up the signal is not wanted any more. */
+    if (status != EXPAR_OK || !op->signals || !op->batch) {
+        end_op(f, c, op, status);
+    } else if (!send_signal(f, c, op)) {
+        op->late = true;
+        c->num_late++;
+    }
+}
+
+static void send_late_signals(fabric *f, fabric_channel *c)
+{
+    for (fabric_op *op = c->oldest, *next; op && c->num_late > 0; op = next) {
+        next = op->next;
+        if (!op->late) continue;
+        if (!send_signal(f, c, op)) return;
+        op->late = false;
+        c->num_late--;
+    }
 }
 
 static bool take_error(fabric *f, fabric_channel *c)
@@ -41,19 +81,18 @@ static bool take_error(fabric *f, fabric_channel *c)
     fabric_op *op = entry.op_context;
     if (!op) return true;
     LOG(LOG_INFO, "fabric: an operation to rank %d failed: %s", op->pe, f->library->strerror(entry.err));
-    atomic_store_explicit(&f->lost[op->pe], op->batch || op->dropped ? FABRIC_LOST : FABRIC_LOST_UNTOLD,
-                          memory_order_relaxed);
-    finish(c, op, EXPAR_ERR_PEER);
+    finish(f, c, op, EXPAR_ERR_PEER);
     return true;
 }
 
 bool fabric_channel_poll(fabric *f, fabric_channel *c)
 {
     struct fi_cq_entry entries[ENTRIES_AT_ONCE];
+    if (c->num_late > 0) send_late_signals(f, c);
     ssize_t count = fi_cq_read(c->cq, entries, ENTRIES_AT_ONCE);
     if (count == -FI_EAVAIL) return take_error(f, c);
     for (ssize_t i = 0; i < count; i++)
-        finish(c, entries[i].op_context, EXPAR_OK);
+        finish(f, c, entries[i].op_context, EXPAR_OK);
     return count > 0;
 }
 
@@ -70,12 +109,19 @@ bool fabric_progress(fabric *f)
     return happened;
 }
 
-void fabric_drop(fabric_channel *c, int32_t pe, const transport_batch *batch)
+void fabric_drop(fabric *f, int32_t pe, const transport_batch *batch, expar_status status)
 {
-    for (fabric_op *op = c->oldest; op; op = op->next) {
-        if (op->pe != pe || (batch && op->batch != batch)) continue;
-        op->dropped = true;
-        op->batch = NULL;
-        op->dest = NULL;
+    fabric_channel *c = fabric_channel_of(f, pe);
+    pthread_mutex_lock(&c->lock);
+    for (fabric_op *op = c->oldest, *next; op; op = next) {
+        next = op->next;
+        if (op->pe != pe || !op->batch || (batch && op->batch != batch)) continue;
+        bool late = op->late;
+        tell_batch(op, status);
+        if (!late) continue;
+        /* It has come back already. */
+        c->num_late--;
+        fabric_op_unlink(c, op);
     }
+    pthread_mutex_unlock(&c->lock);
 }

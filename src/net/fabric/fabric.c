@@ -2,6 +2,7 @@
 /* The table of operations of the fabric transport, its making and its end. */
 #include "net/fabric/fabric.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,17 @@
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what)
 {
     return error_set(status, "%s: %s", what, f->library->strerror(-code));
+}
+
+expar_status fabric_peer_error(const fabric *f, int32_t pe, const char *format, ...)
+{
+    char text[ERROR_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    f->site->told(f->site->context, pe);
+    return error_set(EXPAR_ERR_PEER, "%s", text);
 }
 
 static fabric *fabric_of(const transport *self)
@@ -36,6 +48,7 @@ static void fabric_close(transport *self)
     if (f->info) f->library->freeinfo(f->info);
     free(f->extents);
     free(f->lost);
+    free(f->answers);
     free(f);
 }
 
@@ -60,9 +73,11 @@ static fabric *fabric_new(const transport_site *site)
     f->max_extents = site->heap->bytes / EXTENT_BYTES + 2;
     f->extents = calloc(f->max_extents, sizeof(fabric_extent *));
     f->lost = calloc((size_t)f->size, sizeof *f->lost);
-    if (f->extents && f->lost) return f;
+    f->answers = calloc((size_t)f->size, sizeof *f->answers);
+    if (f->extents && f->lost && f->answers) return f;
     free(f->extents);
     free(f->lost);
+    free(f->answers);
     free(f);
     return NULL;
 }
@@ -113,6 +128,7 @@ static expar_status fabric_open(const transport_site *site, transport **out)
         fabric_close(&f->base);
         return status;
     }
+    f->opened = true;
     *out = &f->base;
     return EXPAR_OK;
 }
@@ -185,28 +201,49 @@ static expar_status fabric_atomic(transport *self, int32_t pe, uint64_t offset, 
     return status;
 }
 
+/* What cannot be left to the op's record: data first, and when it is there the signal. */
+static expar_status put_then_signal(fabric *f, const transport_request *request, transport_batch *batch)
+{
+    transport_request data = *request, signal = fabric_signal_of(request);
+    data.signals = false;
+    expar_status status = data.bytes > 0 ? fabric_run(f, "put", &data) : EXPAR_OK;
+    if (status != EXPAR_OK) return status;
+    return fabric_post_soon(f, "signal", &(fabric_sending){.request = &signal}, batch, true);
+}
+
 static expar_status fabric_post_request(transport *self, const transport_request *request, transport_batch *batch)
 {
     fabric *f = fabric_of(self);
     fabric_sending sending = {.request = request};
-    expar_status status = fabric_post(f, &sending, batch, false);
+    bool too_large = request->copies && request->bytes > FABRIC_STAGE_BYTES;
+    if (request->signals && (too_large || request->bytes == 0 || !fabric_is_one_piece(f, request)))
+        return put_then_signal(f, request, batch);
+    if (too_large) return fabric_run(f, "put", request);
+    expar_status status = fabric_post(f, &sending, batch, request->copies);
     if (status != EXPAR_ERR_BUSY || sending.done == 0) return status;
-    return fabric_post_soon(f, "post", &sending, batch, false);
+    return fabric_post_soon(f, "post", &sending, batch, request->copies);
 }
 
 static void fabric_give_up(transport *self, int32_t pe, transport_batch *batch)
 {
-    fabric_abandon(fabric_of(self), pe, batch);
+    fabric_drop(fabric_of(self), pe, batch, EXPAR_ERR_PEER);
 }
 
 static expar_status fabric_fence_all(transport *self)
 {
-    return fabric_quiet(fabric_of(self));
+    fabric *f = fabric_of(self);
+    return fabric_settle(f, "fence", &f->plain);
 }
 
 static expar_status fabric_quiet_all(transport *self)
 {
-    return fabric_quiet(fabric_of(self));
+    fabric *f = fabric_of(self);
+    return fabric_settle(f, "quiet", &f->plain);
+}
+
+static expar_status fabric_settle_batch(transport *self, transport_batch *batch)
+{
+    return fabric_settle(fabric_of(self), "quiet", batch);
 }
 
 static bool fabric_move(transport *self)
@@ -249,6 +286,7 @@ const transport_ops transport_fabric = {
     .drop = fabric_give_up,
     .fence = fabric_fence_all,
     .quiet = fabric_quiet_all,
+    .settle = fabric_settle_batch,
     .progress = fabric_move,
     .attend = fabric_attend_to,
     .arm = fabric_arm_sleep,

@@ -4,8 +4,9 @@
  *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
  *   channel.c   endpoints and their addresses   extent.c    registered memory and its keys
  *   post.c      operations on their way         complete.c  operations come back
- *   wait.c      waiting for them, quiet         thread.c    progress while nobody waits
- *   selftest.c  what the provider really does   fabric.c    the table of operations
+ *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
+ *   thread.c    progress while nobody waits     selftest.c  what the provider really does
+ *   fabric.c    the table of operations
  *
  * A rank has one endpoint a channel. Operations to pe go out by channel pe % channels, so that all to one PE pass one
  * queue. Each operation on its way has a record with a piece of staging memory, in which the data of small puts, the
@@ -62,12 +63,14 @@ typedef struct fabric_op {
     struct fabric_op *next, *previous; /* in flight by age; free: next alone */
     uint64_t number;                   /* in the order of posting */
     int32_t pe;
-    bool dropped;           /* nobody waits any more: quiet passes it */
-    transport_batch *batch; /* NULL: quiet waits */
+    transport_batch *batch; /* NULL: given up, nobody waits any more */
     void *dest;             /* gets `bytes` bytes from stage at the end; NULL: nobody does */
     size_t bytes;
-    size_t result_at; /* where in stage */
-    uint8_t *stage;   /* [FABRIC_STAGE_BYTES] */
+    size_t result_at;         /* where in stage */
+    uint8_t *stage;           /* [FABRIC_STAGE_BYTES] */
+    bool signals;             /* `signal` is to be posted when this has come back */
+    bool late;                /* it has, and there was no room for the signal */
+    transport_request signal; /* an atomic */
 } fabric_op;
 
 typedef struct fabric_channel {
@@ -82,12 +85,10 @@ typedef struct fabric_channel {
     fabric_op *ops;            /* [num_ops] */
     uint32_t num_ops;
     fabric_op *unused, *oldest, *newest;
-    uint64_t posted;    /* number of the last one */
-    uint64_t completed; /* how many came back */
+    uint64_t posted;     /* number of the last one */
+    uint32_t num_late;   /* ops with `late` */
+    uint32_t *in_flight; /* [size] records that a PE's operations hold, given up or not; guarded by lock */
 } fabric_channel;
-
-/* UNTOLD: by an operation that nobody but quiet waits for, and quiet has not told. */
-typedef enum fabric_lost { FABRIC_SOUND = 0, FABRIC_LOST, FABRIC_LOST_UNTOLD } fabric_lost;
 
 /* Memory that peers reach: part of the heap, or the page of the self-test behind its end. */
 typedef struct fabric_extent {
@@ -114,11 +115,17 @@ typedef struct fabric {
     size_t max_extents;
     /* Written by grow after the extent (release), read by posting threads (acquire). */
     _Atomic size_t num_extents;
-    uint64_t next_key;   /* asked for by the next registration, where the provider does not choose keys itself */
-    fabric_extent *page; /* of the self-test: found at the heap's end */
-    /* [size] fabric_lost: operations to the PE failed or were given up. Written by whoever finds out, read without a
-       lock, relaxed: it only ends later operations at once. */
-    _Atomic uint8_t *lost;
+    uint64_t next_key;       /* asked for by the next registration, where the provider does not choose keys itself */
+    fabric_extent *page;     /* of the self-test: found at the heap's end */
+    uint32_t most_in_flight; /* records that one PE may hold, so that a silent one does not stop the others */
+    /* Of all operations that come without one: quiet waits for it. */
+    transport_batch plain;
+    /* [size] operations to the PE failed or were given up. Written by whoever finds out, read without a lock, relaxed:
+       it only ends later operations at once. */
+    _Atomic bool *lost;
+    /* [size] raised with each operation to the PE that comes back, read by those who wait for it; relaxed: it only puts
+       off a time-out. */
+    _Atomic uint32_t *answers;
     pthread_t thread;
     bool thread_runs;
     _Atomic bool stops; /* the thread shall end; written by close, read by the thread when it wakes */
@@ -130,6 +137,7 @@ typedef struct fabric {
     _Atomic int32_t sleepers; /* threads in fabric_sleep; relaxed: who is missed sleeps no longer than its limit */
     /* Threads that call progress over and over (transport_ops.attend), which the thread leaves the work to. */
     _Atomic int32_t attendants;
+    bool opened;       /* false until the self-test is over: all waits are those of set-up, with its time-out */
     char verdict[160]; /* of the self-test */
 } fabric;
 
@@ -137,6 +145,9 @@ static inline fabric_channel *fabric_channel_of(const fabric *f, int32_t pe)
 {
     return &f->channels[pe % f->num_channels];
 }
+/* EXPAR_ERR_PEER with a text that names pe. */
+expar_status fabric_peer_error(const fabric *f, int32_t pe, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* error_set with what libfabric says of `code` (negative as it returns them) behind the text. */
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what);
 
@@ -166,16 +177,27 @@ typedef struct fabric_sending {
 } fabric_sending;
 
 /* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. stage: a small source is
-   copied, so that it is free at once. */
+   copied, so that it is free at once. A signal goes with a request that is one piece (fabric_is_one_piece). */
 expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage);
+/* Whether the provider takes all of a put at once. */
+bool fabric_is_one_piece(const fabric *f, const transport_request *request);
+/* The signal of an op that has come back goes out by the same record; the lock is held. As libfabric's calls: 0, or
+   -FI_EAGAIN when there is no room now. */
+ssize_t fabric_post_signal(fabric *f, fabric_channel *channel, fabric_op *op);
+/* Whose answers make room for an operation to pe. */
+int32_t fabric_full_of(fabric *f, int32_t pe);
+/* The atomic behind a put. */
+transport_request fabric_signal_of(const transport_request *put);
 
 /* ---- complete.c -------------------------------------------------------------------------------------------------- */
 
 /* Takes what has come back on a channel; the lock is held. */
 bool fabric_channel_poll(fabric *f, fabric_channel *channel);
 bool fabric_progress(fabric *f);
-/* Nobody waits for operations to pe (with that batch; NULL: any) any more; the lock is held. */
-void fabric_drop(fabric_channel *channel, int32_t pe, const transport_batch *batch);
+/* Operations to pe (of that batch; NULL: of any) are given up: they count as failed with `status`. Nothing of them
+   refers to the caller's memory afterwards, but for a large get that the network itself writes there: its data may
+   still come until the endpoint is closed. */
+void fabric_drop(fabric *f, int32_t pe, const transport_batch *batch, expar_status status);
 void fabric_op_unlink(fabric_channel *channel, fabric_op *op);
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------ */
@@ -184,15 +206,17 @@ void fabric_op_unlink(fabric_channel *channel, fabric_op *op);
 expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage);
 /* Posts and waits until it is complete. */
 expar_status fabric_run(fabric *f, const char *what, const transport_request *request);
-/* Gives up what of the batch (NULL: of any) is still on its way to pe, so that nothing of it refers to the caller's
-   memory. Data of a large get that the network itself writes into that memory may still come, until the endpoint is
-   closed. */
-void fabric_abandon(fabric *f, int32_t pe, const transport_batch *batch);
-expar_status fabric_quiet(fabric *f);
+/* Waits for what has been posted with the batch. Failures are told once. */
+expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch);
+
+/* ---- sleep.c ----------------------------------------------------------------------------------------------------- */
+
 /* To be called before fabric_sleep. May make progress; false: something is there already. */
 bool fabric_arm(fabric *f);
 /* Sleeps until something comes, at most limit_ns; extra_fd (-1: none) ends it too. */
 void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd);
+/* Whoever sleeps looks again: others may have made the progress that he sleeps for. */
+void fabric_nudge(fabric *f);
 /* As transport_ops.attend. */
 void fabric_attend(fabric *f, int change);
 

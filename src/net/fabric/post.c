@@ -2,7 +2,6 @@
 /* Operations leave: cut into pieces that lie in one extent, and handed to libfabric. */
 #include "net/fabric/fabric.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* One piece, ready to be posted. */
@@ -110,15 +109,28 @@ static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transpo
                            c->addresses[r->pe], at, key, type, atomic_ops[r->op], &op->context);
 }
 
-static fabric_op *take_op(fabric_channel *c, int32_t pe, transport_batch *batch)
+transport_request fabric_signal_of(const transport_request *put)
+{
+    return (transport_request){.kind = TRANSPORT_KIND_ATOMIC,
+                               .pe = put->pe,
+                               .offset = put->signal_offset,
+                               .bytes = sizeof(uint64_t),
+                               .op = put->op,
+                               .operand = put->operand};
+}
+
+static fabric_op *take_op(fabric_channel *c, const transport_request *r, transport_batch *batch)
 {
     fabric_op *op = c->unused;
     c->unused = op->next;
-    op->pe = pe;
+    c->in_flight[r->pe]++;
+    op->pe = r->pe;
     op->batch = batch;
     op->dest = NULL;
-    op->dropped = false;
     op->result_at = 0;
+    op->late = false;
+    op->signals = r->signals;
+    if (r->signals) op->signal = fabric_signal_of(r);
     op->next = NULL;
     op->previous = c->newest;
     if (c->newest)
@@ -132,18 +144,16 @@ static fabric_op *take_op(fabric_channel *c, int32_t pe, transport_batch *batch)
 
 static expar_status refused(fabric *f, int32_t pe, ssize_t code)
 {
-    char what[64];
-    atomic_store_explicit(&f->lost[pe], FABRIC_LOST, memory_order_relaxed);
-    snprintf(what, sizeof what, "rank %d cannot be reached", pe);
-    return fabric_error(f, EXPAR_ERR_PEER, (int)code, what);
+    atomic_store_explicit(&f->lost[pe], true, memory_order_relaxed);
+    return fabric_peer_error(f, pe, "rank %d cannot be reached: %s", pe, f->library->strerror((int)-code));
 }
 
 static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, transport_batch *batch)
 {
     const transport_request *r = p->request;
-    if (!c->unused) return EXPAR_ERR_BUSY;
-    fabric_op *op = take_op(c, r->pe, batch);
-    if (batch) atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
+    if (!c->unused || c->in_flight[r->pe] >= f->most_in_flight) return EXPAR_ERR_BUSY;
+    fabric_op *op = take_op(c, r, batch);
+    atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
     ssize_t code;
     if (r->kind == TRANSPORT_KIND_ATOMIC) {
         op->result_at = RESULT_AT;
@@ -153,8 +163,34 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, tra
     }
     if (code == 0) return EXPAR_OK;
     fabric_op_unlink(c, op);
-    if (batch) atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
     return code == -FI_EAGAIN ? EXPAR_ERR_BUSY : refused(f, r->pe, code);
+}
+
+ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
+{
+    op->result_at = RESULT_AT;
+    ssize_t code = change(f, c, op, &op->signal);
+    if (code == 0) op->signals = false;
+    return code;
+}
+
+bool fabric_is_one_piece(const fabric *f, const transport_request *request)
+{
+    piece p;
+    return cut(f, request, 0, request->copies, &p) && p.bytes == request->bytes;
+}
+
+int32_t fabric_full_of(fabric *f, int32_t pe)
+{
+    fabric_channel *c = fabric_channel_of(f, pe);
+    pthread_mutex_lock(&c->lock);
+    const fabric_op *op = c->unused || c->in_flight[pe] >= f->most_in_flight ? NULL : c->oldest;
+    while (op && !op->batch)
+        op = op->next;
+    int32_t full_of = op ? op->pe : pe;
+    pthread_mutex_unlock(&c->lock);
+    return full_of;
 }
 
 expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage)
@@ -162,8 +198,9 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
     const transport_request *r = sending->request;
     fabric_channel *c = fabric_channel_of(f, r->pe);
     expar_status status = EXPAR_OK;
+    if (!batch) batch = &f->plain;
     if (atomic_load_explicit(&f->lost[r->pe], memory_order_relaxed))
-        return error_set(EXPAR_ERR_PEER, "rank %d cannot be reached: an earlier operation to it failed", r->pe);
+        return fabric_peer_error(f, r->pe, "rank %d cannot be reached: an earlier operation to it failed", r->pe);
     pthread_mutex_lock(&c->lock);
     while (sending->done < r->bytes && status == EXPAR_OK) {
         piece p;

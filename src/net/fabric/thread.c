@@ -37,6 +37,13 @@ static void leave_to_attendants(fabric *f)
     }
 }
 
+/* What a peer wrote here leaves no trace in a queue, so any progress, arming too, may have brought it. */
+static void tell_of_progress(fabric *f)
+{
+    f->site->arrived(f->site->context);
+    fabric_nudge(f);
+}
+
 static void *run(void *argument)
 {
     fabric *f = argument;
@@ -45,13 +52,12 @@ static void *run(void *argument)
     while (!f->stops) {
         leave_to_attendants(f);
         bool armed = fabric_arm(f);
-        /* What a peer wrote here leaves no trace in a queue, so any progress, arming too, may have brought it. */
-        f->site->arrived(f->site->context);
+        tell_of_progress(f);
         if (armed) fabric_sleep(f, LONGEST_SLEEP_NS, f->wake_event);
         if (read(f->wake_event, &count, sizeof count) == sizeof count) continue;
         if (atomic_load(&f->attendants) > 0) continue;
         fabric_progress(f);
-        f->site->arrived(f->site->context);
+        tell_of_progress(f);
     }
     return NULL;
 }

@@ -3,9 +3,7 @@
  */
 #include "net/fabric/fabric.h"
 
-#include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #define YIELDS         4
 #define FIRST_SLEEP_NS 1000000
@@ -17,75 +15,43 @@ typedef struct patience {
     const char *what;
     int32_t pe; /* who is waited for */
     uint32_t turn;
-    int64_t since_ns; /* of the last thing that happened; 0 until the first reading */
+    uint32_t answers; /* of pe, when last looked at */
+    int64_t since_ns; /* of pe's last answer; 0 until the first reading of the clock */
 } patience;
 
-bool fabric_arm(fabric *f)
+static void look_to(patience *p, int32_t pe)
 {
-    struct fid *fids[FABRIC_MAX_CHANNELS];
-    for (int32_t i = 0; i < f->num_channels; i++)
-        fids[i] = &f->channels[i].cq->fid;
-    return fi_trywait(f->fabric, fids, f->num_channels) == 0;
+    uint32_t answers = atomic_load_explicit(&p->f->answers[pe], memory_order_relaxed);
+    if (pe != p->pe || answers != p->answers) p->since_ns = 0;
+    p->pe = pe;
+    p->answers = answers;
 }
 
-static void drain(int event)
+static int64_t timeout_ms(const fabric *f)
 {
-    uint64_t count;
-    while (read(event, &count, sizeof count) == sizeof count) {
-    }
+    return f->opened ? f->site->timeout_ms : f->site->boot->timeout_ms;
 }
 
-static void ring(int event)
-{
-    uint64_t one = 1;
-    if (write(event, &one, sizeof one) != sizeof one) LOG(LOG_DEBUG, "fabric: an event is full, so it rings already");
-}
-
-void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd)
-{
-    struct pollfd polls[FABRIC_MAX_CHANNELS + 2];
-    struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
-    nfds_t count = (nfds_t)f->num_channels;
-    for (int32_t i = 0; i < f->num_channels; i++)
-        polls[i] = (struct pollfd){.fd = f->channels[i].wait_fd, .events = POLLIN};
-    polls[count++] = (struct pollfd){.fd = f->nudge_event, .events = POLLIN};
-    if (extra_fd >= 0) polls[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    atomic_fetch_add_explicit(&f->sleepers, 1, memory_order_relaxed);
-    ppoll(polls, count, &limit, NULL);
-    atomic_fetch_sub_explicit(&f->sleepers, 1, memory_order_relaxed);
-    drain(f->nudge_event);
-}
-
-void fabric_attend(fabric *f, int change)
-{
-    int32_t left = atomic_fetch_add(&f->attendants, change) + change;
-    /* This thread may have taken what a sleeper waits for. */
-    if (change < 0 && atomic_load_explicit(&f->sleepers, memory_order_relaxed) > 0) ring(f->nudge_event);
-    if (left == 0 && (change == 0 || atomic_load(&f->naps))) ring(f->wake_event);
-}
-
-static expar_status lost(patience *p)
+static expar_status silent(patience *p)
 {
     fabric *f = p->f;
-    fabric_channel *c = fabric_channel_of(f, p->pe);
-    atomic_store_explicit(&f->lost[p->pe], FABRIC_LOST, memory_order_relaxed);
-    pthread_mutex_lock(&c->lock);
-    fabric_drop(c, p->pe, NULL);
-    pthread_mutex_unlock(&c->lock);
-    return error_set(EXPAR_ERR_PEER, "%s: rank %d did not answer for %lld ms", p->what, p->pe,
-                     (long long)f->site->timeout_ms);
+    atomic_store_explicit(&f->lost[p->pe], true, memory_order_relaxed);
+    fabric_drop(f, p->pe, NULL, EXPAR_ERR_PEER);
+    return fabric_peer_error(f, p->pe, "%s: rank %d did not answer for %lld ms", p->what, p->pe,
+                             (long long)timeout_ms(f));
 }
 
-static expar_status turn(patience *p)
+/* One step of waiting for an answer of pe. */
+static expar_status turn(patience *p, int32_t pe)
 {
     fabric *f = p->f;
+    look_to(p, pe);
     if (fabric_progress(f)) {
         p->turn = 0;
-        p->since_ns = 0;
         return EXPAR_OK;
     }
     uint32_t number = p->turn++;
-    expar_status status = f->site->check(f->site->context, p->pe, p->what);
+    expar_status status = f->site->check(f->site->context, pe, p->what);
     if (status != EXPAR_OK || number < f->spins) return status;
     if (number < f->spins + YIELDS) {
         sched_yield();
@@ -93,7 +59,7 @@ static expar_status turn(patience *p)
     }
     int64_t now_ns = clock_ns(), limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
     if (p->since_ns == 0) p->since_ns = now_ns;
-    if (now_ns - p->since_ns > f->site->timeout_ms * 1000000) return lost(p);
+    if (now_ns - p->since_ns > timeout_ms(f) * 1000000) return silent(p);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
     if (fabric_arm(f)) fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1);
     return EXPAR_OK;
@@ -102,14 +68,15 @@ static expar_status turn(patience *p)
 static expar_status post_all(patience *p, fabric_sending *sending, transport_batch *batch, bool stage)
 {
     expar_status status;
-    while ((status = fabric_post(p->f, sending, batch, stage)) == EXPAR_ERR_BUSY && (status = turn(p)) == EXPAR_OK) {
+    while ((status = fabric_post(p->f, sending, batch, stage)) == EXPAR_ERR_BUSY &&
+           (status = turn(p, fabric_full_of(p->f, sending->request->pe))) == EXPAR_OK) {
     }
     return status;
 }
 
 expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage)
 {
-    patience p = {.f = f, .what = what, .pe = sending->request->pe};
+    patience p = {.f = f, .what = what, .pe = -1};
     expar_status status = fabric_post(f, sending, batch, stage);
     if (status != EXPAR_ERR_BUSY) return status;
     fabric_attend(f, 1);
@@ -118,76 +85,67 @@ expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sendi
     return status;
 }
 
-void fabric_abandon(fabric *f, int32_t pe, const transport_batch *batch)
-{
-    fabric_channel *c = fabric_channel_of(f, pe);
-    pthread_mutex_lock(&c->lock);
-    fabric_drop(c, pe, batch);
-    pthread_mutex_unlock(&c->lock);
-}
-
 expar_status fabric_run(fabric *f, const char *what, const transport_request *request)
 {
     transport_batch batch = {0};
     fabric_sending sending = {.request = request};
-    patience p = {.f = f, .what = what, .pe = request->pe};
+    patience p = {.f = f, .what = what, .pe = -1};
     fabric_attend(f, 1);
     expar_status status = post_all(&p, &sending, &batch, true);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0)
-        status = turn(&p);
+        status = turn(&p, request->pe);
     fabric_attend(f, -1);
     if (status != EXPAR_OK) {
-        fabric_abandon(f, request->pe, &batch);
+        fabric_drop(f, request->pe, &batch, status);
         return status;
     }
-    status = (expar_status)atomic_load_explicit(&batch.status, memory_order_relaxed);
-    return status == EXPAR_OK ? EXPAR_OK : error_set(status, "%s: an operation to rank %d failed", what, request->pe);
+    if (atomic_load_explicit(&batch.status, memory_order_relaxed) == EXPAR_OK) return EXPAR_OK;
+    return fabric_peer_error(f, request->pe, "%s: an operation to rank %d failed", what, request->pe);
 }
 
-/* The PE that the oldest operation up to `number` goes to; -1: all of them are complete. */
-static int32_t oldest_pe(fabric_channel *c, uint64_t number)
+/* The PE that the batch's oldest operation up to `number` goes to; -1: all of them are complete. */
+static int32_t oldest_pe(fabric_channel *c, const transport_batch *batch, uint64_t number)
 {
     pthread_mutex_lock(&c->lock);
     const fabric_op *op = c->oldest;
-    while (op && op->dropped && op->number <= number)
+    while (op && op->number <= number && op->batch != batch)
         op = op->next;
     int32_t pe = op && op->number <= number ? op->pe : -1;
     pthread_mutex_unlock(&c->lock);
     return pe;
 }
 
-static expar_status quiet_channel(fabric *f, fabric_channel *c)
+/* Waits for what was posted before; a PE that does not answer is given up, and the others are waited for all the same.
+ */
+static void settle_channel(patience *p, fabric_channel *c, const transport_batch *batch)
 {
-    patience p = {.f = f, .what = "quiet"};
-    expar_status status = EXPAR_OK;
+    int32_t pe;
     pthread_mutex_lock(&c->lock);
     uint64_t number = c->posted;
     pthread_mutex_unlock(&c->lock);
-    while (status == EXPAR_OK && (p.pe = oldest_pe(c, number)) >= 0)
-        status = turn(&p);
-    /* Told once: those who go on with others are not held up by it again. */
-    if (status != EXPAR_OK) fabric_abandon(f, p.pe, NULL);
-    return status;
-}
-
-/* Operations of the past that failed, told once. */
-static expar_status tell_failures(fabric *f)
-{
-    for (int32_t pe = 0; pe < f->size; pe++) {
-        uint8_t failed = FABRIC_LOST_UNTOLD;
-        if (atomic_compare_exchange_strong_explicit(&f->lost[pe], &failed, FABRIC_LOST, memory_order_relaxed,
-                                                    memory_order_relaxed))
-            return error_set(EXPAR_ERR_PEER, "quiet: an operation to rank %d failed", pe);
+    while ((pe = oldest_pe(c, batch, number)) >= 0) {
+        expar_status status = turn(p, pe);
+        if (status != EXPAR_OK) fabric_drop(p->f, pe, batch, status);
     }
-    return EXPAR_OK;
 }
 
-expar_status fabric_quiet(fabric *f)
+/* Told once. That the PE is gone is a better text than that an operation failed. */
+static expar_status failure_of(fabric *f, const char *what, transport_batch *batch)
 {
-    expar_status status = EXPAR_OK;
+    if (atomic_exchange_explicit(&batch->status, EXPAR_OK, memory_order_relaxed) == EXPAR_OK) return EXPAR_OK;
+    int32_t pe = atomic_load_explicit(&batch->pe, memory_order_relaxed);
+    expar_status status = f->site->check(f->site->context, pe, what);
+    if (status != EXPAR_OK) return status;
+    return fabric_peer_error(f, pe, "%s: an operation to rank %d failed, or was not answered for %lld ms", what, pe,
+                             (long long)timeout_ms(f));
+}
+
+expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch)
+{
+    patience p = {.f = f, .what = what, .pe = -1};
     fabric_attend(f, 1);
-    for (int32_t i = 0; i < f->num_channels && status == EXPAR_OK; i++)
-        status = quiet_channel(f, &f->channels[i]);
+    for (int32_t i = 0; i < f->num_channels; i++)
+        settle_channel(&p, &f->channels[i], batch);
     fabric_attend(f, -1);
-    return status == EXPAR_OK ? tell_failures(f) : status;
+    return failure_of(f, what, batch);
 }

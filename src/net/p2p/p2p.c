@@ -179,6 +179,14 @@ static expar_status p2p_atomic(transport *self, int32_t pe, uint64_t offset, siz
     return EXPAR_OK;
 }
 
+/* The signal's release orders the data before it. */
+static expar_status put_with_signal(transport *self, const transport_request *r)
+{
+    if (r->bytes > 0) p2p_put(self, r->pe, r->offset, r->source, r->bytes);
+    fence_release();
+    return p2p_atomic(self, r->pe, r->signal_offset, sizeof(uint64_t), r->op, r->operand, 0, NULL);
+}
+
 /* Everything is done at once; a batch never waits. */
 static expar_status p2p_post(transport *self, const transport_request *r, transport_batch *batch)
 {
@@ -186,7 +194,7 @@ static expar_status p2p_post(transport *self, const transport_request *r, transp
     (void)batch;
     switch (r->kind) {
     case TRANSPORT_KIND_PUT:
-        return p2p_put(self, r->pe, r->offset, r->source, r->bytes);
+        return r->signals ? put_with_signal(self, r) : p2p_put(self, r->pe, r->offset, r->source, r->bytes);
     case TRANSPORT_KIND_GET:
         return p2p_get(self, r->pe, r->dest, r->offset, r->bytes);
     case TRANSPORT_KIND_ATOMIC:

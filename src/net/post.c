@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Posting with patience: what stands on top of every transport's post. */
+#include "net/transport.h"
+
+#include <sched.h>
+
+#define YIELDS   64
+#define SLEEP_NS 1000000
+
+/* Room comes by progress alone. */
+static void make_room(transport *self, uint32_t turn)
+{
+    if (self->ops->progress(self)) return;
+    if (turn < YIELDS)
+        sched_yield();
+    else if (self->ops->arm && self->ops->arm(self))
+        self->ops->sleep(self, SLEEP_NS);
+}
+
+static expar_status post_patiently(transport *self, const transport_site *site, const transport_request *request,
+                                   transport_batch *batch)
+{
+    expar_status status = EXPAR_ERR_BUSY;
+    int64_t deadline_ns = clock_ns() + site->timeout_ms * 1000000;
+    for (uint32_t turn = 0; status == EXPAR_ERR_BUSY; turn++) {
+        make_room(self, turn);
+        status = site->check(site->context, request->pe, "posting");
+        if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
+        if (status == EXPAR_ERR_BUSY && clock_ns() > deadline_ns)
+            return error_set(EXPAR_ERR_PEER, "posting: no room for an operation to rank %d for %lld ms", request->pe,
+                             (long long)site->timeout_ms);
+    }
+    return status;
+}
+
+expar_status transport_post(transport *self, const transport_site *site, const transport_request *request,
+                            transport_batch *batch)
+{
+    expar_status status = self->ops->post(self, request, batch);
+    if (status != EXPAR_ERR_BUSY) return status;
+    if (self->ops->attend) self->ops->attend(self, 1);
+    status = post_patiently(self, site, request, batch);
+    if (self->ops->attend) self->ops->attend(self, -1);
+    return status;
+}

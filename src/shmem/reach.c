@@ -30,7 +30,7 @@ static void site_arrived(void *context)
 {
     sym *self = context;
     sym_control *control = self->heap.base;
-    bell_ring(&control->bell, self->boot->threads);
+    bell_ring(&control->bell, self->by_threads);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */

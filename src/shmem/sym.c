@@ -56,6 +56,7 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     size_t size = (size_t)ctl->size;
     pthread_mutex_init(&self->lock, NULL);
     self->boot = ctl;
+    self->by_threads = ctl->threads;
     self->rank = ctl->rank;
     self->size = ctl->size;
     self->nodes = nodes;
@@ -211,7 +212,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     record_failure(self, failure);
-    bell_ring(&control_of(self, self->rank)->bell, self->boot->threads);
+    bell_ring(&control_of(self, self->rank)->bell, self->by_threads);
     pthread_mutex_lock(&self->lock);
     for (const sym_listener *l = self->listeners; l; l = l->next)
         l->failed(l->context);

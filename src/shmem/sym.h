@@ -64,7 +64,8 @@ typedef struct sym_listener {
 #define SYM_MAX_TRANSPORTS 4
 
 typedef struct sym {
-    boot *boot; /* borrowed from the group */
+    boot *boot; /* borrowed from the group; gone when sym_destroy is called, so transports' threads leave it alone */
+    bool by_threads; /* boot->threads: the ranks are threads of one process */
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;

@@ -62,13 +62,16 @@ typedef struct boot_request {
     char meeting[128]; /* "unix:NAME" (abstract, this host) or "tcp:HOST:PORT"; its secret is in id.bytes' place */
     int32_t rank, size;
     int64_t timeout_ms;
-    bool own_id; /* id was made for this group alone, by this rank */
+    bool own_id;   /* id was made for this group alone, by this rank */
+    char roll[40]; /* what this host's ranks of the job are called (roll.h); "" where that is not known */
+    int roll_fd;   /* with it: this rank's socket */
     /* What all ranks must agree on, compared at the rendezvous: a mismatch is refused there, naming rank and field. */
     int32_t ranks_per_node;
     uint64_t heap_bytes;
 } boot_request;
 
-/* Fills rank, size, id or meeting from the environment (order: expar run, torchrun, PMIx, Open MPI; none: size 1).
+/* Fills rank, size, id or meeting from the environment (order: expar run, torchrun, PMIx, Open MPI; none: size 1): of
+   launchers inside each other the inner one counts, and torchrun hands on what srun's or mpirun's PMIx told it alone.
    timeout_ms says how long it may wait for rank 0 (PMIx). */
 expar_status boot_request_from_env(boot_request *request);
 void boot_request_end(boot_request *request);

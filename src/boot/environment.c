@@ -7,6 +7,7 @@
 #include "boot/boot.h"
 #include "boot/hello.h"
 #include "boot/pmix.h"
+#include "boot/roll.h"
 #include "boot/unique_id.h"
 
 #include <errno.h>
@@ -70,6 +71,7 @@ static void meet_on_host(boot_request *request, const char *launcher, const char
     snprintf(all, sizeof all, "secret|%s|%ld|%.200s|%.16s|%.200s", launcher, (long)geteuid(), job, port,
              secret ? secret : "");
     set_secret(request, all);
+    roll_answer(request->meeting, request);
 }
 
 static expar_status meet_by_tcp(boot_request *request, const char *secret)
@@ -183,6 +185,16 @@ static expar_status from_open_mpi(boot_request *request)
         job ? "Open MPI's ranks are on several hosts" : "Open MPI names no job (PMIX_NAMESPACE)");
 }
 
+/* PMIx names its server in a variable for each version of its protocol. */
+static bool is_pmix(void)
+{
+    static const char server[] = "PMIX_SERVER_URI";
+    bool named = false;
+    for (char **entry = environ; *entry && !named; entry++)
+        named = strncmp(*entry, server, sizeof server - 1) == 0;
+    return named && foreign_string("PMIX_NAMESPACE") && foreign_string("PMIX_RANK");
+}
+
 /* Where PMIx is not to be had, Open MPI's variables may do. */
 static expar_status from_pmix(boot_request *request)
 {
@@ -212,17 +224,21 @@ expar_status boot_request_from_env(boot_request *request)
     found.size = 1;
     found.have_id = false;
     found.meeting[0] = 0;
+    found.roll[0] = 0;
     if (is_expar_run())
         status = from_expar_run(&found);
     else if (is_torchrun())
         status = from_torchrun(&found);
-    else if (boot_pmix_is_here())
+    else if (is_pmix())
         status = from_pmix(&found);
     else if (is_open_mpi())
         status = from_open_mpi(&found);
     else
         status = refuse_srun();
-    if (status == EXPAR_OK) *request = found;
+    if (status == EXPAR_OK)
+        *request = found;
+    else
+        roll_close(&found);
     return status;
 }
 
@@ -230,4 +246,5 @@ void boot_request_end(boot_request *request)
 {
     if (request->own_id) expar_unique_id_retire(&request->id);
     request->own_id = false;
+    roll_close(request);
 }

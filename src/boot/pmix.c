@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pmix: the library is opened at run time. Rank 0 makes a unique id and puts it where the others get it; nothing waits
- * for all ranks here, so that the rendezvous can say who came and who did not. */
+ * for all ranks here, so that the rendezvous can say who came and who did not.
+ *
+ * PMIx_Init, Commit, Get and Finalize wait for the manager without a limit, and there are managers that do not answer:
+ * a thread makes these calls (bounded.h), and the rank gives up on it at its deadline. */
 #include "boot/pmix.h"
+#include "boot/bounded.h"
+#include "boot/roll.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pmix.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,13 +18,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#define GRACE_NS ((int64_t)2000 * 1000 * 1000) /* for the thread to say itself why nothing came */
+#define LEAVE_NS ((int64_t)5000 * 1000 * 1000)
+
 typedef struct pmix_library {
     __typeof__(PMIx_Init) *init;
     __typeof__(PMIx_Finalize) *finalize;
     __typeof__(PMIx_Put) *put;
     __typeof__(PMIx_Commit) *commit;
     __typeof__(PMIx_Get) *get;
-    __typeof__(PMIx_Get_nb) *get_nb;
     __typeof__(PMIx_Error_string) *error_string;
 } pmix_library;
 
@@ -31,12 +37,6 @@ static char missing[ERROR_TEXT_BYTES]; /* why the library cannot be used; "" whe
 /* Groups that this process has formed by PMIx: each has a key of its own, since a value once got stays. All ranks form
    their groups in the same order. Raised by any thread. */
 static _Atomic uint32_t generation;
-
-bool boot_pmix_is_here(void)
-{
-    const char *job = getenv("PMIX_NAMESPACE"), *rank = getenv("PMIX_RANK");
-    return job && *job && rank && *rank;
-}
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
@@ -56,7 +56,6 @@ static void open_once(void)
         find(handle, "PMIx_Put", &library.put, sizeof library.put) &&
         find(handle, "PMIx_Commit", &library.commit, sizeof library.commit) &&
         find(handle, "PMIx_Get", &library.get, sizeof library.get) &&
-        find(handle, "PMIx_Get_nb", &library.get_nb, sizeof library.get_nb) &&
         find(handle, "PMIx_Error_string", &library.error_string, sizeof library.error_string))
         return;
     const char *reason = dlerror();
@@ -73,9 +72,25 @@ static pmix_status_t joined;
 static pmix_proc_t self;
 static pid_t owner; /* a child that was forked is not the manager's */
 
+static void finalize(bounded *bound)
+{
+    (void)bound;
+    library.finalize(NULL, 0);
+}
+
+static void dispose(bounded *bound)
+{
+    free(bound);
+}
+
+/* The manager may be gone, or ignore this process. */
 static void leave(void)
 {
-    if (getpid() == owner) library.finalize(NULL, 0);
+    if (getpid() != owner) return;
+    bounded *bound = calloc(1, sizeof *bound);
+    if (!bound || bounded_start(bound, finalize, dispose) != EXPAR_OK) return;
+    bounded_wait(bound, clock_ns() + LEAVE_NS);
+    bounded_drop(bound);
 }
 
 static void join_once(void)
@@ -106,12 +121,13 @@ static expar_status job_number(const char *key, int32_t *out)
     return known ? EXPAR_OK : error_set(EXPAR_ERR_BOOTSTRAP, "PMIx: %s is no number of ranks", key);
 }
 
-/* An id that other hosts cannot reach is of no use to them. */
-static expar_status check_hosts(int32_t size)
+/* An id that other hosts cannot reach is of no use to them. *here: all ranks are on this host. */
+static expar_status check_hosts(int32_t size, bool *here)
 {
     int32_t local_size = size;
     expar_status status = job_number(PMIX_LOCAL_SIZE, &local_size);
-    if (status != EXPAR_OK || local_size == size || env_string("EXPAR_BOOTSTRAP_INTERFACE")) return status;
+    *here = local_size == size;
+    if (status != EXPAR_OK || *here || env_string("EXPAR_BOOTSTRAP_INTERFACE")) return status;
     return error_set(EXPAR_ERR_BOOTSTRAP,
                      "PMIx: %d of %d ranks are on this host: set EXPAR_BOOTSTRAP_INTERFACE on all ranks to the network "
                      "interface by which the hosts reach each other",
@@ -134,119 +150,119 @@ static expar_status put_id(const char *key, boot_request *request)
     return code == PMIX_SUCCESS ? EXPAR_OK : failed("publishing the unique id", code);
 }
 
-/* An answer that a rank waits for, and that may come after it has given up. */
-typedef struct answer {
-    pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t came;
-    int holders; /* the rank and the library's thread; the last one frees */
-    bool done;
-    pmix_status_t code;
-    char text[EXPAR_UNIQUE_ID_TEXT];
-} answer;
-
-static answer *answer_new(void)
+/* One question. Where rank 0 is on this host the manager answers at once that there is nothing yet: a question that is
+   open when its process leaves makes Open MPI 4.1's manager ignore the next process that joins. From another host the
+   answer is fetched, and has to be waited for. */
+static pmix_status_t ask(const char *key, bool here, int64_t end_ns, char text[EXPAR_UNIQUE_ID_TEXT])
 {
-    answer *a = calloc(1, sizeof *a);
-    if (!a) return NULL;
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&a->came, &clock);
-    pthread_condattr_destroy(&clock);
-    pthread_mutex_init(&a->lock, NULL);
-    a->holders = 2;
-    return a;
+    pmix_proc_t first = self;
+    pmix_info_t how = {.value.type = here ? PMIX_BOOL : PMIX_INT};
+    pmix_value_t *value = NULL;
+    first.rank = 0;
+    snprintf(how.key, sizeof how.key, "%s", here ? PMIX_IMMEDIATE : PMIX_TIMEOUT);
+    if (here)
+        how.value.data.flag = true;
+    else
+        how.value.data.integer = (int)((end_ns - clock_ns()) / 1000000000) + 1;
+    pmix_status_t code = library.get(&first, key, &how, 1, &value);
+    if (code != PMIX_SUCCESS) return code;
+    bool known = value->type == PMIX_STRING && value->data.string;
+    snprintf(text, EXPAR_UNIQUE_ID_TEXT, "%s", known ? value->data.string : "");
+    if (known) free(value->data.string);
+    free(value);
+    return PMIX_SUCCESS;
 }
 
-/* With the lock held, which it gives back. */
-static void answer_drop(answer *a)
+static expar_status absent(const boot_request *request)
 {
-    bool last = --a->holders == 0;
-    pthread_mutex_unlock(&a->lock);
-    if (!last) return;
-    pthread_cond_destroy(&a->came);
-    pthread_mutex_destroy(&a->lock);
-    free(a);
+    char here[ROLL_TEXT];
+    roll_call(request, here);
+    return error_set(EXPAR_ERR_BOOTSTRAP,
+                     "PMIx: rank 0 has not come within %lld ms (EXPAR_BOOTSTRAP_TIMEOUT): it has published no unique "
+                     "id; %s",
+                     (long long)request->timeout_ms, here);
 }
 
-/* From the library's thread. */
-static void on_answer(pmix_status_t code, pmix_value_t *value, void *context)
-{
-    answer *a = context;
-    pthread_mutex_lock(&a->lock);
-    a->code = code;
-    if (code == PMIX_SUCCESS && value && value->type == PMIX_STRING && value->data.string)
-        snprintf(a->text, sizeof a->text, "%s", value->data.string);
-    a->done = true;
-    pthread_cond_signal(&a->came);
-    answer_drop(a);
-}
-
-/* Waits for the answer until end_ns and lets go of it. False: none came. */
-static bool answer_wait(answer *a, int64_t end_ns, pmix_status_t *code, char text[EXPAR_UNIQUE_ID_TEXT])
-{
-    const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
-    pthread_mutex_lock(&a->lock);
-    while (!a->done && pthread_cond_timedwait(&a->came, &a->lock, &end) != ETIMEDOUT) {
-    }
-    bool came = a->done;
-    *code = a->code;
-    memcpy(text, a->text, EXPAR_UNIQUE_ID_TEXT);
-    answer_drop(a);
-    return came;
-}
-
-/* One question to the manager, which may answer that there is nothing yet. */
-static pmix_status_t ask(const pmix_proc_t *whom, const char *key, int64_t end_ns, char text[EXPAR_UNIQUE_ID_TEXT])
-{
-    answer *waiting = answer_new();
-    if (!waiting) return PMIX_ERR_NOMEM;
-    pmix_status_t code = library.get_nb(whom, key, NULL, 0, on_answer, waiting);
-    if (code != PMIX_SUCCESS) on_answer(code, NULL, waiting);
-    return answer_wait(waiting, end_ns, &code, text) ? code : PMIX_ERR_TIMEOUT;
-}
-
-static expar_status get_id(const char *key, boot_request *request)
+static expar_status get_id(const char *key, bool here, int64_t end_ns, boot_request *request)
 {
     static const struct timespec pause = {.tv_nsec = 5000000};
-    const int64_t end_ns = clock_ns() + request->timeout_ms * 1000000;
     char text[EXPAR_UNIQUE_ID_TEXT];
-    pmix_proc_t first = self;
     pmix_status_t code;
-    first.rank = 0;
-    while ((code = ask(&first, key, end_ns, text)) == PMIX_ERR_NOT_FOUND && clock_ns() < end_ns)
+    while ((code = ask(key, here, end_ns, text)) == PMIX_ERR_NOT_FOUND && clock_ns() < end_ns)
         nanosleep(&pause, NULL);
-    if (code == PMIX_ERR_NOT_FOUND || code == PMIX_ERR_TIMEOUT)
-        return error_set(EXPAR_ERR_BOOTSTRAP,
-                         "PMIx: rank 0 has not come within %lld ms (EXPAR_BOOTSTRAP_TIMEOUT): it has published no "
-                         "unique id",
-                         (long long)request->timeout_ms);
+    if (code == PMIX_ERR_NOT_FOUND || code == PMIX_ERR_TIMEOUT) return absent(request);
     if (code != PMIX_SUCCESS) return failed("the unique id of rank 0", code);
     if (!text[0]) return error_set(EXPAR_ERR_REMOTE, "PMIx: rank 0 could not make a unique id");
     return expar_unique_id_parse(text, &request->id);
 }
 
-static expar_status meet(boot_request *request)
+/* ---- meeting ----------------------------------------------------------------------------------------------------- */
+
+static expar_status meet(int64_t end_ns, boot_request *request)
 {
     char key[32];
+    bool here;
     expar_status status = job_number(PMIX_JOB_SIZE, &request->size);
     if (status != EXPAR_OK) return status;
     request->rank = (int32_t)self.rank;
     snprintf(key, sizeof key, "expar.id.%u", (unsigned)atomic_fetch_add(&generation, 1));
     if (request->size == 1) return EXPAR_OK;
-    status = check_hosts(request->size);
-    if (status == EXPAR_OK) status = request->rank == 0 ? put_id(key, request) : get_id(key, request);
+    status = check_hosts(request->size, &here);
+    if (status != EXPAR_OK) return status;
+    if (here) roll_answer(self.nspace, request);
+    status = request->rank == 0 ? put_id(key, request) : get_id(key, here, end_ns, request);
     request->have_id = status == EXPAR_OK;
     return status;
+}
+
+/* The whole of it, as the thread does it. */
+typedef struct errand {
+    bounded bound;
+    int64_t end_ns;
+    boot_request request; /* the thread's until it is done */
+    expar_status status;
+    char text[ERROR_TEXT_BYTES];
+    bool taken; /* request's sockets and id are the caller's */
+} errand;
+
+static void do_errand(bounded *bound)
+{
+    errand *e = (errand *)bound;
+    pthread_once(&joining, join_once);
+    e->status = joined == PMIX_SUCCESS ? meet(e->end_ns, &e->request) : failed("joining the process manager", joined);
+    if (e->status != EXPAR_OK) snprintf(e->text, sizeof e->text, "%s", expar_last_error());
+}
+
+static void dispose_errand(bounded *bound)
+{
+    errand *e = (errand *)bound;
+    if (!e->taken) boot_request_end(&e->request);
+    free(e);
+}
+
+static expar_status take_errand(errand *e, boot_request *request)
+{
+    if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS))
+        return error_set(EXPAR_ERR_BOOTSTRAP,
+                         "PMIx: the process manager has not answered within %lld ms (EXPAR_BOOTSTRAP_TIMEOUT)",
+                         (long long)request->timeout_ms);
+    if (e->status != EXPAR_OK) return error_set(e->status, "%s", e->text);
+    e->taken = true;
+    *request = e->request;
+    return EXPAR_OK;
 }
 
 expar_status boot_pmix_request(boot_request *request)
 {
     pthread_once(&once, open_once);
     if (missing[0]) return error_set(EXPAR_ERR_UNSUPPORTED, "PMIx: %s", missing);
-    pthread_once(&joining, join_once);
-    if (joined != PMIX_SUCCESS) return failed("joining the process manager", joined);
-    expar_status status = meet(request);
-    if (status != EXPAR_OK) boot_request_end(request);
+    errand *e = calloc(1, sizeof *e);
+    if (!e) return error_set(EXPAR_ERR_MEMORY, "PMIx: out of memory");
+    e->request = *request;
+    e->end_ns = clock_ns() + request->timeout_ms * 1000000;
+    expar_status status = bounded_start(&e->bound, do_errand, dispose_errand);
+    if (status != EXPAR_OK) return status;
+    status = take_errand(e, request);
+    bounded_drop(&e->bound);
     return status;
 }

@@ -5,8 +5,6 @@
 
 #include "boot/boot.h"
 
-/* Whether such a manager has started this process. */
-bool boot_pmix_is_here(void);
 /* Fills rank and size, and makes (rank 0) or gets the unique id; waits for rank 0 as long as request->timeout_ms. Sets
    request->own_id on rank 0. EXPAR_ERR_UNSUPPORTED: this build has no PMIx, or
    its library cannot be loaded; the text says how to get it. */

@@ -2,13 +2,6 @@
 /* pmix: in builds without its headers. */
 #include "boot/pmix.h"
 
-#include <stdlib.h>
-
-bool boot_pmix_is_here(void)
-{
-    return getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK");
-}
-
 expar_status boot_pmix_request(boot_request *request)
 {
     (void)request;

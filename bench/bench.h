@@ -27,6 +27,16 @@
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
 
+#define BENCH_MAX_SIZES 32
+/* What `expar bench rma` measures. */
+struct rma_options {
+    bool wanted;
+    size_t sizes_bytes[BENCH_MAX_SIZES];
+    int num_sizes;
+    const char *ops;        /* names divided by commas; NULL: all */
+    const char *transports; /* the same; NULL: those that this machine has */
+};
+
 struct bench_options {
     bool dispatch, combine;
     int num_ranks;
@@ -43,6 +53,8 @@ struct bench_options {
     uint64_t seed;
     enum bench_format format;
     bool mpi;
+    int nodes; /* that the ranks play */
+    struct rma_options rma;
 };
 
 /* ---- bench_options.c -------------------------------------------------------------------------------------------- */
@@ -117,6 +129,7 @@ struct contender {
     bool (*run)(void *context);              /* timed */
     bool (*after)(void *context, bool last); /* not timed; last: of the last iteration. NULL: nothing to do */
     void *context;
+    bool untimed;             /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */
 };
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as JSON, CSV, or a table for a person. */
 #include "bench.h"
+#include "machine.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 struct report {
     const struct bench_options *options;
@@ -37,31 +35,6 @@ static double speedup(const struct bench_result *result)
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------- */
-
-static void cpu_model(char *model, size_t bytes)
-{
-    char line[512];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(model, bytes, "unknown");
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
-        if (!value) continue;
-        snprintf(model, bytes, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
-        break;
-    }
-    if (file) fclose(file);
-}
-
-static json_t *machine_json(void)
-{
-    char model[256];
-    struct utsname system;
-    cpu_model(model, sizeof model);
-    const char *kernel = uname(&system) == 0 ? system.release : "unknown";
-    json_int_t memory = (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE);
-    return json_pack("{s:s, s:I, s:I, s:s, s:s}", "cpu", model, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
-                     "memory_bytes", memory, "kernel", kernel, "expar", expar_version());
-}
 
 static json_t *tokens_json(const struct bench_options *options)
 {
@@ -105,7 +78,7 @@ static void print_json(const struct report *report, const struct bench_result *r
     for (int i = 0; i < count; i++)
         json_array_append_new(list, result_json(report, &results[i]));
     json_t *object =
-        json_pack("{s:o, s:o, s:o}", "machine", machine_json(), "config", config_json(report), "results", list);
+        json_pack("{s:o, s:o, s:o}", "machine", bench_machine(), "config", config_json(report), "results", list);
     json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
     printf("\n");
     json_decref(object);

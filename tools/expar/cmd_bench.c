@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "command.h"
 #include "launch.h"
+#include "rma.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@ static const struct command_example examples[] = {
     {"expar bench all --path all --cached=both --json", "every way that rows can take, as JSON"},
     {"expar bench all -n 8 --mpi", "beside pack, MPI_Alltoallv and unpack in the same run"},
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
+    {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
+    {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
     {NULL, NULL},
 };
 
@@ -94,15 +97,18 @@ static int run(int argc, char **argv)
     struct bench_options options;
     bench_options_init(&options);
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
+    if (launch_inside() && options.rma.wanted) return rma_run(&options);
     if (launch_inside() && !options.mpi) return run_inside(&options);
     if (options.mpi) return run_mpi(&options, argc, argv);
-    return launch_self(options.num_ranks, argc, argv);
+    /* Two ranks that share a core while another one is idle would measure the scheduler. */
+    bool bind = options.rma.wanted && options.num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+    return launch_self(options.num_ranks, bind, argc, argv);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .summary = "measure dispatch and combine, and verify every byte",
-    .arguments = "[dispatch] [combine] [all]",
+    .summary = "measure dispatch, combine and symmetric memory, and verify every byte",
+    .arguments = "[dispatch] [combine] [all] [rma]",
     .description = "Measures the operations (default: all) on ranks of this machine, which it starts itself unless it "
                    "runs inside a job. "
                    "In the same run, in turns, it measures the copy limit: bare copies of the same rows to the same "
@@ -112,7 +118,13 @@ const struct command command_bench = {
                    "rows that go into a "
                    "rank's output, 10^9 bytes a second. Outputs are compared in full with what the routing demands; a "
                    "difference makes the "
-                   "exit code 1.",
+                   "exit code 1.\n\n"
+                   "rma measures the operations on symmetric memory instead, over each transport: put and get (latency "
+                   "with the wait for completion, bandwidth of many on their way), round trips of a put with signal, "
+                   "atomics, barrier, collectives. In turns with them it measures the same by other means: memcpy, "
+                   "atomic instructions, bare flags, and for a barrier a token that goes once round the ranks by "
+                   "futex, in memory that is mapped; bare libfabric on the same provider, complete when delivered, "
+                   "where the network is used; for collectives the copies alone, without any agreement.",
     .options = bench_option_table,
     .examples = examples,
     .run = run,

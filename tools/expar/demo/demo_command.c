@@ -199,7 +199,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
     demo_error error = {""};
     if (request->task.ranks == 0) request->task.ranks = DEFAULT_RANKS;
     if (!demo_task_prepare(&request->task, request->directory, &error)) return fail(&error);
-    return launch_self(request->task.ranks, argc, argv);
+    return launch_self(request->task.ranks, false, argc, argv);
 }
 
 static int run(int argc, char **argv)

@@ -126,6 +126,7 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 
 /* One of those who take turns. */
 struct contender {
+    bool (*before)(void *context);           /* not timed: what it works on is in the caches. NULL: nothing to do */
     bool (*run)(void *context);              /* timed */
     bool (*after)(void *context, bool last); /* not timed; last: of the last iteration. NULL: nothing to do */
     void *context;

@@ -63,6 +63,7 @@ static void progress_end(const struct progress *progress)
 static bool take_turn(const struct bench_world *world, struct contender *contender, bool last, struct stamp *stamp)
 {
     if (!group_good(world, expar_barrier_all(world->group))) return false;
+    if (contender->before && !contender->before(contender->context)) return false;
     stamp->start_ns = now_ns();
     bool good = contender->run(contender->context);
     stamp->end_ns = now_ns();

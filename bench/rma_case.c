@@ -30,12 +30,21 @@ static bool run_put(struct rma_way *way, size_t bytes, int count)
     return good;
 }
 
+/* Many on their way: each from and to a place of its own, as messages are. */
+static size_t place_of(const struct rma_layout *at, size_t bytes, int number)
+{
+    size_t step = (bytes + 63) / 64 * 64;
+    return (size_t)number % (at->area_bytes / step) * step;
+}
+
 static bool run_puts(struct rma_way *way, size_t bytes, int count)
 {
     const struct rma_layout *at = &way->memory->layout;
     bool good = true;
-    for (int i = 0; i < count && good; i++)
-        good = way->ops->put_nbi(way, target_of(way), at->dest, at->source, bytes);
+    for (int i = 0; i < count && good; i++) {
+        size_t place = place_of(at, bytes, i);
+        good = way->ops->put_nbi(way, target_of(way), at->dest + place, at->source + place, bytes);
+    }
     return good && way->ops->quiet(way);
 }
 
@@ -52,8 +61,10 @@ static bool run_gets(struct rma_way *way, size_t bytes, int count)
 {
     const struct rma_layout *at = &way->memory->layout;
     bool good = true;
-    for (int i = 0; i < count && good; i++)
-        good = way->ops->get_nbi(way, target_of(way), at->dest, at->source, bytes);
+    for (int i = 0; i < count && good; i++) {
+        size_t place = place_of(at, bytes, i);
+        good = way->ops->get_nbi(way, target_of(way), at->dest + place, at->source + place, bytes);
+    }
     return good && way->ops->quiet(way);
 }
 
@@ -387,6 +398,13 @@ static bool turn_run(void *context)
     return !self->run || self->run(self->way, self->bytes, self->count);
 }
 
+/* Who slept before this turn is no worse off than who did not. */
+static bool turn_before(void *context)
+{
+    struct rma_turn *self = context;
+    return !self->run || self->run(self->way, self->bytes, self->count / 4 + 1);
+}
+
 /* Those who are passive serve the others until all are through. */
 static bool turn_after(void *context, bool last)
 {
@@ -410,8 +428,11 @@ static struct contender contender_of(struct rma_turn *turn)
     const struct rma_memory *m = turn->way->memory;
     const struct rma_kind *kind = turn->kind;
     if (!kind->collective && m->rank != 0 && !(kind->both && m->rank == target_of(turn->way))) turn->run = NULL;
-    return (struct contender){
-        .run = turn_run, .after = turn_after, .context = turn, .untimed = !kind->collective && m->rank != 0};
+    return (struct contender){.before = turn_before,
+                              .run = turn_run,
+                              .after = turn_after,
+                              .context = turn,
+                              .untimed = !kind->collective && m->rank != 0};
 }
 
 static struct bench_times each(const struct bench_times *times, int count)

@@ -27,6 +27,7 @@ static json_t *result_json(const struct rma_result *r, int num_ranks)
     if (r->has_base) {
         json_object_set_new(json, "baseline", json_string(r->baseline));
         json_object_set_new(json, "baseline_us", json_real(r->base.median_us));
+        json_object_set_new(json, "baseline_min_us", json_real(r->base.min_us));
         json_object_set_new(json, "fraction_of_baseline", json_real(fraction(&r->base, r)));
     }
     if (r->has_flag) {
@@ -67,16 +68,16 @@ static void print_json(const struct bench_options *options, const struct rma_tra
 static void print_csv(const struct bench_options *options, const struct rma_result *results, int count)
 {
     printf("op,metric,transport,ranks,nodes,bytes,median_us,min_us,p99_us,gbps,baseline,baseline_us,"
-           "fraction_of_baseline,flag_us,verified\n");
+           "baseline_min_us,fraction_of_baseline,flag_us,verified\n");
     for (int i = 0; i < count; i++) {
         const struct rma_result *r = &results[i];
         printf("%s,%s,%s,%d,%d,%zu,%.4f,%.4f,%.4f,%.4f,", r->op, r->metric, r->transport, options->num_ranks,
                options->nodes, r->bytes, r->expar.median_us, r->expar.min_us, r->expar.p99_us,
                gbps(r->moved_bytes, &r->expar));
         if (r->has_base)
-            printf("%s,%.4f,%.4f,", r->baseline, r->base.median_us, fraction(&r->base, r));
+            printf("%s,%.4f,%.4f,%.4f,", r->baseline, r->base.median_us, r->base.min_us, fraction(&r->base, r));
         else
-            printf(",,,");
+            printf(",,,,");
         if (r->has_flag) printf("%.4f", r->flag.median_us);
         printf(",%d\n", r->verified);
     }
@@ -93,9 +94,9 @@ static void print_row(const struct rma_result *r)
     else
         printf("%8s ", "");
     if (r->has_base)
-        printf("%11.3f %6.2f ", r->base.median_us, fraction(&r->base, r));
+        printf("%11.3f %11.3f %6.2f ", r->base.median_us, r->base.min_us, fraction(&r->base, r));
     else
-        printf("%11s %6s ", "", "");
+        printf("%11s %11s %6s ", "", "", "");
     if (r->has_flag)
         printf("%9.3f ", r->flag.median_us);
     else
@@ -110,8 +111,8 @@ static void print_table(const struct bench_options *options, const struct rma_tr
            options->nodes == 1 ? "" : "s", options->iters);
     for (; notes->name; notes++)
         printf("%s: %s\n", notes->name, notes->text);
-    printf("\n%-10s %-11s %-7s %9s %11s %11s %11s %8s %11s %6s %9s %s\n", "operation", "measure", "by", "bytes",
-           "median us", "min us", "p99 us", "GB/s", "baseline us", "of it", "flag us", "verified");
+    printf("\n%-10s %-11s %-7s %9s %11s %11s %11s %8s %11s %11s %6s %9s %s\n", "operation", "measure", "by", "bytes",
+           "median us", "min us", "p99 us", "GB/s", "baseline us", "its min us", "of it", "flag us", "verified");
     for (int i = 0; i < count; i++)
         print_row(&results[i]);
 }

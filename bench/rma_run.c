@@ -34,11 +34,13 @@ static bool call_good(const struct bench_world *world, expar_status status)
 
 static struct rma_layout lay_out(const struct rma_options *options, int num_ranks)
 {
+    const size_t least_bytes = (size_t)4 << 20; /* more than a core's own caches hold */
     size_t largest = 64;
     for (int i = 0; i < options->num_sizes; i++)
         if (options->sizes_bytes[i] > largest) largest = options->sizes_bytes[i];
     /* Room for one more block: segments of a reduction are rounded up. */
     size_t area = ((largest + 8) * ((size_t)num_ranks + 1) + 4095) / 4096 * 4096;
+    if (area < least_bytes) area = least_bytes;
     return (struct rma_layout){
         .bytes = 2 * area + 4096, .area_bytes = area, .source = 0, .dest = area, .words = 2 * area};
 }

@@ -9,15 +9,6 @@
 
 static_assert(sizeof(sym_control) <= SYM_CONTROL_BYTES, "the control page holds the control words");
 
-static bool more_ranks_than_cores(const boot *ctl)
-{
-    const boot_place *mine = &ctl->places[ctl->rank];
-    int32_t neighbours = 0;
-    for (int32_t r = 0; r < ctl->size; r++)
-        if (ctl->places[r].host == mine->host) neighbours++;
-    return neighbours > mine->num_cores;
-}
-
 /* Frees what there is; for every stage of the making. */
 void sym_destroy(sym *self)
 {
@@ -31,6 +22,7 @@ void sym_destroy(sym *self)
     free(self->reach_rma);
     free(self->reach_atomic);
     free(self->peers);
+    free(self->direct);
     free(self->gone);
     free(self);
 }
@@ -46,14 +38,15 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->size = ctl->size;
     self->nodes = nodes;
     self->timeout_ms = timeout_ms;
-    self->crowded = more_ranks_than_cores(ctl);
     self->heap.fd = -1;
     self->reach_map = calloc(size, sizeof(transport *));
     self->reach_rma = calloc(size, sizeof(transport *));
     self->reach_atomic = calloc(size, sizeof(transport *));
     self->peers = calloc(size, sizeof *self->peers);
+    self->direct = calloc(size, sizeof *self->direct);
     self->gone = calloc(size, sizeof *self->gone);
-    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->gone) return self;
+    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->direct && self->gone)
+        return self;
     sym_destroy(self);
     return NULL;
 }
@@ -79,6 +72,7 @@ static expar_status make_heap(sym *self, size_t heap_bytes, const mem_region *he
         status = mem_region_create(heap_bytes, true, &self->heap);
     if (status != EXPAR_OK) return status;
     self->owns_heap = heap == NULL;
+    bell_open(&((sym_control *)self->heap.base)->bell);
     return make_arena(self);
 }
 
@@ -104,6 +98,7 @@ expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, siz
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
     expar_status status = make_heap(self, heap_bytes, heap);
     status = agree_on_heaps(ctl, status);
+    if (status == EXPAR_OK) status = sym_cores_count(self);
     if (status == EXPAR_OK) status = sym_reach_open(self, peer_heaps);
     if (status != EXPAR_OK) {
         sym_destroy(self);
@@ -245,9 +240,10 @@ static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
 
 bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
 {
-    const uintptr_t at = (uintptr_t)address, base = (uintptr_t)self->heap.base;
-    if (within(at, bytes, base + SYM_CONTROL_BYTES, self->heap.bytes - SYM_CONTROL_BYTES))
-        *offset = at - base;
+    const uintptr_t at = (uintptr_t)address;
+    uint64_t in_heap;
+    if (sym_heap_offset(self, address, bytes, &in_heap))
+        *offset = in_heap;
     else if (within(at, bytes, self->globals.base, self->globals.bytes))
         *offset = self->globals.offset + (at - self->globals.base);
     else

@@ -86,7 +86,8 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         self->driven->ops->sleep(self->driven, limit_ns);
         return;
     }
-    if (self->driven) {
+    /* Handed over once: that thread stays on guard, and would ring the bell for every time that it is woken. */
+    if (self->driven && rest->attends) {
         attend(rest, false);
         self->driven->ops->attend(self->driven, 0);
     }

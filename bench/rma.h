@@ -109,18 +109,18 @@ struct rma_result {
 struct rma_kind {
     const char *name, *group; /* group: another word for several of them */
     const char *metric;       /* latency, bandwidth, rate or round_trip */
-    bool sized;               /* once for each size */
-    bool collective;          /* all ranks take part; else rank 0 */
-    bool both;                /* and the last one */
-    bool has_flag;            /* also against the bare flag */
     /* `count` operations of this rank. */
     bool (*run)(struct rma_way *way, size_t bytes, int count);
     /* What is done without expar; NULL: the same. */
     bool (*run_base)(struct rma_way *way, size_t bytes, int count);
     /* One operation of known contents, looked at in full. Collective. */
     bool (*verify)(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt);
-    bool verify_base; /* the baseline's result is looked at, too */
     double (*moved)(size_t bytes, int num_ranks);
+    bool sized;       /* once for each size */
+    bool collective;  /* all ranks take part; else rank 0 */
+    bool both;        /* and the last one */
+    bool has_flag;    /* also against the bare flag */
+    bool verify_base; /* the baseline's result is looked at, too */
 };
 extern const struct rma_kind rma_kinds[];
 extern const int rma_num_kinds;

@@ -386,7 +386,7 @@ const int rma_num_kinds = sizeof rma_kinds / sizeof *rma_kinds;
 /* A way that takes its turns. */
 struct rma_turn {
     const struct rma_kind *kind;
-    struct rma_way *way;
+    struct rma_way *way, *closer; /* closer: by whose barrier the turn ends */
     bool (*run)(struct rma_way *way, size_t bytes, int count);
     size_t bytes;
     int count;
@@ -405,12 +405,13 @@ static bool turn_before(void *context)
     return !self->run || self->run(self->way, self->bytes, self->count / 4 + 1);
 }
 
-/* Those who are passive serve the others until all are through. */
+/* Those who are passive serve the others until all are through. In mapped memory nobody needs to be served, and they
+ * wait in the same manner whosever turn it is: how a neighbour waits makes a difference of its own. */
 static bool turn_after(void *context, bool last)
 {
     struct rma_turn *self = context;
     (void)last;
-    return self->way->ops->barrier(self->way);
+    return self->closer->ops->barrier(self->closer);
 }
 
 /* So many that the clock does not matter, and that a turn ends soon. */
@@ -463,8 +464,12 @@ bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind,
     int number = 0;
     for (int i = 0; i < 3; i++) {
         if (!ways[i]) continue;
-        turns[i] = (struct rma_turn){
-            .kind = kind, .way = ways[i], .run = i > 0 && kind->run_base ? kind->run_base : kind->run, bytes, count};
+        turns[i] = (struct rma_turn){.kind = kind,
+                                     .way = ways[i],
+                                     .closer = contest->network ? ways[i] : contest->expar,
+                                     .run = i > 0 && kind->run_base ? kind->run_base : kind->run,
+                                     .bytes = bytes,
+                                     .count = count};
         contenders[number++] = contender_of(&turns[i]);
     }
     *result = (struct rma_result){.op = kind->name,

@@ -107,7 +107,7 @@ static int run(int argc, char **argv)
 
 const struct command command_bench = {
     .name = "bench",
-    .summary = "measure dispatch, combine and symmetric memory, and verify every byte",
+    .summary = "measure dispatch, combine and RMA, and verify each byte",
     .arguments = "[dispatch] [combine] [all] [rma]",
     .description = "Measures the operations (default: all) on ranks of this machine, which it starts itself unless it "
                    "runs inside a job. "

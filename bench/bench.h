@@ -12,6 +12,7 @@
  *   bench_measure.c   turns, times of all ranks           stats.c           median, minimum, 99th percentile
  *   bench_report.c, bench_json.c, machine.c  table, CSV, JSON
  *   mpi_*.c           the baseline over MPI, in its own program
+ *   rma.h, rma_*.c  operations on symmetric memory, by themselves
  *   device_cpu.c, copy_limit.c  tensors, clock and copies on the CPU
  *   gpu_*.c, kernels/           the same on GPUs
  *
@@ -33,6 +34,16 @@
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+
+#define BENCH_MAX_SIZES 32
+/* What `expar bench rma` measures. */
+struct rma_options {
+    bool wanted;
+    size_t sizes_bytes[BENCH_MAX_SIZES];
+    int num_sizes;
+    const char *ops;        /* names divided by commas; NULL: all */
+    const char *transports; /* the same; NULL: those that this machine has */
+};
 
 struct bench_options {
     bool dispatch, combine;
@@ -56,6 +67,8 @@ struct bench_options {
     uint64_t seed;
     enum bench_format format;
     bool mpi;
+    int nodes; /* that the ranks play */
+    struct rma_options rma;
 };
 
 /* ---- bench_options.c -------------------------------------------------------------------------------------------- */
@@ -176,6 +189,8 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 
 /* One of those who take turns. */
 struct contender {
+    /* On the CPU, not timed: what it works on is in the caches. NULL: nothing to do. */
+    bool (*before)(void *context);
     bool (*run)(void *context);              /* timed */
     bool (*after)(void *context, bool last); /* not timed; last: of the last iteration. NULL: nothing to do */
     void *context;

@@ -163,6 +163,9 @@ static void select_for(sym *self, int32_t pe)
         self->peers[pe] = self->heap.base;
     else if (map)
         self->peers[pe] = map->ops->map(map, pe, 0);
+    bool by_stores = self->reach_rma[pe] && self->reach_rma[pe]->ops == &transport_p2p &&
+                     self->reach_atomic[pe] == self->reach_rma[pe];
+    self->direct[pe] = by_stores ? self->peers[pe] : NULL;
 }
 
 static void select_all(sym *self)
@@ -198,6 +201,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .nodes = self->nodes,
         .peer_heaps = peer_heaps,
         .timeout_ms = self->timeout_ms,
+        .crowded = self->crowded,
         .check = site_check,
         .told = site_told,
         .arrived = site_arrived,

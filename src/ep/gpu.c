@@ -65,10 +65,24 @@ static expar_status clear_records(const expar_ep *ep)
     return status;
 }
 
+/* Streams of one process share the queues to a GPU, 8 unless its environment says more: kernels in one queue would wait
+   for those behind them. */
+static expar_status check_queues(const expar_ep *ep, int32_t sharers)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    int32_t queues = text ? atoi(text) : 8;
+    if (!ep->group->threads || sharers <= queues) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "%d ranks of this process share GPU %d, but its streams only %d queues; set "
+                     "CUDA_DEVICE_MAX_CONNECTIONS to %d or more (32 at most) before the process first uses CUDA",
+                     sharers, ep->device.index, queues, sharers);
+}
+
 static expar_status make_parts(expar_ep *ep, int32_t asked_sms, int32_t sharers)
 {
     int32_t num_sms = 0;
-    expar_status status = choose_sms(ep, asked_sms, sharers, &num_sms);
+    expar_status status = check_queues(ep, sharers);
+    if (status == EXPAR_OK) status = choose_sms(ep, asked_sms, sharers, &num_sms);
     if (status == EXPAR_OK)
         status = executor_cuda_create(ep->gpu, ep->group->sym, &ep->shape, ep->buffer, num_sms, &ep->exec);
     if (status == EXPAR_OK)

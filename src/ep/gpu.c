@@ -145,7 +145,10 @@ typedef struct gpu_ending {
 static void end_of_call(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped)
 {
     gpu_ending *end = context;
-    if (status == EXPAR_OK) status = ep_call_verdict(&end->call, verdict);
+    if (status != EXPAR_OK)
+        error_prefix(status, "%s", end->call.name);
+    else
+        status = ep_call_verdict(&end->call, verdict);
     if (status == EXPAR_OK && dropped > 0)
         status = error_set(EXPAR_ERR_DROPPED, "%s: %d rows were dropped: num_worst_tokens is too small", end->call.name,
                            dropped);

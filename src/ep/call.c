@@ -40,6 +40,8 @@ expar_status ep_call_poison(const ep_call *call, expar_status status)
 expar_status ep_call_end(const ep_call *call, expar_status status)
 {
     ep_call_poison(call, status);
+    /* A call that failed on its way has left work on its stream all the same. */
+    if (call->ep->gpu && status != EXPAR_OK) executor_cuda_end(call->ep->exec);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }
@@ -54,6 +56,8 @@ expar_status ep_call_refuse(ep_call *call, expar_status status)
 
 expar_status ep_call_tell_refusal(ep_call *call)
 {
+    /* In a graph it would be told again and again. */
+    if (call->ep->exec->capturing) return (expar_status)call->refusal.status;
     ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
     expar_status status = call->ep->exec->ops->notify(call->ep->exec, &step);
     return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
@@ -109,6 +113,9 @@ expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict)
 {
     if (call->refusal.status != EXPAR_OK) return (expar_status)call->refusal.status;
     if (verdict->rank < 0) return EXPAR_OK;
+    /* Found on this rank's own device. */
+    if (verdict->rank == call->ep->group->rank && verdict->reason.text[0])
+        return error_set((expar_status)verdict->reason.status, "%s: %s", call->name, verdict->reason.text);
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return mismatch(call, verdict->rank, &verdict->form, &verdict->form0);
     return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s: %s", call->name, verdict->rank,

@@ -164,9 +164,10 @@ void mirror_output_release(expar_ep_output *output)
 
 /* ---- calls ---- */
 
-static expar_path path_on_gpu(expar_path asked, bool staged)
+/* Memory of the host's symmetric heap has no counterpart in the GPU's: there it is the caller's own. */
+static expar_path path_on_gpu(expar_path asked, bool own_memory)
 {
-    return asked == EXPAR_PATH_QUEUE || staged ? EXPAR_PATH_AUTO : asked;
+    return asked == EXPAR_PATH_DIRECT && own_memory ? EXPAR_PATH_AUTO : asked;
 }
 
 /* What the CPU would have done for a test whose own output is not where peers reach it. */
@@ -206,7 +207,7 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     kept->host[3] = bring(&result->recv_x_scales);
     kept->host[4] = bring(&result->recv_row_map);
     settle();
-    if (has_out || args->path != EXPAR_PATH_AUTO) result->path = path_on_cpu(args, result->path);
+    if (has_out && args->path != EXPAR_PATH_QUEUE) result->path = path_on_cpu(args, result->path);
     return EXPAR_OK;
 }
 

@@ -3,8 +3,8 @@
  * these. Each copies what the test gives to the rank's GPU, makes the call there on a stream of the rank's own, waits,
  * and copies back. The test sees host memory and compares with the same oracle.
  *
- * Rank r has GPU r modulo the number of GPUs. On GPUs there is one path: a test that asks for the queue gets it, and is
- * told what it asked for. */
+ * Rank r has GPU r modulo the number of GPUs. Rows for memory that peers cannot reach pass through the pool on a GPU,
+ * where they come by the queue on the CPU: the test is told the latter. */
 #ifndef TESTS_GPU_MIRROR_H
 #define TESTS_GPU_MIRROR_H
 

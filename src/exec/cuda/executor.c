@@ -15,8 +15,7 @@ static void gpu_destroy(executor *base)
     gpu_programs_close(self);
     mem_pinned_free(&self->report_memory);
     if (cuda_enter(self->device) == EXPAR_OK) {
-        if (self->has_last) cuda_driver()->EventSynchronize(self->last);
-        if (self->last) cuda_driver()->EventDestroy(self->last);
+        gpu_order_release(self);
         if (self->memory) cuda_driver()->MemFree(self->memory);
         cuda_leave();
     }
@@ -62,7 +61,7 @@ static expar_status make_report(gpu_executor *self)
     if (status != EXPAR_OK) return status;
     self->report = self->report_memory.host;
     self->world.report = (gpu_report *)(uintptr_t)self->report_memory.device;
-    return CUDA_CALL(EventCreate, &self->last, CU_EVENT_NO_TIMING);
+    return gpu_order_hold(self);
 }
 
 expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_shape *shape, uint64_t buffer,

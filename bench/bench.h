@@ -2,17 +2,22 @@
 /* bench: measures dispatch and combine against what the machine can do at best, and verifies every byte of their
  * output.
  *
- * Called by `expar bench` and by expar-bench-mpi; calls the public interface of the library only. On the way of a run:
+ * Called by `expar bench` and by expar-bench-mpi; calls the public interface of the library only (gpu_*.c besides: its
+ * CUDA layer). On the way of a run:
  *
- *   bench_options.c  options and their checks             routing.c, npy.c  who goes where
- *   bench_run.c      the cases, one after another         problem.c         what follows from the routing, by own code
- *   bench_case.c     one operation: its contenders        pattern.c         contents of rows, and sums of them
- *   bench_measure.c  barrier, clock, interleaving         bench_verify.c    outputs against what they must be
- *   copy_limit.c     the least that must be moved         stats.c           median, minimum, 99th percentile
- *   bench_report.c   JSON, CSV, table                     mpi_*.c           the baseline over MPI, in its own program
+ *   bench_options.c   options and their checks            routing.c, npy.c  who goes where
+ *   bench_run.c       the cases, one after another        problem.c         what follows from the routing, by own code
+ *   bench_session.c   memory and objects of one case      pattern.c         contents of rows, and sums of them
+ *   bench_dispatch.c, bench_combine.c  the operations     bench_verify.c    outputs against what they must be
+ *   bench_measure.c   turns, times of all ranks           stats.c           median, minimum, 99th percentile
+ *   bench_report.c, bench_json.c, machine.c  table, CSV, JSON
+ *   mpi_*.c           the baseline over MPI, in its own program
+ *   device_cpu.c, copy_limit.c  tensors, clock and copies on the CPU
+ *   gpu_*.c, kernels/           the same on GPUs
  *
- * An iteration's time is last end − first start over all ranks on CLOCK_MONOTONIC; a barrier stands before each. All
- * contenders (expar, copies, baseline) take turns within each iteration, so that a noisy moment hits all alike. */
+ * An iteration's time is last end − first start over all ranks: on CLOCK_MONOTONIC behind a barrier, on GPUs by events
+ * behind a gate that opens for all streams at once. All contenders (expar, copies, baseline) take turns within each
+ * iteration, so that a noisy moment hits all alike. */
 #ifndef EXPAR_BENCH_BENCH_H
 #define EXPAR_BENCH_BENCH_H
 
@@ -24,22 +29,30 @@
 
 #define BENCH_MAX_SWEEP 64
 
+#define BENCH_MAX_DTYPES 4
+
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
 
 struct bench_options {
     bool dispatch, combine;
-    int num_ranks;
+    bool layout;                     /* what a fresh dispatch takes beyond a cached one */
+    bool cuda;                       /* on GPUs, else on the CPU */
+    int num_ranks;                   /* 0 until checked: 8, or as many as there are GPUs */
+    int num_gpus;                    /* ranks share out so many; 0: none, or until checked all */
     int64_t tokens[BENCH_MAX_SWEEP]; /* of each rank, one measurement each */
     int num_tokens;
     int hidden, topk, experts; /* topk, experts 0: not given */
-    expar_dtype dtype;
+    expar_dtype dtypes[BENCH_MAX_DTYPES];
+    int num_dtypes;
     const char *routing; /* a generator's name, or a .npy file */
     int iters, warmup;
-    int threads; /* 0: as the library chooses */
+    int workers[BENCH_MAX_SWEEP]; /* threads or SMs of a rank; 0: as the library chooses */
+    int num_workers;
     expar_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
+    bool has_cached; /* it was given */
     uint64_t seed;
     enum bench_format format;
     bool mpi;
@@ -67,48 +80,97 @@ struct bench_world {
     expar_group *group;
     int rank, size;
     const struct bench_baseline *baseline; /* NULL: none */
+    const struct bench_device *device;
+    expar_device place; /* of this rank's tensors */
+    void *stream;       /* the CUstream of its calls; NULL on the CPU */
+    void *gpu;          /* of bench_cuda: this rank's struct gpu_rank */
 };
 
 /* Measures all that the options ask for and prints it from rank 0. Returns the exit code: 0 only when all went well and
    every output was right. Collective. */
 int bench_run(const struct bench_world *world, const struct bench_options *options);
 
-/* ---- bench_case.c ----------------------------------------------------------------------------------------------- */
+/* ---- results ---------------------------------------------------------------------------------------------------- */
 
 /* Summary of the iterations of one contender, in microseconds. */
 struct bench_times {
     double median_us, min_us, p99_us;
 };
 
+/* Ways to copy, each a contender: memcpy and non-temporal stores, or push and pull. */
+#define BENCH_MAX_COPIES 2
+
+/* Where the time of a call goes, by clocks read in its kernel: microseconds from its start until the peers' places are
+   known, from there until the last row is on its way, and from there until all ranks are through. */
+struct bench_breakdown {
+    double open_us, rows_us, close_us;
+};
+
 struct bench_result {
     const char *op, *path;
     bool cached;
+    expar_dtype dtype;
+    int workers; /* threads or SMs */
     int64_t tokens;
-    struct bench_times expar, copy, nt_copy, mpi; /* copy: by memcpy, nt_copy: by non-temporal stores */
-    bool has_mpi, verified;
+    struct bench_times expar, copies[BENCH_MAX_COPIES], mpi;
+    int num_copies; /* 0: nothing to compare with */
+    bool has_mpi, verified, has_breakdown;
+    struct bench_breakdown breakdown;
     /* Mean over ranks of the bytes of rows that go into a rank's output. Dispatch: the rows received. Combine: the rows
        that are summed, which are the same ones on their way back. */
     double bytes;
 };
 
-/* The memory and objects of one token count, shared by its cases. */
+struct bench_results {
+    struct bench_result *items;
+    int count, room;
+};
+/* A new one at the end, zero. NULL: no memory. Those given before stay valid until the next call only. */
+struct bench_result *bench_results_add(struct bench_results *results);
+
+/* ---- bench_session.c -------------------------------------------------------------------------------------------- */
+
+/* The memory and objects of one shape, shared by its cases. Tensors lie where world->device has them. */
 struct bench_session {
     const struct bench_world *world;
     const struct bench_options *options;
     struct problem *problem;
-    int threads;
+    int workers; /* threads or SMs of a rank */
     expar_ep *ep;
-    void *x;             /* [T][H] private */
-    void *y;             /* [T][H] private */
-    float *weights;      /* [T][K] */
-    unsigned char *rows; /* [largest R][H] symmetric: target of the copies, input of combine */
-    struct copy_limit *push, *pull;
+    void *x;        /* [T][H] */
+    void *y;        /* [T][H] */
+    int32_t *idx;   /* [T][K] */
+    float *weights; /* [T][K] */
+    float *scales;  /* [T][S] of 8-bit rows, else NULL */
+    /* [largest R][H] in symmetric memory. pushed: target of pushing copies; rows: input of combine. The CPU has one for
+       both, since its copies of a combine only read. */
+    unsigned char *pushed, *rows;
+    void *copies;   /* of world->device */
     void *baseline; /* of world->baseline */
 };
 
-/* Each measures one result; collective. False after saying why it cannot be had. */
-bool bench_case_dispatch(struct bench_session *session, expar_path path, bool cached, struct bench_result *result);
-bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_result *result);
+bool bench_session_open(struct bench_session *session, const struct bench_world *world,
+                        const struct bench_options *options, const struct problem_shape *shape, int workers);
+/* After a failure (not sound) nothing collective is tried any more. */
+bool bench_session_close(struct bench_session *session, bool sound);
+expar_tensor bench_tensor(const struct bench_world *world, const void *data, expar_dtype dtype, int64_t rows,
+                          int64_t columns);
+/* Of a dispatch of this session's x that computes its routing. */
+expar_dispatch_args bench_dispatch_args(const struct bench_session *session, expar_path path);
+/* Says a failure of the library on stderr. */
+bool bench_good(const struct bench_world *world, expar_status status);
+bool bench_complain(const struct bench_world *world, const char *what);
+
+/* Rows of this rank's tokens, and the experts' outputs for the rows that it received, by their names (problem.h). */
+bool bench_fill_x(const struct bench_session *session, uint64_t salt);
+bool bench_fill_rows(const struct bench_session *session, uint64_t salt);
+/* Two fillings that differ everywhere. */
+uint64_t bench_first_salt(const struct bench_session *session);
+uint64_t bench_measured_salt(const struct bench_session *session);
+
+/* Each appends its results; collective. False after saying why they cannot be had. */
+bool bench_case_dispatch(struct bench_session *session, expar_path path, struct bench_results *results);
+bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_results *results);
 
 /* ---- bench_measure.c -------------------------------------------------------------------------------------------- */
 
@@ -117,13 +179,55 @@ struct contender {
     bool (*run)(void *context);              /* timed */
     bool (*after)(void *context, bool last); /* not timed; last: of the last iteration. NULL: nothing to do */
     void *context;
+    bool untimed;             /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */
+    double *series_us;        /* out, [iters] in their order, the same on all ranks; NULL: not wanted */
 };
 
-/* Runs warmup + iters turns of all contenders. False when one of them failed on this rank or a barrier failed.
- * Collective. */
+/* Start and end of one iteration on one rank, on a clock that all ranks share; INT64_MAX and INT64_MIN where they do
+   not count. */
+struct bench_span {
+    int64_t start_ns, end_ns;
+};
+
+/* Runs warmup + iters turns of all contenders. False when one of them failed on this rank or the ranks could not be
+ * brought together. Collective. */
 bool bench_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
                    struct contender *contenders, int count);
+/* The same for a session (bench_session.c). */
+bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
+                           int count);
+/* Of `count` ≥ 1 times, which are sorted. */
+struct bench_times bench_summary(double *times_us, int count);
+
+/* ---- device_cpu.c, gpu_*.c --------------------------------------------------------------------------------- */
+
+/* Where tensors live, how a turn is timed, and what copies there are. */
+struct bench_device {
+    const char *name;                     /* "cpu", "cuda" */
+    const char *workers;                  /* "threads", "sms" */
+    const char *copies[BENCH_MAX_COPIES]; /* members of the JSON */
+    int held_outputs;                     /* of dispatch, that a session keeps while others come */
+    /* Threads or SMs of a rank when none are given. */
+    int (*default_workers)(const struct bench_world *world);
+    /* Memory of the device for one rank; NULL: no memory. */
+    void *(*alloc)(const struct bench_world *world, size_t bytes);
+    void (*free)(const struct bench_world *world, void *data);
+    /* The bytes of a tensor for the host to read; NULL: they cannot be had. */
+    const void *(*view)(const struct bench_world *world, const void *data, size_t bytes);
+    void (*unview)(const struct bench_world *world, const void *view);
+    /* Where the host writes the bytes of a tensor, and carrying them there, which also ends the draft. */
+    void *(*draft)(const struct bench_world *world, void *data, size_t bytes);
+    bool (*commit)(const struct bench_world *world, void *data, void *draft, size_t bytes);
+    /* Behind everything else of a session: symmetric rows, copies. Collective. */
+    bool (*open)(struct bench_session *session);
+    void (*close)(struct bench_session *session, bool sound);
+    /* Appends the copies of an operation to `contenders`; their number. */
+    int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
+    /* Brings the ranks together, runs, and takes the time until what was run is done. */
+    bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
+};
+extern const struct bench_device bench_cpu;
 
 /* True when `mine` is true on all ranks. Collective; false too when the group failed. */
 bool bench_all_true(const struct bench_world *world, bool mine);
@@ -153,10 +257,18 @@ bool copy_limit_memcpy(void *limit); /* contender's run */
 bool copy_limit_nontemporal(void *limit);
 void copy_limit_free(struct copy_limit *limit);
 
-/* ---- bench_report.c --------------------------------------------------------------------------------------------- */
+/* ---- bench_report.c, bench_json.c
+ * --------------------------------------------------------------------------------------------- */
 
 /* Prints as the options say. */
-void bench_report(const struct bench_options *options, int num_ranks, int threads, const struct bench_result *results,
-                  int count);
+void bench_report(const struct bench_world *world, const struct bench_options *options,
+                  const struct bench_results *results);
+void bench_report_json(const struct bench_world *world, const struct bench_options *options,
+                       const struct bench_results *results);
+/* What follows from the times. A limit of 0: there is none. */
+double bench_copy_limit_us(const struct bench_result *result);
+double bench_fraction_of_copy_limit(const struct bench_result *result);
+double bench_gbps(const struct bench_result *result); /* 10^9 bytes a second */
+double bench_speedup(const struct bench_result *result);
 
 #endif

@@ -4,27 +4,15 @@
 #include "stats.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Start and end of one iteration on one rank, CLOCK_MONOTONIC. */
-struct stamp {
-    int64_t start_ns, end_ns;
-};
 
 static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Says so on stderr unless it is good. */
-static bool group_good(const struct bench_world *world, expar_status status)
-{
-    if (status != EXPAR_OK)
-        fprintf(stderr, "expar bench: rank %d: %s: %s\n", world->rank, expar_status_string(status), expar_last_error());
-    return status == EXPAR_OK;
 }
 
 /* ---- progress --------------------------------------------------------------------------------------------------- */
@@ -60,27 +48,25 @@ static void progress_end(const struct progress *progress)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------ */
 
-static bool take_turn(const struct bench_world *world, struct contender *contender, bool last, struct stamp *stamp)
+static bool take_turn(const struct bench_world *world, struct contender *contender, bool last, struct bench_span *span)
 {
-    if (!group_good(world, expar_barrier_all(world->group))) return false;
-    stamp->start_ns = now_ns();
-    bool good = contender->run(contender->context);
-    stamp->end_ns = now_ns();
+    bool good = world->device->turn(world, contender, span);
+    if (contender->untimed) *span = (struct bench_span){.start_ns = INT64_MAX, .end_ns = INT64_MIN};
     return good && (!contender->after || contender->after(contender->context, last));
 }
 
-/* stamps: [count][iters] */
+/* spans: [count][iters] */
 static bool take_turns(const struct bench_world *world, const struct bench_options *options, const char *label,
-                       struct contender *contenders, int count, struct stamp *stamps)
+                       struct contender *contenders, int count, struct bench_span *spans)
 {
     struct progress progress = progress_start(world, label, options->warmup + options->iters);
     bool good = true;
     for (int i = -options->warmup; i < options->iters && good; i++) {
         progress_update(&progress, i + options->warmup);
         for (int c = 0; c < count && good; c++) {
-            struct stamp *stamp = &stamps[(size_t)c * (size_t)options->iters];
+            struct bench_span *span = &spans[(size_t)c * (size_t)options->iters];
             /* Warm-up is overwritten by the first measured iteration. */
-            good = take_turn(world, &contenders[c], i == options->iters - 1, stamp + (i < 0 ? 0 : i));
+            good = take_turn(world, &contenders[c], i == options->iters - 1, span + (i < 0 ? 0 : i));
         }
     }
     progress_end(&progress);
@@ -90,30 +76,37 @@ static bool take_turns(const struct bench_world *world, const struct bench_optio
 /* ---- summaries -------------------------------------------------------------------------------------------------- */
 
 /* all: [size][iters]. The time of an iteration is last end − first start. */
-static void iteration_times(const struct stamp *all, int size, int iters, double *times_us)
+static void iteration_times(const struct bench_span *all, int size, int iters, double *times_us)
 {
     for (int i = 0; i < iters; i++) {
-        struct stamp whole = all[i];
+        struct bench_span whole = all[i];
         for (int rank = 1; rank < size; rank++) {
-            const struct stamp *stamp = &all[(size_t)rank * (size_t)iters + (size_t)i];
-            if (stamp->start_ns < whole.start_ns) whole.start_ns = stamp->start_ns;
-            if (stamp->end_ns > whole.end_ns) whole.end_ns = stamp->end_ns;
+            const struct bench_span *span = &all[(size_t)rank * (size_t)iters + (size_t)i];
+            if (span->start_ns < whole.start_ns) whole.start_ns = span->start_ns;
+            if (span->end_ns > whole.end_ns) whole.end_ns = span->end_ns;
         }
         times_us[i] = (double)(whole.end_ns - whole.start_ns) * 1e-3;
     }
 }
 
-static bool summarise(const struct bench_world *world, const struct stamp *mine, int iters, struct bench_times *times)
+struct bench_times bench_summary(double *times_us, int count)
+{
+    stats_sort(times_us, count);
+    return (struct bench_times){
+        .median_us = stats_median(times_us, count), .min_us = times_us[0], .p99_us = stats_p99(times_us, count)};
+}
+
+static bool summarise(const struct bench_world *world, const struct bench_span *mine, int iters,
+                      struct contender *contender)
 {
     size_t bytes = (size_t)iters * sizeof *mine;
-    struct stamp *all = malloc(bytes * (size_t)world->size);
+    struct bench_span *all = malloc(bytes * (size_t)world->size);
     double *times_us = malloc((size_t)iters * sizeof *times_us);
-    bool good = all && times_us && group_good(world, expar_group_allgather(world->group, mine, all, bytes));
+    bool good = all && times_us && bench_good(world, expar_group_allgather(world->group, mine, all, bytes));
     if (good) {
         iteration_times(all, world->size, iters, times_us);
-        stats_sort(times_us, iters);
-        *times = (struct bench_times){
-            .median_us = stats_median(times_us, iters), .min_us = times_us[0], .p99_us = stats_p99(times_us, iters)};
+        if (contender->series_us) memcpy(contender->series_us, times_us, (size_t)iters * sizeof *times_us);
+        contender->times = bench_summary(times_us, iters);
     }
     free(times_us);
     free(all);
@@ -124,18 +117,18 @@ bool bench_measure(const struct bench_world *world, const struct bench_options *
                    struct contender *contenders, int count)
 {
     size_t iters = (size_t)options->iters;
-    struct stamp *stamps = calloc((size_t)count * iters, sizeof *stamps);
-    bool good = stamps && take_turns(world, options, label, contenders, count, stamps);
+    struct bench_span *spans = calloc((size_t)count * iters, sizeof *spans);
+    bool good = spans && take_turns(world, options, label, contenders, count, spans);
     for (int c = 0; c < count && good; c++)
-        good = summarise(world, &stamps[(size_t)c * iters], options->iters, &contenders[c].times);
-    free(stamps);
+        good = summarise(world, &spans[(size_t)c * iters], options->iters, &contenders[c]);
+    free(spans);
     return good;
 }
 
 bool bench_all_true(const struct bench_world *world, bool mine)
 {
     unsigned char flag = mine, *all = calloc((size_t)world->size, 1);
-    bool good = all && group_good(world, expar_group_allgather(world->group, &flag, all, 1));
+    bool good = all && bench_good(world, expar_group_allgather(world->group, &flag, all, 1));
     for (int rank = 0; rank < world->size && good; rank++)
         good = all[rank];
     free(all);
@@ -145,7 +138,7 @@ bool bench_all_true(const struct bench_world *world, bool mine)
 bool bench_mean(const struct bench_world *world, double mine, double *mean)
 {
     double *all = calloc((size_t)world->size, sizeof *all), sum = 0;
-    bool good = all && group_good(world, expar_group_allgather(world->group, &mine, all, sizeof mine));
+    bool good = all && bench_good(world, expar_group_allgather(world->group, &mine, all, sizeof mine));
     for (int rank = 0; rank < world->size && good; rank++)
         sum += all[rank];
     if (good) *mean = sum / world->size;

@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "routing.h"
 #include "text.h"
+#include <expar/info.h>
 #include <string.h>
 
 #define MAX_RANKS   1024
@@ -29,30 +30,39 @@ enum {
     KEY_SEED,
     KEY_JSON,
     KEY_CSV,
-    KEY_MPI
+    KEY_MPI,
+    KEY_GPUS
 };
 
 const struct argp_option bench_option_table[] = {
-    {"ranks", 'n', "N", 0, "Ranks (default: 8)", 0},
+    {"ranks", 'n', "N", 0, "Ranks (default: 8; on GPUs one for each)", 0},
     {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play (1; more are not supported yet)", 0},
-    {"device", KEY_DEVICE, "DEVICE", 0, "cpu (default); cuda needs a build with the CUDA backend", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0,
+     "cpu (default), or cuda: the ranks are threads of this process, one a GPU unless -n asks for more", 0},
+    {"gpus", KEY_GPUS, "G", 0, "Ranks share out the first G GPUs (default: all, at most one for each rank)", 0},
     {"tokens", KEY_TOKENS, "T", 0,
      "Tokens of each rank: a number, a list A,B,C, or a range A..B by powers of two (default: 256)", 0},
     {"hidden", KEY_HIDDEN, "H", 0, "Elements of a row (default: 7168)", 0},
     {"topk", KEY_TOPK, "K", 0, "Experts of a token (default: 8)", 0},
     {"experts", KEY_EXPERTS, "E", 0, "Experts, a multiple of N (default: 64, or the next multiple)", 0},
-    {"dtype", KEY_DTYPE, "TYPE", 0, "bf16 (default), f16 or f32", 0},
+    {"dtype", KEY_DTYPE, "TYPE", 0,
+     "bf16 (default), f16, f32, or a list; fp8 too: e4m3 rows with a scale for 128 elements, which are dispatched and "
+     "not combined",
+     0},
     {"routing", KEY_ROUTING, "HOW", 0,
      "uniform (default), zipf, grouped (8 groups, 4 of them for a token), onehot, or a recorded FILE.npy", 0},
     {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
     {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},
-    {"threads", KEY_THREADS, "COUNT", 0, "Worker threads of a rank (default: as the library chooses)", 0},
-    {"sms", KEY_SMS, "COUNT", 0, "On the CPU the same as --threads", 0},
+    {"threads", KEY_THREADS, "COUNT", 0,
+     "Worker threads of a rank, a number or a list (default: as the library chooses)", 0},
+    {"sms", KEY_SMS, "COUNT", 0,
+     "SMs of a rank's GPU that each call takes, a number or a list (default: 24, or what fits); on the CPU the same as "
+     "--threads",
+     0},
     {"path", KEY_PATH, "PATH", 0, "auto (default), direct, queue, or all: a result for each", 0},
     {"cached", KEY_CACHED, "WHEN", OPTION_ARG_OPTIONAL,
      "Dispatch with the handle of an earlier one, without layout and notify: yes (when no WHEN is given), no "
-     "(default), "
-     "both",
+     "(default on the CPU), both (default on GPUs)",
      0},
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
@@ -63,11 +73,12 @@ const struct argp_option bench_option_table[] = {
 
 void bench_options_init(struct bench_options *options)
 {
-    *options = (struct bench_options){.num_ranks = 8,
-                                      .tokens = {256},
+    *options = (struct bench_options){.tokens = {256},
                                       .num_tokens = 1,
                                       .hidden = 7168,
-                                      .dtype = EXPAR_BF16,
+                                      .dtypes = {EXPAR_BF16},
+                                      .num_dtypes = 1,
+                                      .num_workers = 1,
                                       .routing = "uniform",
                                       .iters = 50,
                                       .warmup = 5,
@@ -110,15 +121,23 @@ static void parse_tokens_entry(struct argp_state *state, struct bench_options *o
     if (high > low) add_tokens(state, options, high);
 }
 
-static void parse_tokens(struct argp_state *state, struct bench_options *options, const char *text)
+/* Calls `add` for each entry of a list A,B,C. */
+static void parse_list(struct argp_state *state, const char *option, const char *text,
+                       void (*add)(struct argp_state *, struct bench_options *, char *))
 {
     char copy[1024], *rest = copy, *entry;
-    if (strlen(text) >= sizeof copy) argp_error(state, "--tokens: the list is too long");
+    if (strlen(text) >= sizeof copy) argp_error(state, "%s: the list is too long", option);
     strncpy(copy, text, sizeof copy - 1);
     copy[sizeof copy - 1] = '\0';
-    options->num_tokens = 0;
     while ((entry = strsep(&rest, ",")))
-        parse_tokens_entry(state, options, entry);
+        add(state, state->input, entry);
+}
+
+static void add_workers(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    if (options->num_workers == BENCH_MAX_SWEEP)
+        argp_error(state, "--threads, --sms: more than %d numbers", BENCH_MAX_SWEEP);
+    options->workers[options->num_workers++] = (int)number(state, "--threads, --sms", entry, 1, MAX_THREADS);
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
@@ -137,24 +156,26 @@ static int word(struct argp_state *state, const char *option, const char *text, 
     return 0;
 }
 
-static void parse_device(struct argp_state *state, const char *text)
+static void add_dtype(struct argp_state *state, struct bench_options *options, char *entry)
 {
-    if (word(state, "--device", text, "cpu|cuda") == 1)
-        argp_failure(state, 1, 0, "--device cuda: this command does not run on GPUs yet");
+    static const expar_dtype dtypes[] = {EXPAR_BF16, EXPAR_F16, EXPAR_F32, EXPAR_F8E4M3};
+    if (options->num_dtypes == BENCH_MAX_DTYPES) argp_error(state, "--dtype: more than %d of them", BENCH_MAX_DTYPES);
+    options->dtypes[options->num_dtypes++] = dtypes[word(state, "--dtype", entry, "bf16|f16|f32|fp8")];
 }
 
 static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
 {
     int index = word(state, "--path", text, "auto|direct|queue|all|copy_engine");
-    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine: this command does not run on GPUs yet");
+    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine is not in this version; direct and queue are");
     options->all_paths = index == 3;
     if (index < 3) options->path = (expar_path)index;
 }
 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
-    int index = word(state, "operation", text, "dispatch|combine|all|ll|rma");
-    if (index > 2) argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine and all are", text);
+    int index = word(state, "operation", text, "dispatch|combine|all|layout|ll|rma");
+    if (index > 3) argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine, layout are", text);
+    options->layout |= index == 3;
     options->dispatch |= index == 0 || index == 2;
     options->combine |= index == 1 || index == 2;
 }
@@ -176,25 +197,57 @@ static void check_routing(struct argp_state *state, struct bench_options *option
     options->experts = shape.experts;
 }
 
+/* How many ranks there are, and on GPUs how many of these. */
+static void check_ranks(struct argp_state *state, struct bench_options *options)
+{
+    int32_t gpus = 0;
+    if (!options->cuda) {
+        if (options->num_gpus) argp_failure(state, 1, 0, "--gpus %d: only with --device cuda", options->num_gpus);
+        if (!options->num_ranks) options->num_ranks = 8;
+        return;
+    }
+    if (options->mpi) argp_failure(state, 1, 0, "--mpi: the baseline runs on the CPU only");
+    if (expar_cuda_driver(NULL, &gpus) != EXPAR_OK) argp_failure(state, 1, 0, "--device cuda: %s", expar_last_error());
+    if (options->num_gpus > gpus)
+        argp_failure(state, 1, 0, "--gpus %d: there are %d GPUs", options->num_gpus, (int)gpus);
+    if (!options->num_gpus) options->num_gpus = gpus;
+    if (!options->num_ranks) options->num_ranks = options->num_gpus;
+    if (options->num_gpus > options->num_ranks) options->num_gpus = options->num_ranks;
+}
+
+static void check_rows(struct argp_state *state, const struct bench_options *options)
+{
+    bool combines = !options->combine;
+    for (int i = 0; i < options->num_dtypes; i++) {
+        size_t bytes = expar_dtype_bytes(options->dtypes[i]), row_bytes = (size_t)options->hidden * bytes;
+        combines |= bytes > 1;
+        if (row_bytes % 16)
+            argp_failure(state, 1, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden,
+                         row_bytes);
+    }
+    if (!combines && !options->dispatch && !options->layout)
+        argp_failure(state, 1, 0, "combine adds bf16, f16 or f32 rows, not fp8");
+}
+
 static void check(struct argp_state *state, struct bench_options *options)
 {
-    if (!options->dispatch && !options->combine) options->dispatch = options->combine = true;
+    if (!options->dispatch && !options->combine && !options->layout) options->dispatch = options->combine = true;
+    check_ranks(state, options);
+    if (!options->has_cached && options->cuda) options->cached = BENCH_BOTH;
     check_routing(state, options);
     if (options->experts % options->num_ranks)
         argp_failure(state, 1, 0, "--experts %d is no multiple of -n %d", options->experts, options->num_ranks);
-    size_t row_bytes = (size_t)options->hidden * expar_dtype_bytes(options->dtype);
-    if (row_bytes % 16)
-        argp_failure(state, 1, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden, row_bytes);
+    check_rows(state, options);
 }
 
 /* What is measured. */
 static error_t parse_subject(int key, char *arg, struct argp_state *state)
 {
-    static const expar_dtype dtypes[] = {EXPAR_BF16, EXPAR_F16, EXPAR_F32};
     struct bench_options *options = state->input;
     switch (key) {
     case KEY_TOKENS:
-        parse_tokens(state, options, arg);
+        options->num_tokens = 0;
+        parse_list(state, "--tokens", arg, parse_tokens_entry);
         return 0;
     case KEY_HIDDEN:
         options->hidden = (int)number(state, "--hidden", arg, 1, MAX_HIDDEN);
@@ -206,7 +259,8 @@ static error_t parse_subject(int key, char *arg, struct argp_state *state)
         options->experts = (int)number(state, "--experts", arg, 1, ROUTING_MAX_EXPERTS);
         return 0;
     case KEY_DTYPE:
-        options->dtype = dtypes[word(state, "--dtype", arg, "bf16|f16|f32")];
+        options->num_dtypes = 0;
+        parse_list(state, "--dtype", arg, add_dtype);
         return 0;
     case KEY_ROUTING:
         options->routing = arg;
@@ -235,7 +289,10 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
             argp_failure(state, 1, 0, "--nodes %s: dispatch and combine across nodes are not in this version", arg);
         return 0;
     case KEY_DEVICE:
-        parse_device(state, arg);
+        options->cuda = word(state, "--device", arg, "cpu|cuda") == 1;
+        return 0;
+    case KEY_GPUS:
+        options->num_gpus = (int)number(state, "--gpus", arg, 1, MAX_RANKS);
         return 0;
     case KEY_ITERS:
         options->iters = (int)number(state, "--iters", arg, 1, MAX_ITERS);
@@ -245,12 +302,14 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_THREADS:
     case KEY_SMS:
-        options->threads = (int)number(state, key == KEY_SMS ? "--sms" : "--threads", arg, 1, MAX_THREADS);
+        options->num_workers = 0;
+        parse_list(state, key == KEY_SMS ? "--sms" : "--threads", arg, add_workers);
         return 0;
     case KEY_PATH:
         parse_path(state, options, arg);
         return 0;
     case KEY_CACHED:
+        options->has_cached = true;
         options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
         return 0;
     default:

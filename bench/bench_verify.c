@@ -62,6 +62,17 @@ static bool verify_topk(const struct problem *problem, const expar_dispatch_resu
     return true;
 }
 
+static bool verify_scales(const struct problem *problem, const float *scales)
+{
+    for (int64_t i = 0; i < problem->num_received; i++) {
+        const struct problem_row *source = &problem->received[i];
+        for (int s = 0; s < problem->num_scales; s++)
+            if (scales[i * problem->num_scales + s] != problem_scale(source->rank, source->token, s))
+                return wrong(problem, "scale %d of row %lld", s, (long long)i);
+    }
+    return true;
+}
+
 static int64_t count_expert(const struct problem *problem, int expert)
 {
     int64_t count = 0;
@@ -87,7 +98,8 @@ bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_d
                      (long long)problem->num_received);
     bool topk =
         cached || (verify_topk(problem, result) && verify_expert_counts(problem, result->recv_tokens_per_expert));
-    return topk && verify_rows(problem, salt, result->recv_x.data);
+    bool scales = problem->num_scales == 0 || verify_scales(problem, result->recv_x_scales.data);
+    return topk && scales && verify_rows(problem, salt, result->recv_x.data);
 }
 
 /* The sum over the ranks that had the token, ascending, each with the row that it filled in for it. */

@@ -181,7 +181,7 @@ static struct copy_limit *create(const struct bench_session *session, bool push)
     struct copy_limit *limit = calloc(1, sizeof *limit);
     if (!limit) return NULL;
     limit->row_bytes = problem->row_bytes;
-    limit->threads = session->threads;
+    limit->threads = session->workers;
     limit->items = calloc((size_t)problem->num_sent + 1, sizeof *limit->items);
     limit->first = calloc((size_t)limit->threads + 1, sizeof *limit->first);
     limit->workers = calloc((size_t)limit->threads, sizeof *limit->workers);

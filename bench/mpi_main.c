@@ -25,7 +25,7 @@ static expar_group *join(int rank, int size)
 
 static int run(const struct bench_options *options)
 {
-    struct bench_world world = {.baseline = &mpi_baseline};
+    struct bench_world world = {.baseline = &mpi_baseline, .device = &bench_cpu, .place = {.type = EXPAR_CPU}};
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
     if (world.size != options->num_ranks) {

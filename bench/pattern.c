@@ -45,10 +45,19 @@ static inline uint32_t f32_element(uint64_t key, uint32_t j)
     return (bits & 0x80000000u) | ((120u + ((bits >> 24) & 7u)) << 23) | (bits & 0x7fffffu);
 }
 
+static inline uint8_t f8_element(uint64_t key, uint32_t j)
+{
+    uint32_t bits = element_bits(key, j); /* sign, exponent 1 to 8, 3 bits of mantissa */
+    return (uint8_t)((bits & 0x80u) | (1u + ((bits >> 8) & 7u)) << 3 | (bits & 7u));
+}
+
 void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row)
 {
+    uint8_t *bytes = row;
     uint16_t *halves = row;
     uint32_t *words = row;
+    for (int j = 0; dtype == EXPAR_F8E4M3 && j < hidden; j++)
+        bytes[j] = f8_element(key, (uint32_t)j);
     for (int j = 0; dtype == EXPAR_BF16 && j < hidden; j++)
         halves[j] = bf16_element(key, (uint32_t)j);
     for (int j = 0; dtype == EXPAR_F16 && j < hidden; j++)

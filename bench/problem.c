@@ -22,6 +22,16 @@ float problem_weight(int rank, int64_t token, int k)
     return (float)(1 + (rank * 7 + token * 3 + k) % 64) * 0x1p-6f;
 }
 
+float problem_scale(int rank, int64_t token, int s)
+{
+    return (float)(1 + (rank * 5 + token * 11 + s) % 512) * 0x1p-9f;
+}
+
+static int scales_of(const struct problem_shape *shape)
+{
+    return shape->dtype == EXPAR_F8E4M3 && shape->hidden % 128 == 0 ? shape->hidden / 128 : 0;
+}
+
 static int64_t count_rows(const struct problem *problem, int source, int target)
 {
     int64_t count = 0;
@@ -79,6 +89,7 @@ struct problem *problem_create(const struct problem_shape *shape, int32_t *routi
                                 .experts = shape->experts,
                                 .dtype = shape->dtype,
                                 .row_bytes = (size_t)shape->hidden * expar_dtype_bytes(shape->dtype),
+                                .num_scales = scales_of(shape),
                                 .routing = routing};
     problem->position = calloc((size_t)shape->tokens * (size_t)shape->num_ranks + 1, sizeof *problem->position);
     if (!problem->position || !fill_received(problem)) {

@@ -20,6 +20,7 @@ struct problem {
     int hidden, topk, experts;
     expar_dtype dtype;
     size_t row_bytes;
+    int num_scales;               /* S: of 8-bit rows, one for 128 elements; else 0 */
     int32_t *routing;             /* [N][T][K] expert or -1 */
     int64_t num_received;         /* R of this rank */
     int64_t most_received;        /* largest R of any rank */
@@ -42,6 +43,8 @@ void problem_free(struct problem *problem);
 const int32_t *problem_routing_of(const struct problem *problem, int rank);
 /* The weight that slot k of a token gets, a sum of few powers of two. */
 float problem_weight(int rank, int64_t token, int k);
+/* Scale s of a token with 8-bit elements. */
+float problem_scale(int rank, int64_t token, int s);
 /* True when a token has an expert on rank `target`. */
 bool problem_goes_to(const struct problem *problem, int source, int64_t token, int target);
 
@@ -51,7 +54,7 @@ bool problem_goes_to(const struct problem *problem, int source, int64_t token, i
 uint64_t pattern_key(uint64_t salt, int rank, int64_t token);
 /* [hidden] finite values between 2^-7 and 2, either sign, exact in the dtype. */
 void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row);
-/* sum[j] += value j of that row, in FP32. */
+/* sum[j] += value j of that row, in FP32. Not of 8-bit rows, which are not added. */
 void pattern_add(expar_dtype dtype, uint64_t key, int hidden, float *sum);
 /* Rounds to nearest even. Finite values only. */
 void pattern_round(expar_dtype dtype, const float *sum, int hidden, void *row);

@@ -1,5 +1,5 @@
-# Writes OUT, a C file with the table cuda_sources: the text of each of FILES, named from ROOT on, and the cubin of those
-# that have one, CUBINS/NAME.sm_90.cubin.
+# Writes OUT, a C file with the table TABLE: the text of each of FILES, named from the one of ROOTS it lies under, and the
+# cubin of those that have one, CUBINS/NAME.sm_90.cubin.
 function(bytes_of file out)
   file(READ ${file} hex HEX)
   string(REGEX REPLACE "(..)" "0x\\1," hex "${hex}")
@@ -10,7 +10,13 @@ set(arrays)
 set(rows)
 set(number 0)
 foreach(file ${FILES})
-  file(RELATIVE_PATH name ${ROOT} ${file})
+  foreach(root ${ROOTS})
+    string(FIND ${file} ${root}/ at)
+    if(at EQUAL 0)
+      file(RELATIVE_PATH name ${root} ${file})
+      break()
+    endif()
+  endforeach()
   bytes_of(${file} text)
   string(APPEND arrays "static const unsigned char text_${number}[] = {\n${text}0};\n")
   get_filename_component(base ${file} NAME)
@@ -18,11 +24,12 @@ foreach(file ${FILES})
   if(EXISTS ${cubin})
     bytes_of(${cubin} code)
     string(APPEND arrays "static const _Alignas(64) unsigned char cubin_${number}[] = {\n${code}};\n")
-    string(APPEND rows "    {\"${name}\", (const char *)text_${number}, cubin_${number}, sizeof cubin_${number}},\n")
+    string(APPEND rows "    {\"${name}\", (const char *)text_${number}, cubin_${number}, sizeof cubin_${number}, ${TABLE}, COUNT},\n")
   else()
-    string(APPEND rows "    {\"${name}\", (const char *)text_${number}, NULL, 0},\n")
+    string(APPEND rows "    {\"${name}\", (const char *)text_${number}, NULL, 0, ${TABLE}, COUNT},\n")
   endif()
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${OUT} "/* Made by cmake/embed_kernels.cmake. */\n#include \"cuda/parts.h\"\n\n${arrays}\n"
-  "const cuda_source cuda_sources[] = {\n${rows}};\nconst size_t cuda_num_sources = ${number};\n")
+file(WRITE ${OUT} "/* Made by cmake/embed_kernels.cmake. */\n#include \"cuda/cuda.h\"\n\n${arrays}\n"
+  "#define COUNT ${number}\nextern const cuda_source ${TABLE}[];\nextern const size_t ${COUNT};\n\n"
+  "const cuda_source ${TABLE}[COUNT] = {\n${rows}};\nconst size_t ${COUNT} = COUNT;\n")

@@ -1,36 +1,48 @@
-# CUDA kernels: embedded in the library as text, with a generic variant for sm_90 each where nvcc is there.
-set(kernels_folder ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels)
-file(GLOB kernel_sources CONFIGURE_DEPENDS ${kernels_folder}/*.cu)
-file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*.cuh ${kernels_folder}/*.h)
-list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/exec/index.h)
-
+# CUDA kernels: embedded as text, with a generic variant for sm_90 each where nvcc is there.
 find_program(EXPAR_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
   DOC "CUDA's compiler, for ready code of kernels; not needed")
 
-set(kernel_files ${kernel_sources} ${kernel_headers})
-set(embedded ${PROJECT_BINARY_DIR}/kernels/sources.c)
-set(cubins)
-set(cubin_folder NONE)
-if(EXPAR_NVCC)
-  set(cubin_folder ${PROJECT_BINARY_DIR}/kernels)
-endif()
-file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/kernels)
-foreach(source ${kernel_sources})
-  if(NOT EXPAR_NVCC)
-    break()
-  endif()
-  get_filename_component(name ${source} NAME)
-  set(cubin ${PROJECT_BINARY_DIR}/kernels/${name}.sm_90.cubin)
-  add_custom_command(OUTPUT ${cubin} DEPENDS ${source} ${kernel_headers}
-    COMMAND ${EXPAR_NVCC} -cubin -arch=sm_90 -std=c++17 -fmad=false -I${PROJECT_SOURCE_DIR}/src -o ${cubin} ${source}
-    COMMENT "Compiling ${name} for sm_90" VERBATIM)
-  list(APPEND cubins ${cubin})
-endforeach()
+# expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES): adds to TARGET a table of cuda_source named TABLE, its length named
+# COUNT, of FILES (kernels and the headers they include), named from the one of ROOTS each lies under.
+function(expar_embed_kernels target table count roots files)
+  set(folder ${PROJECT_BINARY_DIR}/kernels/${table})
+  set(embedded ${folder}/sources.c)
+  set(headers ${files})
+  list(FILTER headers EXCLUDE REGEX "\\.cu$")
+  set(includes -I${PROJECT_SOURCE_DIR}/src)
+  foreach(root ${roots})
+    list(APPEND includes -I${root})
+  endforeach()
+  set(cubins)
+  set(cubin_folder NONE)
+  file(MAKE_DIRECTORY ${folder})
+  foreach(source ${files})
+    if(NOT EXPAR_NVCC OR NOT source MATCHES "\\.cu$")
+      continue()
+    endif()
+    get_filename_component(name ${source} NAME)
+    set(cubin_folder ${folder})
+    set(cubin ${folder}/${name}.sm_90.cubin)
+    add_custom_command(OUTPUT ${cubin} DEPENDS ${source} ${headers} ${kernel_headers}
+      COMMAND ${EXPAR_NVCC} -cubin -arch=sm_90 -std=c++17 -fmad=false ${includes} -o ${cubin} ${source}
+      COMMENT "Compiling ${name} for sm_90" VERBATIM)
+    list(APPEND cubins ${cubin})
+  endforeach()
+  add_custom_command(OUTPUT ${embedded}
+    DEPENDS ${files} ${cubins} ${PROJECT_SOURCE_DIR}/cmake/embed_kernels.cmake
+    COMMAND ${CMAKE_COMMAND} -DOUT=${embedded} -DTABLE=${table} -DCOUNT=${count} "-DROOTS=${roots}"
+      -DCUBINS=${cubin_folder} "-DFILES=${files}" -P ${PROJECT_SOURCE_DIR}/cmake/embed_kernels.cmake
+    COMMENT "Embedding ${table}" VERBATIM)
+  target_sources(${target} PRIVATE ${embedded})
+endfunction()
 
-add_custom_command(OUTPUT ${embedded}
-  DEPENDS ${kernel_sources} ${kernel_headers} ${cubins} ${PROJECT_SOURCE_DIR}/cmake/embed_kernels.cmake
-  COMMAND ${CMAKE_COMMAND} -DOUT=${embedded} -DROOT=${PROJECT_SOURCE_DIR}/src -DCUBINS=${cubin_folder}
-    "-DFILES=${kernel_files}"
-    -P ${PROJECT_SOURCE_DIR}/cmake/embed_kernels.cmake
-  COMMENT "Embedding kernels" VERBATIM)
-target_sources(expar_objects PRIVATE ${embedded})
+# The library's own.
+set(kernels_folder ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels)
+file(GLOB kernel_sources CONFIGURE_DEPENDS ${kernels_folder}/*.cu)
+file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*.cuh ${kernels_folder}/*.h)
+# And what they include of other folders.
+foreach(header base/portable.h exec/index.h net/proxy/ring.h)
+  list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/${header})
+endforeach()
+expar_embed_kernels(expar_objects cuda_sources cuda_num_sources ${PROJECT_SOURCE_DIR}/src
+  "${kernel_sources};${kernel_headers}")

@@ -7,14 +7,17 @@
 set -eu
 nvcc=${1:-nvcc}
 root=$(cd "$(dirname "$0")/.." && pwd)
-folder=$root/src/exec/cuda/kernels
+cd "$root"
+folder=src/exec/cuda/kernels
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # One line a compilation: number, file, macros.
 {
-    for file in "$folder"/*.cu; do basename "$file"; done
-    sed 's/#.*//; /^[[:space:]]*$/d' "$folder/variants.txt"
+    for file in "$folder"/*.cu bench/kernels/*.cu tools/expar/demo/kernels/*.cu; do
+        if [ -e "$file" ]; then echo "$file"; fi
+    done
+    sed "s/#.*//; /^[[:space:]]*\$/d; s,^,$folder/," "$folder/variants.txt"
 } | nl -ba -s' ' >"$work/list"
 
 # $1: number, $2: file, the rest: macros. What is wrong goes to $work/$1.bad.
@@ -24,9 +27,9 @@ number=$1 file=$2
 shift 2
 set -- $(for macro; do echo "-D$macro"; done)
 log=$WORK/$number.log
-"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -I"$ROOT/src" \
+"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -Isrc -Itools/expar \
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100 \
-    "$@" -o "$WORK/$number.fatbin" "$ROOT/src/exec/cuda/kernels/$file" >"$log" 2>&1 || echo "nvcc failed" >>"$log"
+    "$@" -o "$WORK/$number.fatbin" "$file" >"$log" 2>&1 || echo "nvcc failed" >>"$log"
 awk -v what="$file $*" '
     /nvcc failed|error|[Ww]arning/ { print what ": " $0; bad = 1 }
     / bytes stack frame/ {
@@ -36,7 +39,7 @@ awk -v what="$file $*" '
     END { if (!frames && !bad) print what ": nvcc did not tell of stack frames and spills" }' "$log" >"$WORK/$number.bad"
 ONE
 chmod +x "$work/one"
-NVCC=$nvcc ROOT=$root WORK=$work xargs -a "$work/list" -P "$(nproc)" -L 1 "$work/one"
+NVCC=$nvcc WORK=$work xargs -a "$work/list" -P "$(nproc)" -L 1 "$work/one"
 
 cat "$work"/*.bad >&2
 count=$(wc -l <"$work/list")

@@ -33,6 +33,14 @@ EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR
 /* Reads that form back. EXPAR_ERR_ARGUMENT when it is not one. */
 EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
 
+/* How the symmetric heap gets its memory. Dynamic: as allocations need it. Static: all when the group is formed, so
+   that none is missing later; it needs a size. */
+typedef enum expar_heap_kind {
+    EXPAR_HEAP_DEFAULT = 0, /* EXPAR_HEAP_KIND, else dynamic */
+    EXPAR_HEAP_DYNAMIC = 1,
+    EXPAR_HEAP_STATIC = 2
+} expar_heap_kind;
+
 typedef struct expar_group_options {
     size_t struct_size;           /* set by EXPAR_GROUP_OPTIONS_INIT */
     const expar_unique_id *id;    /* NULL: rank, size and meeting place come from the environment */
@@ -41,8 +49,9 @@ typedef struct expar_group_options {
     int32_t ranks_per_node;       /* 0: found out. Else it must divide size; ranks are numbered node by node */
     int64_t timeout_ms;           /* 0: EXPAR_TIMEOUT seconds, else 30 s. For every wait on a peer, once formed */
     int64_t bootstrap_timeout_ms; /* 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s. For forming the group */
-    size_t heap_bytes;            /* 0: EXPAR_HEAP_SIZE, else 16 GiB. Address space of the symmetric heap on every
-                                     rank; memory is taken only where it is touched */
+    size_t heap_bytes;            /* 0: EXPAR_HEAP_SIZE, else 16 GiB. The most that the symmetric heap of a rank may
+                                     grow to; of a static one, what it has */
+    expar_heap_kind heap_kind;
 } expar_group_options;
 #define EXPAR_GROUP_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_group_options)
 

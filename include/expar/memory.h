@@ -25,17 +25,23 @@ EXPAR_API expar_status expar_free(expar_group *group, void *block);
    gives NULL. After an error `block` is as it was. Errors as expar_malloc and expar_free. */
 EXPAR_API expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void **out);
 
-/* How full this rank's symmetric heap is. A heap is fragmented where largest_free_bytes is much less than
-   total_bytes - used_bytes. Not collective. Any thread. */
+/* How full this rank's symmetric heap is. Not collective. Any thread. */
 typedef struct expar_heap_stats {
-    size_t struct_size; /* set by EXPAR_HEAP_STATS_INIT */
-    uint64_t total_bytes, used_bytes;
+    size_t struct_size;   /* set by EXPAR_HEAP_STATS_INIT */
+    uint64_t total_bytes; /* that the heap may grow to */
+    uint64_t used_bytes;
     uint64_t high_water_bytes; /* the most that was ever used */
     uint64_t largest_free_bytes;
-    uint64_t blocks; /* in use */
+    uint64_t blocks;       /* in use */
+    uint64_t grown_bytes;  /* that the heap has grown to */
+    uint64_t memory_bytes; /* of physical memory behind it; 0 where the system does not say (thread ranks) */
+    /* Fragmentation: free space between blocks, that is without what lies behind the last one. It is bad where
+       hole_bytes is much of used_bytes and largest_hole_bytes is little of hole_bytes. */
+    uint64_t holes, hole_bytes, largest_hole_bytes;
 } expar_heap_stats;
 #define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
-/* EXPAR_ERR_ARGUMENT when stats->struct_size is not set. */
+/* Fills as much as stats->struct_size says that there is. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT when stats->struct_size is
+   not set. */
 EXPAR_API expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats);
 
 /* Where this rank can load and store pe's copy of `address` (any address inside the symmetric heap); NULL where it

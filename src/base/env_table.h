@@ -18,10 +18,13 @@
     X("EXPAR_BOOTSTRAP_SECRET", "any text", "none", "shared secret for launchers that ship none")                      \
     X("EXPAR_TIMEOUT", "seconds", "30", "how long a call waits for a silent peer before it fails")                     \
     X("EXPAR_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "16G",                                                  \
-      "address space of the symmetric heap on each rank; memory is taken only where it is touched")                    \
+      "the most that the symmetric heap of each rank may grow to; all of a static heap")                               \
+    X("EXPAR_HEAP_KIND", "dynamic, static", "dynamic",                                                                 \
+      "whether memory is added to the symmetric heap as it is needed, or all is taken at the start")                   \
     X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
     X("EXPAR_TRANSPORTS", "p2p, fabric, separated by commas", "p2p,fabric",                                            \
       "transports that may be used, in order of preference")                                                           \
+    X("EXPAR_PROXY", "0, 1", "0", "1: a thread carries out the rank's non-blocking operations, from a ring")           \
     X("EXPAR_FABRIC_PROVIDER", "a provider of libfabric", "cxi, efa, verbs;ofi_rxm or tcp;ofi_rxm",                    \
       "what carries the network's operations")                                                                         \
     X("EXPAR_FABRIC_INTERFACE", "an interface's name or an address", "EXPAR_BOOTSTRAP_INTERFACE",                      \
@@ -32,6 +35,8 @@
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \
-      "the library of NVRTC, which compiles kernels for the GPU at hand")
+      "the library of NVRTC, which compiles kernels for the GPU at hand")                                              \
+    X("EXPAR_CUDA_IPC", "0 or 1", "0",                                                                                 \
+      "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")
 
 #endif

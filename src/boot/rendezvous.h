@@ -8,7 +8,7 @@
 #include "boot/mesh.h"
 
 /* How much longer than its own time-out a rank waits for the rendezvous to say why. */
-#define RENDEZVOUS_GRACE_NS ((int64_t)2000 * 1000 * 1000)
+#define RENDEZVOUS_GRACE_NS ((int64_t)10000 * 1000 * 1000)
 
 typedef struct rendezvous {
     address where;

@@ -46,6 +46,8 @@ expar_status cuda_key_make(const cuda_source *source, const cuda_options *option
     /* Any of them may be included. */
     for (size_t i = 0; i < cuda_num_sources; i++)
         add_text(&state, cuda_sources[i].text);
+    for (size_t i = 0; source->table != cuda_sources && i < source->table_count; i++)
+        add_text(&state, source->table[i].text);
     crypto_generichash_final(&state, out->bytes, sizeof out->bytes);
     return EXPAR_OK;
 }

@@ -50,7 +50,8 @@ typedef struct cuda_device {
     int32_t shared_bytes; /* dynamic shared memory that a block may ask for */
     int32_t l2_bytes;
     uint64_t memory_bytes;
-    bool vmm; /* physical memory can be shared by file descriptors */
+    bool vmm;      /* virtual memory management: memory and addresses apart */
+    bool posix_fd; /* physical memory can be shared by file descriptors, the driver says */
 } cuda_device;
 
 expar_status cuda_device_count(int32_t *count);
@@ -80,6 +81,17 @@ int32_t cuda_device_find(const cu_uuid *uuid);
 /* ---- kernels (program.c, cache.c, nvrtc.c) ------------------------------------------------------------------------
  */
 
+/* A file of the repository, as it was when the library or program was built (cmake/embed_kernels.cmake). */
+typedef struct cuda_source {
+    const char *name; /* as #include names it: "exec/index.h", "exec/cuda/kernels/dispatch.cu" */
+    const char *text;
+    const void *cubin; /* a kernel's generic variant for sm_90, or NULL */
+    size_t cubin_bytes;
+    /* The table that it stands in: what it may include, besides what the library embeds. */
+    const struct cuda_source *table;
+    size_t table_count;
+} cuda_source;
+
 /* Macros of a compilation. Shapes and formats only: what changes from call to call is a parameter. */
 typedef struct cuda_macro {
     const char *name;
@@ -96,6 +108,9 @@ typedef struct cuda_program cuda_program;
    EXPAR_ERR_UNSUPPORTED: no NVRTC, and no generic cubin for this GPU; the text says what to install. EXPAR_ERR_CUDA:
    the compiler refused; its log goes to the log, once a source. */
 expar_status cuda_program_load(const cuda_device *device, const char *source, const cuda_macro *macros,
+                               size_t num_macros, cuda_program **out);
+/* The same for a source that is not the library's: the tool brings kernels of its own. */
+expar_status cuda_program_make(const cuda_device *device, const cuda_source *source, const cuda_macro *macros,
                                size_t num_macros, cuda_program **out);
 void cuda_program_release(cuda_program *program); /* NULL is allowed */
 bool cuda_program_is_generic(const cuda_program *program);

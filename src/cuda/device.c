@@ -40,7 +40,8 @@ static expar_status read_attributes(cuda_device *self)
         expar_status status = CUDA_CALL(DeviceGetAttribute, wanted[i].value, wanted[i].attribute, self->handle);
         if (status != EXPAR_OK) return status;
     }
-    self->vmm = vmm && posix_fd;
+    self->vmm = vmm != 0;
+    self->posix_fd = vmm && posix_fd;
     return EXPAR_OK;
 }
 

@@ -59,6 +59,7 @@ enum cu_flags {
     CU_GRAPH_USER_OBJECT_MOVE = 1,
     CU_HOST_PORTABLE = 1, /* MemHostAlloc: pinned for all contexts */
     CU_HOST_MAPPED = 2,   /* and mapped for kernels */
+    CU_IPC_PEER_ACCESS = 1,
     CU_CAPTURE_GLOBAL = 0,
     CU_CAPTURE_THREAD_LOCAL = 1,
     CU_CAPTURE_RELAXED = 2
@@ -94,6 +95,10 @@ typedef struct cu_access {
 typedef struct cu_uuid {
     char bytes[16];
 } cu_uuid;
+/* Names memory of MemAlloc to other processes. */
+typedef struct cu_ipc_memory {
+    char bytes[64];
+} cu_ipc_memory;
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
@@ -146,6 +151,9 @@ typedef struct cu_launch_config {
     X(MemGetInfo, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total_bytes))                                      \
     X(MemAlloc, "cuMemAlloc_v2", (cu_address * address, size_t bytes))                                                 \
     X(MemFree, "cuMemFree_v2", (cu_address address))                                                                   \
+    X(IpcGetMemHandle, "cuIpcGetMemHandle", (cu_ipc_memory * handle, cu_address address))                              \
+    X(IpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (cu_address * address, cu_ipc_memory handle, unsigned int flags))     \
+    X(IpcCloseMemHandle, "cuIpcCloseMemHandle", (cu_address address))                                                  \
     X(MemHostAlloc, "cuMemHostAlloc", (void **data, size_t bytes, unsigned int flags))                                 \
     X(MemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (cu_address * address, void *data, unsigned int flags)) \
     X(MemFreeHost, "cuMemFreeHost", (void *data))                                                                      \
@@ -198,15 +206,12 @@ typedef struct cu_launch_config {
     X(EventDestroy, "cuEventDestroy_v2", (cu_event event))                                                             \
     X(EventRecord, "cuEventRecord", (cu_event event, cu_stream stream))                                                \
     X(EventRecordWithFlags, "cuEventRecordWithFlags", (cu_event event, cu_stream stream, unsigned int flags))          \
-    X(EventQuery, "cuEventQuery", (cu_event event))                                                                    \
     X(EventSynchronize, "cuEventSynchronize", (cu_event event))                                                        \
     X(EventElapsedTime, "cuEventElapsedTime", (float *milliseconds, cu_event start, cu_event end))                     \
     X(ModuleLoadData, "cuModuleLoadData", (cu_module * module, const void *image))                                     \
     X(ModuleUnload, "cuModuleUnload", (cu_module module))                                                              \
     X(ModuleGetFunction, "cuModuleGetFunction", (cu_function * function, cu_module module, const char *name))          \
     X(FuncSetAttribute, "cuFuncSetAttribute", (cu_function function, int attribute, int value))                        \
-    X(OccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                        \
-      (int *blocks, cu_function function, int block, size_t shared_bytes))                                             \
     X(LaunchKernelEx, "cuLaunchKernelEx",                                                                              \
       (const cu_launch_config *config, cu_function function, void **parameters, void **extra))
 

@@ -42,7 +42,7 @@ static expar_status fill(expar_gpu *gpu, const cuda_device *device)
                        .minor = device->minor,
                        .num_sms = device->num_sms,
                        .memory_bytes = (int64_t)device->memory_bytes,
-                       .shareable = device->vmm};
+                       .shareable = device->posix_fd};
     if (size < sizeof facts.struct_size || size > sizeof facts)
         return error_set(EXPAR_ERR_ARGUMENT, "expar_cuda_gpu: gpu.struct_size is %zu; expected %zu (EXPAR_GPU_INIT)",
                          size, sizeof facts);

@@ -66,16 +66,29 @@ static expar_status check(const nvrtc_functions *nvrtc, nvrtc_result result, con
     return error_set(EXPAR_ERR_CUDA, "%s: %s", call, nvrtc->GetErrorString(result));
 }
 
+/* All that a source may include: what the library embeds, and its own table. */
+static size_t collect_headers(const cuda_source *source, const char **names, const char **texts)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < cuda_num_sources; i++, count++) {
+        names[count] = cuda_sources[i].name;
+        texts[count] = cuda_sources[i].text;
+    }
+    for (size_t i = 0; source->table != cuda_sources && i < source->table_count; i++, count++) {
+        names[count] = source->table[i].name;
+        texts[count] = source->table[i].text;
+    }
+    return count;
+}
+
 static expar_status create(const nvrtc_functions *nvrtc, const cuda_source *source, nvrtc_program *out)
 {
-    const char **texts = calloc(2 * cuda_num_sources + 1, sizeof *texts);
+    size_t most = cuda_num_sources + source->table_count;
+    const char **texts = calloc(2 * most + 1, sizeof *texts);
     if (!texts) return error_set(EXPAR_ERR_MEMORY, "no memory");
-    const char **names = texts + cuda_num_sources;
-    for (size_t i = 0; i < cuda_num_sources; i++) {
-        texts[i] = cuda_sources[i].text;
-        names[i] = cuda_sources[i].name;
-    }
-    nvrtc_result result = nvrtc->CreateProgram(out, source->text, source->name, (int)cuda_num_sources, texts, names);
+    const char **names = texts + most;
+    size_t count = collect_headers(source, names, texts);
+    nvrtc_result result = nvrtc->CreateProgram(out, source->text, source->name, (int)count, texts, names);
     free(texts);
     return check(nvrtc, result, "nvrtcCreateProgram");
 }

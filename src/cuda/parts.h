@@ -15,13 +15,7 @@ bool cuda_symbol_find(void *library, const char *symbol, void *function);
 /* Of the generic variants: sm_90, which GPUs of compute capability 9.x run. */
 #define CUDA_READY_ARCH 90
 
-/* A file of the repository, as it was when the library was built. */
-typedef struct cuda_source {
-    const char *name; /* as #include names it: "exec/index.h", "exec/cuda/kernels/dispatch.cu" */
-    const char *text;
-    const void *cubin; /* a kernel's generic variant for sm_90, or NULL */
-    size_t cubin_bytes;
-} cuda_source;
+/* The library's own. */
 extern const cuda_source cuda_sources[];
 extern const size_t cuda_num_sources;
 
@@ -58,11 +52,5 @@ expar_status cuda_key_make(const cuda_source *source, const cuda_options *option
 bool cuda_cache_load(const cuda_key *key, void **data, size_t *bytes);
 /* A cache that cannot be written is no error. */
 void cuda_cache_store(const cuda_key *key, const void *data, size_t bytes);
-
-/* ---- programs (program.c) -----------------------------------------------------------------------------------------
- */
-
-expar_status cuda_program_make(const cuda_device *device, const cuda_source *source, const cuda_macro *macros,
-                               size_t num_macros, cuda_program **out);
 
 #endif

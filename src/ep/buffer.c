@@ -81,6 +81,7 @@ static expar_status make_part(expar_ep *ep, int32_t threads)
     expar_status status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
     if (status == EXPAR_OK)
         status = mem_pool_create(symmetric->heap.base, ep->buffer + ep->space.pool, ep->shape.pool_bytes, &ep->pool);
+    if (status == EXPAR_OK) mem_pool_fill(ep->pool, &symmetric->heap, ep->group->host_ranks);
     /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
     if (status == EXPAR_OK) memset(sym_at(symmetric, symmetric->rank, ep->buffer), 0, ep->space.slots);
     return status;
@@ -105,7 +106,9 @@ static void drop_part(expar_ep *ep, bool sound)
 static expar_status fill_buffer(expar_ep *ep, int32_t threads)
 {
     expar_group *group = ep->group;
-    expar_status status = sym_take(group->sym, "the buffer", ep->space.total_bytes, 4096, &ep->buffer);
+    /* The pool, which is the last part, gets its memory as it is used. */
+    expar_status status =
+        sym_take_partly(group->sym, "the buffer", ep->space.total_bytes, ep->space.pool, 4096, &ep->buffer);
     if (status != EXPAR_OK) return status;
     expar_status own = make_part(ep, threads);
     status = agree(ep, group, own, "could not make its part");

@@ -14,14 +14,12 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
     *call = (ep_call){.ep = ep, .name = name};
     ep_issue_join(ep);
+    if (ep->gpu && ep->poison == EXPAR_OK) ep_call_poison(call, executor_cuda_failure(ep->exec, "an earlier call"));
     if (ep->poison != EXPAR_OK) {
         expar_status status = error_set(ep->poison, "%s", ep->poison_text);
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
     }
-    if (ep->gpu) {
-        expar_status status = executor_cuda_failure(ep->exec, "an earlier call");
-        if (status != EXPAR_OK) return ep_call_end(call, status);
-    }
+    if (ep->gpu) ep_gpu_tell_untold(call);
     ep->epoch++;
     return EXPAR_OK;
 }
@@ -113,11 +111,11 @@ expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict)
 {
     if (call->refusal.status != EXPAR_OK) return (expar_status)call->refusal.status;
     if (verdict->rank < 0) return EXPAR_OK;
-    /* Found on this rank's own device. */
-    if (verdict->rank == call->ep->group->rank && verdict->reason.text[0])
-        return error_set((expar_status)verdict->reason.status, "%s: %s", call->name, verdict->reason.text);
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return mismatch(call, verdict->rank, &verdict->form, &verdict->form0);
+    /* On a GPU this rank's own indices are looked at by its kernels. */
+    if (verdict->rank == call->ep->group->rank)
+        return error_set((expar_status)verdict->reason.status, "%s: %s", call->name, verdict->reason.text);
     return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s: %s", call->name, verdict->rank,
                      expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
 }

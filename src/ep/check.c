@@ -41,8 +41,9 @@ static expar_status check_device(expar_device device, const char *name, const ex
 {
     char data[64];
     if (tensor->device.type != device.type)
-        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d; expected %d (%s)", name,
-                         (int)tensor->device.type, (int)device.type, type_name(device.type));
+        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d (%s); expected %d (%s)", name,
+                         (int)tensor->device.type, type_name(tensor->device.type), (int)device.type,
+                         type_name(device.type));
     if (device.type == EXPAR_CUDA && tensor->device.index != device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on GPU %d; expected GPU %d, the buffer's", name,
                          tensor->device.index, device.index);

@@ -161,6 +161,8 @@ expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int6
 /* Puts what follows on the stream, behind the group's earlier calls on this GPU. asked: somebody will ask how the call
    ended, by waiting for it or by its event. */
 expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked);
+/* Logs how a call ended that nobody asked for, if it did not end well. */
+void ep_gpu_tell_untold(ep_call *call);
 /* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
 expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_event, bool async_finish);
 /* Ends a call's work on its stream; the event (NULL: none) happens when the stream has come here. */

@@ -112,6 +112,17 @@ bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *
 
 /* ---- calls on streams ---- */
 
+void ep_gpu_tell_untold(ep_call *call)
+{
+    ep_verdict verdict;
+    int32_t dropped = 0;
+    if (!executor_cuda_untold(call->ep->exec, &verdict, &dropped)) return;
+    if (ep_call_verdict(call, &verdict) != EXPAR_OK)
+        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, was refused: %s", expar_last_error());
+    else
+        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, dropped %d rows", dropped);
+}
+
 expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked)
 {
     if (!ep->gpu) return EXPAR_OK;

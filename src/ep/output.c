@@ -19,7 +19,9 @@ static mem_pool *private_pool(expar_ep *ep)
     uint64_t bytes = ep->shape.pool_bytes;
     if (ep->private_pool || bytes == 0) return ep->private_pool;
     if (!ep->private_region.base && mem_region_create(bytes, false, &ep->private_region) != EXPAR_OK) return NULL;
+    if (mem_region_open(&ep->private_region, bytes) != EXPAR_OK) return NULL;
     if (mem_pool_create(ep->private_region.base, 0, bytes, &ep->private_pool) != EXPAR_OK) return NULL;
+    mem_pool_fill(ep->private_pool, &ep->private_region, ep->group->host_ranks);
     return ep->private_pool;
 }
 

@@ -72,6 +72,21 @@ expar_status executor_cuda_failure(executor *executor, const char *what);
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
 expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context);
 
+/* Where the time of a dispatch or combine went on this rank's GPU, by clocks that its blocks read: from the first
+   block's start until all of them know the peers' places, from there until the last row is on its way, and from there
+   until all ranks are through. For benchmarks. */
+typedef struct executor_times {
+    double open_us, rows_us, close_us;
+} executor_times;
+/* Switches it on or off for the calls from now on; on also forgets the last one's times. */
+expar_status executor_cuda_stamps(executor *executor, bool on);
+/* Of the last call, which must be done. False: there are none. */
+bool executor_cuda_times(executor *executor, executor_times *out);
+
+/* Of the calls that nobody asks for: the first since the last look that did not end well, as executor_done_fn is told.
+   False: there is none. */
+bool executor_cuda_untold(executor *executor, ep_verdict *verdict, int32_t *dropped);
+
 /* Copies device memory in stream order. bytes may be 0. */
 expar_status executor_cuda_copy(executor *executor, void *dest, const void *source, uint64_t bytes);
 /* Expert-major outputs, on the device. map: [rows][K]; expert_rows: of the padded output. */

@@ -20,23 +20,10 @@
 #ifndef EXPAR_EXEC_INDEX_H
 #define EXPAR_EXEC_INDEX_H
 
-#ifdef __CUDACC_RTC__ /* there are no headers under NVRTC */
-typedef unsigned char uint8_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
-#else
-#include <stdint.h>
-#endif
-#ifdef __CUDACC__
-#define EP_FUNC      static __device__ inline
-#define EP_SHARED(T) T
-#else
-#include <stdatomic.h>
-#define EP_FUNC      static inline
-#define EP_SHARED(T) _Atomic(T)
-#endif
+#include "base/portable.h"
+
+#define EP_FUNC      PORTABLE_FUNC
+#define EP_SHARED(T) PORTABLE_SHARED(T)
 
 #define EP_LINE_BYTES   64  /* one flag a cache line */
 #define EP_ALIGN_BYTES  128 /* parts of buffers and outputs */

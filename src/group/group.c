@@ -28,8 +28,13 @@ static expar_status build(expar_group *group, boot *ctl, const group_settings *s
     group->ranks_per_node = topology.ranks_per_node;
     group->host_ranks = topology.host_ranks;
     group->host_cores = topology.host_cores;
-    status = sym_create(ctl, group->nodes, settings->timeout_ms, settings->heap_bytes,
-                        threads ? threads->pointers[ctl->rank] : NULL, threads ? threads->pointers : NULL, &group->sym);
+    const sym_heap_plan plan = {
+        .bytes = settings->heap_bytes,
+        .fixed = settings->fixed_heap,
+        .region = threads ? threads->pointers[ctl->rank] : NULL,
+        .peers = threads ? threads->pointers : NULL,
+    };
+    status = sym_create(ctl, group->nodes, settings->timeout_ms, &plan, &group->sym);
     if (status == EXPAR_OK) status = ctl->ops->watch(ctl, on_gone, group->sym);
     return status;
 }

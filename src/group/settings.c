@@ -35,15 +35,31 @@ static expar_status read_timeout(const char *call, const char *name, int64_t giv
     return EXPAR_OK;
 }
 
-static expar_status read_heap(const char *call, size_t given_bytes, size_t *out_bytes)
+static expar_status read_heap_kind(const char *call, expar_heap_kind given, bool *fixed)
+{
+    const char *name = env_string("EXPAR_HEAP_KIND");
+    if (given != EXPAR_HEAP_DEFAULT && given != EXPAR_HEAP_DYNAMIC && given != EXPAR_HEAP_STATIC)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.heap_kind %d, expected EXPAR_HEAP_DYNAMIC or _STATIC", call,
+                         (int)given);
+    *fixed = given == EXPAR_HEAP_STATIC;
+    if (given != EXPAR_HEAP_DEFAULT || !name) return EXPAR_OK;
+    *fixed = strcmp(name, "static") == 0;
+    if (*fixed || strcmp(name, "dynamic") == 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s: EXPAR_HEAP_KIND=\"%.64s\", expected dynamic or static", call, name);
+}
+
+static expar_status read_heap_bytes(const char *call, size_t given_bytes, bool fixed, size_t *out_bytes)
 {
     uint64_t bytes = given_bytes;
     expar_status status = EXPAR_OK;
     if (bytes == 0) {
-        bytes = DEFAULT_HEAP_BYTES;
+        bytes = fixed ? 0 : DEFAULT_HEAP_BYTES;
         status = env_bytes("EXPAR_HEAP_SIZE", MIN_HEAP_BYTES, MAX_HEAP_BYTES, &bytes);
     }
     if (status != EXPAR_OK) return status;
+    if (bytes == 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: a static heap needs a size: options.heap_bytes or EXPAR_HEAP_SIZE",
+                         call);
     if (bytes < MIN_HEAP_BYTES || bytes > MAX_HEAP_BYTES)
         return error_set(EXPAR_ERR_ARGUMENT, "%s: options.heap_bytes %llu, expected 0 (default) or %llu to %llu", call,
                          (unsigned long long)bytes, (unsigned long long)MIN_HEAP_BYTES,
@@ -87,7 +103,8 @@ expar_status group_settings_read(const char *call, const expar_group_options *op
     if (status == EXPAR_OK)
         status = read_timeout(call, "bootstrap_timeout_ms", options->bootstrap_timeout_ms, "EXPAR_BOOTSTRAP_TIMEOUT",
                               &read.bootstrap_timeout_ms);
-    if (status == EXPAR_OK) status = read_heap(call, options->heap_bytes, &read.heap_bytes);
+    if (status == EXPAR_OK) status = read_heap_kind(call, options->heap_kind, &read.fixed_heap);
+    if (status == EXPAR_OK) status = read_heap_bytes(call, options->heap_bytes, read.fixed_heap, &read.heap_bytes);
     if (status == EXPAR_OK) status = check_transports(call);
     if (status == EXPAR_OK) *out = read;
     return status;

@@ -164,16 +164,27 @@ bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes)
     return true;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 void mem_arena_get_stats(const mem_arena *arena, mem_arena_stats *out)
 {
-    uint64_t largest = 0;
-    for (size_t i = 0; i < arena->count; i++)
-        if (!arena->blocks[i].used && arena->blocks[i].bytes > largest) largest = arena->blocks[i].bytes;
-    *out = (mem_arena_stats){
+    mem_arena_stats stats = {
         .total_bytes = arena->total_bytes,
         .used_bytes = arena->used_bytes,
         .high_water_bytes = arena->high_water_bytes,
-        .largest_free_bytes = largest,
         .blocks = arena->used_blocks,
     };
+    for (size_t i = 0; i < arena->count; i++) {
+        const block *b = &arena->blocks[i];
+        if (b->used) continue;
+        stats.largest_free_bytes = larger(b->bytes, stats.largest_free_bytes);
+        if (i + 1 == arena->count) continue;
+        stats.holes++;
+        stats.hole_bytes += b->bytes;
+        stats.largest_hole_bytes = larger(b->bytes, stats.largest_hole_bytes);
+    }
+    *out = stats;
 }

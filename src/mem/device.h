@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mem, device part (vmm.c): memory of GPUs that other GPUs and other processes can map, and pinned host words.
+/* mem, device part (vmm.c, ipc.c): memory of GPUs that other GPUs and other processes can map, and pinned host words.
  *
  * Called by shmem (device_heap.c) and exec/cuda; calls cuda and base. Physical memory and addresses are two things
  * here: a chunk is physical memory on one GPU, made or imported; a range is addresses, at which chunks are mapped. */
@@ -16,6 +16,10 @@ typedef struct mem_chunk {
 
 /* Sizes and addresses of chunks on this device are multiples of it, a power of two. */
 expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes);
+/* EXPAR_ERR_MEMORY, and how much the GPU has free. */
+expar_status mem_device_full(const cuda_device *device, uint64_t bytes);
+/* Whether the driver gives descriptors for chunks, tried with a small one: containers may not let it. */
+bool mem_chunk_exportable(const cuda_device *device);
 /* EXPAR_ERR_MEMORY says how much the GPU has free. */
 expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chunk *out);
 /* A descriptor for other processes; the caller closes it. */
@@ -31,6 +35,19 @@ void mem_range_free(cu_address base, uint64_t bytes);
 /* Puts the chunk there, for loads and stores by all `devices` (indices in this process). */
 expar_status mem_chunk_map(const mem_chunk *chunk, cu_address at, const int32_t *devices, int32_t num_devices);
 void mem_chunk_unmap(cu_address at, uint64_t bytes);
+
+/* Memory of one GPU that other processes map as a whole (ipc.c). */
+typedef struct mem_ipc {
+    cu_address address;
+    cu_ipc_memory handle; /* for other processes */
+} mem_ipc;
+/* EXPAR_ERR_MEMORY says how much the GPU has free. */
+expar_status mem_ipc_create(const cuda_device *device, uint64_t bytes, mem_ipc *out);
+/* Once no other process has it open. Address 0 is allowed. */
+void mem_ipc_free(const cuda_device *device, cu_address address);
+/* Another process's memory, for loads and stores by this device. Not this process's own. */
+expar_status mem_ipc_open(const cuda_device *device, const cu_ipc_memory *handle, cu_address *address);
+void mem_ipc_close(const cuda_device *device, cu_address address);
 
 /* Pinned host memory that kernels of every GPU read and write in place; zero at first. */
 typedef struct mem_pinned {

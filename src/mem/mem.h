@@ -11,20 +11,49 @@
 
 /* ---- region (region.c): a range of shared memory without a name in the file system ------------------------------ */
 
-/* A memfd (fd ≥ 0) sized to the whole range but sparse: pages exist only once touched, so reserving much costs address
-   space alone. Huge pages are asked for (madvise). An anonymous region (fd -1) serves ranks that are threads. */
+/* A range of addresses of which the first `open_bytes` may be touched. Behind it is a memfd (fd ≥ 0) that grows with
+   them, or anonymous memory (fd -1), which serves ranks that are threads. Pages exist once they are committed or
+   touched. Huge pages are asked for (madvise). */
 typedef struct mem_region {
     void *base;
     size_t bytes;
+    size_t open_bytes; /* whole pages; only grows */
     int fd;
 } mem_region;
 
+/* Reserves addresses alone: nothing of them is open yet. */
 expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out);
-/* Maps a peer's region from its descriptor, which is closed in any case; its size is checked against `bytes`. */
+/* Maps all of a peer's region of at most `bytes` bytes from its descriptor, which is closed in any case. What the peer
+   opens later is there without another call; nothing behind that may be touched. */
 expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
+/* Opens the region up to `end`, at least. EXPAR_ERR_MEMORY: a limit of this process or the system, named. */
+expar_status mem_region_open(mem_region *region, size_t end);
+/* What one thread at a time may commit before the limits on memory are looked at again. */
+typedef struct mem_credit {
+    size_t vetted_bytes; /* 0 at first */
+    int32_t sharers;     /* ranks of the host, which take as much at the same time */
+} mem_credit;
+/* Takes memory for an open range, so that lack of it is EXPAR_ERR_MEMORY here and no signal on a later touch. Stops
+   short of what the machine and this process's memory cgroup have left; part of the range may have been taken then.
+   What the range holds stays as it is. */
+expar_status mem_region_commit(const mem_region *region, mem_credit *credit, size_t offset, size_t bytes);
 /* Gives the physical pages of a range back; the range reads as zero afterwards. Rounded inwards to whole pages. */
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes);
+/* The memory that the region has; 0 where the system does not say (anonymous memory). */
+uint64_t mem_region_memory(const mem_region *region);
 void mem_region_close(mem_region *region);
+
+/* ---- room (room.c): what memory is left ---------------------------------------------------------------------------
+ */
+
+#define MEM_ROOM_TEXT 160
+typedef struct mem_room {
+    uint64_t bytes;            /* UINT64_MAX: no limit is known */
+    char limit[MEM_ROOM_TEXT]; /* what sets it, for error texts */
+} mem_room;
+/* The least of what the machine has available and what the memory cgroups of this process leave (versions 1 and 2),
+   page cache that can go counted as free. `root` stands before /proc and /sys; "" but in tests. */
+void mem_room_find(const char *root, mem_room *out);
 
 /* ---- arena (arena.c): an allocator of offsets -------------------------------------------------------------------- */
 
@@ -42,6 +71,8 @@ bool mem_arena_block_bytes(const mem_arena *arena, uint64_t offset, uint64_t *by
 typedef struct mem_arena_stats {
     uint64_t total_bytes, used_bytes, high_water_bytes, largest_free_bytes;
     uint64_t blocks;
+    /* Free space between blocks, that is without what lies behind the last one. */
+    uint64_t holes, hole_bytes, largest_hole_bytes;
 } mem_arena_stats;
 void mem_arena_get_stats(const mem_arena *arena, mem_arena_stats *out);
 
@@ -60,9 +91,12 @@ typedef struct mem_block {
 
 /* Over heap_base + [offset, offset + bytes). */
 expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, mem_pool **out);
+/* For a pool over open memory of `region`, which outlives its taking: blocks are committed as they are taken. */
+void mem_pool_fill(mem_pool *pool, const mem_region *region, int32_t sharers);
 /* No more blocks; those alive stay accounted but their memory is no longer valid. */
 void mem_pool_close(mem_pool *pool);
-/* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block). */
+/* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block), or
+   no memory behind it. */
 expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out);
 /* Private memory in the same shape, for outputs that do not fit the pool. */
 expar_status mem_block_private(uint64_t bytes, mem_block **out);

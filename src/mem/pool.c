@@ -25,6 +25,9 @@ struct mem_pool {
     uint64_t alive; /* blocks in use */
     bool closed;
     pool_record *spare;
+    const mem_region *region; /* NULL: memory is there. Else it is committed from origin up to `filled` */
+    uint64_t filled;
+    mem_credit credit;
 };
 
 /* The range may start anywhere; the arena starts at the large alignment below it and has the bytes before it taken. */
@@ -57,6 +60,12 @@ expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, m
     pool->heap_base = heap_base;
     *out = pool;
     return EXPAR_OK;
+}
+
+void mem_pool_fill(mem_pool *pool, const mem_region *region, int32_t sharers)
+{
+    pool->region = region;
+    pool->credit.sharers = sharers;
 }
 
 static void pool_free(mem_pool *pool)
@@ -106,6 +115,17 @@ static expar_status pool_exhausted(const mem_pool *pool, uint64_t bytes)
         (unsigned long long)stats.total_bytes, (unsigned long long)stats.largest_free_bytes);
 }
 
+/* Memory for the pool up to `end`, from origin on: once it is there it stays, so that a block taken again costs
+ * nothing. */
+static expar_status fill_up_to(mem_pool *pool, uint64_t end)
+{
+    if (!pool->region || end <= pool->filled) return EXPAR_OK;
+    expar_status status =
+        mem_region_commit(pool->region, &pool->credit, pool->origin + pool->filled, end - pool->filled);
+    if (status == EXPAR_OK) pool->filled = end;
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "the output pool");
+}
+
 /* With the lock held. */
 static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
 {
@@ -113,10 +133,11 @@ static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
     uint64_t offset;
     if (!mem_arena_take(pool->arena, bytes, bytes >= LARGE_ALIGNMENT ? LARGE_ALIGNMENT : SMALL_ALIGNMENT, &offset))
         return pool_exhausted(pool, bytes);
-    pool_record *record = record_get(pool);
+    expar_status status = fill_up_to(pool, offset + bytes);
+    pool_record *record = status == EXPAR_OK ? record_get(pool) : NULL;
     if (!record) {
         mem_arena_give(pool->arena, offset, NULL);
-        return error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
+        return status != EXPAR_OK ? status : error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
     }
     mem_block *block = &record->block;
     block->offset = pool->origin + offset;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions: shared memory without a name in the file system, sparse, and mapped at a well aligned address. */
+/* Regions: shared memory without a name in the file system, at a well aligned range of addresses, opened and filled
+ * with pages as it is needed. */
 #include "mem/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +17,14 @@
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 
 #define REGION_SEALS F_SEAL_SHRINK
+
+/* Memory is committed in steps of this size; before each one the limits are looked at. */
+#define COMMIT_STEP_BYTES ((size_t)16 << 20)
+
+/* Linux 5.14; C libraries before 2.35 do not name it. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static size_t region_alignment(size_t bytes)
 {
@@ -65,15 +75,14 @@ static expar_status reserve(size_t bytes, void **out)
     return EXPAR_OK;
 }
 
-/* fd -1: anonymous. The descriptor stays the caller's. */
+/* fd -1: anonymous, closed to every access so far. The descriptor stays the caller's. */
 static expar_status map_at_reserve(int fd, size_t bytes, void **out)
 {
     void *base = NULL;
     expar_status status = reserve(bytes, &base);
     if (status != EXPAR_OK) return status;
-    /* Memory of this process alone is private: then huge pages are to be had also where shared memory gets none. */
-    int flags = MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
-    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
+    const int flags = MAP_FIXED | MAP_NORESERVE | MAP_SHARED;
+    if (fd >= 0 && mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
         status = no_address_space(bytes);
         munmap(base, bytes);
         return status;
@@ -86,18 +95,12 @@ static expar_status map_at_reserve(int fd, size_t bytes, void **out)
 }
 
 /* Sealed against shrinking: a peer that made its file shorter would kill those who touch it with SIGBUS. */
-static expar_status sealed_memfd(size_t bytes, int *out)
+static expar_status sealed_memfd(int *out)
 {
     int fd = memfd_create("expar-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return error_errno("memfd_create for a symmetric heap of %zu bytes", bytes);
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        expar_status status =
-            error_errno("ftruncate of a symmetric heap to %zu bytes (EXPAR_HEAP_SIZE; ulimit -f)", bytes);
-        close(fd);
-        return status;
-    }
+    if (fd < 0) return error_errno("memfd_create for a symmetric heap");
     if (fcntl(fd, F_ADD_SEALS, REGION_SEALS) != 0) {
-        expar_status status = error_errno("sealing a symmetric heap of %zu bytes", bytes);
+        expar_status status = error_errno("sealing a symmetric heap");
         close(fd);
         return status;
     }
@@ -111,7 +114,7 @@ expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
     if (rounded == 0 || rounded > PTRDIFF_MAX)
         return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes: expected 1 to %td", bytes, PTRDIFF_MAX);
     int fd = -1;
-    expar_status status = shareable ? sealed_memfd(rounded, &fd) : EXPAR_OK;
+    expar_status status = shareable ? sealed_memfd(&fd) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
     void *base;
     status = map_at_reserve(fd, rounded, &base);
@@ -123,14 +126,14 @@ expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
     return EXPAR_OK;
 }
 
-/* What a peer handed over is mapped only if touching it can never fault. */
+/* What a peer handed over is mapped only if touching what it has opened can never fault. */
 static expar_status check_peer_file(int fd, size_t bytes)
 {
     struct stat facts;
     if (fstat(fd, &facts) != 0) return error_errno("fstat of a peer's heap");
-    if (facts.st_size < 0 || (size_t)facts.st_size != bytes)
-        return error_set(EXPAR_ERR_MISMATCH, "a peer's heap has %lld bytes, expected %zu", (long long)facts.st_size,
-                         bytes);
+    if (facts.st_size <= 0 || (uint64_t)facts.st_size > bytes)
+        return error_set(EXPAR_ERR_MISMATCH, "a peer's heap has %lld bytes, expected 1 to %zu",
+                         (long long)facts.st_size, bytes);
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & REGION_SEALS) != REGION_SEALS)
         return error_set(EXPAR_ERR_MISMATCH, "a peer's heap is not sealed against shrinking");
@@ -149,11 +152,95 @@ expar_status mem_region_map(int fd, size_t bytes, mem_region *out)
     return EXPAR_OK;
 }
 
+/* ---- opening and filling ----------------------------------------------------------------------------------------- */
+
+/* Looked at first, since the kernel answers a file that grows too large with a signal. */
+static expar_status grow_file(int fd, size_t end)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
+        return error_set(
+            EXPAR_ERR_MEMORY,
+            "a symmetric heap cannot grow to %zu bytes: the limit on the size of files is %llu (ulimit -f)", end,
+            (unsigned long long)limit.rlim_cur);
+    if (ftruncate(fd, (off_t)end) == 0) return EXPAR_OK;
+    error_errno("ftruncate of a symmetric heap to %zu bytes", end);
+    return EXPAR_ERR_MEMORY;
+}
+
+expar_status mem_region_open(mem_region *region, size_t end)
+{
+    size_t border = whole_pages(end);
+    if (border <= region->open_bytes) return EXPAR_OK;
+    if (border > region->bytes)
+        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes cannot grow to %zu", region->bytes, end);
+    expar_status status = EXPAR_OK;
+    uint8_t *closed = (uint8_t *)region->base + region->open_bytes;
+    if (region->fd >= 0)
+        status = grow_file(region->fd, border);
+    else if (mprotect(closed, border - region->open_bytes, PROT_READ | PROT_WRITE) != 0) {
+        error_errno("mprotect of a symmetric heap up to %zu bytes", end);
+        status = EXPAR_ERR_MEMORY;
+    }
+    if (status == EXPAR_OK) region->open_bytes = border;
+    return status;
+}
+
+/* Allows the next step of `bytes` that are still to come: when there is room for all of them, and for a step of every
+   sharer. */
+static expar_status vet(mem_credit *credit, size_t bytes)
+{
+    mem_room room;
+    mem_room_find("", &room);
+    const size_t needed = bytes < COMMIT_STEP_BYTES ? bytes : COMMIT_STEP_BYTES;
+    const uint64_t share = room.bytes / (uint64_t)credit->sharers & ~(uint64_t)(page_bytes() - 1);
+    if (share < needed || room.bytes < bytes)
+        return error_set(EXPAR_ERR_MEMORY, "%llu bytes of memory are left for %d ranks (%s), %zu more are needed",
+                         (unsigned long long)room.bytes, credit->sharers, room.limit, bytes);
+    credit->vetted_bytes = share < COMMIT_STEP_BYTES ? (size_t)share : COMMIT_STEP_BYTES;
+    return EXPAR_OK;
+}
+
+/* Pages by a fault that reports instead of signalling. Kernels that cannot: by the file; anonymous memory that runs out
+   raises no signal anyhow. */
+static expar_status populate(const mem_region *region, size_t offset, size_t bytes)
+{
+    int result;
+    do {
+        result = madvise((uint8_t *)region->base + offset, bytes, MADV_POPULATE_WRITE);
+    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+    if (result != 0 && errno == EINVAL)
+        result = region->fd < 0 ? 0 : fallocate(region->fd, 0, (off_t)offset, (off_t)bytes);
+    if (result == 0) return EXPAR_OK;
+    error_errno("the system has no memory for %zu more bytes", bytes);
+    return EXPAR_ERR_MEMORY;
+}
+
+expar_status mem_region_commit(const mem_region *region, mem_credit *credit, size_t offset, size_t bytes)
+{
+    size_t at = offset & ~(page_bytes() - 1), last = (size_t)align_up(offset + bytes, page_bytes());
+    while (at < last) {
+        expar_status status = credit->vetted_bytes == 0 ? vet(credit, last - at) : EXPAR_OK;
+        size_t step = last - at < credit->vetted_bytes ? last - at : credit->vetted_bytes;
+        if (status == EXPAR_OK) status = populate(region, at, step);
+        if (status != EXPAR_OK) return status;
+        credit->vetted_bytes -= step;
+        at += step;
+    }
+    return EXPAR_OK;
+}
+
+uint64_t mem_region_memory(const mem_region *region)
+{
+    struct stat facts;
+    return region->fd >= 0 && fstat(region->fd, &facts) == 0 ? (uint64_t)facts.st_blocks * 512 : 0;
+}
+
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
 {
     size_t page = page_bytes();
     size_t end;
-    if (size_add_overflows(offset, bytes, &end) || end > region->bytes) return;
+    if (size_add_overflows(offset, bytes, &end) || end > region->open_bytes) return;
     size_t first = (size_t)align_up(offset, page);
     size_t last = end & ~(page - 1);
     if (first >= last) return;

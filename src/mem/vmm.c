@@ -11,7 +11,7 @@
 static cu_allocation allocation_on(const cuda_device *device)
 {
     return (cu_allocation){.type = CU_ALLOCATION_PINNED,
-                           .handle_types = CU_HANDLE_POSIX_FD,
+                           .handle_types = device->posix_fd ? CU_HANDLE_POSIX_FD : 0,
                            .location = {.type = CU_LOCATION_DEVICE, .id = device->handle}};
 }
 
@@ -21,8 +21,7 @@ expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes)
     size_t found = 0;
     if (!device->vmm)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "GPU %d (%s): its driver cannot share memory by file descriptors (virtual memory management "
-                         "with POSIX handles)",
+                         "GPU %d (%s): its driver has no virtual memory management, which ranks of one process need",
                          device->index, device->name);
     expar_status status = CUDA_CALL(MemGetAllocationGranularity, &found, &allocation, CU_GRANULARITY_RECOMMENDED);
     if (status == EXPAR_OK) *bytes = found;
@@ -30,7 +29,7 @@ expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes)
 }
 
 /* How much there is, for the user who must make room. */
-static expar_status no_memory(const cuda_device *device, uint64_t bytes)
+expar_status mem_device_full(const cuda_device *device, uint64_t bytes)
 {
     size_t free_bytes = 0, total_bytes = 0;
     if (cuda_enter(device) == EXPAR_OK) {
@@ -47,9 +46,22 @@ expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chu
     cu_allocation allocation = allocation_on(device);
     cu_memory memory;
     expar_status status = CUDA_CALL(MemCreate, &memory, bytes, &allocation, 0);
-    if (status == EXPAR_ERR_MEMORY) return no_memory(device, bytes);
+    if (status == EXPAR_ERR_MEMORY) return mem_device_full(device, bytes);
     if (status == EXPAR_OK) *out = (mem_chunk){.memory = memory, .bytes = bytes};
     return status;
+}
+
+bool mem_chunk_exportable(const cuda_device *device)
+{
+    uint64_t bytes;
+    mem_chunk chunk = {0};
+    int fd = -1;
+    if (!device->vmm || !device->posix_fd || mem_chunk_granularity(device, &bytes) != EXPAR_OK) return false;
+    if (mem_chunk_create(device, bytes, &chunk) != EXPAR_OK) return true; /* for want of memory: not known */
+    bool can = mem_chunk_export(&chunk, &fd) == EXPAR_OK;
+    if (can) close(fd);
+    mem_chunk_release(&chunk);
+    return can;
 }
 
 expar_status mem_chunk_export(const mem_chunk *chunk, int *fd)

@@ -97,6 +97,9 @@ typedef struct transport_ops {
        to 0, or after quiet; batch may be NULL. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again.
      */
     expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
+    /* pe answers no more: what was posted to it with the batch is given up. From then on nothing touches the batch, nor
+       the caller's memory but for the data of a large get. NULL: post never leaves anything under way. */
+    void (*drop)(transport *self, int32_t pe, transport_batch *batch);
     expar_status (*fence)(transport *self); /* orders earlier operations before later ones, to each PE */
     /* All operations of this rank are complete at their targets. */
     expar_status (*quiet)(transport *self);

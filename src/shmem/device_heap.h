@@ -5,7 +5,10 @@
  * the same one. Every PE's heap is a range of addresses on every rank, equally long; memory is put behind it chunk by
  * chunk as it is taken. Kernels find PE r's copy of an offset at bases[r] + offset. Ranks that are processes hand each
  * other descriptors; ranks that are threads of one process share the mapping. Take and give are collective: the same
- * calls in the same order on all ranks, as in the host's heap. */
+ * calls in the same order on all ranks, as in the host's heap.
+ *
+ * Where processes get no descriptors (or EXPAR_CUDA_IPC is 1) they share memory by CUDA IPC: then the first take fixes
+ * the heap's size and its bases. */
 #ifndef EXPAR_SHMEM_DEVICE_HEAP_H
 #define EXPAR_SHMEM_DEVICE_HEAP_H
 
@@ -18,7 +21,8 @@ typedef struct device_heap device_heap;
    All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs without peer
    access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
-/* Local. No kernel of any rank may use it any more, unless the group has failed. NULL is allowed. */
+/* Collective while the group is sound. No kernel of any rank may use it any more, unless the group has failed. NULL is
+   allowed. */
 void device_heap_destroy(device_heap *heap);
 
 /* Collective. The memory's content is undefined. alignment: a power of two up to 2 MiB. EXPAR_ERR_MEMORY on all ranks
@@ -30,7 +34,7 @@ expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offs
 
 /* This rank's GPU; lives as long as the heap. */
 const cuda_device *device_heap_device(const device_heap *heap);
-/* [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed for the heap's life. */
+/* [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed from the first take on. */
 const cu_address *device_heap_bases(const device_heap *heap);
 /* This rank's copy of an offset. */
 cu_address device_heap_at(const device_heap *heap, uint64_t offset);

@@ -7,10 +7,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Freed blocks from this size on give their pages back. */
 #define DISCARD_BYTES ((uint64_t)64 << 10)
+/* Memory up to this size is taken before the ranks agree, more of it after they have agreed to need it. */
+#define EARLY_BYTES ((uint64_t)1 << 20)
 
 /* What a rank wants; told to all. */
 typedef struct wish {
@@ -62,7 +63,8 @@ static expar_status compare_room(const sym *self, const char *what, const wish *
     if (all[self->rank].status != EXPAR_OK) return (expar_status)all[self->rank].status;
     for (int32_t r = 0; r < self->size; r++)
         if (all[r].status != EXPAR_OK)
-            return error_set(EXPAR_ERR_MEMORY, "%s: rank %d has no room in its symmetric heap", what, r);
+            return error_set(EXPAR_ERR_MEMORY, "%s: rank %d has no room in its symmetric heap, or no memory for it",
+                             what, r);
     return EXPAR_OK;
 }
 
@@ -97,6 +99,22 @@ static expar_status heap_full(const sym *self, const char *what, const wish *min
         (unsigned long long)stats.largest_free_bytes);
 }
 
+/* The memory that a block needs. Where pages stay, that below the heap's border is there, and a transport registers all
+   up to the next border. */
+typedef struct block_range {
+    uint64_t offset, bytes;
+} block_range;
+
+static block_range range_of(const sym *self, const wish *mine, uint64_t filled_bytes)
+{
+    uint64_t first = mine->offset, end = mine->offset + mine->bytes;
+    uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_relaxed);
+    if (!self->keeps_pages) return (block_range){.offset = first, .bytes = filled_bytes};
+    if (end <= grown) return (block_range){0};
+    first = first < grown ? first : grown;
+    return (block_range){.offset = first, .bytes = sym_border(self, end) - first};
+}
+
 /* Takes from this rank's own arena and notes in mine how that went. */
 static void take_locally(sym *self, const char *what, wish *mine)
 {
@@ -105,6 +123,26 @@ static void take_locally(sym *self, const char *what, wish *mine)
     if (!mem_arena_take(self->arena, mine->bytes, mine->alignment, &mine->offset))
         mine->status = heap_full(self, what, mine);
     pthread_mutex_unlock(&self->lock);
+    if (mine->status != EXPAR_OK) return;
+    expar_status status = mem_region_open(&self->heap, sym_border(self, mine->offset + mine->bytes));
+    mine->status = status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", what);
+}
+
+static expar_status no_memory(sym *self, const char *what, const wish *mine)
+{
+    mem_arena_stats stats;
+    pthread_mutex_lock(&self->lock);
+    mem_arena_get_stats(self->arena, &stats);
+    pthread_mutex_unlock(&self->lock);
+    return error_prefix(EXPAR_ERR_MEMORY, "%s: no memory for %llu bytes, with %llu in use by other blocks", what,
+                        (unsigned long long)mine->bytes, (unsigned long long)stats.used_bytes - mine->bytes);
+}
+
+static void commit(sym *self, const char *what, const block_range *range, wish *mine)
+{
+    if (mine->bytes == 0 || mine->status != EXPAR_OK) return;
+    expar_status status = mem_region_commit(&self->heap, &self->credit, range->offset, range->bytes);
+    mine->status = status == EXPAR_ERR_MEMORY ? no_memory(self, what, mine) : status;
 }
 
 static bool give_locally(sym *self, uint64_t offset, uint64_t *bytes)
@@ -115,15 +153,42 @@ static bool give_locally(sym *self, uint64_t offset, uint64_t *bytes)
     return given;
 }
 
+/* No peer writes here again before the next collective take, to which this rank comes after the discarding. */
+static void drop_pages(sym *self, uint64_t offset, uint64_t bytes)
+{
+    if (bytes >= DISCARD_BYTES && !self->keeps_pages) mem_region_discard(&self->heap, offset, bytes);
+}
+
+/* The agreement on sizes and offsets; then, where much memory is to be had, that on having it. */
+static expar_status take_memory(sym *self, const char *what, uint64_t filled_bytes, wish *mine)
+{
+    const block_range range = range_of(self, mine, filled_bytes);
+    bool early = range.bytes <= EARLY_BYTES;
+    if (early) commit(self, what, &range, mine);
+    expar_status status = agree(self, what, mine);
+    if (status != EXPAR_OK || early) return status;
+    commit(self, what, &range, mine);
+    return agree(self, what, mine);
+}
+
 expar_status sym_take(sym *self, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset)
 {
+    return sym_take_partly(self, what, bytes, bytes, alignment, offset);
+}
+
+expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64_t filled_bytes, uint64_t alignment,
+                             uint64_t *offset)
+{
+    uint64_t taken;
     wish mine = {.bytes = bytes, .alignment = alignment};
     take_locally(self, what, &mine);
-    expar_status status = agree(self, what, &mine);
-    if (status == EXPAR_OK && bytes > 0 && (status = sym_grow(self, mine.offset + bytes)) != EXPAR_OK)
-        sym_out_of_step(self, what, status);
+    expar_status status = take_memory(self, what, filled_bytes, &mine);
+    if (status == EXPAR_OK && bytes > 0) {
+        status = sym_grow(self, mine.offset + bytes);
+        if (status != EXPAR_OK && status != EXPAR_ERR_MEMORY) sym_out_of_step(self, what, status);
+    }
     if (status != EXPAR_OK) {
-        if (mine.offset != 0) give_locally(self, mine.offset, NULL);
+        if (mine.offset != 0 && give_locally(self, mine.offset, &taken)) drop_pages(self, mine.offset, taken);
         return status;
     }
     *offset = mine.offset;
@@ -145,21 +210,11 @@ expar_status sym_give(sym *self, const char *what, uint64_t offset)
     if (!give_locally(self, offset, &bytes))
         return error_set(EXPAR_ERR_ADDRESS, "%s: no block starts at offset %llu of the symmetric heap", what,
                          (unsigned long long)offset);
-    /* No peer writes here again before the next collective take, to which this rank comes after the discarding. */
-    if (bytes >= DISCARD_BYTES) mem_region_discard(&self->heap, offset, bytes);
+    drop_pages(self, offset, bytes);
     return EXPAR_OK;
 }
 
 void sym_clear(sym *self, uint64_t offset, uint64_t bytes)
 {
-    uint8_t *start = (uint8_t *)self->heap.base + offset;
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t first = align_up(offset, page), last = (offset + bytes) & ~(page - 1);
-    if (bytes < DISCARD_BYTES) {
-        memset(start, 0, bytes);
-        return;
-    }
-    mem_region_discard(&self->heap, first, last - first);
-    memset(start, 0, first - offset);
-    memset((uint8_t *)self->heap.base + last, 0, offset + bytes - last);
+    memset((uint8_t *)self->heap.base + offset, 0, bytes);
 }

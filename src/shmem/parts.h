@@ -10,6 +10,9 @@
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 
+/* Opens the proxy where EXPAR_PROXY asks for one; before the transports, which may wake it (proxy.c). */
+expar_status sym_proxy_open(sym *self);
+
 /* Frees the table of teams; NULL is allowed. What it took of the heap goes with the heap (team_table.c). */
 void team_table_close(struct team_table *table);
 

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The heap is made reachable in steps of this size, so that a network that pins memory pins what is used. */
-#define GROW_BYTES ((uint64_t)64 << 20)
+/* The heap grows in chunks of whole huge pages, each as large as all before it up to CHUNK_MAX: so that a network that
+   pins memory pins what is used, and keys are few. */
+#define CHUNK_MIN ((uint64_t)2 << 20)
+#define CHUNK_MAX ((uint64_t)64 << 20)
 /* An EXPAR_TRANSPORTS that is longer names some transport twice. */
 #define LIST_BYTES 64
 
@@ -28,7 +30,8 @@ static void site_arrived(void *context)
 {
     sym *self = context;
     sym_control *control = self->heap.base;
-    bell_ring(&control->bell, self->boot->threads);
+    bell_ring(&control->bell, self->by_threads);
+    if (self->proxy) proxy_wake(self->proxy);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -168,6 +171,16 @@ static void select_all(sym *self)
     }
 }
 
+/* A transport that registers the heap's first chunk finds memory behind all of it, and keeps it. */
+static expar_status start_heap(sym *self)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports; t++)
+        if (self->transports[t]->ops->grow) self->keeps_pages = true;
+    if (self->keeps_pages) status = mem_region_commit(&self->heap, &self->credit, 0, self->heap.open_bytes);
+    return status == EXPAR_OK ? sym_grow(self, self->heap.open_bytes) : status;
+}
+
 /* ---- making and end ---------------------------------------------------------------------------------------------- */
 
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
@@ -186,42 +199,61 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
     };
     snprintf(list.names, sizeof list.names, "%s", asked_for ? asked_for : transport_names());
     expar_status status = compare_lists(self, &list);
+    if (status == EXPAR_OK) status = sym_proxy_open(self);
     if (status == EXPAR_OK) status = open_listed(self, list.names, asked_for != NULL);
     if (status == EXPAR_OK) status = exchange_matrix(self);
     if (status != EXPAR_OK) return status;
     select_all(self);
-    return sym_grow(self, SYM_CONTROL_BYTES);
+    return start_heap(self);
 }
 
 void sym_reach_close(sym *self)
 {
+    if (self->proxy) proxy_stop(self->proxy);
     for (int32_t t = self->num_transports - 1; t >= 0; t--)
         self->transports[t]->ops->close(self->transports[t]);
     self->num_transports = 0;
     self->driven = NULL;
+    proxy_close(self->proxy);
+    self->proxy = NULL;
     free(self->matrix);
     free(self->unreached);
 }
 
 /* ---- growth and order -------------------------------------------------------------------------------------------- */
 
+uint64_t sym_border(const sym *self, uint64_t end)
+{
+    uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_relaxed);
+    uint64_t chunk = grown < CHUNK_MAX ? grown : CHUNK_MAX;
+    if (end <= grown) return grown;
+    uint64_t border = align_up(end - grown > chunk ? end : grown + chunk, CHUNK_MIN);
+    return border < self->heap.bytes ? border : self->heap.bytes;
+}
+
 expar_status sym_grow(sym *self, uint64_t end)
 {
-    if (end <= self->grown_bytes) return EXPAR_OK;
-    uint64_t border = align_up(end, GROW_BYTES);
-    if (border > self->heap.bytes) border = self->heap.bytes;
+    uint64_t border = sym_border(self, end);
     expar_status status = EXPAR_OK;
     for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++) {
         transport *via = self->transports[t];
-        if (via->ops->grow) status = via->ops->grow(via, self->grown_bytes, border - self->grown_bytes);
+        uint64_t *reached = &self->reached_bytes[t];
+        if (via->ops->grow && *reached < border) status = via->ops->grow(via, *reached, border - *reached);
+        if (status == EXPAR_OK) *reached = border;
     }
-    if (status == EXPAR_OK) self->grown_bytes = border;
+    if (status == EXPAR_OK) atomic_store_explicit(&self->grown_bytes, border, memory_order_release);
     return status;
+}
+
+/* What is in the proxy's ring does not know of operations that pass it by: it is completed first. */
+static expar_status complete_proxy(sym *self, const char *what)
+{
+    return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
 }
 
 expar_status sym_fence(sym *self)
 {
-    expar_status status = EXPAR_OK;
+    expar_status status = complete_proxy(self, "fence");
     for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
         status = self->transports[t]->ops->fence(self->transports[t]);
     return status;
@@ -229,7 +261,7 @@ expar_status sym_fence(sym *self)
 
 expar_status sym_quiet(sym *self)
 {
-    expar_status status = EXPAR_OK;
+    expar_status status = complete_proxy(self, "quiet");
     for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
         status = self->transports[t]->ops->quiet(self->transports[t]);
     return status;

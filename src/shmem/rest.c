@@ -38,7 +38,7 @@ static sym_bell *own_bell(const sym *self)
 void sym_ring(sym *self, int32_t pe)
 {
     sym_control *control = sym_at(self, pe, 0);
-    if (control) bell_ring(&control->bell, self->boot->threads);
+    if (control) bell_ring(&control->bell, self->by_threads);
 }
 
 sym_rest sym_rest_begin(sym *self, const char *what)
@@ -90,7 +90,7 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         attend(rest, false);
         self->driven->ops->attend(self->driven, 0);
     }
-    bell_sleep(own_bell(self), rest->rings, limit_ns, self->boot->threads);
+    bell_sleep(own_bell(self), rest->rings, limit_ns, self->by_threads);
 }
 
 static expar_status sleep_bounded(sym_rest *rest, uint32_t sleeps)

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Put and get of expar/rma.h, in bytes, typed and single. The nbi forms are the plain ones: what is complete at once is
- * complete after quiet, too. */
+/* Put and get of expar/rma.h, in bytes, typed and single. Without a proxy the nbi forms are the plain ones: what is
+ * complete at once is complete after quiet, too. */
 #include "shmem/ops.h"
 #include "shmem/target.h"
 
-expar_status ops_put(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+static proxy_command command_of(proxy_kind kind, int32_t pe, uint64_t offset, const void *local, size_t bytes)
+{
+    return (proxy_command){
+        .kind = (uint16_t)kind, .pe = pe, .offset = offset, .local = (uintptr_t)local, .bytes = bytes};
+}
+
+/* by: the proxy that is to carry it out; NULL: this thread does. */
+static expar_status put(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe,
+                        proxy *by)
 {
     uint64_t offset;
     transport *via;
@@ -13,12 +21,27 @@ expar_status ops_put(const char *call, expar_group *group, void *dest, const voi
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", call);
     status = target_check_range(call, group, "dest", dest, bytes, &offset);
     if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_rma, pe, &via);
-    if (status == EXPAR_OK) status = via->ops->put(via, pe, offset, source, bytes);
+    if (status != EXPAR_OK) return status;
+    const proxy_command command = command_of(PROXY_PUT, pe, offset, source, bytes);
+    if (by) return proxy_issue(by, call, &command);
+    status = via->ops->put(via, pe, offset, source, bytes);
     if (status == EXPAR_OK) sym_ring(group->sym, pe); /* the target may wait for a word in it */
     return status;
 }
 
-expar_status ops_get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+expar_status ops_put(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+{
+    return put(call, group, dest, source, bytes, pe, NULL);
+}
+
+static expar_status put_nbi(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
+                            int32_t pe)
+{
+    return put(call, group, dest, source, bytes, pe, group ? group->sym->proxy : NULL);
+}
+
+static expar_status get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe,
+                        proxy *by)
 {
     uint64_t offset;
     transport *via;
@@ -27,8 +50,20 @@ expar_status ops_get(const char *call, expar_group *group, void *dest, const voi
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", call);
     status = target_check_range(call, group, "source", source, bytes, &offset);
     if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_rma, pe, &via);
-    if (status == EXPAR_OK) status = via->ops->get(via, pe, dest, offset, bytes);
-    return status;
+    if (status != EXPAR_OK) return status;
+    const proxy_command command = command_of(PROXY_GET, pe, offset, dest, bytes);
+    return by ? proxy_issue(by, call, &command) : via->ops->get(via, pe, dest, offset, bytes);
+}
+
+expar_status ops_get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
+{
+    return get(call, group, dest, source, bytes, pe, NULL);
+}
+
+static expar_status get_nbi(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
+                            int32_t pe)
+{
+    return get(call, group, dest, source, bytes, pe, group ? group->sym->proxy : NULL);
 }
 
 expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
@@ -43,12 +78,12 @@ expar_status expar_get(expar_group *group, void *dest, const void *source, size_
 
 expar_status expar_put_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return ops_put("expar_put_nbi", group, dest, source, bytes, pe);
+    return put_nbi("expar_put_nbi", group, dest, source, bytes, pe);
 }
 
 expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return ops_get("expar_get_nbi", group, dest, source, bytes, pe);
+    return get_nbi("expar_get_nbi", group, dest, source, bytes, pe);
 }
 
 typedef expar_status (*mover)(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
@@ -72,8 +107,8 @@ static expar_status move_elements(mover move, const char *call, expar_group *gro
 #define RMA_DEFINE(T, S)                                                                                               \
     MOVE_DEFINE(T, S, put, ops_put)                                                                                    \
     MOVE_DEFINE(T, S, get, ops_get)                                                                                    \
-    MOVE_DEFINE(T, S, put_nbi, ops_put)                                                                                \
-    MOVE_DEFINE(T, S, get_nbi, ops_get)                                                                                \
+    MOVE_DEFINE(T, S, put_nbi, put_nbi)                                                                                \
+    MOVE_DEFINE(T, S, get_nbi, get_nbi)                                                                                \
     expar_status expar_p_##S(expar_group *group, T *dest, T value, int32_t pe)                                         \
     {                                                                                                                  \
         return ops_put("expar_p_" #S, group, dest, &value, sizeof value, pe);                                          \

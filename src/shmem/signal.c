@@ -30,6 +30,11 @@ static expar_status check_put_signal(const char *call, expar_group *group, const
     return status;
 }
 
+static transport_atomic_op atomic_of(expar_signal_op op)
+{
+    return op == EXPAR_SIGNAL_SET ? TRANSPORT_SET : TRANSPORT_ADD;
+}
+
 /* Within one transport a fence keeps the signal behind the data; across two only completion does. */
 static expar_status carry_put_signal(const signalled_put *put, const ops_signal *signal, int32_t pe)
 {
@@ -38,10 +43,23 @@ static expar_status carry_put_signal(const signalled_put *put, const ops_signal 
     if (status == EXPAR_OK)
         status = put->data == put->signal ? put->data->ops->fence(put->data) : put->data->ops->quiet(put->data);
     if (status == EXPAR_OK)
-        status = put->signal->ops->atomic(put->signal, pe, put->signal_offset, sizeof(uint64_t),
-                                          signal->op == EXPAR_SIGNAL_SET ? TRANSPORT_SET : TRANSPORT_ADD, signal->value,
-                                          0, NULL);
+        status = put->signal->ops->atomic(put->signal, pe, put->signal_offset, sizeof(uint64_t), atomic_of(signal->op),
+                                          signal->value, 0, NULL);
     return status;
+}
+
+static expar_status issue_put_signal(proxy *by, const char *call, const signalled_put *put, const ops_signal *signal,
+                                     int32_t pe)
+{
+    return proxy_issue(by, call,
+                       &(proxy_command){.kind = PROXY_PUT_SIGNAL,
+                                        .pe = pe,
+                                        .offset = put->dest_offset,
+                                        .local = (uintptr_t)put->source,
+                                        .bytes = put->bytes,
+                                        .signal = put->signal_offset,
+                                        .operand = signal->value,
+                                        .op = (uint16_t)atomic_of(signal->op)});
 }
 
 expar_status ops_put_signal(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
@@ -63,7 +81,12 @@ expar_status expar_put_signal(expar_group *group, void *dest, const void *source
 expar_status expar_put_signal_nbi(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
                                   uint64_t value, expar_signal_op op, int32_t pe)
 {
-    return ops_put_signal("expar_put_signal_nbi", group, dest, source, bytes, &(ops_signal){signal, value, op}, pe);
+    static const char call[] = "expar_put_signal_nbi";
+    const ops_signal behind = {signal, value, op};
+    signalled_put put = {.source = source, .bytes = bytes};
+    if (!group || !group->sym->proxy) return ops_put_signal(call, group, dest, source, bytes, &behind, pe);
+    expar_status status = check_put_signal(call, group, dest, &behind, pe, &put);
+    return status == EXPAR_OK ? issue_put_signal(group->sym->proxy, call, &put, &behind, pe) : status;
 }
 
 expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint64_t *value)

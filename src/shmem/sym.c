@@ -9,19 +9,33 @@
 
 static_assert(sizeof(sym_control) <= SYM_CONTROL_BYTES, "the control page holds the control words");
 
-static bool more_ranks_than_cores(const boot *ctl)
+static int32_t count_on_host(const boot *ctl)
 {
-    const boot_place *mine = &ctl->places[ctl->rank];
-    int32_t neighbours = 0;
+    int32_t count = 0;
     for (int32_t r = 0; r < ctl->size; r++)
-        if (ctl->places[r].host == mine->host) neighbours++;
-    return neighbours > mine->num_cores;
+        if (ctl->places[r].host == ctl->places[ctl->rank].host) count++;
+    return count;
+}
+
+/* For those who size heaps: EXPAR_LOG=info shows it. */
+static void report_heap(const sym *self)
+{
+    mem_arena_stats stats;
+    mem_arena_get_stats(self->arena, &stats);
+    LOG(LOG_INFO,
+        "symmetric heap: at most %llu bytes in use, grown to %llu of %llu; at the end %llu in use, %llu free in %llu "
+        "holes, the largest of %llu",
+        (unsigned long long)stats.high_water_bytes, (unsigned long long)self->grown_bytes,
+        (unsigned long long)stats.total_bytes, (unsigned long long)stats.used_bytes,
+        (unsigned long long)stats.hole_bytes, (unsigned long long)stats.holes,
+        (unsigned long long)stats.largest_hole_bytes);
 }
 
 /* Frees what there is; for every stage of the making. */
 void sym_destroy(sym *self)
 {
     if (!self) return;
+    if (self->arena) report_heap(self);
     sym_reach_close(self);
     if (self->owns_heap) mem_region_close(&self->heap);
     team_table_close(self->teams);
@@ -42,11 +56,14 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     size_t size = (size_t)ctl->size;
     pthread_mutex_init(&self->lock, NULL);
     self->boot = ctl;
+    self->by_threads = ctl->threads;
     self->rank = ctl->rank;
     self->size = ctl->size;
     self->nodes = nodes;
     self->timeout_ms = timeout_ms;
-    self->crowded = more_ranks_than_cores(ctl);
+    self->host_ranks = count_on_host(ctl);
+    self->credit.sharers = self->host_ranks;
+    self->crowded = self->host_ranks > ctl->places[ctl->rank].num_cores;
     self->heap.fd = -1;
     self->reach_map = calloc(size, sizeof(transport *));
     self->reach_rma = calloc(size, sizeof(transport *));
@@ -70,41 +87,68 @@ static expar_status make_arena(sym *self)
     return EXPAR_OK;
 }
 
-static expar_status make_heap(sym *self, size_t heap_bytes, const mem_region *heap)
+/* A static heap is there as a whole from now on, a dynamic one as far as its first chunk. */
+static expar_status open_heap(sym *self)
+{
+    size_t bytes = self->fixed_heap ? self->heap.bytes : SYM_CONTROL_BYTES;
+    expar_status status = mem_region_open(&self->heap, sym_border(self, bytes));
+    if (status == EXPAR_OK) status = mem_region_commit(&self->heap, &self->credit, 0, bytes);
+    if (status == EXPAR_OK || !self->fixed_heap) return status;
+    return error_prefix(status, "a static symmetric heap of %zu bytes on each rank", bytes);
+}
+
+static expar_status make_heap(sym *self, const sym_heap_plan *plan)
 {
     expar_status status = EXPAR_OK;
-    if (heap)
-        self->heap = *heap;
+    if (plan->region)
+        self->heap = *plan->region;
     else
-        status = mem_region_create(heap_bytes, true, &self->heap);
+        status = mem_region_create(plan->bytes, true, &self->heap);
     if (status != EXPAR_OK) return status;
-    self->owns_heap = heap == NULL;
-    return make_arena(self);
+    self->owns_heap = plan->region == NULL;
+    self->fixed_heap = self->keeps_pages = plan->fixed;
+    status = make_arena(self);
+    return status == EXPAR_OK ? open_heap(self) : status;
+}
+
+/* What each rank tells of its heap. */
+typedef struct heap_report {
+    int32_t status; /* expar_status of its making */
+    int32_t fixed;
+} heap_report;
+
+static expar_status judge_heap(const sym *self, int32_t r, const heap_report *its)
+{
+    if (its->status != EXPAR_OK)
+        return error_set(EXPAR_ERR_REMOTE, "rank %d could not make its symmetric heap: %s", r,
+                         expar_status_text((expar_status)its->status));
+    if (its->fixed != (int32_t)self->fixed_heap)
+        return error_set(EXPAR_ERR_MISMATCH, "rank %d has a %s heap, rank %d a %s one (EXPAR_HEAP_KIND or heap_kind)",
+                         r, its->fixed ? "static" : "dynamic", self->rank, self->fixed_heap ? "static" : "dynamic");
+    return EXPAR_OK;
 }
 
 /* A rank that could not make its heap says so before the others map what it has not got. */
-static expar_status agree_on_heaps(boot *ctl, expar_status mine)
+static expar_status agree_on_heaps(sym *self, expar_status mine)
 {
-    int32_t own = (int32_t)mine;
-    int32_t *all = calloc((size_t)ctl->size, sizeof *all);
+    const boot *ctl = self->boot;
+    heap_report own = {.status = (int32_t)mine, .fixed = self->fixed_heap};
+    heap_report *all = calloc((size_t)ctl->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for %d records", ctl->size);
-    expar_status status = ctl->ops->allgather(ctl, &own, all, sizeof own);
+    expar_status status = ctl->ops->allgather(self->boot, &own, all, sizeof own);
     for (int32_t r = 0; r < ctl->size && status == EXPAR_OK && mine == EXPAR_OK; r++)
-        if (all[r] != EXPAR_OK)
-            status = error_set(EXPAR_ERR_REMOTE, "rank %d could not make its symmetric heap: %s", r,
-                               expar_status_text((expar_status)all[r]));
+        status = judge_heap(self, r, &all[r]);
     free(all);
     return mine != EXPAR_OK ? mine : status;
 }
 
-expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes, const mem_region *heap,
-                        const mem_region *const *peer_heaps, sym **out)
+expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, const sym_heap_plan *plan, sym **out)
 {
     sym *self = sym_new(ctl, nodes, timeout_ms);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
-    expar_status status = make_heap(self, heap_bytes, heap);
-    status = agree_on_heaps(ctl, status);
-    if (status == EXPAR_OK) status = sym_reach_open(self, peer_heaps);
+    expar_status status = make_heap(self, plan);
+    status = agree_on_heaps(self, status);
+    if (status == EXPAR_OK) status = sym_reach_open(self, plan->peers);
     if (status != EXPAR_OK) {
         sym_destroy(self);
         return status;
@@ -168,7 +212,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     record_failure(self, failure);
-    bell_ring(&control_of(self, self->rank)->bell, self->boot->threads);
+    bell_ring(&control_of(self, self->rank)->bell, self->by_threads);
     pthread_mutex_lock(&self->lock);
     for (const sym_listener *l = self->listeners; l; l = l->next)
         l->failed(l->context);
@@ -246,7 +290,8 @@ static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
 bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
 {
     const uintptr_t at = (uintptr_t)address, base = (uintptr_t)self->heap.base;
-    if (within(at, bytes, base + SYM_CONTROL_BYTES, self->heap.bytes - SYM_CONTROL_BYTES))
+    const uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
+    if (within(at, bytes, base + SYM_CONTROL_BYTES, grown - SYM_CONTROL_BYTES))
         *offset = at - base;
     else if (within(at, bytes, self->globals.base, self->globals.bytes))
         *offset = self->globals.offset + (at - self->globals.base);

@@ -8,6 +8,7 @@
 
 #include "boot/boot.h"
 #include "mem/mem.h"
+#include "net/proxy/proxy.h"
 #include "net/transport.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -64,15 +65,20 @@ typedef struct sym_listener {
 #define SYM_MAX_TRANSPORTS 4
 
 typedef struct sym {
-    boot *boot; /* borrowed from the group */
+    boot *boot; /* borrowed from the group; gone when sym_destroy is called, so transports' threads leave it alone */
+    bool by_threads; /* boot->threads: the ranks are threads of one process */
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
-    bool crowded;     /* more ranks than cores on this host: give the core away early */
-    bool all_mapped;  /* every PE's heap is mapped here */
-    bool some_mapped; /* that of some other PE is */
-    bool all_reached; /* every PE is mapped or reached by atomics */
-    bool owns_heap;   /* heap was made by sym_create, not by the group */
+    bool crowded;       /* more ranks than cores on this host: give the core away early */
+    bool all_mapped;    /* every PE's heap is mapped here */
+    bool some_mapped;   /* that of some other PE is */
+    bool all_reached;   /* every PE is mapped or reached by atomics */
+    bool owns_heap;     /* heap was made by sym_create, not by the group */
+    bool fixed_heap;    /* all of it is there from the start */
+    bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
+    int32_t host_ranks; /* ranks on this host */
+    mem_credit credit;  /* of collective calls */
     mem_region heap;
     transport **reach_map;    /* [size] transport that maps the PE, or NULL */
     transport **reach_rma;    /* [size] */
@@ -80,10 +86,14 @@ typedef struct sym {
     transport_site site;      /* what the transports know of this rank */
     transport *transports[SYM_MAX_TRANSPORTS];
     int32_t num_transports;
-    transport *driven;    /* the one that needs progress, or NULL when none does */
-    char *unreached;      /* why the transports at hand are not more, or NULL; for error texts */
-    uint8_t *matrix;      /* [size][size][num_transports] transport_reach of rank to PE by transport */
-    uint64_t grown_bytes; /* the heap up to here is reachable by all transports; changed by collective calls only */
+    transport *driven; /* the one that needs progress, or NULL when none does */
+    proxy *proxy;      /* carries the non-blocking operations; NULL: they go straight to their transports */
+    char *unreached;   /* why the transports at hand are not more, or NULL; for error texts */
+    uint8_t *matrix;   /* [size][size][num_transports] transport_reach of rank to PE by transport */
+    /* The heap up to here is open on all ranks and reachable by all transports; the rest is addresses alone. Raised by
+       collective calls (release), read by any thread that checks an address (acquire). */
+    _Atomic uint64_t grown_bytes;
+    uint64_t reached_bytes[SYM_MAX_TRANSPORTS]; /* as far as each transport has grown; changed by collective calls */
     /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
        expar_globals_share alone (globals.c). */
     struct {
@@ -99,7 +109,7 @@ typedef struct sym {
     /* The order of calls on each GPU that this rank uses; NULL without. Owned by the CUDA executor (exec/cuda/order.c),
        changed as buffers are made and destroyed, which this rank does one at a time. */
     struct gpu_order *gpu_orders;
-    uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */
+    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
@@ -108,11 +118,17 @@ typedef struct sym {
     _Atomic uint8_t *gone;
 } sym;
 
-/* Collective; between thread ranks too: they must call it at the same time. heap_bytes includes the control page.
-   peer_heaps as in transport_site (threads), else NULL; with threads `heap` is this rank's region, made by the group;
-   else sym makes it. */
-expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, size_t heap_bytes, const mem_region *heap,
-                        const mem_region *const *peer_heaps, sym **out);
+/* What heap to make. */
+typedef struct sym_heap_plan {
+    size_t bytes; /* the most that it may grow to, the control page included */
+    bool fixed;   /* static: all of it at once. Else dynamic: memory is added as it is needed */
+    /* Thread ranks: this rank's region, made by the group, and everybody's, as in transport_site. Else NULL. */
+    const mem_region *region;
+    const mem_region *const *peers;
+} sym_heap_plan;
+
+/* Collective; between thread ranks too: they must call it at the same time. */
+expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, const sym_heap_plan *plan, sym **out);
 void sym_destroy(sym *sym);
 
 /* Tells the peers of a death or silence, records the first failure and wakes this PE's sleepers. Any thread. */
@@ -134,24 +150,33 @@ expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
-/* Offset of a local address in the heap; false when [address, address + bytes) is not wholly in the heap proper. */
+/* Offset of a local address in the heap; false when [address, address + bytes) is not wholly in the heap proper, as far
+   as it has grown. */
 bool sym_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
 /* pe's heap at offset, as mapped here; NULL where it is not mapped. */
 static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)
 {
     return self->peers[pe] ? self->peers[pe] + offset : NULL;
 }
-/* Makes the heap up to `end` reachable by all transports. Collective with equal arguments. */
+/* Where the heap's border will be when it must reach `end`, which is at most heap.bytes; never before where it is. */
+uint64_t sym_border(const sym *sym, uint64_t end);
+/* Makes the heap up to sym_border(end), which every rank has opened, reachable by all transports. Collective with equal
+   arguments. EXPAR_ERR_MEMORY (on all ranks): some rank's transport cannot register its part; nothing is lost. */
 expar_status sym_grow(sym *sym, uint64_t end);
 /* Collective allocation behind expar_malloc; `what` names the call in error texts. bytes 0 takes nothing and gives
    offset 0. All ranks return the same status: EXPAR_ERR_MISMATCH (names a rank), EXPAR_ERR_MEMORY, EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED; EXPAR_ERR_REMOTE when another rank called sym_refuse. */
 expar_status sym_take(sym *sym, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset);
+/* The same, but only the first `filled_bytes` of the block get memory now: the caller commits the rest, or has the
+   network's registering do so. */
+expar_status sym_take_partly(sym *sym, const char *what, uint64_t bytes, uint64_t filled_bytes, uint64_t alignment,
+                             uint64_t *offset);
 /* Takes part in the others' sym_take or sym_give with a reason not to carry it out; returns reason, its text kept. */
 expar_status sym_refuse(sym *sym, const char *what, expar_status reason);
-/* Collective; returns when all ranks have come, with the pages of large blocks given back. Offset 0 frees nothing. */
+/* Collective; returns when all ranks have come, with the pages of large blocks given back where no network has
+   registered them. Offset 0 frees nothing. */
 expar_status sym_give(sym *sym, const char *what, uint64_t offset);
-/* Makes a range of this rank's heap zero; untouched pages stay untouched. */
+/* Makes a range of this rank's heap zero. */
 void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */

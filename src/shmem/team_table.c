@@ -28,6 +28,12 @@ static void lay_out(team_table *table, const sym *self)
     }
 }
 
+static void clear_flags(const team_table *table, sym *self)
+{
+    for (int32_t s = 0; s < TEAM_SLOTS; s++)
+        sym_clear(self, table->channels[s].flags, (uint64_t)self->size * sizeof(uint64_t));
+}
+
 static uint64_t all_slots_bytes(const team_table *table, const sym *self)
 {
     return TEAM_SLOTS *
@@ -76,8 +82,8 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     uint64_t bytes = all_slots_bytes(table, self);
     expar_status status = sym_take(self, call, bytes, 128, &table->offset);
     if (status == EXPAR_OK) {
-        sym_clear(self, table->offset, bytes);
         lay_out(table, self);
+        clear_flags(table, self);
         status = add_standing(call, group, table);
     }
     /* Nobody raises a flag before it is clear. */

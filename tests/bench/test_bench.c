@@ -146,6 +146,53 @@ static void sweeps_by_list_and_range(void **state)
     json_decref(json);
 }
 
+static void lists_of_dtypes_and_threads(void **state)
+{
+    (void)state;
+    json_t *json =
+        bench("all -n 2 --tokens 9 --hidden 256 --topk 4 --experts 8 --iters 2 --dtype fp8,f32 --threads 1,2");
+    static const struct {
+        const char *op, *dtype;
+        int threads;
+    } expected[] = {{"dispatch", "f8e4m3", 1}, {"dispatch", "f8e4m3", 2}, {"dispatch", "f32", 1},
+                    {"combine", "f32", 1},     {"dispatch", "f32", 2},    {"combine", "f32", 2}};
+    assert_int_equal(json_array_size(results(json)), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *result = json_array_get(results(json), i);
+        assert_string_equal(text(result, "op"), expected[i].op);
+        assert_string_equal(text(result, "dtype"), expected[i].dtype);
+        assert_int_equal(real(result, "threads"), expected[i].threads);
+        assert_sound(result);
+    }
+    json_decref(json);
+}
+
+/* What layout and notify add has nothing to be compared with. */
+static void layout_is_a_difference(void **state)
+{
+    (void)state;
+    json_t *json = bench("layout -n 2 --tokens 9" SMALL);
+    const json_t *result = json_array_get(results(json), 0);
+    assert_int_equal(json_array_size(results(json)), 1);
+    assert_string_equal(text(result, "op"), "layout");
+    assert_true(real(result, "min_us") <= real(result, "median_us"));
+    assert_true(json_is_null(json_object_get(result, "copy_limit_us")));
+    assert_true(json_is_null(json_object_get(result, "fraction_of_copy_limit")));
+    assert_true(json_is_true(json_object_get(result, "verified")));
+    json_decref(json);
+    json = bench("dispatch layout -n 2 --tokens 9 --cached" SMALL);
+    assert_int_equal(json_array_size(results(json)), 2);
+    assert_true(json_is_true(json_object_get(json_array_get(results(json), 0), "cached")));
+    json_decref(json);
+}
+
+static void no_gpu_is_named(void **state)
+{
+    (void)state;
+    shell_expect("CUDA_VISIBLE_DEVICES= $EXPAR bench --device cuda", 1, "", "--device cuda: ");
+    shell_expect("CUDA_VISIBLE_DEVICES= $EXPAR bench --device cuda", 1, "", "CUDA is not available");
+}
+
 static void other_forms_of_output(void **state)
 {
     (void)state;
@@ -171,7 +218,8 @@ static void bad_options_are_named(void **state)
         const char *arguments, *message;
         int code;
     } cases[] = {
-        {"--device cuda", "does not run on GPUs yet", 1},
+        {"--gpus 2", "only with --device cuda", 1},
+        {"--device cuda --mpi", "the baseline runs on the CPU only", 1},
         {"--device tpu", "one of cpu|cuda is expected", 64},
         {"--nodes 2", "across nodes are not in this version", 1},
         {"--tokens x", "--tokens 'x'", 64},
@@ -182,13 +230,18 @@ static void bad_options_are_named(void **state)
         {"--hidden 7", "no multiple of 16", 1},
         {"--topk 9 --experts 8 -n 2", "--topk 9 is more than --experts 8", 1},
         {"--experts 9 -n 2", "--experts 9 is no multiple of -n 2", 1},
-        {"--dtype f64", "one of bf16|f16|f32 is expected", 64},
+        {"--dtype f64", "one of bf16|f16|f32|fp8 is expected", 64},
+        {"--dtype bf16,,f32", "one of bf16|f16|f32|fp8 is expected", 64},
+        {"--dtype f32,f32,f32,f32,f32", "more than 4", 64},
+        {"combine --dtype fp8", "combine adds bf16, f16 or f32 rows", 1},
+        {"--hidden 24 --dtype bf16,fp8", "a row has 24 bytes", 1},
+        {"--threads 2,0", "--threads, --sms '0'", 64},
         {"--routing random", "--routing 'random'", 64},
         {"--routing absent.npy", "absent.npy: cannot be opened", 1},
         {"--routing grouped --experts 12 -n 2", "needs a multiple of 8 experts", 1},
         {"--iters 0", "--iters '0'", 64},
         {"--path sideways", "one of auto|direct|queue|all", 64},
-        {"--path copy_engine", "does not run on GPUs yet", 1},
+        {"--path copy_engine", "is not in this version", 1},
         {"--cached=maybe", "one of no|yes|both is expected", 64},
         {"--seed -4", "--seed '-4'", 64},
         {"ll", "'ll' is not in this version", 1},
@@ -234,6 +287,9 @@ int main(void)
         cmocka_unit_test(recorded_routing_fills_in_topk_and_experts),
         cmocka_unit_test(all_paths_and_cached),
         cmocka_unit_test(sweeps_by_list_and_range),
+        cmocka_unit_test(lists_of_dtypes_and_threads),
+        cmocka_unit_test(layout_is_a_difference),
+        cmocka_unit_test(no_gpu_is_named),
         cmocka_unit_test(other_forms_of_output),
         cmocka_unit_test(runs_inside_a_job),
         cmocka_unit_test(bad_options_are_named),

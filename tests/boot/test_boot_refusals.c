@@ -184,7 +184,7 @@ static void missing_rank_is_named(void **state)
     (void)state;
     crew ranks;
     play self = play_new();
-    self.timeout_ms = 300;
+    self.timeout_ms = 1500;
     crew_start(&ranks, SIZE - 1, join, &self);
     crew_finish(&ranks);
     for (int32_t rank = 0; rank < SIZE - 1; rank++)
@@ -197,7 +197,7 @@ static expar_status join_as_2_and_5_of_8(int32_t index, void *context)
     const play *self = context;
     boot *group;
     boot_request request = crew_request(&self->id, index == 0 ? 2 : 5, 8);
-    request.timeout_ms = index == 0 ? 300 : 20000;
+    request.timeout_ms = index == 0 ? 1500 : 20000;
     return boot_join_sockets(&request, &group);
 }
 

@@ -2,6 +2,9 @@
 /* Every kernel, under every macro set of variants.txt and under none, compiled by NVRTC for each architecture: without
  * a warning, without a register spilled, without local memory. Needs no GPU. */
 #include "cuda/parts.h"
+#ifdef HAVE_TOOL_KERNELS
+#include "tool_kernels.h"
+#endif
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,14 +140,28 @@ static bool parse(variant *one)
     return true;
 }
 
+static int compile_table(const cuda_source *sources, size_t count)
+{
+    int bad = 0;
+    for (size_t i = 0; i < count; i++)
+        if (is_kernel(&sources[i])) bad += compile_for_all(&(variant){.source = &sources[i]});
+    return bad;
+}
+
 static void generic_variants_are_clean(void **state)
 {
     (void)state;
-    int bad = 0;
-    for (size_t i = 0; i < cuda_num_sources; i++)
-        if (is_kernel(&cuda_sources[i])) bad += compile_for_all(&(variant){.source = &cuda_sources[i]});
-    assert_int_equal(bad, 0);
+    assert_int_equal(compile_table(cuda_sources, cuda_num_sources), 0);
 }
+
+#ifdef HAVE_TOOL_KERNELS
+static void kernels_of_the_tool_are_clean(void **state)
+{
+    (void)state;
+    assert_true(tool_num_kernels > 0);
+    assert_int_equal(compile_table(tool_kernels, tool_num_kernels), 0);
+}
+#endif
 
 static void variants_of_the_table_are_clean(void **state)
 {
@@ -191,6 +208,9 @@ int main(void)
         cmocka_unit_test(local_memory_is_seen),
         cmocka_unit_test(warnings_are_seen),
         cmocka_unit_test(generic_variants_are_clean),
+#ifdef HAVE_TOOL_KERNELS
+        cmocka_unit_test(kernels_of_the_tool_are_clean),
+#endif
         cmocka_unit_test(variants_of_the_table_are_clean),
     };
     const char *path;

@@ -167,7 +167,6 @@ static void test_refused(void **state)
         {"demo -n 0", "a number from 1 to"},
         {"demo -n x", "a number from 1 to"},
         {"demo --nodes 2", "no dispatch across nodes"},
-        {"demo --device cuda", "does not run on GPUs yet"},
         {"demo --device abacus", "cpu or cuda"},
         {"demo --path copy_engine", "auto, direct or queue"},
         {"demo --bytes 0", "a number from 1 to"},
@@ -181,6 +180,10 @@ static void test_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_refused(cases[i][0], cases[i][1]);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    assert_refused("demo --device cuda", "--device cuda: ");
+    assert_refused("demo --device cuda", "CUDA is not available");
+    unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 /* Writes the shipped config and these weights to the scratch folder, and makes `arguments` of it. */

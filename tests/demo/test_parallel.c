@@ -24,6 +24,7 @@ static void prepare(demo_task *task, const variant *v, int32_t bytes)
 {
     demo_error error = {""};
     task->ranks = v->ranks;
+    task->kind = &compute_cpu;
     task->path = v->path;
     task->bytes = bytes;
     if (!demo_task_prepare(task, MOE_LM_DIR, &error)) fail_msg("%s", error.text);
@@ -48,12 +49,12 @@ static bool run_text(const model *m, moe *experts, const logits_run *run, int32_
     sequence *text = NULL;
     batch_row rows[TOKENS];
     bool ok = forward_create(m, experts, TOKENS, &f, error) &&
-              (length == 0 || sequence_create(&run->task->config.sizes, run->tokens, length, 0, &text, error));
+              (length == 0 || sequence_create(m->compute, run->tokens, length, 0, &text, error));
     for (int32_t i = 0; i < length; i++)
         rows[i] = (batch_row){text, i};
     ok = ok && forward_run(f, rows, length, error);
     for (int32_t i = 0; ok && i < length; i++)
-        forward_logits(f, i, run->logits[rank] + (size_t)i * V);
+        ok = forward_logits(f, i, run->logits[rank] + (size_t)i * V, error);
     sequence_free(text);
     forward_free(f);
     return ok;
@@ -65,30 +66,37 @@ static void logits_rank(expar_group *group, void *context)
     const model_sizes *sizes = &run->task->config.sizes;
     int32_t rank = expar_group_rank(group), share = sizes->experts / run->task->ranks;
     demo_error *error = &run->errors[rank];
+    compute *c = NULL;
     model *m = NULL;
     moe *experts = NULL;
-    run->ok[rank] = model_load(run->task->directory, sizes, rank * share, share, &m, error) &&
+    run->ok[rank] = compute_cpu.create(sizes, rank, run->task->ranks, &c, error) &&
+                    model_load(run->task->directory, c, rank * share, share, &m, error) &&
                     moe_parallel_create(group, m, TOKENS, run->task->path, &experts, error) &&
                     run_text(m, experts, run, rank, error);
     if (experts) experts->free(experts);
     model_free(m);
+    compute_free(c);
 }
 
 /* The logits of the whole text on one rank, summed in the order of `owners`. */
 static float *local_logits(logits_run *run, int32_t owners)
 {
     demo_error error = {""};
+    const model_sizes *sizes = &run->task->config.sizes;
+    compute *c = NULL;
     model *m = NULL;
     moe *experts = NULL;
     logits_run whole = *run;
     whole.lengths[0] = EFFORT_TEXT;
     whole.logits[0] = malloc(sizeof(float) * TOKENS * V);
     assert_non_null(whole.logits[0]);
-    if (!model_load(run->task->directory, &run->task->config.sizes, 0, run->task->config.sizes.experts, &m, &error) ||
+    if (!compute_cpu.create(sizes, 0, 1, &c, &error) ||
+        !model_load(run->task->directory, c, 0, sizes->experts, &m, &error) ||
         !moe_local_create(m, owners, &experts, &error) || !run_text(m, experts, &whole, 0, &error))
         fail_msg("%s", error.text);
     experts->free(experts);
     model_free(m);
+    compute_free(c);
     return whole.logits[0];
 }
 

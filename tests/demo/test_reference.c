@@ -20,14 +20,15 @@ static const float ROW_TOLERANCE = 1e-4f, SUM_TOLERANCE = 3e-4f, WEIGHT_TOLERANC
 static const float ROUTER_TOLERANCE = 1e-6f;
 
 static model_config config;
+static compute *cpu;
 static model *whole;
 
 static int load(void **state)
 {
     (void)state;
     demo_error error;
-    if (!model_config_load(MOE_LM_DIR, &config, &error) ||
-        !model_load(MOE_LM_DIR, &config.sizes, 0, config.sizes.experts, &whole, &error)) {
+    if (!model_config_load(MOE_LM_DIR, &config, &error) || !compute_cpu.create(&config.sizes, 0, 1, &cpu, &error) ||
+        !model_load(MOE_LM_DIR, cpu, 0, config.sizes.experts, &whole, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return -1;
     }
@@ -38,6 +39,7 @@ static int unload(void **state)
 {
     (void)state;
     model_free(whole);
+    compute_free(cpu);
     model_config_free(&config);
     return 0;
 }
@@ -124,7 +126,7 @@ static void run_logits(moe *experts, sequence *text, int32_t rows, float *logits
     assert_true(forward_create(whole, experts, rows, &f, &error));
     if (!forward_run(f, batch, rows, &error)) fail_msg("%s", error.text);
     for (int32_t i = 0; i < rows; i++)
-        forward_logits(f, i, logits + (size_t)i * V);
+        assert_true(forward_logits(f, i, logits + (size_t)i * V, &error));
     forward_free(f);
     free(batch);
 }
@@ -134,7 +136,7 @@ static sequence *reference_text(void)
     demo_error error = {""};
     sequence *text = NULL;
     uint8_t *tokens = npy_reference("tokens", "|u1", "(512,)", TOKENS);
-    if (!sequence_create(&config.sizes, tokens, TOKENS, 0, &text, &error)) fail_msg("%s", error.text);
+    if (!sequence_create(cpu, tokens, TOKENS, 0, &text, &error)) fail_msg("%s", error.text);
     free(tokens);
     return text;
 }
@@ -206,7 +208,7 @@ static void test_batch_does_not_change_a_row(void **state)
     for (int32_t i = 0; i < SHORT; i++) {
         const batch_row row = {b, i};
         assert_true(forward_run(f, &row, 1, &error));
-        forward_logits(f, 0, alone);
+        assert_true(forward_logits(f, 0, alone, &error));
         assert_memory_equal(alone, together + (size_t)i * V, sizeof alone);
     }
     forward_free(f);
@@ -222,7 +224,7 @@ static void shipped_prompts(int32_t bytes, sequence_list *texts)
     assert_non_null(texts->items);
     for (int32_t i = 0; i < config.num_samples; i++) {
         const model_sample *sample = &config.samples[i];
-        if (!sequence_create(&config.sizes, sample->prompt, sample->prompt_bytes, bytes, &texts->items[i], &error))
+        if (!sequence_create(cpu, sample->prompt, sample->prompt_bytes, bytes, &texts->items[i], &error))
             fail_msg("%s", error.text);
         texts->count++;
     }
@@ -257,12 +259,12 @@ static void test_context_is_a_limit(void **state)
     demo_error error = {""};
     uint8_t prompt[513] = {0};
     sequence *text = NULL;
-    assert_false(sequence_create(&config.sizes, prompt, 353, 160, &text, &error));
+    assert_false(sequence_create(cpu, prompt, 353, 160, &text, &error));
     assert_non_null(strstr(error.text, "353"));
     assert_non_null(strstr(error.text, "512"));
-    assert_false(sequence_create(&config.sizes, prompt, 0, 160, &text, &error));
+    assert_false(sequence_create(cpu, prompt, 0, 160, &text, &error));
     assert_null(text);
-    assert_true(sequence_create(&config.sizes, prompt, 352, 160, &text, &error));
+    assert_true(sequence_create(cpu, prompt, 352, 160, &text, &error));
     sequence_free(text);
 }
 
@@ -272,7 +274,7 @@ static void test_local_needs_all_experts(void **state)
     demo_error error = {""};
     model *part = NULL;
     moe *experts = NULL;
-    assert_true(model_load(MOE_LM_DIR, &config.sizes, 8, 4, &part, &error));
+    assert_true(model_load(MOE_LM_DIR, cpu, 8, 4, &part, &error));
     assert_false(moe_local_create(part, 1, &experts, &error));
     assert_false(moe_local_create(whole, 5, &experts, &error));
     assert_non_null(strstr(error.text, "5 owners"));

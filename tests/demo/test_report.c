@@ -80,7 +80,7 @@ typedef struct wrong_run {
 static void make_wrong_run(wrong_run *run)
 {
     demo_error error = {""};
-    *run = (wrong_run){.task = {.ranks = 2, .bytes = 3}};
+    *run = (wrong_run){.task = {.ranks = 2, .bytes = 3, .kind = &compute_cpu}};
     assert_true(prompt_list_add_text(&run->task.prompts, "One", &error));
     assert_true(prompt_list_add_text(&run->task.prompts, "Two", &error));
     if (!demo_task_prepare(&run->task, MOE_LM_DIR, &error)) fail_msg("%s", error.text);

@@ -8,6 +8,12 @@
 
 #include "ep/play.h"
 
+/* Whether a call whose wait_event is still to come keeps its caller waiting, asynchronous or not. So it is on GPUs: no
+   test may then signal the event behind such a call. */
+#ifndef EVENTS_HOLD_UP_THE_CALLER
+#define EVENTS_HOLD_UP_THE_CALLER false
+#endif
+
 typedef enum deal_worst {
     WORST_NONE,
     WORST_EXACT,     /* W = R; where R is 0 that means none */

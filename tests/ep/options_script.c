@@ -142,7 +142,7 @@ static bool play_move(player *p, open_deal *open, deal_move *m)
         return false;
     }
     deal_call *call = &p->calls[p->num_calls];
-    bool alone = m->choices[p->rank].async && m->form.kind != MOVE_DISPATCH;
+    bool alone = m->choices[p->rank].async && m->form.kind != MOVE_DISPATCH && !EVENTS_HOLD_UP_THE_CALLER;
     expar_event *event = draw_event(p, alone, &own, &late);
     right = deal_call_start(call, p->eps[open->buffer], m, p->rank, &p->areas[p->played % AREAS], open->handle, event);
     if (late) CHECK_OK(expar_event_signal(own));

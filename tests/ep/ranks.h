@@ -14,7 +14,8 @@ typedef struct ranks_plan {
     int32_t size;
     int32_t ranks_per_node; /* 0: the library finds out */
     size_t heap_bytes;      /* 0: RANKS_HEAP_BYTES */
-    int64_t timeout_ms;     /* 0: RANKS_TIMEOUT_MS */
+    expar_heap_kind heap_kind;
+    int64_t timeout_ms; /* 0: RANKS_TIMEOUT_MS */
 } ranks_plan;
 
 #define RANKS_HEAP_BYTES ((size_t)256 << 20)

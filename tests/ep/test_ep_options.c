@@ -360,15 +360,27 @@ static void refuse_direct(table *t)
     deal_free(d);
 }
 
-static void test_expert_major_combine_that_cannot_be_direct(void **state)
+static table_case indirect(void)
 {
-    (void)state;
     static const int64_t many[3] = {60, 60, 60};
     table_case c = table_case_make();
     c.plan.num_tokens = many;
     c.back = (move_form){.type = ORACLE_BF16, .hidden = 32, .with_weights = true};
     c.choice = c.back_choice = (deal_choice){.expert_major = true};
+    return c;
+}
+
+static void test_expert_major_combine_that_cannot_be_direct(void **state)
+{
+    (void)state;
+    table_case c = indirect();
     assert_true(table_run(&c, kind, refuse_direct, NULL));
+}
+
+static void test_expert_major_combine_without_room_in_the_pool(void **state)
+{
+    (void)state;
+    table_case c = indirect();
     c.pool_bytes = 4096;
     assert_true(table_run(&c, kind, refuse_direct, NULL));
 }
@@ -462,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_token_major_use_of_an_expert_major_handle),
         cmocka_unit_test(test_expert_major_combine_of_wrong_shapes),
         cmocka_unit_test(test_expert_major_combine_that_cannot_be_direct),
+        cmocka_unit_test(test_expert_major_combine_without_room_in_the_pool),
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_biases_of_tokens_that_go_nowhere),
         cmocka_unit_test(test_everything),

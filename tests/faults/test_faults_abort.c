@@ -13,9 +13,10 @@
 
 typedef struct abort_test {
     traffic *traffic;
-    bool in_combine;          /* else in a dispatch */
-    bool early;               /* abort first, then call */
-    pthread_barrier_t others; /* the ranks that stay: nobody leaves before all have seen the error */
+    bool in_combine;            /* else in a dispatch */
+    bool early;                 /* abort first, then call */
+    pthread_barrier_t given_up; /* ranks 0 and 1: rank 1 comes to its call when that of rank 0 has ended */
+    pthread_barrier_t others;   /* the ranks that stay: nobody leaves before all have seen the error */
 } abort_test;
 
 static void *abort_later(void *group)
@@ -25,7 +26,7 @@ static void *abort_later(void *group)
     return (void *)(intptr_t)expar_group_abort(group);
 }
 
-/* A call that cannot end well: rank 1 comes to it late. */
+/* A call that cannot end well: rank 1 comes to it after rank 0 gave up. */
 static expar_status call(stage *s, const abort_test *test, const play_arrival *arrival)
 {
     const traffic *t = test->traffic;
@@ -49,7 +50,7 @@ static expar_status call(stage *s, const abort_test *test, const play_arrival *a
     return status;
 }
 
-static void abort_and_call(stage *s, const abort_test *test, const play_arrival *arrival)
+static void abort_and_call(stage *s, abort_test *test, const play_arrival *arrival)
 {
     const char *name = test->in_combine ? "expar_combine" : "expar_dispatch";
     pthread_t thread;
@@ -60,6 +61,7 @@ static void abort_and_call(stage *s, const abort_test *test, const play_arrival 
         abort();
     CHECK_STATUS(EXPAR_ERR_ABORTED, call(s, test, arrival));
     CHECK_TEXT(name, "abort");
+    pthread_barrier_wait(&test->given_up);
     if (!test->early) pthread_join(thread, &aborted);
     CHECK_STATUS(EXPAR_OK, (expar_status)(intptr_t)aborted);
     CHECK_STATUS(EXPAR_ERR_ABORTED, call(s, test, arrival));
@@ -68,8 +70,7 @@ static void abort_and_call(stage *s, const abort_test *test, const play_arrival 
 
 static void call_and_hear(stage *s, abort_test *test, const play_arrival *arrival)
 {
-    const struct timespec span = {0, 2 * INSIDE_MS * 1000000};
-    if (s->rank == 1) nanosleep(&span, NULL);
+    if (s->rank == 1) pthread_barrier_wait(&test->given_up);
     CHECK_STATUS(EXPAR_ERR_PEER, call(s, test, arrival));
     CHECK_TEXT(test->in_combine ? "expar_combine" : "expar_dispatch", "rank 0");
     CHECK_STATUS(EXPAR_ERR_PEER, call(s, test, arrival));
@@ -102,9 +103,11 @@ static void run(bool in_combine, bool early)
     traffic_plan plan = {.num_ranks = 3, .hidden = 16, .topk = 3, .num_experts = 6, .num_tokens = num_tokens};
     random_source random = random_start(8);
     abort_test test = {.in_combine = in_combine, .early = early, .traffic = traffic_make(&plan, &random)};
+    pthread_barrier_init(&test.given_up, NULL, 2);
     pthread_barrier_init(&test.others, NULL, 2);
     bool passed = ranks_run(&ranks, play_abort, &test);
     pthread_barrier_destroy(&test.others);
+    pthread_barrier_destroy(&test.given_up);
     traffic_free(test.traffic);
     assert_true(passed);
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays the CPU's tests on GPUs: the harness of tests/ep is compiled a second time with the library's calls renamed to
- * these. Each copies what the test gives to the rank's GPU, makes the call there on a stream of the rank's own, waits,
- * and copies back. The test sees host memory and compares with the same oracle.
+/* Plays the CPU's tests on GPUs: the harness and the tests of tests/ep are compiled a second time with the library's
+ * calls renamed to these. Each copies what the test gives to the rank's GPU, makes the call there on a stream of the
+ * thread's own, and copies back when the call is done. The test sees host memory and compares with the same oracle.
  *
- * Rank r has GPU r modulo the number of GPUs. Rows for memory that peers cannot reach pass through the pool on a GPU,
- * where they come by the queue on the CPU: the test is told the latter. */
+ * Rank r has GPU r modulo the number of GPUs. All calls are made with async_finish, whose event tells all that the CPU
+ * tells at once; for a test that does not ask for an event the mirror waits. Numbers that only the device knows, with
+ * num_worst_tokens, are read there. Rows for memory that peers cannot reach pass through the pool on a GPU, where they
+ * come by the queue on the CPU: the test is told the latter.
+ *
+ *   hand.h  a thread's stream and memory     trip.h  what a call was lent     kept.h  results that a test looks at */
 #ifndef TESTS_GPU_MIRROR_H
 #define TESTS_GPU_MIRROR_H
 
@@ -15,6 +19,9 @@ expar_status mirror_ep_destroy(expar_ep *ep);
 expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result);
 expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args);
 void mirror_output_release(expar_ep_output *output);
+expar_status mirror_event_wait(expar_event *event);
+expar_status mirror_event_query(expar_event *event, int *done);
+void mirror_event_destroy(expar_event *event);
 
 #ifdef MIRROR_RENAMES
 #define expar_ep_create         mirror_ep_create
@@ -22,6 +29,11 @@ void mirror_output_release(expar_ep_output *output);
 #define expar_dispatch          mirror_dispatch
 #define expar_combine           mirror_combine
 #define expar_ep_output_release mirror_output_release
+#define expar_event_wait        mirror_event_wait
+#define expar_event_query       mirror_event_query
+#define expar_event_destroy     mirror_event_destroy
+/* Tests that need to know (tests/ep/deal.h). */
+#define EVENTS_HOLD_UP_THE_CALLER true
 #endif
 
 #endif

@@ -2,7 +2,7 @@
 /* Calls on GPUs that one rank's arguments spoil: every rank is told, by the call or by its event, and the buffer goes
  * on. And two buffers of one group on two streams, each with as many SMs as there are. */
 #include "ep/ranks.h"
-#include "gpu/trip.h"
+#include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ typedef struct actor {
     const inputs *in;
     card card;
     expar_ep *ep;
-    trip trip; /* one that was made, so that there is a handle */
+    lap lap; /* one that was made, so that there is a handle */
 } actor;
 
 static expar_ep *make_buffer(actor *one, int32_t num_sms)
@@ -37,29 +37,29 @@ static expar_ep *make_buffer(actor *one, int32_t num_sms)
     return ep;
 }
 
-/* A trip by calls that are made, compared. */
-static bool go(actor *one, trip *p, expar_ep *ep, cu_stream stream)
+/* A lap by calls that are made, compared. */
+static bool go(actor *one, lap *p, expar_ep *ep, cu_stream stream)
 {
-    trip_release(p);
-    return trip_upload(p, one->in->t, one->in->a, stream) && trip_call(p, ep, one->in->t, stream) &&
-           trip_check(p, one->in->t, one->in->a, stream);
+    lap_release(p);
+    return lap_upload(p, one->in->t, one->in->a, stream) && lap_call(p, ep, one->in->t, stream) &&
+           lap_check(p, one->in->t, one->in->a, stream);
 }
 
 static bool begin(actor *one, expar_group *group, void *shared)
 {
     *one = (actor){.group = group, .rank = expar_group_rank(group), .in = shared};
     return card_open(&one->card, one->rank) && (one->ep = make_buffer(one, 0)) != NULL &&
-           trip_open(&one->trip, &one->card, one->in->t, one->rank) && CHECK_OK(expar_barrier_all(group)) &&
-           go(one, &one->trip, one->ep, one->card.streams[0]);
+           lap_open(&one->lap, &one->card, one->in->t, one->rank) && CHECK_OK(expar_barrier_all(group)) &&
+           go(one, &one->lap, one->ep, one->card.streams[0]);
 }
 
 /* The buffer is as good as before. */
 static void end(actor *one)
 {
-    go(one, &one->trip, one->ep, one->card.streams[0]);
-    trip_release(&one->trip);
+    go(one, &one->lap, one->ep, one->card.streams[0]);
+    lap_release(&one->lap);
     CHECK_OK(expar_ep_destroy(one->ep));
-    trip_close(&one->trip);
+    lap_close(&one->lap);
     card_close(&one->card);
 }
 
@@ -97,9 +97,9 @@ static void hear(const actor *one, expar_status status, expar_status odd, const 
 static expar_dispatch_args dispatch_args(const actor *one, bool cached)
 {
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    args.x = one->trip.x;
-    if (!cached) args.topk_idx = one->trip.idx;
-    if (cached) args.handle = one->trip.result.handle;
+    args.x = one->lap.x;
+    if (!cached) args.topk_idx = one->lap.idx;
+    if (cached) args.handle = one->lap.result.handle;
     args.num_experts = one->in->t->job.num_experts;
     args.stream = one->card.streams[0];
     return args;
@@ -108,10 +108,10 @@ static expar_dispatch_args dispatch_args(const actor *one, bool cached)
 static expar_combine_args combine_args(const actor *one)
 {
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
-    args.x = one->trip.back;
-    args.x.shape[0] = one->trip.result.num_recv_tokens;
-    args.handle = one->trip.result.handle;
-    args.y = one->trip.y;
+    args.x = one->lap.back;
+    args.x.shape[0] = one->lap.result.num_recv_tokens;
+    args.handle = one->lap.result.handle;
+    args.y = one->lap.y;
     args.stream = one->card.streams[0];
     return args;
 }
@@ -121,8 +121,8 @@ static expar_combine_args combine_args(const actor *one)
 static void spoil_output(const actor *one, expar_dispatch_args *args)
 {
     if (one->rank != ODD) return;
-    args->out_x = one->trip.back;
-    args->out_x.shape[0] = one->trip.result.num_recv_tokens - 1;
+    args->out_x = one->lap.back;
+    args->out_x.shape[0] = one->lap.result.num_recv_tokens - 1;
 }
 
 /* A result nobody owns: the call failed. */
@@ -195,11 +195,11 @@ static void play_bad_index(expar_group *group, void *shared)
     if (!begin(&one, group, shared)) return;
     const int64_t bad = 99;
     if (one.rank == ODD)
-        CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.trip.idx.data + 4 * sizeof bad, &bad, sizeof bad));
+        CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
     expar_dispatch_args args = dispatch_args(&one, false);
     hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_INDEX, "expar_dispatch", "topk_idx[1][1] is 99");
     expar_event *event = NULL;
-    args.num_worst_tokens = one.trip.room;
+    args.num_worst_tokens = one.lap.room;
     args.async_finish = 1;
     args.expert_major = args.zero_padding = 1;
     CHECK_OK(dispatch(&one, &args, &event));
@@ -225,33 +225,33 @@ static void play_two_buffers(expar_group *group, void *shared)
     if (!card_open(&one.card, one.rank) || !CHECK_OK(cuda_device_count(&gpus))) return;
     int32_t sharers = (RANKS + gpus - 1) / gpus;
     expar_ep *eps[2];
-    trip trips[2];
+    lap laps[2];
     for (int i = 0; i < 2; i++) {
         eps[i] = make_buffer(&one, one.card.device->num_sms / sharers);
-        if (!eps[i] || !trip_open(&trips[i], &one.card, one.in->t, one.rank)) return;
-        trips[i].worst = trips[i].room;
-        trips[i].path = i ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+        if (!eps[i] || !lap_open(&laps[i], &one.card, one.in->t, one.rank)) return;
+        laps[i].worst = laps[i].room;
+        laps[i].path = i ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
     }
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i < 2; i++)
-        trip_upload(&trips[i], one.in->t, one.in->a, one.card.streams[i]);
+        lap_upload(&laps[i], one.in->t, one.in->a, one.card.streams[i]);
     for (int round = 0; round < 40 && !check_failures(); round++) {
         one.ep = eps[round % 2];
-        one.trip = trips[round % 2];
+        one.lap = laps[round % 2];
         expar_dispatch_args args = dispatch_args(&one, false);
-        args.num_worst_tokens = one.trip.room;
-        args.path = one.trip.path;
+        args.num_worst_tokens = one.lap.room;
+        args.path = one.lap.path;
         args.stream = one.card.streams[round % 2];
         CHECK_OK(dispatch(&one, &args, NULL));
     }
     for (int i = 0; i < 2 && !check_failures(); i++)
-        go(&one, &trips[i], eps[i], one.card.streams[i]);
+        go(&one, &laps[i], eps[i], one.card.streams[i]);
     for (int i = 0; i < 2; i++) {
-        trip_release(&trips[i]);
+        lap_release(&laps[i]);
         CHECK_OK(expar_ep_destroy(eps[i]));
     }
     for (int i = 0; i < 2; i++)
-        trip_close(&trips[i]);
+        lap_close(&laps[i]);
     card_close(&one.card);
 }
 

@@ -3,7 +3,7 @@
  * beside calls that are made, what a graph cannot hold, and what it holds as long as it lives. */
 #include "ep/ep.h"
 #include "ep/ranks.h"
-#include "gpu/trip.h"
+#include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -87,30 +87,30 @@ static void run(ranks_body body)
 /* ---- graphs --------------------------------------------------------------------------------------------------------
  */
 
-/* A trip made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
-static cu_graph_exec capture(actor *one, trip *p, cu_stream stream)
+/* A lap made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
+static cu_graph_exec capture(actor *one, lap *p, cu_stream stream)
 {
     cu_graph graph = NULL;
     cu_graph_exec exec = NULL;
     p->worst = p->room;
     bool good = CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL)) &&
-                trip_call(p, one->ep, one->in->t[0], stream);
+                lap_call(p, one->ep, one->in->t[0], stream);
     good = CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph)) && good;
     if (good) CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    trip_release(p);
+    lap_release(p);
     return exec;
 }
 
-static bool replay(actor *one, const trip *p, cu_graph_exec exec, int round, cu_stream stream)
+static bool replay(actor *one, const lap *p, cu_graph_exec exec, int round, cu_stream stream)
 {
-    return trip_upload(p, one->in->t[round], one->in->a[round], stream) &&
+    return lap_upload(p, one->in->t[round], one->in->a[round], stream) &&
            CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream));
 }
 
-static bool check(actor *one, const trip *p, int round, cu_stream stream)
+static bool check(actor *one, const lap *p, int round, cu_stream stream)
 {
-    return CHECK(trip_check(p, one->in->t[round], one->in->a[round], stream), "in round %d", round);
+    return CHECK(lap_check(p, one->in->t[round], one->in->a[round], stream), "in round %d", round);
 }
 
 /* ---- captured once, replayed often ---- */
@@ -121,9 +121,9 @@ static void play_replays(expar_group *group, void *shared)
     actor one;
     if (!actor_begin(&one, group, shared, 0)) return;
     for (size_t i = 0; i < sizeof paths / sizeof *paths && !check_failures(); i++) {
-        trip p;
+        lap p;
         cu_stream stream = one.card.streams[0];
-        if (!trip_open(&p, &one.card, one.in->t[0], one.rank)) return;
+        if (!lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
         p.path = paths[i];
         cu_graph_exec exec = capture(&one, &p, stream);
         /* Taking and giving back memory may wait for kernels that wait for this rank. */
@@ -132,7 +132,7 @@ static void play_replays(expar_group *group, void *shared)
             if (!replay(&one, &p, exec, round, stream) || !check(&one, &p, round, stream)) break;
         CHECK_OK(expar_barrier_all(group));
         if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
-        trip_close(&p);
+        lap_close(&p);
     }
     actor_end(&one);
 }
@@ -146,40 +146,40 @@ static void test_replays(void **state)
 /* ---- two graphs, and calls between them ---- */
 
 /* Three streams that nothing orders but the library. */
-static bool play_round(actor *one, trip trips[3], cu_graph_exec execs[2], int round)
+static bool play_round(actor *one, lap laps[3], cu_graph_exec execs[2], int round)
 {
     cu_stream *streams = one->card.streams;
     int rounds[3] = {round, (round + 1) % ROUNDS, (round + 2) % ROUNDS};
-    bool good = replay(one, &trips[0], execs[0], rounds[0], streams[0]) &&
-                replay(one, &trips[1], execs[1], rounds[1], streams[1]) &&
-                trip_upload(&trips[2], one->in->t[rounds[2]], one->in->a[rounds[2]], streams[2]) &&
-                trip_call(&trips[2], one->ep, one->in->t[rounds[2]], streams[2]) &&
-                replay(one, &trips[0], execs[0], rounds[0], streams[0]);
+    bool good = replay(one, &laps[0], execs[0], rounds[0], streams[0]) &&
+                replay(one, &laps[1], execs[1], rounds[1], streams[1]) &&
+                lap_upload(&laps[2], one->in->t[rounds[2]], one->in->a[rounds[2]], streams[2]) &&
+                lap_call(&laps[2], one->ep, one->in->t[rounds[2]], streams[2]) &&
+                replay(one, &laps[0], execs[0], rounds[0], streams[0]);
     for (int i = 0; good && i < 3; i++)
-        good = CHECK(check(one, &trips[i], rounds[i], streams[i]), "trip %d", i);
-    trip_release(&trips[2]);
+        good = CHECK(check(one, &laps[i], rounds[i], streams[i]), "lap %d", i);
+    lap_release(&laps[2]);
     return good;
 }
 
 static void play_mixed(expar_group *group, void *shared)
 {
     actor one;
-    trip trips[3];
+    lap laps[3];
     cu_graph_exec execs[2];
     if (!actor_begin(&one, group, shared, 0)) return;
     for (int i = 0; i < 3; i++)
-        if (!trip_open(&trips[i], &one.card, one.in->t[0], one.rank)) return;
-    trips[1].path = one.rank % 2 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+        if (!lap_open(&laps[i], &one.card, one.in->t[0], one.rank)) return;
+    laps[1].path = one.rank % 2 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
     for (int i = 0; i < 2; i++)
-        execs[i] = capture(&one, &trips[i], one.card.streams[i]);
+        execs[i] = capture(&one, &laps[i], one.card.streams[i]);
     CHECK_OK(expar_barrier_all(group));
     for (int round = 0; execs[0] && execs[1] && round < ROUNDS; round++)
-        if (!play_round(&one, trips, execs, round)) break;
+        if (!play_round(&one, laps, execs, round)) break;
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i < 2; i++)
         if (execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, execs[i]));
     for (int i = 0; i < 3; i++)
-        trip_close(&trips[i]);
+        lap_close(&laps[i]);
     actor_end(&one);
 }
 
@@ -191,7 +191,7 @@ static void test_two_graphs_and_calls(void **state)
 
 /* ---- what a graph cannot hold ---- */
 
-static bool refuse(const actor *one, const trip *p, expar_dispatch_args extra, const char *word)
+static bool refuse(const actor *one, const lap *p, expar_dispatch_args extra, const char *word)
 {
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     expar_dispatch_args args = extra;
@@ -207,11 +207,11 @@ static bool refuse(const actor *one, const trip *p, expar_dispatch_args extra, c
 static void play_refusals(expar_group *group, void *shared)
 {
     actor one;
-    trip p;
+    lap p;
     expar_event *event = NULL;
     cu_graph graph = NULL;
     cu_graph_exec exec = NULL;
-    if (!actor_begin(&one, group, shared, 0) || !trip_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
     cu_stream stream = one.card.streams[0];
     expar_dispatch_args with_counts = EXPAR_DISPATCH_ARGS_INIT, with_event = with_counts, with_end = with_counts;
     CHECK_OK(expar_event_create(&event));
@@ -223,7 +223,7 @@ static void play_refusals(expar_group *group, void *shared)
     refuse(&one, &p, with_counts, "num_worst_tokens");
     refuse(&one, &p, with_event, "wait_event");
     refuse(&one, &p, with_end, "async_finish");
-    trip_call(&p, one.ep, one.in->t[0], stream);
+    lap_call(&p, one.ep, one.in->t[0], stream);
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
     CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     CHECK_OK(expar_barrier_all(group));
@@ -233,8 +233,8 @@ static void play_refusals(expar_group *group, void *shared)
     CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
     CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     expar_event_destroy(event);
-    trip_release(&p);
-    trip_close(&p);
+    lap_release(&p);
+    lap_close(&p);
     actor_end(&one);
 }
 
@@ -249,7 +249,7 @@ static void test_what_cannot_be_captured(void **state)
 /* Handles, idx and weights of small traffic are small; recv_x of the worst case is what the pool has room for once. */
 #define TIGHT_POOL_BYTES (48 << 10)
 
-static expar_status dispatch_direct(const actor *one, const trip *p)
+static expar_status dispatch_direct(const actor *one, const lap *p)
 {
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
@@ -281,12 +281,11 @@ static bool pool_empties(const expar_ep *ep)
 static void play_hold(expar_group *group, void *shared)
 {
     actor one;
-    trip p;
+    lap p;
     cu_graph graph = NULL;
-    if (!actor_begin(&one, group, shared, TIGHT_POOL_BYTES) || !trip_open(&p, &one.card, one.in->t[0], one.rank))
-        return;
+    if (!actor_begin(&one, group, shared, TIGHT_POOL_BYTES) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
     cu_stream stream = one.card.streams[0];
-    trip_upload(&p, one.in->t[0], one.in->a[0], stream);
+    lap_upload(&p, one.in->t[0], one.in->a[0], stream);
     CHECK_OK(dispatch_direct(&one, &p));
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
     CHECK_OK(dispatch_direct(&one, &p));
@@ -298,7 +297,7 @@ static void play_hold(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(dispatch_direct(&one, &p));
     CHECK_OK(expar_barrier_all(group));
-    trip_close(&p);
+    lap_close(&p);
     actor_end(&one);
 }
 

@@ -1,169 +1,157 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trips: memory, calls, comparison. */
+/* Between host memory and the GPU. */
 #include "gpu/trip.h"
+#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* ---- the GPU ---- */
+/* Of a tensor that a test means. */
+#define MOST_BYTES ((int64_t)64 << 20)
 
-bool card_open(card *c, int32_t rank)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static trip *parked; /* guarded by lock */
+
+trip *trip_begin(buffer *b)
 {
-    int32_t count = 0;
-    bool open = CHECK_OK(cuda_device_count(&count)) && CHECK_OK(cuda_device_open(rank % count, &c->device)) &&
-                CHECK_OK(cuda_enter(c->device));
-    for (int i = 0; open && i < CARD_STREAMS; i++)
-        open = CHECK_OK(CUDA_CALL(StreamCreate, &c->streams[i], CU_STREAM_NON_BLOCKING));
-    return open;
+    trip *t = calloc(1, sizeof *t);
+    if (!t) abort();
+    t->buffer = b;
+    t->hand = hand_of(b->device);
+    if (arena_begin(&t->hand->own)) t->hand->staged = 0;
+    arena_begin(&b->shared);
+    return t;
 }
 
-void card_close(card *c)
+/* ---- tensors ---- */
+
+/* First byte against data, and how many there are; strides may be negative. */
+static size_t extent(const expar_tensor *t, int64_t *first)
 {
-    for (int i = 0; i < CARD_STREAMS; i++)
-        CHECK_OK(CUDA_CALL(StreamDestroy, c->streams[i]));
+    int64_t ends[2] = {0, 0}, element = (int64_t)expar_dtype_bytes(t->dtype);
+    *first = 0;
+    if (t->ndim != 2 || t->shape[0] < 1 || t->shape[1] < 1) return 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t far;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far) || far > MOST_BYTES || far < -MOST_BYTES)
+            return 0;
+        ends[far > 0] += far;
+    }
+    *first = ends[0] * element;
+    int64_t bytes = (ends[1] - ends[0] + 1) * element;
+    return bytes > MOST_BYTES ? 0 : (size_t)bytes;
+}
+
+size_t trip_span_bytes(const expar_tensor *tensor)
+{
+    int64_t first;
+    return extent(tensor, &first);
+}
+
+static arena *arena_for(const trip *t, const void *host)
+{
+    const buffer *b = t->buffer;
+    bool symmetric = b->shared.bytes && expar_ptr(b->group, host, b->rank) != NULL;
+    return symmetric ? &t->buffer->shared : &t->hand->own;
+}
+
+expar_tensor trip_lend(trip *t, const expar_tensor *host)
+{
+    expar_tensor on = *host;
+    int64_t first;
+    if (host->device.type == EXPAR_CUDA) {
+        on.device = (expar_device){.type = EXPAR_CPU};
+        return on;
+    }
+    if (host->device.type == EXPAR_CPU) on.device = (expar_device){.type = EXPAR_CUDA, .index = t->buffer->device};
+    if (!host->data) return on;
+    size_t bytes = extent(host, &first);
+    const char *from = (const char *)host->data + first;
+    cu_address at = arena_take(arena_for(t, host->data), bytes, from);
+    on.data = (void *)(uintptr_t)(at - (cu_address)first);
+    if (bytes) hand_send(t->hand, at, from, bytes);
+    return on;
+}
+
+void trip_fetch(trip *t, const expar_tensor *from, void *to)
+{
+    if (!to || trip_span_bytes(from) == 0) return;
+    if (t->num_fetches == TRIP_FETCHES) abort();
+    t->fetches[t->num_fetches].from = *from;
+    t->fetches[t->num_fetches++].to = to;
+}
+
+/* ---- the end ---- */
+
+static void fetch_all(const trip *t)
+{
+    mirror_need(cuda_enter(t->hand->device), "enter the GPU");
+    for (int i = 0; i < t->num_fetches; i++) {
+        int64_t first;
+        size_t bytes = extent(&t->fetches[i].from, &first);
+        cu_address at = (cu_address)(uintptr_t)t->fetches[i].from.data + (cu_address)first;
+        if (!t->fetches[i].to) continue;
+        mirror_need(CUDA_CALL(MemcpyDtoHAsync, (char *)t->fetches[i].to + first, at, bytes, t->hand->stream),
+                    "copy back");
+    }
+    mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for the stream");
     cuda_leave();
-    cuda_device_close(c->device);
 }
 
-expar_ep_config card_config(const card *c, const expar_ep_config *config)
+void trip_end(trip *t, bool arrived)
 {
-    expar_ep_config on_gpu = *config;
-    on_gpu.device = (expar_device){.type = EXPAR_CUDA, .index = c->device->index};
-    return on_gpu;
+    if (arrived) fetch_all(t);
+    arena_end(&t->hand->own);
+    arena_end(&t->buffer->shared);
+    free(t);
 }
 
-/* ---- memory ---- */
-
-static size_t tensor_bytes(const expar_tensor *t, int64_t rows)
+void trip_park(trip *t, expar_event *event)
 {
-    return (size_t)(rows * t->shape[1]) * expar_dtype_bytes(t->dtype);
+    t->event = event;
+    pthread_mutex_lock(&lock);
+    t->next = parked;
+    parked = t;
+    pthread_mutex_unlock(&lock);
 }
 
-static bool take(const card *c, expar_tensor *out, expar_dtype dtype, int64_t rows, int64_t columns)
+void trip_land(const expar_event *event, bool arrived)
 {
-    cu_address at = 0;
-    *out = expar_tensor_2d(NULL, dtype, rows, columns);
-    if (!CHECK_OK(CUDA_CALL(MemAlloc, &at, tensor_bytes(out, rows + 1)))) return false;
-    out->data = (void *)(uintptr_t)at;
-    out->device = (expar_device){.type = EXPAR_CUDA, .index = c->device->index};
-    return true;
+    pthread_mutex_lock(&lock);
+    trip **place = &parked;
+    while (*place && (*place)->event != event)
+        place = &(*place)->next;
+    trip *t = *place;
+    if (t) *place = t->next;
+    pthread_mutex_unlock(&lock);
+    if (t) trip_end(t, arrived);
 }
 
-static bool put(const expar_tensor *to, int64_t rows, const void *from, cu_stream stream)
+void trip_forget(const void *to)
 {
-    size_t bytes = tensor_bytes(to, rows);
-    return bytes == 0 || CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)to->data, from, bytes, stream));
+    pthread_mutex_lock(&lock);
+    for (trip *t = parked; t; t = t->next)
+        for (int i = 0; i < t->num_fetches; i++)
+            if (t->fetches[i].to == to) t->fetches[i].to = NULL;
+    pthread_mutex_unlock(&lock);
 }
 
-bool trip_open(trip *p, const card *c, const traffic *t, int32_t rank)
+void trip_drop(const buffer *b)
 {
-    int64_t tokens = t->inputs[rank].num_tokens, hidden = t->job.hidden, topk = t->job.topk;
-    *p = (trip){.card = c, .rank = rank};
-    for (int32_t r = 0; r < t->job.num_ranks; r++)
-        p->room += t->inputs[r].num_tokens;
-    return take(c, &p->x, traffic_dtype(t), tokens, hidden) && take(c, &p->idx, EXPAR_I64, tokens, topk) &&
-           take(c, &p->weights, EXPAR_F32, tokens, topk) && take(c, &p->y, traffic_dtype(t), tokens, hidden) &&
-           take(c, &p->summed, EXPAR_F32, tokens, topk) && take(c, &p->back, traffic_dtype(t), p->room, hidden) &&
-           take(c, &p->back_weights, EXPAR_F32, p->room, topk);
-}
-
-void trip_close(trip *p)
-{
-    const expar_tensor *all[] = {&p->x, &p->idx, &p->weights, &p->y, &p->summed, &p->back, &p->back_weights};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->data) CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)all[i]->data));
-}
-
-bool trip_upload(const trip *p, const traffic *t, const answers *a, cu_stream stream)
-{
-    const oracle_input *input = &t->inputs[p->rank];
-    int64_t rows = t->arrivals[p->rank].num_rows;
-    return put(&p->x, input->num_tokens, input->x, stream) &&
-           put(&p->idx, input->num_tokens, input->topk_idx, stream) &&
-           put(&p->weights, input->num_tokens, input->weights, stream) && put(&p->back, rows, a->x[p->rank], stream) &&
-           put(&p->back_weights, rows, a->weights[p->rank], stream);
-}
-
-/* ---- calls ---- */
-
-static expar_tensor first_rows(const expar_tensor *t, int64_t rows)
-{
-    expar_tensor view = *t;
-    view.shape[0] = rows;
-    return view;
-}
-
-bool trip_call(trip *p, expar_ep *ep, const traffic *t, cu_stream stream)
-{
-    expar_dispatch_args there = EXPAR_DISPATCH_ARGS_INIT;
-    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
-    there.x = p->x;
-    there.topk_idx = p->idx;
-    there.topk_weights = p->weights;
-    there.num_experts = t->job.num_experts;
-    there.num_worst_tokens = p->worst;
-    there.path = p->path;
-    there.stream = stream;
-    p->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(ep, &there, &p->result))) return false;
-    int64_t rows = p->worst ? p->worst : p->result.num_recv_tokens;
-    back.x = first_rows(&p->back, rows);
-    back.topk_weights = first_rows(&p->back_weights, rows);
-    back.handle = p->result.handle;
-    back.path = p->path == EXPAR_PATH_DIRECT ? EXPAR_PATH_AUTO : p->path;
-    back.y = p->y;
-    back.out_topk_weights = p->summed;
-    back.stream = stream;
-    return CHECK_OK(expar_combine(ep, &back));
-}
-
-void trip_release(trip *p)
-{
-    expar_ep_output_release(p->result.output);
-    expar_ep_handle_destroy(p->result.handle);
-    p->result.output = NULL;
-    p->result.handle = NULL;
-}
-
-/* ---- comparison ---- */
-
-static void *fetch(const expar_tensor *from, cu_stream stream)
-{
-    size_t bytes = tensor_bytes(from, from->shape[0]);
-    void *host = traffic_alloc(1, bytes + 1);
-    if (bytes) CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, host, (cu_address)(uintptr_t)from->data, bytes, stream));
-    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
-    return host;
-}
-
-static bool same(const char *name, const expar_tensor *got, int64_t rows, const void *expected, cu_stream stream)
-{
-    void *host = fetch(got, stream);
-    size_t bytes = tensor_bytes(got, rows);
-    bool equal = bytes == 0 || memcmp(host, expected, bytes) == 0;
-    free(host);
-    return CHECK(equal, "%s differs", name);
-}
-
-/* Rows beyond those that came have no experts. */
-static bool blank(const trip *p, int64_t came, cu_stream stream)
-{
-    const expar_tensor *idx = &p->result.recv_topk_idx;
-    int64_t *host = fetch(idx, stream);
-    bool all = true;
-    for (int64_t i = came * idx->shape[1]; i < idx->shape[0] * idx->shape[1]; i++)
-        all &= host[i] == -1;
-    free(host);
-    return CHECK(all, "recv_topk_idx behind the rows is not -1");
-}
-
-bool trip_check(const trip *p, const traffic *t, const answers *a, cu_stream stream)
-{
-    const traffic_arrival *arrival = &t->arrivals[p->rank];
-    int64_t tokens = t->inputs[p->rank].num_tokens, rows = arrival->num_rows;
-    return CHECK_OK(CUDA_CALL(StreamSynchronize, stream)) &
-           same("recv_x", &p->result.recv_x, rows, arrival->x, stream) &
-           same("recv_topk_idx", &p->result.recv_topk_idx, rows, arrival->topk_idx, stream) &
-           same("recv_topk_weights", &p->result.recv_topk_weights, rows, arrival->weights, stream) &
-           blank(p, rows, stream) & same("y", &p->y, tokens, a->y[p->rank], stream) &
-           same("out_topk_weights", &p->summed, tokens, a->summed[p->rank], stream);
+    trip *dropped = NULL;
+    pthread_mutex_lock(&lock);
+    for (trip **place = &parked; *place;) {
+        trip *t = *place;
+        if (t->buffer != b) {
+            place = &t->next;
+            continue;
+        }
+        *place = t->next;
+        t->next = dropped;
+        dropped = t;
+    }
+    pthread_mutex_unlock(&lock);
+    while (dropped) {
+        trip *next = dropped->next;
+        trip_end(dropped, false);
+        dropped = next;
+    }
 }

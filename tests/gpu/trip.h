@@ -1,48 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank's GPU, and trips there and back on it: a dispatch and a combine on a given stream, whose inputs lie where
- * they stay, so that a graph can repeat them with other bytes. */
+/* One mirrored call on its way: what it was lent on the GPU, and what is to be fetched when it is done. */
 #ifndef TESTS_GPU_TRIP_H
 #define TESTS_GPU_TRIP_H
 
-#include "cuda/cuda.h"
-#include "ep/check.h"
-#include "ep/traffic.h"
+#include "gpu/hand.h"
+#include <stdbool.h>
 
-#define CARD_STREAMS 3
-
-typedef struct card {
-    cuda_device *device;
-    cu_stream streams[CARD_STREAMS];
-} card;
-
-/* Rank r has GPU r modulo the number of GPUs; it is entered until card_close. */
-bool card_open(card *c, int32_t rank);
-/* When no kernel of any rank runs any more. */
-void card_close(card *c);
-/* The config with this GPU as its device. */
-expar_ep_config card_config(const card *c, const expar_ep_config *config);
+#define TRIP_FETCHES 8
 
 typedef struct trip {
-    const card *card;
-    int32_t rank;
-    expar_path path;
-    int64_t worst; /* rows of the outputs; 0: the host waits for counts */
-    expar_tensor x, idx, weights, y, summed;
-    expar_tensor back, back_weights; /* what the experts gave: `room` rows */
-    int64_t room;
-    expar_dispatch_result result;
+    buffer *buffer;
+    hand *hand;
+    expar_event *event; /* of an asynchronous call, by which its landing is found */
+    struct {
+        expar_tensor from;
+        void *to;
+    } fetches[TRIP_FETCHES];
+    int num_fetches;
+    struct trip *next;
 } trip;
 
-/* Memory for traffic of the shape of t. */
-bool trip_open(trip *p, const card *c, const traffic *t, int32_t rank);
-void trip_close(trip *p);
-/* What the next run reads, in the stream's order. */
-bool trip_upload(const trip *p, const traffic *t, const answers *a, cu_stream stream);
-/* Puts dispatch and combine on the stream, or into its capture. */
-bool trip_call(trip *p, expar_ep *ep, const traffic *t, cu_stream stream);
-/* Waits for the stream, and compares all that came out. */
-bool trip_check(const trip *p, const traffic *t, const answers *a, cu_stream stream);
-/* Gives output and handle back. */
-void trip_release(trip *p);
+/* By the thread that makes the call. */
+trip *trip_begin(buffer *b);
+/* A host matrix as the call is to see it: a copy on the GPU, in the device heap where the host's lies in symmetric
+   memory. A tensor that says it lies on a GPU is wrong for the CPU; the mirror says CPU, which is as wrong for a GPU. A
+   tensor whose extents make no sense gets memory, but no copy. */
+expar_tensor trip_lend(trip *t, const expar_tensor *host);
+/* When the call is done, the tensor's memory is copied to the host's. */
+void trip_fetch(trip *t, const expar_tensor *from, void *to);
+/* From the first to the last byte; 0 for one without elements or sense. */
+size_t trip_span_bytes(const expar_tensor *tensor);
+
+/* Ends it here: fetches (if `arrived`), waits for that, frees. */
+void trip_end(trip *t, bool arrived);
+/* Keeps it until its event is waited for. */
+void trip_park(trip *t, expar_event *event);
+/* The call with this event is done or given up. No such trip is no trouble. */
+void trip_land(const expar_event *event, bool arrived);
+/* That host memory goes. */
+void trip_forget(const void *to);
+/* The buffer goes, and with it whatever is still parked. */
+void trip_drop(const buffer *b);
 
 #endif

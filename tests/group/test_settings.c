@@ -11,8 +11,8 @@
 
 static int clear_environment(void **state)
 {
-    static const char *const names[] = {"EXPAR_TIMEOUT", "EXPAR_BOOTSTRAP_TIMEOUT", "EXPAR_HEAP_SIZE",
-                                        "EXPAR_RANKS_PER_NODE", "EXPAR_TRANSPORTS"};
+    static const char *const names[] = {"EXPAR_TIMEOUT",   "EXPAR_BOOTSTRAP_TIMEOUT", "EXPAR_HEAP_SIZE",
+                                        "EXPAR_HEAP_KIND", "EXPAR_RANKS_PER_NODE",    "EXPAR_TRANSPORTS"};
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         unsetenv(names[i]);
@@ -41,6 +41,7 @@ static void test_defaults(void **state)
     assert_int_equal(settings.timeout_ms, 30000);
     assert_int_equal(settings.bootstrap_timeout_ms, 30000);
     assert_int_equal(settings.heap_bytes, (uint64_t)16 << 30);
+    assert_false(settings.fixed_heap);
     assert_int_equal(settings.ranks_per_node, 0);
 }
 
@@ -50,12 +51,15 @@ static void test_environment(void **state)
     setenv("EXPAR_TIMEOUT", "2.5", 1);
     setenv("EXPAR_BOOTSTRAP_TIMEOUT", "7", 1);
     setenv("EXPAR_HEAP_SIZE", "3M", 1);
+    setenv("EXPAR_HEAP_KIND", "static", 1);
     setenv("EXPAR_RANKS_PER_NODE", "4", 1);
     setenv("EXPAR_TRANSPORTS", "p2p", 1);
     group_settings settings = read_ok((expar_group_options){0});
     assert_int_equal(settings.timeout_ms, 2500);
     assert_int_equal(settings.bootstrap_timeout_ms, 7000);
     assert_int_equal(settings.heap_bytes, 4 << 20); /* whole huge pages */
+    assert_true(settings.fixed_heap);
+    assert_false(read_ok((expar_group_options){.heap_kind = EXPAR_HEAP_DYNAMIC}).fixed_heap);
     assert_int_equal(settings.ranks_per_node, 4);
 }
 
@@ -80,6 +84,8 @@ static void test_bad_options(void **state)
     check_refused((expar_group_options){.timeout_ms = INT64_MAX}, EXPAR_ERR_ARGUMENT, "timeout_ms");
     check_refused((expar_group_options){.bootstrap_timeout_ms = -5}, EXPAR_ERR_ARGUMENT, "bootstrap_timeout_ms -5");
     check_refused((expar_group_options){.ranks_per_node = -2}, EXPAR_ERR_ARGUMENT, "ranks_per_node -2");
+    check_refused((expar_group_options){.heap_kind = EXPAR_HEAP_STATIC}, EXPAR_ERR_ARGUMENT, "needs a size");
+    check_refused((expar_group_options){.heap_kind = (expar_heap_kind)9}, EXPAR_ERR_ARGUMENT, "heap_kind 9");
     check_refused((expar_group_options){.heap_bytes = 4096}, EXPAR_ERR_ARGUMENT, "heap_bytes 4096");
     check_refused((expar_group_options){.heap_bytes = SIZE_MAX}, EXPAR_ERR_ARGUMENT, "heap_bytes");
 }
@@ -96,6 +102,7 @@ static void test_bad_environment(void **state)
     (void)state;
     check_bad_variable("EXPAR_TIMEOUT", "soon", EXPAR_ERR_ARGUMENT);
     check_bad_variable("EXPAR_BOOTSTRAP_TIMEOUT", "-1", EXPAR_ERR_ARGUMENT);
+    check_bad_variable("EXPAR_HEAP_KIND", "elastic", EXPAR_ERR_ARGUMENT);
     check_bad_variable("EXPAR_HEAP_SIZE", "1K", EXPAR_ERR_ARGUMENT);
     check_bad_variable("EXPAR_HEAP_SIZE", "99999999T", EXPAR_ERR_ARGUMENT);
     check_bad_variable("EXPAR_RANKS_PER_NODE", "0", EXPAR_ERR_ARGUMENT);

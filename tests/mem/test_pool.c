@@ -18,7 +18,8 @@ static mem_region heap;
 static int make_heap(void **state)
 {
     (void)state;
-    return mem_region_create(64 * MIB, false, &heap) == EXPAR_OK ? 0 : -1;
+    if (mem_region_create(64 * MIB, false, &heap) != EXPAR_OK) return -1;
+    return mem_region_open(&heap, 64 * MIB) == EXPAR_OK ? 0 : -1;
 }
 
 static int drop_heap(void **state)
@@ -174,6 +175,54 @@ static void test_threads(void **state)
     mem_pool_close(pool);
 }
 
+/* Blocks get their memory as they are taken, and keep it. */
+static void test_memory_on_demand(void **state)
+{
+    (void)state;
+    mem_region region;
+    mem_pool *pool;
+    mem_block *block;
+    assert_int_equal(mem_region_create(16 * MIB, true, &region), EXPAR_OK);
+    assert_int_equal(mem_region_open(&region, 16 * MIB), EXPAR_OK);
+    assert_int_equal(mem_pool_create(region.base, 0, 16 * MIB, &pool), EXPAR_OK);
+    mem_pool_fill(pool, &region, 1);
+    assert_int_equal(mem_region_memory(&region), 0);
+    assert_int_equal(mem_pool_take(pool, 3 * MIB, &block), EXPAR_OK);
+    const uint64_t with = mem_region_memory(&region);
+    assert_true(with >= 3 * MIB && with < 16 * MIB);
+    mem_block_release(block);
+    assert_int_equal(mem_region_memory(&region), with);
+    assert_int_equal(mem_pool_take(pool, 3 * MIB, &block), EXPAR_OK);
+    assert_int_equal(mem_region_memory(&region), with);
+    mem_block_release(block);
+    mem_pool_close(pool);
+    mem_region_close(&region);
+}
+
+/* A pool that the machine has no memory for refuses, and goes on with less. */
+static void test_no_memory_behind_it(void **state)
+{
+    (void)state;
+    mem_room room;
+    mem_region region;
+    mem_pool *pool;
+    mem_block *block = NULL;
+    mem_room_find("", &room);
+    if (room.bytes > (uint64_t)1 << 40) skip();
+    const uint64_t bytes = align_up(room.bytes, MIB) + 1024 * MIB;
+    assert_int_equal(mem_region_create(bytes, true, &region), EXPAR_OK);
+    assert_int_equal(mem_region_open(&region, bytes), EXPAR_OK);
+    assert_int_equal(mem_pool_create(region.base, 0, bytes, &pool), EXPAR_OK);
+    mem_pool_fill(pool, &region, 1);
+    assert_int_equal(mem_pool_take(pool, bytes, &block), EXPAR_ERR_MEMORY);
+    assert_non_null(strstr(expar_last_error(), "the output pool: "));
+    assert_null(block);
+    assert_int_equal(mem_pool_take(pool, MIB, &block), EXPAR_OK);
+    mem_block_release(block);
+    mem_pool_close(pool);
+    mem_region_close(&region);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +232,8 @@ int main(void)
         cmocka_unit_test(test_block_outlives_close),
         cmocka_unit_test(test_private_blocks),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_memory_on_demand),
+        cmocka_unit_test(test_no_memory_behind_it),
     };
     return cmocka_run_group_tests(tests, make_heap, drop_heap);
 }

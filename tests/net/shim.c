@@ -175,6 +175,29 @@ static expar_status shim_post(transport *self, const transport_request *request,
     return busy ? EXPAR_ERR_BUSY : keep(s, request, batch, false);
 }
 
+static kept *find_of_batch(const shim *s, const transport_batch *batch)
+{
+    kept *k = s->list;
+    while (k && k->batch != batch)
+        k = k->next;
+    return k;
+}
+
+/* What is being carried out comes to its end first. */
+static void shim_drop(transport *self, int32_t pe, transport_batch *batch)
+{
+    shim *s = shim_of(self);
+    (void)pe;
+    pthread_mutex_lock(&s->lock);
+    for (kept *k = find_of_batch(s, batch); k; k = find_of_batch(s, batch)) {
+        if (k->running)
+            pthread_cond_wait(&s->changed, &s->lock);
+        else
+            finish(s, k, EXPAR_ERR_PEER);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* For calls that wait. */
 static void delay(shim *s)
 {
@@ -317,6 +340,7 @@ static const transport_ops shim_ops = {
     .get = shim_get,
     .atomic = shim_atomic,
     .post = shim_post,
+    .drop = shim_drop,
     .fence = shim_fence,
     .quiet = shim_quiet,
     .progress = shim_progress,

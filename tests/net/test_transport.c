@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The suite that every transport passes, on thread ranks, and with the argument `processes` on process ranks. */
-#include "ep/check.h"
-#include "ep/ranks.h"
-#include "group/parts.h"
-#include "shim.h"
+#include "stage.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,60 +9,12 @@
 
 #include <cmocka.h>
 
-/* Every transport, and every transport behind the shim, which leaves nothing to chance and luck. */
-typedef struct subject {
-    const transport_ops *ops;
-    bool late;
-} subject;
-static const subject subjects[] = {
-    {&transport_p2p, false},
-    {&transport_p2p, true},
-#ifdef EXPAR_HAVE_LIBFABRIC
-    {&transport_fabric, false},
-    {&transport_fabric, true},
-#endif
-};
-
 #define RANKS       4
 #define GUARD_BYTES 64
 static const size_t sizes[] = {0, 1, 7, 8, 63, 64, 4096, ((size_t)1 << 20) + 1};
 #define SLOT_BYTES (((size_t)1 << 20) + 4096)
 
 static ranks_kind kind = RANKS_THREADS;
-
-/* A transport of its own over the group's heap, and an area in it. */
-typedef struct stage {
-    expar_group *group;
-    transport *via;
-    uint64_t area; /* offset of RANKS slots, and one more */
-} stage;
-
-/* Puts the shim before the transport. */
-static bool stage_delay(stage *s)
-{
-    shim_plan plan = {.seed = 17 + (uint64_t)s->group->rank, .longest_ns = 20000, .busy_every = 3};
-    return CHECK_OK(shim_open(s->via, &s->group->sym->site, &plan, &s->via));
-}
-
-static bool stage_open(stage *s, expar_group *group, const subject *who, uint64_t bytes)
-{
-    const transport_ops *ops = who->ops;
-    *s = (stage){.group = group};
-    return CHECK_OK(ops->open(&group->sym->site, &s->via)) &&
-           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area)) &&
-           (!ops->grow || CHECK_OK(ops->grow(s->via, 0, s->area + bytes))) && (!who->late || stage_delay(s));
-}
-
-static void stage_close(stage *s)
-{
-    CHECK_OK(sym_give(s->group->sym, "stage", s->area));
-    s->via->ops->close(s->via);
-}
-
-static uint8_t *own(const stage *s, uint64_t offset)
-{
-    return (uint8_t *)s->group->sym->heap.base + offset;
-}
 
 static uint8_t pattern(int32_t from, int32_t to, size_t i)
 {
@@ -337,7 +286,7 @@ static void posts(expar_group *group, void *shared)
 
 static void run_on_all(ranks_body body, int32_t size, int32_t ranks_per_node)
 {
-    for (size_t t = 0; t < ARRAY_LENGTH(subjects); t++) {
+    for (size_t t = 0; t < num_subjects; t++) {
         print_message("transport %s%s\n", subjects[t].ops->name, subjects[t].late ? ", late" : "");
         ranks_plan plan = {.kind = kind, .size = size, .ranks_per_node = ranks_per_node};
         assert_true(ranks_run(&plan, body, (void *)&subjects[t]));

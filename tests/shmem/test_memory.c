@@ -95,7 +95,8 @@ static void give_pages_back(expar_group *group, void *shared)
     (void)shared;
     struct stat before, used, after;
     uint8_t *block;
-    if (group->sym->heap.fd < 0) return; /* thread ranks: the kernel counts no blocks of anonymous memory */
+    /* Thread ranks: the kernel counts no blocks of anonymous memory. A network needs the pages where they are. */
+    if (group->sym->heap.fd < 0 || group->sym->keeps_pages) return;
     CHECK(fstat(group->sym->heap.fd, &before) == 0, "fstat");
     CHECK_OK(expar_malloc(group, 6 << 20, (void **)&block));
     memset(block, 1, 6 << 20);

@@ -2,6 +2,7 @@
 /* expar bench: starts its own ranks when nobody has, and runs the benchmark on them. */
 #include "bench.h"
 #include "command.h"
+#include "gpu.h"
 #include "launch.h"
 #include <errno.h>
 #include <limits.h>
@@ -16,6 +17,8 @@ static const struct command_example examples[] = {
     {"expar bench all --path all --cached=both --json", "every way that rows can take, as JSON"},
     {"expar bench all -n 8 --mpi", "beside pack, MPI_Alltoallv and unpack in the same run"},
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
+    {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
+     "on all GPUs of this host, one rank each"},
     {NULL, NULL},
 };
 
@@ -27,7 +30,11 @@ static int run_inside(const struct bench_options *options)
         fprintf(stderr, "expar bench: %s\n", expar_last_error());
         return 1;
     }
-    struct bench_world world = {.group = group, .rank = expar_group_rank(group), .size = expar_group_size(group)};
+    struct bench_world world = {.group = group,
+                                .rank = expar_group_rank(group),
+                                .size = expar_group_size(group),
+                                .device = &bench_cpu,
+                                .place = {.type = EXPAR_CPU}};
     int code = 1;
     if (world.size != options->num_ranks)
         fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, world.size);
@@ -89,11 +96,21 @@ static int run_mpi(const struct bench_options *options, int argc, char **argv)
     return 1;
 }
 
+/* The ranks are threads of this process: a job's processes would each start all of them. */
+static int run_cuda(const struct bench_options *options)
+{
+    if (!launch_inside()) return bench_gpu_main(options);
+    fprintf(stderr, "expar bench: --device cuda starts its ranks itself, as threads; start it without a launcher\n");
+    return 1;
+}
+
 static int run(int argc, char **argv)
 {
     struct bench_options options;
     bench_options_init(&options);
+    launch_prepare_gpus();
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
+    if (options.cuda) return run_cuda(&options);
     if (launch_inside() && !options.mpi) return run_inside(&options);
     if (options.mpi) return run_mpi(&options, argc, argv);
     return launch_self(options.num_ranks, argc, argv);
@@ -102,17 +119,18 @@ static int run(int argc, char **argv)
 const struct command command_bench = {
     .name = "bench",
     .summary = "measure dispatch and combine, and verify every byte",
-    .arguments = "[dispatch] [combine] [all]",
-    .description = "Measures the operations (default: all) on ranks of this machine, which it starts itself unless it "
-                   "runs inside a job. "
-                   "In the same run, in turns, it measures the copy limit: bare copies of the same rows to the same "
-                   "places by as many "
-                   "threads, the better one of memcpy and non-temporal stores.\n\n"
-                   "The time of an iteration is the last end minus the first start over all ranks. GB/s counts the "
-                   "rows that go into a "
-                   "rank's output, 10^9 bytes a second. Outputs are compared in full with what the routing demands; a "
-                   "difference makes the "
-                   "exit code 1.",
+    .arguments = "[dispatch] [combine] [layout] [all]",
+    .description =
+        "Measures the operations (default: all, which is dispatch and combine) on ranks of this machine, which it "
+        "starts "
+        "itself unless it runs inside a job. layout is what a fresh dispatch takes beyond a cached one, iteration by "
+        "iteration: layout and notify. In the same run, in turns, it measures the copy limit: bare copies of the same "
+        "rows to the same places, by as many threads, the better one of memcpy and non-temporal stores; on GPUs by a "
+        "kernel with as many SMs that pushes them (combine: or pulls them, whichever is faster).\n\n"
+        "The time of an iteration is the last end minus the first start over all ranks; on GPUs by events behind a "
+        "gate "
+        "that opens for all ranks at once. GB/s counts the rows that go into a rank's output, 10^9 bytes a second. "
+        "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.",
     .options = bench_option_table,
     .examples = examples,
     .run = run,

@@ -21,6 +21,12 @@ bool launch_inside(void)
     return expar || torchrun || is_set("OMPI_COMM_WORLD_RANK");
 }
 
+void launch_prepare_gpus(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 int launch_self(int num_ranks, int argc, char **argv)
 {
     char program[4096];

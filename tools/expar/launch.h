@@ -8,6 +8,10 @@
 /* True when this process was started as a rank: by expar run, torchrun or Open MPI's mpirun. */
 bool launch_inside(void);
 
+/* Before anything asks for a GPU: ranks that are threads of this process need a hardware queue each, and kernels that
+   are there before others wait for them. What a user has set stays. */
+void launch_prepare_gpus(void);
+
 /* Runs num_ranks copies of this very program as the ranks of one job, with a subcommand's arguments (argv[0] is its
    name, as the subcommand got them). They share this process's stdout and stderr; rank 0 has its stdin. Returns the
    job's exit code: 0 when every rank ended with 0, else that of the first that failed (128 + signal). Prints what went

@@ -11,14 +11,14 @@ _Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels kno
 static void gpu_destroy(executor *base)
 {
     gpu_executor *self = gpu_of(base);
-    sym_unlisten(self->sym, &self->listener);
-    gpu_programs_close(self);
-    mem_pinned_free(&self->report_memory);
     if (cuda_enter(self->device) == EXPAR_OK) {
         gpu_order_release(self);
-        if (self->memory) cuda_driver()->MemFree(self->memory);
         cuda_leave();
     }
+    sym_unlisten(self->sym, &self->listener);
+    gpu_programs_close(self);
+    gpu_scratch_give(self->stamp_memory);
+    gpu_scratch_give(self->scratch);
     free(self);
 }
 
@@ -34,34 +34,35 @@ static const executor_ops gpu_ops = {
 };
 
 /* One block of device memory: where the heaps are, the state, the counts. */
+static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
+{
+    const ep_shape *shape = &self->world.shape;
+    size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
+    const cu_address at_state = memory + heaps_bytes, at_counts = at_state + EP_ALIGN_BYTES;
+    const gpu_state state = {.bad_slot = ~0ull};
+    self->world.heaps = (const uint64_t *)(uintptr_t)memory;
+    self->world.state = (gpu_state *)(uintptr_t)at_state;
+    self->expert_counts = (int32_t *)(uintptr_t)at_counts;
+    expar_status status = CUDA_CALL(MemcpyHtoD, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address));
+    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoD, at_state, &state, sizeof state);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8, at_counts, 0, experts * sizeof(int32_t));
+    return status == EXPAR_OK ? cuda_synchronize() : status;
+}
+
+/* That block, the pinned report with the counts behind it, and the event. */
 static expar_status make_memory(gpu_executor *self)
 {
     const ep_shape *shape = &self->world.shape;
     size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
-    size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES), state_bytes = EP_ALIGN_BYTES;
-    const gpu_state state = {.bad_slot = ~0ull};
-    expar_status status = CUDA_CALL(MemAlloc, &self->memory, heaps_bytes + state_bytes + experts * sizeof(int32_t));
+    size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
+    size_t counts = ranks * ((size_t)shape->channels + 1) + (size_t)shape->local_experts;
+    expar_status status = gpu_scratch_take(self->device, heaps_bytes + EP_ALIGN_BYTES + experts * sizeof(int32_t),
+                                           sizeof(gpu_report) + counts * sizeof(int32_t), &self->scratch);
     if (status != EXPAR_OK) return status;
-    self->world.heaps = (const uint64_t *)(uintptr_t)self->memory;
-    self->world.state = (gpu_state *)(uintptr_t)(self->memory + heaps_bytes);
-    self->expert_counts = (int32_t *)(uintptr_t)(self->memory + heaps_bytes + state_bytes);
-    status = CUDA_CALL(MemcpyHtoD, self->memory, device_heap_bases(self->heap), ranks * sizeof(cu_address));
-    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoD, self->memory + heaps_bytes, &state, sizeof state);
-    if (status == EXPAR_OK)
-        status = CUDA_CALL(MemsetD8, self->memory + heaps_bytes + state_bytes, 0, experts * sizeof(int32_t));
-    return status == EXPAR_OK ? cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize")
-                              : status;
-}
-
-static expar_status make_report(gpu_executor *self)
-{
-    const ep_shape *shape = &self->world.shape;
-    size_t counts = (size_t)shape->ranks * ((size_t)shape->channels + 1) + (size_t)shape->local_experts;
-    expar_status status = mem_pinned_create(sizeof(gpu_report) + counts * sizeof(int32_t), &self->report_memory);
-    if (status != EXPAR_OK) return status;
-    self->report = self->report_memory.host;
-    self->world.report = (gpu_report *)(uintptr_t)self->report_memory.device;
-    return gpu_order_hold(self);
+    self->report = self->scratch->pinned.host;
+    self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
+    status = fill_memory(self, self->scratch->memory, heaps_bytes);
+    return status == EXPAR_OK ? gpu_order_hold(self) : status;
 }
 
 expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_shape *shape, uint64_t buffer,
@@ -82,7 +83,6 @@ expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_sh
     expar_status status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
         status = make_memory(self);
-        if (status == EXPAR_OK) status = make_report(self);
         cuda_leave();
     }
     if (status == EXPAR_OK) status = gpu_programs_open(self);

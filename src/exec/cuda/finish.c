@@ -85,11 +85,9 @@ expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const ch
 
 /* ---- verdicts ---- */
 
-int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+/* The rows that were dropped, when that is all. */
+static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
 {
-    const gpu_verdict *slot = &self->report->verdicts[ticket % GPU_VERDICTS];
-    *verdict = (ep_verdict){.rank = -1};
-    if (!ticket || __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) != ticket) return 0;
     verdict->rank = slot->rank;
     if (slot->rank < 0) return slot->dropped;
     verdict->reason = slot->reason;
@@ -100,6 +98,23 @@ int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *
     return 0;
 }
 
+int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+{
+    const gpu_verdict *slot = &self->report->verdicts[ticket % GPU_VERDICTS];
+    *verdict = (ep_verdict){.rank = -1};
+    if (!ticket || __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) != ticket) return 0;
+    return take_verdict(slot, verdict);
+}
+
+bool executor_cuda_untold(executor *base, ep_verdict *verdict, int32_t *dropped)
+{
+    gpu_verdict *slot = &gpu_of(base)->report->untold;
+    *verdict = (ep_verdict){.rank = -1};
+    if (!__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return false;
+    *dropped = take_verdict(slot, verdict);
+    __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
+    return true;
+}
 /* ---- the end of a call ---- */
 
 typedef struct ending {

@@ -5,8 +5,10 @@
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, and the host's wait for the counts
  *   rows.c      dispatch and combine
+ *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
  *   order.c     calls follow each other, on streams and in graphs; what a graph holds
+ *   stamps.c    times that kernels take
  *   finish.c    how calls end: verdicts, failures
  *   kernels/    the kernels; args.h is what both sides know
  *
@@ -16,6 +18,7 @@
 #define EXPAR_EXEC_CUDA_GPU_H
 
 #include "exec/cuda/kernels/args.h"
+#include "exec/cuda/scratch.h"
 #include "exec/executor.h"
 
 /* Kernels for rows of one shape. */
@@ -41,16 +44,16 @@ typedef struct gpu_executor {
     int32_t num_sms;
     gpu_world world;        /* as kernels get it; its ticket is that of the call that is being made */
     uint64_t tickets;       /* given out so far */
-    cu_address memory;      /* heaps, state, expert counts */
+    gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
-    mem_pinned report_memory;
-    gpu_report *report; /* the host's view */
+    gpu_report *report;     /* the host's view */
     sym_listener listener;
     cuda_program *open_program, *expert_program;
     cu_function layout_kernel, notify_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* device memory that kernels write times to, or NULL (executor_cuda_stamps) */
+    uint64_t *stamps;       /* pinned memory, in the kernels' view, that they write times to; NULL: they do not */
+    gpu_scratch *stamp_memory;
     gpu_order *order;
     bool begun; /* a call has begun and not ended */
 } gpu_executor;
@@ -61,6 +64,8 @@ static inline gpu_executor *gpu_of(executor *base)
 }
 
 /* ---- programs.c ---- */
+/* Tests: kernels loaded from now on hold threads back at random (kernels/delay.h); 0 ends it. Needs NVRTC. */
+void gpu_programs_delay(uint32_t seed);
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
 /* The kernels for rows of this shape; compiles them when they are new. */

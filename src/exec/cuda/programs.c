@@ -6,10 +6,27 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* Set by tests before any buffer is made. */
+static uint32_t delays;
+
+void gpu_programs_delay(uint32_t seed)
+{
+    delays = seed;
+}
+
+/* With delays one compilation serves all shapes: tests use many. */
+static expar_status load_program(const gpu_executor *self, const char *source, const cuda_macro *macros,
+                                 size_t num_macros, cuda_program **out)
+{
+    const cuda_macro seed = {"EXPAR_DELAYS", delays};
+    if (delays) return cuda_program_load(self->device, source, &seed, 1, out);
+    return cuda_program_load(self->device, source, macros, num_macros, out);
+}
+
 expar_status gpu_programs_open(gpu_executor *self)
 {
     const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
-    expar_status status = cuda_program_load(self->device, "layout.cu", &ranks, 1, &self->open_program);
+    expar_status status = load_program(self, "layout.cu", &ranks, 1, &self->open_program);
     if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_layout", 0, &self->layout_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
@@ -51,12 +68,12 @@ static expar_status load(gpu_executor *self, gpu_programs *out)
                                  {"EXPAR_ROW_BYTES", out->row_bytes},
                                  {"EXPAR_TOPK", out->topk},
                                  {"EXPAR_DTYPE", out->dtype}};
-    expar_status status = cuda_program_load(self->device, "dispatch.cu", macros, 3, &out->dispatch);
+    expar_status status = load_program(self, "dispatch.cu", macros, 3, &out->dispatch);
     if (status == EXPAR_OK)
         status = cuda_program_kernel(out->dispatch, "ep_dispatch", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
                                      &out->dispatch_kernel);
     if (status != EXPAR_OK || !is_number(out->dtype)) return status;
-    status = cuda_program_load(self->device, "combine.cu", macros, 4, &out->combine);
+    status = load_program(self, "combine.cu", macros, 4, &out->combine);
     if (status == EXPAR_OK)
         status = cuda_program_kernel(out->combine, "ep_combine", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
                                      &out->combine_kernel);

@@ -194,6 +194,11 @@ static expar_status fabric_post_request(transport *self, const transport_request
     return fabric_post_soon(f, "post", &sending, batch, false);
 }
 
+static void fabric_give_up(transport *self, int32_t pe, transport_batch *batch)
+{
+    fabric_abandon(fabric_of(self), pe, batch);
+}
+
 static expar_status fabric_fence_all(transport *self)
 {
     return fabric_quiet(fabric_of(self));
@@ -241,6 +246,7 @@ const transport_ops transport_fabric = {
     .get = fabric_get,
     .atomic = fabric_atomic,
     .post = fabric_post_request,
+    .drop = fabric_give_up,
     .fence = fabric_fence_all,
     .quiet = fabric_quiet_all,
     .progress = fabric_move,

@@ -184,6 +184,10 @@ void fabric_op_unlink(fabric_channel *channel, fabric_op *op);
 expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage);
 /* Posts and waits until it is complete. */
 expar_status fabric_run(fabric *f, const char *what, const transport_request *request);
+/* Gives up what of the batch (NULL: of any) is still on its way to pe, so that nothing of it refers to the caller's
+   memory. Data of a large get that the network itself writes into that memory may still come, until the endpoint is
+   closed. */
+void fabric_abandon(fabric *f, int32_t pe, const transport_batch *batch);
 expar_status fabric_quiet(fabric *f);
 /* To be called before fabric_sleep. May make progress; false: something is there already. */
 bool fabric_arm(fabric *f);

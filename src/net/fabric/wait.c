@@ -118,9 +118,7 @@ expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sendi
     return status;
 }
 
-/* Gives up what of the request is still on its way, so that nothing of it refers to the caller's memory. Data of a
-   large get that the network itself writes into that memory may still come, until the endpoint is closed. */
-static void abandon(fabric *f, int32_t pe, const transport_batch *batch)
+void fabric_abandon(fabric *f, int32_t pe, const transport_batch *batch)
 {
     fabric_channel *c = fabric_channel_of(f, pe);
     pthread_mutex_lock(&c->lock);
@@ -139,7 +137,7 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
         status = turn(&p);
     fabric_attend(f, -1);
     if (status != EXPAR_OK) {
-        abandon(f, request->pe, &batch);
+        fabric_abandon(f, request->pe, &batch);
         return status;
     }
     status = (expar_status)atomic_load_explicit(&batch.status, memory_order_relaxed);
@@ -168,7 +166,7 @@ static expar_status quiet_channel(fabric *f, fabric_channel *c)
     while (status == EXPAR_OK && (p.pe = oldest_pe(c, number)) >= 0)
         status = turn(&p);
     /* Told once: those who go on with others are not held up by it again. */
-    if (status != EXPAR_OK) abandon(f, p.pe, NULL);
+    if (status != EXPAR_OK) fabric_abandon(f, p.pe, NULL);
     return status;
 }
 

@@ -2,6 +2,7 @@
 /* expar demo: its options, and who does what: the process that was typed starts ranks, each rank runs. */
 #include "demo_command.h"
 
+#include "crew.h"
 #include "launch.h"
 #include "ranks.h"
 #include "reference.h"
@@ -24,7 +25,8 @@ static const struct argp_option options[] = {
     {"file", KEY_FILE, "FILE", 0, "Continue the last 256 bytes of FILE; may be given several times", 0},
     {"bytes", KEY_BYTES, "COUNT", 0, "Write COUNT bytes behind each prompt (default 160)", 0},
     {"path", KEY_PATH, "PATH", 0, "How rows travel: auto (default), direct, queue", 0},
-    {"device", KEY_DEVICE, "DEVICE", 0, "Where the model runs: cpu", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0,
+     "Where the model runs: cpu (default), or cuda: the ranks are threads that share the GPUs", 0},
     {"nodes", KEY_NODES, "M", 0, "Let the ranks play M nodes: 1", 0},
     {"model", KEY_MODEL, "FOLDER", 0, "Take config.json and model.safetensors from FOLDER", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, and nothing else", 0},
@@ -34,6 +36,7 @@ static const struct argp_option options[] = {
 static const struct command_example examples[] = {
     {"expar demo", "eight shipped prompts on eight ranks"},
     {"expar demo -n 4 --prompt 'Call me Ishmael. ' --bytes 200", "one prompt of your own on four ranks"},
+    {"expar demo --device cuda", "attention, experts, dispatch and combine on the GPUs of this host"},
     {"expar demo --file letter.txt --json", "continue a file, and print JSON"},
     {"expar run -n 2 --no-prefix -- expar demo", "inside a group that something else has started"},
     {NULL, NULL},
@@ -49,7 +52,10 @@ const struct command command_demo = {
         "their owner, tokens by dispatch and combine. The first prompt's continuation is printed as it comes, then "
         "the other texts, the experts' load, tokens per second and bytes moved.\n\n"
         "Every text is compared with a reference that one rank computes without dispatch, and with the continuation "
-        "that the model was shipped with, where there is one. The exit code is 0 only when all are equal.",
+        "that the model was shipped with, where there is one. On GPUs the arithmetic is the same, product by product, "
+        "so "
+        "the texts are too; where one is not, the first byte that differs is shown, and by how much the reference's "
+        "best logit led there. The exit code is 0 only when all are equal.",
     .options = options,
     .examples = examples,
     .run = run,
@@ -59,7 +65,6 @@ typedef struct demo_request {
     demo_task task;
     const char *directory;
     int64_t nodes;
-    const char *device;
 } demo_request;
 
 static int64_t parse_count(struct argp_state *state, const char *option, const char *text, int64_t high)
@@ -76,6 +81,15 @@ static expar_path parse_path(struct argp_state *state, const char *text)
     if (!strcmp(text, "queue")) return EXPAR_PATH_QUEUE;
     if (strcmp(text, "auto")) argp_error(state, "--path '%s': auto, direct or queue is expected", text);
     return EXPAR_PATH_AUTO;
+}
+
+static const compute_kind *parse_device(struct argp_state *state, const char *text)
+{
+    static const compute_kind *const kinds[] = {&compute_cpu, &compute_cuda};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!strcmp(text, kinds[i]->name)) return kinds[i];
+    argp_error(state, "--device '%s': cpu or cuda is expected", text);
+    return NULL;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -100,7 +114,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         task->path = parse_path(state, arg);
         return 0;
     case KEY_DEVICE:
-        request->device = arg;
+        task->kind = parse_device(state, arg);
         return 0;
     case KEY_NODES:
         request->nodes = parse_count(state, "--nodes", arg, MAX_RANKS);
@@ -121,14 +135,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static bool check_machine(const demo_request *request, demo_error *error)
 {
-    if (!strcmp(request->device, "cuda"))
-        return demo_fail(error, "--device cuda: this command does not run on GPUs yet; --device cpu runs everywhere");
-    if (strcmp(request->device, "cpu"))
-        return demo_fail(error, "--device '%s': cpu or cuda is expected", request->device);
     if (request->nodes != 1)
         return demo_fail(error, "--nodes %lld: this build has no dispatch across nodes; --nodes 1 is what there is",
                          (long long)request->nodes);
-    return true;
+    return request->task.kind->check(error);
 }
 
 /* What rank 0 does after the parallel run; the group is gone by then. */
@@ -172,18 +182,15 @@ static bool fit_group(demo_task *task, int32_t size, demo_error *error)
     return true;
 }
 
-/* One rank, from joining the group on. Returns the exit code. */
-static int run_rank(demo_request *request)
+/* One rank in its group, which it leaves. Returns the exit code. */
+static int run_member(expar_group *group, void *context)
 {
+    const demo_task *task = context;
     demo_error error = {""};
-    demo_task *task = &request->task;
-    expar_group *group = NULL;
-    if (!demo_check(&error, "joining the group", expar_group_create(NULL, &group))) return fail(&error);
     bool first = expar_group_rank(group) == 0;
     demo_printer printer = demo_printer_for(stdout, task);
     demo_results results = {0};
-    bool ready = fit_group(task, expar_group_size(group), &error) &&
-                 demo_task_prepare(task, request->directory, &error) && demo_results_create(task, &results, &error);
+    bool ready = demo_results_create(task, &results, &error);
     int code = ready ? EXIT_SUCCESS : fail(&error);
     if (ready && !run_in_group(group, &printer, &results)) code = EXIT_FAILURE;
     if (!demo_check(&error, "leaving the group", expar_group_destroy(group)) && code == EXIT_SUCCESS)
@@ -193,20 +200,38 @@ static int run_rank(demo_request *request)
     return code;
 }
 
+/* One rank, from joining the group on. Returns the exit code. */
+static int run_rank(demo_request *request)
+{
+    demo_error error = {""};
+    demo_task *task = &request->task;
+    expar_group *group = NULL;
+    if (!demo_check(&error, "joining the group", expar_group_create(NULL, &group))) return fail(&error);
+    if (fit_group(task, expar_group_size(group), &error) && demo_task_prepare(task, request->directory, &error))
+        return run_member(group, task);
+    fail(&error);
+    expar_group_destroy(group);
+    return EXIT_FAILURE;
+}
+
 /* Checks what can be checked once, and starts the ranks. */
 static int run_outside(demo_request *request, int argc, char **argv)
 {
     demo_error error = {""};
-    if (request->task.ranks == 0) request->task.ranks = DEFAULT_RANKS;
-    if (!demo_task_prepare(&request->task, request->directory, &error)) return fail(&error);
-    return launch_self(request->task.ranks, argc, argv);
+    demo_task *task = &request->task;
+    if (task->ranks == 0) task->ranks = DEFAULT_RANKS;
+    if (!demo_task_prepare(task, request->directory, &error)) return fail(&error);
+    if (!task->kind->threads) return launch_self(task->ranks, argc, argv);
+    int code = crew_run(task->ranks, run_member, task, &error);
+    return error.text[0] ? fail(&error) : code;
 }
 
 static int run(int argc, char **argv)
 {
     demo_error error = {""};
-    demo_request request = {.task = {.bytes = DEFAULT_BYTES}, .nodes = 1, .device = "cpu"};
+    demo_request request = {.task = {.bytes = DEFAULT_BYTES, .kind = &compute_cpu}, .nodes = 1};
     int code;
+    launch_prepare_gpus();
     command_parse(&command_demo, parse, false, argc, argv, &request);
     if (!check_machine(&request, &error))
         code = fail(&error);

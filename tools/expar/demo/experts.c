@@ -45,37 +45,37 @@ void experts_scratch_free(experts_scratch *s)
 }
 
 /* Sends the gathered block through one expert and adds its output to the rows. */
-static void flush(const model *m, const model_layer *layer, int32_t expert, float *y, experts_scratch *s)
+static void flush(const model_sizes *sizes, const expert_weights *w, int32_t expert, float *y, experts_scratch *s)
 {
-    int64_t d = m->sizes.hidden, f = m->sizes.expert_ffn, matrix = (int64_t)expert * d * f;
-    kernel_matmul(s->x, s->count, d, layer->w1 + matrix, f, s->gate);
-    kernel_matmul(s->x, s->count, d, layer->w3 + matrix, f, s->up);
+    int64_t d = sizes->hidden, f = sizes->expert_ffn, matrix = (int64_t)expert * d * f;
+    kernel_matmul(s->x, s->count, d, w->w1 + matrix, f, s->gate);
+    kernel_matmul(s->x, s->count, d, w->w3 + matrix, f, s->up);
     kernel_silu_multiply(s->gate, s->up, s->count * f);
-    kernel_matmul(s->gate, s->count, f, layer->w2 + matrix, d, s->out);
+    kernel_matmul(s->gate, s->count, f, w->w2 + matrix, d, s->out);
     for (int64_t i = 0; i < s->count; i++)
         kernel_add_scaled(y + s->row[i] * d, s->out + i * d, s->weight[i], d);
     s->count = 0;
 }
 
-static void run_one(const model *m, const model_layer *layer, const routed_rows *rows, int32_t expert, float *y,
-                    experts_scratch *s)
+static void run_one(const model_sizes *sizes, const expert_weights *w, const routed_rows *rows, int32_t expert,
+                    float *y, experts_scratch *s)
 {
-    int64_t d = m->sizes.hidden, top_k = m->sizes.top_k;
+    int64_t d = sizes->hidden, top_k = sizes->top_k;
     s->count = 0;
     for (int64_t i = 0; i < rows->count * top_k; i++) {
         if (rows->topk_idx[i] != expert) continue;
         memcpy(s->x + s->count * d, rows->x + i / top_k * d, (size_t)d * sizeof(float));
         s->row[s->count] = i / top_k;
         s->weight[s->count] = rows->topk_weights[i];
-        if (++s->count == BLOCK_ROWS) flush(m, layer, expert, y, s);
+        if (++s->count == BLOCK_ROWS) flush(sizes, w, expert, y, s);
     }
-    if (s->count > 0) flush(m, layer, expert, y, s);
+    if (s->count > 0) flush(sizes, w, expert, y, s);
 }
 
-void experts_run(const model *m, int32_t layer, const routed_rows *rows, int32_t first, int32_t count, float *y,
+void experts_run(const model_sizes *sizes, const expert_weights *w, const routed_rows *rows, float *y,
                  experts_scratch *scratch)
 {
-    memset(y, 0, (size_t)(rows->count * m->sizes.hidden) * sizeof(float));
-    for (int32_t expert = first; expert < first + count; expert++)
-        run_one(m, &m->layers[layer], rows, expert, y, scratch);
+    memset(y, 0, (size_t)(rows->count * sizes->hidden) * sizeof(float));
+    for (int32_t expert = w->first; expert < w->first + w->count; expert++)
+        run_one(sizes, w, rows, expert, y, scratch);
 }

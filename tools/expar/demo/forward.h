@@ -15,7 +15,7 @@ typedef struct batch_row {
 
 typedef struct forward forward;
 
-/* Buffers for batches of up to max_rows. m and experts are borrowed. */
+/* Buffers for batches of up to max_rows, where m lies. m and experts are borrowed. */
 bool forward_create(const model *m, moe *experts, int64_t max_rows, forward **out, demo_error *error);
 void forward_free(forward *f);
 
@@ -23,7 +23,7 @@ void forward_free(forward *f);
 bool forward_run(forward *f, const batch_row *rows, int64_t count, demo_error *error);
 /* V, the length of logits. */
 int32_t forward_vocab(const forward *f);
-/* The logits [V] of a row of the last run. */
-void forward_logits(forward *f, int64_t row, float *logits);
+/* The logits [V] of a row of the last run, in the host's memory. */
+bool forward_logits(forward *f, int64_t row, float *logits, demo_error *error);
 
 #endif

@@ -39,11 +39,12 @@ typedef struct generate_state {
     int32_t vocab;
 } generate_state;
 
-static void grow(generate_state *s, int32_t number, int64_t row)
+static bool grow(generate_state *s, int32_t number, int64_t row, demo_error *error)
 {
-    forward_logits(s->f, row, s->logits);
+    if (!forward_logits(s->f, row, s->logits, error)) return false;
     uint8_t byte = append_best(s->plan->texts->items[number], s->logits, s->vocab);
     if (s->plan->listener) s->plan->listener(s->plan->context, number, byte);
+    return true;
 }
 
 static bool prefill(generate_state *s, int32_t round, demo_error *error)
@@ -52,9 +53,7 @@ static bool prefill(generate_state *s, int32_t round, demo_error *error)
     sequence *text = s->plan->texts->items[round];
     for (int32_t position = 0; position < text->prompt_bytes; position++)
         s->rows[position] = (batch_row){text, position};
-    if (!forward_run(s->f, s->rows, text->prompt_bytes, error)) return false;
-    grow(s, round, text->prompt_bytes - 1);
-    return true;
+    return forward_run(s->f, s->rows, text->prompt_bytes, error) && grow(s, round, text->prompt_bytes - 1, error);
 }
 
 static bool decode(generate_state *s, demo_error *error)
@@ -63,7 +62,7 @@ static bool decode(generate_state *s, demo_error *error)
         s->rows[i] = (batch_row){s->plan->texts->items[i], s->plan->texts->items[i]->length - 1};
     if (!forward_run(s->f, s->rows, s->plan->texts->count, error)) return false;
     for (int32_t i = 0; i < s->plan->texts->count; i++)
-        grow(s, i, i);
+        if (!grow(s, i, i, error)) return false;
     return true;
 }
 

@@ -3,6 +3,7 @@
  * walks along the inputs once: the weights are read once for four rows. */
 #include "kernels.h"
 
+#include "exponential.h"
 #include <math.h>
 #include <string.h>
 
@@ -105,7 +106,7 @@ KERNEL_INLINE void softmax(float *values, int64_t count)
     for (int64_t i = 1; i < count; i++)
         highest = values[i] > highest ? values[i] : highest;
     for (int64_t i = 0; i < count; i++) {
-        values[i] = expf(values[i] - highest);
+        values[i] = exponential(values[i] - highest);
         sum += values[i];
     }
     for (int64_t i = 0; i < count; i++)
@@ -127,13 +128,13 @@ KERNEL_CLONES void kernel_attend(const float *q, const float *keys, const float 
 void kernel_silu_multiply(float *a, const float *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        a[i] = a[i] / (1.0f + expf(-a[i])) * b[i];
+        a[i] = a[i] / (1.0f + exponential(-a[i])) * b[i];
 }
 
 void kernel_sigmoid(float *a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        a[i] = 1.0f / (1.0f + expf(-a[i]));
+        a[i] = 1.0f / (1.0f + exponential(-a[i]));
 }
 
 KERNEL_CLONES void kernel_add(float *y, const float *x, int64_t n)

@@ -63,22 +63,41 @@ static void turn(const float *in, int32_t rows, int32_t columns, float *out)
             out[(size_t)c * (size_t)rows + (size_t)r] = in[(size_t)r * (size_t)columns + (size_t)c];
 }
 
-/* Reads matrices first … first + count - 1 into new memory at *w->place. */
-static bool weight_load(const safetensors *file, const weight *w, int32_t layer, int32_t first, int32_t count,
-                        demo_error *error)
+/* Matrices first … first + count - 1 as the kernels read them; NULL leaves a text. */
+static float *weight_read(const safetensors *file, const weight *w, int32_t layer, int32_t first, int32_t count,
+                          demo_error *error)
 {
     char name[64];
     tensor_spec spec = weight_spec(w, layer, name);
     int64_t elements = (int64_t)(w->rows ? w->rows : 1) * w->columns;
-    *w->place = demo_calloc(error, (size_t)(count * elements), sizeof(float));
+    float *all = demo_calloc(error, (size_t)(count * elements), sizeof(float));
     float *scratch = w->turned ? demo_calloc(error, (size_t)elements, sizeof(float)) : NULL;
-    bool ok = *w->place && (scratch || !w->turned);
+    bool ok = all && (scratch || !w->turned);
     for (int32_t i = 0; ok && i < count; i++) {
-        float *out = *w->place + i * elements;
+        float *out = all + i * elements;
         ok = safetensors_read(file, &spec, (first + i) * elements, elements, w->turned ? scratch : out, error);
         if (ok && w->turned) turn(scratch, w->rows, w->columns, out);
     }
     free(scratch);
+    if (ok) return all;
+    free(all);
+    return NULL;
+}
+
+/* Puts numbers of the host into new memory at *place. */
+static bool place_numbers(compute *c, const float *numbers, size_t count, float **place, demo_error *error)
+{
+    *place = c->ops->alloc(c, count * sizeof(float), error);
+    return *place && c->ops->write(c, *place, numbers, count * sizeof(float), error);
+}
+
+static bool weight_load(const safetensors *file, compute *c, const weight *w, int32_t layer, int32_t first,
+                        int32_t count, demo_error *error)
+{
+    float *all = weight_read(file, w, layer, first, count, error);
+    size_t elements = (size_t)(w->rows ? w->rows : 1) * (size_t)w->columns;
+    bool ok = all && place_numbers(c, all, (size_t)count * elements, w->place, error);
+    free(all);
     return ok;
 }
 
@@ -88,8 +107,8 @@ static bool load_layer(const safetensors *file, model *m, int32_t layer, demo_er
     layer_weights(&m->sizes, &m->layers[layer], list);
     for (int i = 0; i < LAYER_WEIGHTS; i++) {
         bool of_experts = list[i].count != 0;
-        if (!weight_load(file, &list[i], layer, of_experts ? m->first_expert : 0, of_experts ? m->num_local_experts : 1,
-                         error))
+        if (!weight_load(file, m->compute, &list[i], layer, of_experts ? m->first_expert : 0,
+                         of_experts ? m->num_local_experts : 1, error))
             return false;
     }
     return true;
@@ -100,17 +119,35 @@ static bool make_rope(model *m, demo_error *error)
 {
     int32_t half = m->sizes.hidden / m->sizes.heads / 2;
     size_t count = (size_t)m->sizes.context * (size_t)half;
-    m->rope_cos = demo_calloc(error, count, sizeof(float));
-    m->rope_sin = demo_calloc(error, count, sizeof(float));
-    if (!m->rope_cos || !m->rope_sin) return false;
-    for (int32_t p = 0; p < m->sizes.context; p++) {
+    float *cosines = demo_calloc(error, count, sizeof(float)), *sines = demo_calloc(error, count, sizeof(float));
+    for (int32_t p = 0; cosines && sines && p < m->sizes.context; p++) {
         for (int32_t i = 0; i < half; i++) {
             double angle = p * pow((double)m->sizes.rope_theta, -(double)i / half);
-            m->rope_cos[p * half + i] = (float)cos(angle);
-            m->rope_sin[p * half + i] = (float)sin(angle);
+            cosines[p * half + i] = (float)cos(angle);
+            sines[p * half + i] = (float)sin(angle);
         }
     }
-    return true;
+    bool ok = cosines && sines && place_numbers(m->compute, cosines, count, &m->rope_cos, error) &&
+              place_numbers(m->compute, sines, count, &m->rope_sin, error);
+    free(cosines);
+    free(sines);
+    return ok;
+}
+
+/* The embedding, and turned the unembedding. */
+static bool load_embedding(const safetensors *file, model *m, const weight *w, demo_error *error)
+{
+    size_t count = (size_t)m->sizes.vocab * (size_t)m->sizes.hidden;
+    float *rows = weight_read(file, w, -1, 0, 1, error), *turned = demo_calloc(error, count, sizeof(float));
+    bool ok = rows && turned;
+    if (ok) {
+        turn(rows, m->sizes.vocab, m->sizes.hidden, turned);
+        ok = place_numbers(m->compute, rows, count, &m->embedding, error) &&
+             place_numbers(m->compute, turned, count, &m->unembedding, error);
+    }
+    free(rows);
+    free(turned);
+    return ok;
 }
 
 static bool load_all(const safetensors *file, model *m, demo_error *error)
@@ -121,12 +158,8 @@ static bool load_all(const safetensors *file, model *m, demo_error *error)
         if (!load_layer(file, m, layer, error)) return false;
     weight list[OTHER_WEIGHTS];
     other_weights(&m->sizes, m, list);
-    for (int i = 0; i < OTHER_WEIGHTS; i++)
-        if (!weight_load(file, &list[i], -1, 0, 1, error)) return false;
-    m->unembedding = demo_calloc(error, (size_t)m->sizes.vocab * (size_t)m->sizes.hidden, sizeof(float));
-    if (!m->unembedding) return false;
-    turn(m->embedding, m->sizes.vocab, m->sizes.hidden, m->unembedding);
-    return make_rope(m, error);
+    return load_embedding(file, m, &list[0], error) && weight_load(file, m->compute, &list[1], -1, 0, 1, error) &&
+           make_rope(m, error);
 }
 
 static bool open_weights(const char *directory, safetensors **file, demo_error *error)
@@ -163,15 +196,16 @@ bool model_check(const char *directory, const model_sizes *sizes, demo_error *er
     return ok;
 }
 
-bool model_load(const char *directory, const model_sizes *sizes, int32_t first_expert, int32_t num_local_experts,
-                model **out, demo_error *error)
+bool model_load(const char *directory, compute *c, int32_t first_expert, int32_t num_local_experts, model **out,
+                demo_error *error)
 {
     safetensors *file = NULL;
     if (!open_weights(directory, &file, error)) return false;
     model *m = demo_calloc(error, 1, sizeof *m);
     bool ok = m != NULL;
     if (ok) {
-        m->sizes = *sizes;
+        m->compute = c;
+        m->sizes = c->sizes;
         m->first_expert = first_expert;
         m->num_local_experts = num_local_experts;
         ok = load_all(file, m, error);
@@ -185,20 +219,25 @@ bool model_load(const char *directory, const model_sizes *sizes, int32_t first_e
     return true;
 }
 
+expert_weights model_experts(const model *m, int32_t layer)
+{
+    const model_layer *l = &m->layers[layer];
+    return (expert_weights){.w1 = l->w1, .w3 = l->w3, .w2 = l->w2, .count = m->num_local_experts};
+}
+
 void model_free(model *m)
 {
     if (!m) return;
+    compute *c = m->compute;
     for (int32_t layer = 0; m->layers && layer < m->sizes.layers; layer++) {
         weight list[LAYER_WEIGHTS];
         layer_weights(&m->sizes, &m->layers[layer], list);
         for (int i = 0; i < LAYER_WEIGHTS; i++)
-            free(*list[i].place);
+            c->ops->release(c, *list[i].place);
     }
+    float *const others[] = {m->embedding, m->unembedding, m->g, m->rope_cos, m->rope_sin};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        c->ops->release(c, others[i]);
     free(m->layers);
-    free(m->embedding);
-    free(m->unembedding);
-    free(m->g);
-    free(m->rope_cos);
-    free(m->rope_sin);
     free(m);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model's weights in FP32, each matrix stored [inputs][outputs] as the matrix kernel reads it. */
+/* The model's weights in FP32, each matrix stored [inputs][outputs] as the matrix kernel reads it, in memory of the
+ * compute that works on them. */
 #ifndef EXPAR_DEMO_MODEL_H
 #define EXPAR_DEMO_MODEL_H
 
-#include "config.h"
+#include "compute.h"
 
 /* One layer. L: the experts that were loaded. */
 typedef struct model_layer {
@@ -16,6 +17,7 @@ typedef struct model_layer {
 } model_layer;
 
 typedef struct model {
+    compute *compute; /* borrowed */
     model_sizes sizes;
     int32_t first_expert,
         num_local_experts;      /* experts first_expert … first_expert + num_local_experts - 1 are loaded */
@@ -28,9 +30,11 @@ typedef struct model {
 
 /* Checks that `directory`/model.safetensors holds every tensor of such a model, without reading the weights. */
 bool model_check(const char *directory, const model_sizes *sizes, demo_error *error);
-/* Loads the shared weights and the experts of one owner. */
-bool model_load(const char *directory, const model_sizes *sizes, int32_t first_expert, int32_t num_local_experts,
-                model **out, demo_error *error);
+/* Loads the shared weights and the experts of one owner into memory of c, whose sizes those of the model are. */
+bool model_load(const char *directory, compute *c, int32_t first_expert, int32_t num_local_experts, model **out,
+                demo_error *error);
+/* The experts of a layer, all that were loaded. */
+expert_weights model_experts(const model *m, int32_t layer);
 void model_free(model *m);
 
 #endif

@@ -4,18 +4,20 @@
 #ifndef EXPAR_DEMO_MOE_H
 #define EXPAR_DEMO_MOE_H
 
-#include "experts.h"
+#include "model.h"
 #include <expar/ep.h>
 
 typedef struct moe moe;
 struct moe {
+    /* Rows and y lie in memory of the model's compute. */
     /* y[count][D] = sum over k of topk_weights · expert topk_idx of `layer`. Experts carry the model's own numbers. */
     bool (*run)(moe *self, int32_t layer, const routed_rows *rows, float *y, demo_error *error);
     void (*free)(moe *self); /* local */
 };
 
-/* The reference: m holds all experts; no dispatch, no group. FP32 sums are taken in the order of num_owners ranks that
-   share the experts out evenly, each adding its own first: the order in which a combine over so many ranks adds. */
+/* The reference, on the CPU: m holds all experts; no dispatch, no group. FP32 sums are taken in the order of num_owners
+   ranks that share the experts out evenly, each adding its own first: the order in which a combine over so many ranks
+   adds. */
 bool moe_local_create(const model *m, int32_t num_owners, moe **out, demo_error *error);
 
 /* What moved, and which experts worked. */

@@ -2,7 +2,6 @@
 /* The MoE layer on one rank that holds all experts: what the parallel one is compared with. */
 #include "moe.h"
 
-#include "kernels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,6 @@ typedef struct moe_local {
     moe base;
     const model *m;
     int32_t num_owners;
-    experts_scratch *scratch;
     float *part; /* [part_rows][D] the sum of one owner's experts */
     int64_t part_rows;
 } moe_local;
@@ -30,12 +28,16 @@ static bool moe_local_run(moe *base, int32_t layer, const routed_rows *rows, flo
 {
     moe_local *self = (moe_local *)base;
     if (!reserve(self, rows->count, error)) return false;
+    compute *c = self->m->compute;
     int32_t share = self->m->sizes.experts / self->num_owners;
     int64_t values = rows->count * self->m->sizes.hidden;
     memset(y, 0, (size_t)values * sizeof *y);
     for (int32_t owner = 0; owner < self->num_owners; owner++) {
-        experts_run(self->m, layer, rows, owner * share, share, self->part, self->scratch);
-        kernel_add(y, self->part, values);
+        expert_weights w = model_experts(self->m, layer);
+        w.first = owner * share;
+        w.count = share;
+        c->ops->run_experts(c, &w, rows, self->part);
+        c->ops->add(c, y, self->part, values);
     }
     return true;
 }
@@ -43,7 +45,6 @@ static bool moe_local_run(moe *base, int32_t layer, const routed_rows *rows, flo
 static void moe_local_free(moe *base)
 {
     moe_local *self = (moe_local *)base;
-    experts_scratch_free(self->scratch);
     free(self->part);
     free(self);
 }
@@ -58,10 +59,6 @@ bool moe_local_create(const model *m, int32_t num_owners, moe **out, demo_error 
     self->base = (moe){.run = moe_local_run, .free = moe_local_free};
     self->m = m;
     self->num_owners = num_owners;
-    if (!experts_scratch_create(&m->sizes, &self->scratch, error)) {
-        moe_local_free(&self->base);
-        return false;
-    }
     *out = &self->base;
     return true;
 }

@@ -4,7 +4,6 @@
 #include "moe.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct moe_parallel {
     moe base;
@@ -12,21 +11,16 @@ typedef struct moe_parallel {
     expar_ep *ep;
     expar_path path;
     int32_t rank;
-    experts_scratch *scratch;
-    float *sums; /* [sum_rows][D] what the experts made of the received rows */
-    int64_t sum_rows;
+    float *sums; /* [ranks · max_tokens][D] what the experts made of the received rows */
     moe_counts counts;
 } moe_parallel;
 
-static bool reserve(moe_parallel *self, int64_t rows, demo_error *error)
+/* Of the compute's memory. */
+static expar_tensor tensor(const moe_parallel *self, const void *data, expar_dtype dtype, int64_t rows, int64_t columns)
 {
-    if (rows <= self->sum_rows) return true;
-    free(self->sums);
-    self->sum_rows = 0;
-    self->sums = demo_calloc(error, (size_t)(rows * self->m->sizes.hidden), sizeof(float));
-    if (!self->sums) return false;
-    self->sum_rows = rows;
-    return true;
+    expar_tensor t = expar_tensor_2d((void *)(uintptr_t)data, dtype, rows, columns);
+    t.device = self->m->compute->device;
+    return t;
 }
 
 /* The tensors are views: nothing writes through those of const rows. */
@@ -34,9 +28,10 @@ static bool dispatch(moe_parallel *self, const routed_rows *rows, expar_dispatch
 {
     const model_sizes *s = &self->m->sizes;
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    args.x = expar_tensor_2d((void *)(uintptr_t)rows->x, EXPAR_F32, rows->count, s->hidden);
-    args.topk_idx = expar_tensor_2d((void *)(uintptr_t)rows->topk_idx, EXPAR_I32, rows->count, s->top_k);
-    args.topk_weights = expar_tensor_2d((void *)(uintptr_t)rows->topk_weights, EXPAR_F32, rows->count, s->top_k);
+    args.x = tensor(self, rows->x, EXPAR_F32, rows->count, s->hidden);
+    args.topk_idx = tensor(self, rows->topk_idx, EXPAR_I32, rows->count, s->top_k);
+    args.topk_weights = tensor(self, rows->topk_weights, EXPAR_F32, rows->count, s->top_k);
+    args.stream = self->m->compute->stream;
     args.num_experts = s->experts;
     args.path = self->path;
     return demo_check(error, "dispatch", expar_dispatch(self->ep, &args, received));
@@ -57,17 +52,17 @@ static bool count(moe_parallel *self, const expar_dispatch_result *received, dem
 }
 
 /* Replaces the received rows by the experts' sums, so that combine reads them where dispatch put them. */
-static bool run_local(moe_parallel *self, int32_t layer, const expar_dispatch_result *received, demo_error *error)
+static void run_local(moe_parallel *self, int32_t layer, const expar_dispatch_result *received)
 {
+    compute *c = self->m->compute;
+    const expert_weights w = model_experts(self->m, layer);
     const routed_rows rows = {.count = received->num_recv_tokens,
                               .x = received->recv_x.data,
                               .topk_idx = received->recv_topk_idx.data,
                               .topk_weights = received->recv_topk_weights.data};
-    if (rows.count == 0) return true;
-    if (!reserve(self, rows.count, error)) return false;
-    experts_run(self->m, layer, &rows, 0, self->m->num_local_experts, self->sums, self->scratch);
-    memcpy(received->recv_x.data, self->sums, (size_t)(rows.count * self->m->sizes.hidden) * sizeof(float));
-    return true;
+    if (rows.count == 0) return;
+    c->ops->run_experts(c, &w, &rows, self->sums);
+    c->ops->copy(c, received->recv_x.data, self->sums, (size_t)(rows.count * self->m->sizes.hidden) * sizeof(float));
 }
 
 static bool combine(moe_parallel *self, const expar_dispatch_result *received, int64_t count_tokens, float *y,
@@ -77,7 +72,8 @@ static bool combine(moe_parallel *self, const expar_dispatch_result *received, i
     args.x = received->recv_x;
     args.handle = received->handle;
     args.path = self->path;
-    args.y = expar_tensor_2d(y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
+    args.y = tensor(self, y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
+    args.stream = self->m->compute->stream;
     return demo_check(error, "combine", expar_combine(self->ep, &args));
 }
 
@@ -86,8 +82,11 @@ static bool moe_parallel_run(moe *base, int32_t layer, const routed_rows *rows, 
     moe_parallel *self = (moe_parallel *)base;
     expar_dispatch_result received = EXPAR_DISPATCH_RESULT_INIT;
     if (!dispatch(self, rows, &received, error)) return false;
-    bool ok = count(self, &received, error) && run_local(self, layer, &received, error) &&
-              combine(self, &received, rows->count, y, error);
+    bool ok = count(self, &received, error);
+    if (ok) {
+        run_local(self, layer, &received);
+        ok = combine(self, &received, rows->count, y, error);
+    }
     expar_ep_handle_destroy(received.handle);
     expar_ep_output_release(received.output);
     return ok;
@@ -97,8 +96,7 @@ static void moe_parallel_free(moe *base)
 {
     moe_parallel *self = (moe_parallel *)base;
     expar_ep_destroy(self->ep);
-    experts_scratch_free(self->scratch);
-    free(self->sums);
+    self->m->compute->ops->release(self->m->compute, self->sums);
     free(self->counts.tokens_per_expert);
     free(self);
 }
@@ -111,6 +109,8 @@ static bool create_buffer(moe_parallel *self, expar_group *group, int64_t max_to
     config.max_row_bytes = s->hidden * (int64_t)sizeof(float);
     config.max_topk = s->top_k;
     config.max_experts = s->experts;
+    config.device = self->m->compute->device;
+    config.num_sms = self->m->compute->num_sms;
     return demo_check(error, "create the EP buffer", expar_ep_create(group, &config, &self->ep));
 }
 
@@ -124,8 +124,9 @@ bool moe_parallel_create(expar_group *group, const model *m, int64_t max_tokens,
     self->path = path;
     self->rank = expar_group_rank(group);
     self->counts.tokens_per_expert = demo_calloc(error, (size_t)m->num_local_experts, sizeof(int64_t));
-    if (!self->counts.tokens_per_expert || !experts_scratch_create(&m->sizes, &self->scratch, error) ||
-        !create_buffer(self, group, max_tokens, error)) {
+    size_t sums_bytes = (size_t)(expar_group_size(group) * max_tokens * m->sizes.hidden) * sizeof(float);
+    self->sums = m->compute->ops->alloc(m->compute, sums_bytes, error);
+    if (!self->counts.tokens_per_expert || !self->sums || !create_buffer(self, group, max_tokens, error)) {
         moe_parallel_free(&self->base);
         return false;
     }

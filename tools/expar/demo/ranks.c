@@ -11,6 +11,7 @@ typedef struct rank_state {
     expar_group *group;
     const demo_task *task;
     int32_t rank;
+    compute *c;
     sequence_list texts;
     model *m;
     moe *experts;
@@ -82,8 +83,10 @@ static bool load(rank_state *s, demo_error *error)
 {
     const model_sizes *sizes = &s->task->config.sizes;
     int32_t share = sizes->experts / s->task->ranks;
-    return demo_task_sequences(s->task, s->rank, s->task->ranks, &s->texts, error) &&
-           model_load(s->task->directory, sizes, s->rank * share, share, &s->m, error);
+    return s->task->kind->create(sizes, expar_group_local_rank(s->group), expar_group_ranks_per_node(s->group), &s->c,
+                                 error) &&
+           demo_task_sequences(s->task, s->c, s->rank, s->task->ranks, &s->texts, error) &&
+           model_load(s->task->directory, s->c, s->rank * share, share, &s->m, error);
 }
 
 /* The most rows that any rank brings to a pass. */
@@ -196,5 +199,6 @@ bool demo_ranks_run(expar_group *group, const demo_task *task, generate_listener
     if (s.experts) s.experts->free(s.experts);
     model_free(s.m);
     sequence_list_free(&s.texts);
+    compute_free(s.c);
     return ok;
 }

@@ -38,11 +38,13 @@ static bool generate_all(const demo_task *task, const model *m, moe *experts, co
 bool demo_reference_compare(const demo_task *task, demo_results *results, demo_error *error)
 {
     const model_sizes *sizes = &task->config.sizes;
+    compute *c = NULL;
     model *m = NULL;
     moe *experts = NULL;
     sequence_list texts = {0};
-    bool ok = model_load(task->directory, sizes, 0, sizes->experts, &m, error) &&
-              moe_local_create(m, task->ranks, &experts, error) && demo_task_sequences(task, 0, 1, &texts, error) &&
+    bool ok = compute_cpu.create(sizes, 0, 1, &c, error) &&
+              model_load(task->directory, c, 0, sizes->experts, &m, error) &&
+              moe_local_create(m, task->ranks, &experts, error) && demo_task_sequences(task, c, 0, 1, &texts, error) &&
               generate_all(task, m, experts, &texts, error);
     for (int32_t i = 0; ok && i < results->num_texts; i++) {
         compare(&results->texts[i], texts.items[i]);
@@ -51,5 +53,6 @@ bool demo_reference_compare(const demo_task *task, demo_results *results, demo_e
     sequence_list_free(&texts);
     if (experts) experts->free(experts);
     model_free(m);
+    compute_free(c);
     return ok;
 }

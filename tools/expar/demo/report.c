@@ -47,8 +47,8 @@ static void start(demo_printer *printer)
     const demo_task *task = printer->task;
     const model_sizes *s = &task->config.sizes;
     printer->started = true;
-    fprintf(printer->out, "%d rank%s on the CPU, %d experts (%d a rank), %d prompt%s, %d bytes each\n\n", task->ranks,
-            task->ranks == 1 ? "" : "s", s->experts, s->experts / task->ranks, task->prompts.count,
+    fprintf(printer->out, "%d rank%s %s, %d experts (%d a rank), %d prompt%s, %d bytes each\n\n", task->ranks,
+            task->ranks == 1 ? "" : "s", task->kind->where, s->experts, s->experts / task->ranks, task->prompts.count,
             task->prompts.count == 1 ? "" : "s", task->bytes);
     put_prompt(printer, task->prompts.items[0].bytes, task->prompts.items[0].count);
 }

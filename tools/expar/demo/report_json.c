@@ -56,8 +56,8 @@ bool demo_report_json(FILE *out, const demo_task *task, const demo_results *resu
         report = json_pack("{sO sO sf sf sb so ss ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts", texts,
                            "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
                            "matches_reference", verdict.equal == results->num_texts, "matches_shipped",
-                           shipped_json(&verdict), "device", "cpu", "path", demo_path_name(results->path), "ranks",
-                           task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved,
+                           shipped_json(&verdict), "device", task->kind->name, "path", demo_path_name(results->path),
+                           "ranks", task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved,
                            "bytes_between_ranks", (json_int_t)results->bytes_between_ranks, "expert_load", load);
     bool ok = report && json_dumpf(report, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
     json_decref(report);

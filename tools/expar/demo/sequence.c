@@ -5,28 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool sequence_allocate(const model_sizes *sizes, sequence *s, demo_error *error)
+static bool sequence_allocate(sequence *s, demo_error *error)
 {
+    compute *c = s->compute;
     size_t capacity = (size_t)s->capacity;
-    size_t cache = (size_t)sizes->layers * capacity * (size_t)sizes->hidden;
+    size_t cache_bytes = (size_t)c->sizes.layers * capacity * (size_t)c->sizes.hidden * sizeof(float);
     s->text = demo_calloc(error, capacity, 1);
-    s->keys = demo_calloc(error, cache, sizeof(float));
-    s->values = demo_calloc(error, cache, sizeof(float));
+    s->keys = c->ops->alloc(c, cache_bytes, error);
+    s->values = c->ops->alloc(c, cache_bytes, error);
     s->gaps = demo_calloc(error, capacity, sizeof(float));
     return s->text && s->keys && s->values && s->gaps;
 }
 
-bool sequence_create(const model_sizes *sizes, const uint8_t *prompt, int32_t prompt_bytes, int32_t bytes,
-                     sequence **out, demo_error *error)
+bool sequence_create(compute *c, const uint8_t *prompt, int32_t prompt_bytes, int32_t bytes, sequence **out,
+                     demo_error *error)
 {
-    if (prompt_bytes < 1 || bytes < 0 || prompt_bytes > sizes->context - bytes)
+    if (prompt_bytes < 1 || bytes < 0 || prompt_bytes > c->sizes.context - bytes)
         return demo_fail(error, "a prompt of %d bytes and %d more do not fit: the model's context is %d bytes",
-                         prompt_bytes, bytes, sizes->context);
+                         prompt_bytes, bytes, c->sizes.context);
     sequence *s = demo_calloc(error, 1, sizeof *s);
     if (!s) return false;
+    s->compute = c;
     s->prompt_bytes = s->length = prompt_bytes;
     s->capacity = prompt_bytes + bytes;
-    if (!sequence_allocate(sizes, s, error)) {
+    if (!sequence_allocate(s, error)) {
         sequence_free(s);
         return false;
     }
@@ -39,8 +41,8 @@ void sequence_free(sequence *s)
 {
     if (!s) return;
     free(s->text);
-    free(s->keys);
-    free(s->values);
+    s->compute->ops->release(s->compute, s->keys);
+    s->compute->ops->release(s->compute, s->values);
     free(s->gaps);
     free(s);
 }

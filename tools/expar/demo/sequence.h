@@ -3,20 +3,21 @@
 #ifndef EXPAR_DEMO_SEQUENCE_H
 #define EXPAR_DEMO_SEQUENCE_H
 
-#include "config.h"
+#include "compute.h"
 
 typedef struct sequence {
     uint8_t *text;        /* [capacity] prompt and continuation */
     int32_t prompt_bytes; /* ≥ 1 */
     int32_t length;       /* bytes of text that are there */
     int32_t capacity;     /* prompt and all that will be generated */
+    compute *compute;     /* borrowed; keys and values lie in its memory */
     float *keys, *values; /* [layers][capacity][D] */
     float *gaps;          /* [capacity] by which the logit of text[i], where generated, beat the second best */
 } sequence;
 
 /* A prompt to be continued by `bytes` bytes; together at most the model's context. */
-bool sequence_create(const model_sizes *sizes, const uint8_t *prompt, int32_t prompt_bytes, int32_t bytes,
-                     sequence **out, demo_error *error);
+bool sequence_create(compute *c, const uint8_t *prompt, int32_t prompt_bytes, int32_t bytes, sequence **out,
+                     demo_error *error);
 void sequence_free(sequence *s);
 
 typedef struct sequence_list {

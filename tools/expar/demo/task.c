@@ -75,14 +75,15 @@ int32_t demo_task_texts_of(const demo_task *task, int32_t rank)
     return (task->prompts.count - rank + task->ranks - 1) / task->ranks;
 }
 
-bool demo_task_sequences(const demo_task *task, int32_t first, int32_t step, sequence_list *out, demo_error *error)
+bool demo_task_sequences(const demo_task *task, compute *c, int32_t first, int32_t step, sequence_list *out,
+                         demo_error *error)
 {
     sequence_list list = {0};
     list.items = demo_calloc(error, (size_t)task->prompts.count, sizeof(sequence *));
     bool ok = list.items != NULL;
     for (int32_t i = first; ok && i < task->prompts.count; i += step) {
         const prompt *p = &task->prompts.items[i];
-        ok = sequence_create(&task->config.sizes, p->bytes, p->count, task->bytes, &list.items[list.count], error);
+        ok = sequence_create(c, p->bytes, p->count, task->bytes, &list.items[list.count], error);
         list.count += ok;
     }
     if (!ok) {

@@ -11,6 +11,7 @@ typedef struct demo_task {
     int32_t ranks;
     int32_t bytes; /* that each text grows by */
     expar_path path;
+    const compute_kind *kind; /* where the model runs */
     bool json;
     char directory[4096]; /* of the model's files */
     model_config config;
@@ -24,7 +25,8 @@ void demo_task_free(demo_task *task);
 
 /* How many prompts a rank has. */
 int32_t demo_task_texts_of(const demo_task *task, int32_t rank);
-/* Prompts first, first + step, … as sequences. */
-bool demo_task_sequences(const demo_task *task, int32_t first, int32_t step, sequence_list *out, demo_error *error);
+/* Prompts first, first + step, … as sequences of c. */
+bool demo_task_sequences(const demo_task *task, compute *c, int32_t first, int32_t step, sequence_list *out,
+                         demo_error *error);
 
 #endif

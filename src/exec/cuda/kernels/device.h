@@ -8,6 +8,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
 
 #include "exec/cuda/kernels/args.h"
+#include "exec/cuda/kernels/delay.h"
 
 #define GPU_FUNC static __device__ __forceinline__
 #define GPU_ALL  0xffffffffu
@@ -41,10 +42,12 @@ GPU_FUNC uint64_t load_acquire(const uint64_t *address)
 {
     uint64_t value;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    hold_back();
     return value;
 }
 GPU_FUNC void store_release(uint64_t *address, uint64_t value)
 {
+    hold_back();
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
@@ -167,6 +170,7 @@ GPU_FUNC bool last_block(const gpu_world *world)
     __shared__ uint32_t is_last;
     __syncthreads();
     if (threadIdx.x == 0) {
+        hold_back();
         __threadfence_system();
         is_last = atomicAdd(&world->state->arrived, 1u) == gridDim.x - 1;
         if (is_last) world->state->arrived = 0;
@@ -307,6 +311,7 @@ GPU_FUNC gpu_hop hop_of(const uint8_t *routing, const gpu_routing *at, int32_t r
     uint32_t mask = ((const uint32_t *)(routing + at->masks))[cell];
     uint32_t bit = 1u << ((uint32_t)token % GPU_PIECE_TOKENS);
     gpu_hop hop;
+    hold_back();
     hop.goes = (mask & bit) != 0;
     hop.index = ((const int32_t *)(routing + at->befores))[cell] + __popc(mask & (bit - 1));
     return hop;

@@ -45,24 +45,24 @@ GPU_FUNC uint32_t ranks_by_hand(const gpu_layout_args *a, int64_t token, int32_t
     return bits;
 }
 
-/* Routed by hand, an expert counts where its rank gets the token. */
-GPU_FUNC bool is_counted(const gpu_layout_args *a, int64_t token, int64_t expert, int32_t locals)
+/* Where the caller routes by hand, an expert gets a token only if its rank does. */
+GPU_FUNC bool reaches(const gpu_layout_args *a, int64_t token, int64_t expert)
 {
     if (!a->route.token_in_rank) return true;
-    return a->route.token_in_rank[token * a->route.token_in_rank_pitch + ep_expert_owner(expert, locals)] != 0;
+    int64_t rank = expert / (a->experts / GPU_RANKS(&a->world));
+    return a->route.token_in_rank[token * a->route.token_in_rank_pitch + rank] != 0;
 }
 
 /* One occurrence an entry of topk_idx; the smallest bad one is kept. */
-GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *counts, int32_t locals)
+GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *counts)
 {
     int32_t topk = layout_topk(a);
     for (int32_t k = 0; k < topk; k++) {
         int64_t expert = expert_at(&a->route, token, k);
         if (expert >= 0 && expert < a->experts) {
-            if (is_counted(a, token, expert, locals)) atomicAdd(&counts[expert], 1);
-        } else if (expert != -1) {
+            if (reaches(a, token, expert)) atomicAdd(&counts[expert], 1);
+        } else if (expert != -1)
             atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
-        }
     }
 }
 
@@ -71,7 +71,7 @@ GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *cou
     int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, locals = a->experts / ranks;
     int64_t token = piece * GPU_PIECE_TOKENS + lane;
     bool here = token < a->tokens;
-    if (here && a->route.idx) count_experts(a, token, counts, locals);
+    if (here && a->route.idx) count_experts(a, token, counts);
     for (int32_t word = 0; word * 32 < ranks; word++) {
         uint32_t bits = 0, mine = 0;
         if (here && a->route.token_in_rank)
@@ -287,19 +287,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     bool come = exchange_hellos(&a, epoch, &refusal);
     bool refused = false;
     int32_t against = come ? judge_hellos(world, epoch, &refused) : -1;
-    bool opens = come && against < 0;
-    if (!opens) empty_routing(a.routing, &a.at);
-    if (opens && a.routing) collect(&a, epoch, per_rank);
+    if (come && against < 0 && a.routing) collect(&a, epoch, per_rank);
     for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
         a.expert_counts[e] = 0;
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x) return;
     world->state->epoch = epoch;
-    world->state->refused = !opens;
+    world->state->refused = against >= 0;
     world->state->bad_slot = ~0ull;
     if (against >= 0) report_hello(world, epoch, against, refused);
-    if (!world->ticket) return;
     __threadfence_system();
     store_release(&world->report->counts_ready, world->ticket);
 }

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room: how much memory this process can still take before the kernel would kill somebody for it: what the machine has
+ * available, and what each memory cgroup that the process is in, up to the outermost, leaves. */
+#include "mem/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES 1024
+#define LINE_BYTES 1024
+
+/* How one version of cgroups names what it counts. */
+typedef struct cgroup_names {
+    const char *mount, *limit, *usage, *cache[2]; /* cache: keys in memory.stat of what can go */
+} cgroup_names;
+
+static const cgroup_names version_1 = {
+    .mount = "/sys/fs/cgroup/memory",
+    .limit = "memory.limit_in_bytes",
+    .usage = "memory.usage_in_bytes",
+    .cache = {"total_inactive_file", "total_active_file"},
+};
+static const cgroup_names version_2 = {
+    .mount = "/sys/fs/cgroup",
+    .limit = "memory.max",
+    .usage = "memory.current",
+    .cache = {"inactive_file", "active_file"},
+};
+
+/* The number in `line` behind `key` and a colon or space; false when the line is of another key. */
+static bool number_of(const char *line, const char *key, uint64_t *value)
+{
+    size_t length = strlen(key);
+    char *end;
+    if (strncmp(line, key, length) != 0 || (line[length] != ':' && line[length] != ' ')) return false;
+    unsigned long long number = strtoull(line + length + 1, &end, 10);
+    if (end == line + length + 1) return false;
+    *value = number;
+    return true;
+}
+
+/* The sum of two numbers that stand behind keys in a file; 0 for what is not there. */
+static uint64_t sum_of_keys(const char *path, const char *const keys[2])
+{
+    char line[LINE_BYTES];
+    uint64_t sum = 0, value;
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file))
+        for (int k = 0; k < 2; k++)
+            if (number_of(line, keys[k], &value)) sum += value;
+    fclose(file);
+    return sum;
+}
+
+/* A file that holds one number; false when it is not there or holds a word ("max"). */
+static bool read_number(const char *path, uint64_t *value)
+{
+    char line[LINE_BYTES], *end;
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    bool read = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    if (!read) return false;
+    unsigned long long number = strtoull(line, &end, 10);
+    if (end == line) return false;
+    *value = number;
+    return true;
+}
+
+static void keep_least(mem_room *room, uint64_t bytes, const char *what, const char *name)
+{
+    if (bytes >= room->bytes) return;
+    room->bytes = bytes;
+    snprintf(room->limit, sizeof room->limit, "%s%s", what, name);
+}
+
+static void ask_machine(const char *root, mem_room *room)
+{
+    static const char *const keys[] = {"MemAvailable", "SwapFree"};
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    uint64_t kilobytes = sum_of_keys(path, keys);
+    if (kilobytes > 0) keep_least(room, kilobytes * 1024, "what this machine has", "");
+}
+
+/* One cgroup: `path` is "" for the outermost that is mounted. */
+static void ask_cgroup(const char *root, const cgroup_names *names, const char *path, mem_room *room)
+{
+    char file[PATH_BYTES];
+    uint64_t limit, usage;
+    snprintf(file, sizeof file, "%s%s%s/%s", root, names->mount, path, names->limit);
+    if (!read_number(file, &limit)) return;
+    snprintf(file, sizeof file, "%s%s%s/%s", root, names->mount, path, names->usage);
+    if (!read_number(file, &usage)) return;
+    snprintf(file, sizeof file, "%s%s%s/memory.stat", root, names->mount, path);
+    uint64_t cache = sum_of_keys(file, names->cache);
+    uint64_t held = usage > cache ? usage - cache : 0;
+    keep_least(room, limit > held ? limit - held : 0, "what is left to memory cgroup ", path[0] ? path : "/");
+}
+
+/* A line of /proc/self/cgroup: "NUMBER:CONTROLLERS:PATH", of version 2 without controllers. A path that is not mounted
+   here (a container sees its own part alone) is passed over. */
+static void ask_cgroups_of(const char *root, char *line, mem_room *room)
+{
+    char *controllers = strchr(line, ':');
+    char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!path) return;
+    *path++ = '\0';
+    controllers++;
+    path[strcspn(path, "\n")] = '\0';
+    const cgroup_names *names = strcmp(controllers, "memory") == 0 ? &version_1 : &version_2;
+    if (names == &version_2 && controllers[0] != '\0') return;
+    for (char *end = path + strlen(path); end >= path; end--) {
+        if (*end != '\0' && *end != '/') continue;
+        *end = '\0';
+        ask_cgroup(root, names, path, room);
+    }
+}
+
+void mem_room_find(const char *root, mem_room *out)
+{
+    char line[LINE_BYTES];
+    *out = (mem_room){.bytes = UINT64_MAX, .limit = "no limit is known"};
+    ask_machine(root, out);
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(line, "re");
+    if (!file) return;
+    while (fgets(line, sizeof line, file))
+        ask_cgroups_of(root, line, out);
+    fclose(file);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads of this process as producers: they wait for a slot, and for quiet, with a deadline, and wake the thread. */
+#include "net/proxy/parts.h"
+
+#include <sched.h>
+
+#define SPINS      16u
+#define YIELDS     16u
+#define LONGEST_NS INT64_C(50000000)
+#define NS_PER_MS  INT64_C(1000000)
+#define TIMEOUTS   2 /* each command ends within one after the last sign of its PE; more mean that the thread is stuck \
+                      */
+
+/* A wait of a producer. */
+typedef struct wait {
+    proxy *self;
+    const char *what;
+    bool for_room; /* in the ring; else until all before `head` is done */
+    uint64_t head;
+    uint64_t seen; /* of `done`, when the clock was last set back */
+    int64_t since_ns;
+    uint32_t turn;
+} wait;
+
+static bool is_over(const void *context)
+{
+    const wait *w = context;
+    const proxy_port *port = &w->self->port;
+    if (!w->for_room) return proxy_has_done(port, w->head);
+    return proxy_load(&port->head) - proxy_load(&port->ring->consumed) < port->num_slots;
+}
+
+static expar_status turn(wait *w)
+{
+    proxy *self = w->self;
+    uint32_t number = w->turn++;
+    if (number < SPINS) return EXPAR_OK;
+    if (number < SPINS + YIELDS) {
+        sched_yield();
+        return EXPAR_OK;
+    }
+    int64_t now_ns = clock_ns(), timeout_ms = TIMEOUTS * self->plan.site->timeout_ms;
+    uint64_t done = proxy_load(&self->ring->done);
+    if (w->since_ns == 0 || done != w->seen) w->since_ns = now_ns;
+    w->seen = done;
+    if (now_ns - w->since_ns > timeout_ms * NS_PER_MS)
+        return error_set(EXPAR_ERR_PEER, "%s: the proxy got nothing done for %lld ms", w->what, (long long)timeout_ms);
+    proxy_gate_wait(&self->moved, is_over, w, LONGEST_NS);
+    return EXPAR_OK;
+}
+
+expar_status proxy_issue(proxy *self, const char *what, const proxy_command *command)
+{
+    wait w = {.self = self, .what = what, .for_room = true};
+    expar_status status = EXPAR_OK;
+    while (!proxy_try_issue(&self->port, command) && (status = turn(&w)) == EXPAR_OK) {
+    }
+    if (status == EXPAR_OK) proxy_gate_open(&self->work);
+    return status;
+}
+
+/* A failure is told to one caller. */
+static expar_status tell_failure(proxy *self, const char *what)
+{
+    uint64_t failure = proxy_load(&self->ring->failure);
+    uint32_t count = proxy_failure_count(failure);
+    if (atomic_exchange_explicit(&self->told, count, memory_order_relaxed) == count) return EXPAR_OK;
+    expar_status status = (expar_status)proxy_failure_status(failure);
+    return error_set(status, "%s: an operation to rank %d failed: %s", what, proxy_failure_pe(failure),
+                     expar_status_text(status));
+}
+
+expar_status proxy_quiet(proxy *self, const char *what)
+{
+    wait w = {.self = self, .what = what, .head = proxy_head(&self->port)};
+    expar_status status = EXPAR_OK;
+    while (!is_over(&w) && (status = turn(&w)) == EXPAR_OK) {
+    }
+    return status == EXPAR_OK ? tell_failure(self, what) : status;
+}
+
+void proxy_wake(proxy *self)
+{
+    proxy_gate_open(&self->work);
+}
+
+proxy_port *proxy_port_of(proxy *self)
+{
+    return &self->port;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The demo on GPUs: every operation has the CPU's bits, and texts that ranks on GPUs grew equal the CPU's reference and
+ * what was shipped. Ranks share GPUs where there are fewer. */
+#include "cmocka_headers.h"
+#include "crew.h"
+#include "cuda/gpus.h"
+#include "operations.h"
+#include "ranks.h"
+#include "reference.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 24 };
+
+static void run_on(const compute_kind *kind, unsigned seed, operations_result *out)
+{
+    demo_error error = {""};
+    compute *c = NULL;
+    const model_sizes sizes = operations_sizes();
+    if (!kind->create(&sizes, 0, 1, &c, &error)) fail_msg("%s", error.text);
+    operations_run(c, seed, out);
+    compute_free(c);
+}
+
+static void operations_have_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    static operations_result cpu, gpu;
+    for (unsigned seed = 1; seed <= 5; seed++) {
+        run_on(&compute_cpu, seed, &cpu);
+        run_on(&compute_cuda, seed, &gpu);
+        assert_memory_equal(gpu.embedded, cpu.embedded, sizeof cpu.embedded);
+        assert_memory_equal(gpu.normed, cpu.normed, sizeof cpu.normed);
+        assert_memory_equal(gpu.product, cpu.product, sizeof cpu.product);
+        assert_memory_equal(gpu.keys, cpu.keys, sizeof cpu.keys);
+        assert_memory_equal(gpu.attended, cpu.attended, sizeof cpu.attended);
+        assert_memory_equal(gpu.scores, cpu.scores, sizeof cpu.scores);
+        assert_memory_equal(gpu.chosen, cpu.chosen, sizeof cpu.chosen);
+        assert_memory_equal(gpu.weights, cpu.weights, sizeof cpu.weights);
+        assert_memory_equal(gpu.sums, cpu.sums, sizeof cpu.sums);
+    }
+}
+
+/* ---- texts ---- */
+
+typedef struct texts_run {
+    demo_task task;
+    demo_results results[8];
+    demo_error errors[8];
+} texts_run;
+
+static int run_rank(expar_group *group, void *context)
+{
+    texts_run *run = context;
+    int32_t rank = expar_group_rank(group);
+    bool ok = demo_ranks_run(group, &run->task, NULL, NULL, &run->results[rank], &run->errors[rank]);
+    return expar_group_destroy(group) == EXPAR_OK && ok ? 0 : 1;
+}
+
+/* Packed tests are started beside the data. */
+static const char *model_folder(void)
+{
+    return access(MOE_LM_DIR "/config.json", R_OK) == 0 ? MOE_LM_DIR : "data/moe-lm";
+}
+
+static void texts_equal_the_reference(void **state)
+{
+    int32_t ranks = *(int32_t *)*state;
+    demo_error error = {""};
+    texts_run run = {.task = {.ranks = ranks, .bytes = BYTES, .kind = &compute_cuda}};
+    if (!demo_task_prepare(&run.task, model_folder(), &error)) fail_msg("%s", error.text);
+    for (int32_t r = 0; r < ranks; r++)
+        assert_true(demo_results_create(&run.task, &run.results[r], &error));
+    int code = crew_run(ranks, run_rank, &run, &error);
+    for (int32_t r = 0; r < ranks; r++)
+        if (run.errors[r].text[0]) fail_msg("rank %d: %s", r, run.errors[r].text);
+    assert_int_equal(code, 0);
+    if (!demo_reference_compare(&run.task, &run.results[0], &error)) fail_msg("%s", error.text);
+    for (int32_t i = 0; i < run.results[0].num_texts; i++) {
+        const demo_text *text = &run.results[0].texts[i];
+        if (text->differs_at >= 0)
+            fail_msg("prompt %d differs at byte %d, where the best logit led by %g", i, text->differs_at,
+                     (double)text->reference_gap);
+    }
+    assert_true(demo_results_match(&run.results[0]));
+    for (int32_t r = 0; r < ranks; r++)
+        demo_results_free(&run.results[r]);
+    demo_task_free(&run.task);
+}
+
+int main(void)
+{
+    static int32_t one = 1, two = 2, four = 4, eight = 8;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_have_the_bits_of_the_cpu),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &one),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &two),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &four),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &eight),
+    };
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (gpus_count(1) == 0) return GPUS_SKIP;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

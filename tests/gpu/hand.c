@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hands and buffers of the mirror. */
+#include "gpu/hand.h"
+#include "ep/ep.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OWN_BYTES    ((size_t)32 << 20)
+#define SHARED_BYTES ((size_t)16 << 20)
+#define UNIT_BYTES   256
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hand *idle;      /* guarded by lock */
+static buffer *buffers; /* guarded by lock */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static _Thread_local hand *mine;
+
+void mirror_need(expar_status status, const char *what)
+{
+    if (status == EXPAR_OK) return;
+    fprintf(stderr, "mirror: %s: %s\n", what, expar_last_error());
+    abort();
+}
+
+/* ---- hands ---- */
+
+static void put_back(void *value)
+{
+    hand *h = value;
+    pthread_mutex_lock(&lock);
+    h->next = idle;
+    idle = h;
+    pthread_mutex_unlock(&lock);
+}
+
+static void make_key(void)
+{
+    if (pthread_key_create(&key, put_back)) abort();
+}
+
+static hand *take_idle(int32_t device)
+{
+    pthread_mutex_lock(&lock);
+    hand **place = &idle;
+    while (*place && (*place)->device->index != device)
+        place = &(*place)->next;
+    hand *found = *place;
+    if (found) *place = found->next;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static hand *make(int32_t device)
+{
+    hand *h = calloc(1, sizeof *h);
+    if (!h) abort();
+    mirror_need(cuda_device_open(device, &h->device), "open the GPU");
+    mirror_need(cuda_enter(h->device), "enter the GPU");
+    mirror_need(CUDA_CALL(StreamCreate, &h->stream, CU_STREAM_NON_BLOCKING), "make a stream");
+    h->own.bytes = OWN_BYTES;
+    mirror_need(CUDA_CALL(MemAlloc, &h->own.at, h->own.bytes), "take memory");
+    mirror_need(mem_pinned_create(OWN_BYTES, &h->stage), "take host memory");
+    return h;
+}
+
+void hand_send(hand *h, cu_address to, const void *from, size_t bytes)
+{
+    if (bytes > h->stage.bytes - h->staged) mirror_need(EXPAR_ERR_MEMORY, "the stage is too small");
+    char *staged = (char *)h->stage.host + h->staged;
+    h->staged += (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+    memcpy(staged, from, bytes);
+    mirror_need(CUDA_CALL(MemcpyHtoDAsync, to, staged, bytes, h->stream), "copy to the GPU");
+}
+
+hand *hand_of(int32_t device)
+{
+    pthread_once(&once, make_key);
+    if (mine && mine->device->index == device) return mine;
+    if (mine) put_back(mine);
+    mine = take_idle(device);
+    if (mine)
+        mirror_need(cuda_enter(mine->device), "enter the GPU");
+    else
+        mine = make(device);
+    pthread_setspecific(key, mine);
+    return mine;
+}
+
+/* ---- buffers ---- */
+
+/* Collective, as making a buffer is. */
+static void take_shared(buffer *b)
+{
+    uint64_t offset;
+    if (device_heap_take(b->ep->gpu, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
+    b->shared.at = device_heap_at(b->ep->gpu, offset);
+    b->shared.bytes = SHARED_BYTES;
+}
+
+buffer *buffer_add(expar_ep *ep, expar_group *group, int32_t device)
+{
+    buffer *b = calloc(1, sizeof *b);
+    if (!b) abort();
+    b->ep = ep;
+    b->group = group;
+    b->rank = expar_group_rank(group);
+    b->device = device;
+    take_shared(b);
+    pthread_mutex_lock(&lock);
+    b->next = buffers;
+    buffers = b;
+    pthread_mutex_unlock(&lock);
+    return b;
+}
+
+buffer *buffer_find(const expar_ep *ep)
+{
+    pthread_mutex_lock(&lock);
+    buffer *b = buffers;
+    while (b && b->ep != ep)
+        b = b->next;
+    pthread_mutex_unlock(&lock);
+    return b;
+}
+
+void buffer_drop(const expar_ep *ep)
+{
+    pthread_mutex_lock(&lock);
+    buffer **place = &buffers;
+    while (*place && (*place)->ep != ep)
+        place = &(*place)->next;
+    buffer *b = *place;
+    if (b) *place = b->next;
+    pthread_mutex_unlock(&lock);
+    free(b);
+}
+
+/* ---- arenas ---- */
+
+cu_address arena_take(arena *from, size_t bytes, const void *host)
+{
+    size_t skew = (uintptr_t)host % UNIT_BYTES, room = (bytes + skew) / UNIT_BYTES * UNIT_BYTES + UNIT_BYTES;
+    if (room > from->bytes - from->used) mirror_need(EXPAR_ERR_MEMORY, "the arena is too small");
+    cu_address at = from->at + from->used + skew;
+    from->used += room;
+    return at;
+}
+
+bool arena_begin(arena *of)
+{
+    bool anew = atomic_fetch_add(&of->calls, 1) == 0;
+    if (anew) of->used = 0;
+    return anew;
+}
+
+void arena_end(arena *of)
+{
+    atomic_fetch_sub(&of->calls, 1);
+}

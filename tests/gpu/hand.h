@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the mirror works with: a thread's own stream and memory on a GPU, and the GPU memory that stands for the
+ * symmetric heap of a buffer's ranks.
+ *
+ * Hands are made once and handed on from thread to thread: making or freeing one may wait for kernels, and these for a
+ * rank that is not there yet. They keep their GPU's context for the life of the process, too. */
+#ifndef TESTS_GPU_HAND_H
+#define TESTS_GPU_HAND_H
+
+#include "mem/device.h"
+#include <expar/expar.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* A piece of GPU memory that calls take from; it begins anew when none of them is under way. */
+typedef struct arena {
+    cu_address at;
+    size_t bytes, used;
+    atomic_int calls; /* under way; any thread of the rank */
+} arena;
+
+typedef struct hand {
+    cuda_device *device;
+    cu_stream stream;
+    arena own; /* out of the peers' reach */
+    /* What is on its way to the GPU: a copy from ordinary memory may wait for the kernels ahead of it in the stream. */
+    mem_pinned stage;
+    size_t staged; /* bytes; begins anew with `own` */
+    struct hand *next;
+} hand;
+
+/* A buffer that the mirror made. */
+typedef struct buffer {
+    expar_ep *ep;
+    expar_group *group;
+    int32_t rank, device;
+    arena shared; /* in the device heap; bytes 0 where that cannot grow */
+    struct buffer *next;
+} buffer;
+
+/* This thread's, on that GPU; its context is current then. */
+hand *hand_of(int32_t device);
+buffer *buffer_add(expar_ep *ep, expar_group *group, int32_t device);
+/* NULL: not one of the mirror's. */
+buffer *buffer_find(const expar_ep *ep);
+void buffer_drop(const expar_ep *ep);
+
+/* Memory that lies against its page as `host` does, so that a wrong alignment stays one. Ends the test when there is
+   none. */
+cu_address arena_take(arena *from, size_t bytes, const void *host);
+/* True when it begins anew. */
+bool arena_begin(arena *of);
+void arena_end(arena *of);
+
+/* In stream order, when `from` may change at once. */
+void hand_send(hand *h, cu_address to, const void *from, size_t bytes);
+
+/* Trouble with the mirror itself ends the test. */
+void mirror_need(expar_status status, const char *what);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stage.h"
+
+const subject subjects[] = {
+    {&transport_p2p, false},
+    {&transport_p2p, true},
+#ifdef EXPAR_HAVE_LIBFABRIC
+    {&transport_fabric, false},
+    {&transport_fabric, true},
+#endif
+};
+const size_t num_subjects = ARRAY_LENGTH(subjects);
+
+/* Puts the shim before the transport. */
+static bool stage_delay(stage *s)
+{
+    shim_plan plan = {.seed = 17 + (uint64_t)s->group->rank, .longest_ns = 20000, .busy_every = 3};
+    return CHECK_OK(shim_open(s->via, &s->group->sym->site, &plan, &s->via));
+}
+
+bool stage_open(stage *s, expar_group *group, const subject *who, uint64_t bytes)
+{
+    const transport_ops *ops = who->ops;
+    *s = (stage){.group = group};
+    return CHECK_OK(ops->open(&group->sym->site, &s->via)) &&
+           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area)) &&
+           (!ops->grow || CHECK_OK(ops->grow(s->via, 0, s->area + bytes))) && (!who->late || stage_delay(s));
+}
+
+void stage_close(stage *s)
+{
+    CHECK_OK(sym_give(s->group->sym, "stage", s->area));
+    s->via->ops->close(s->via);
+}

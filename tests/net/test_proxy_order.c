@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the proxy posts and when, seen by a transport that only notes it: order, turning away, fences, signals, the
+ * prefix of what is done, the bound on what is under way, commands that make no sense, PEs that are gone. */
+#include "net/proxy/parts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define PES         3
+#define HEAP_BYTES  65536
+#define MAX_POSTS   1024
+#define DEADLINE_NS INT64_C(60000000000)
+
+/* ---- the transport that notes ------------------------------------------------------------------------------------ */
+
+typedef struct noted {
+    transport_request request;
+    transport_batch *batch; /* NULL once it has been completed or dropped */
+} noted;
+
+typedef struct stage {
+    transport base; /* first */
+    pthread_mutex_t lock;
+    noted posts[MAX_POSTS];
+    size_t num_posts;
+    bool busy[PES];            /* turn its posts away */
+    uint32_t turned_away[PES]; /* how often that was done */
+    uint32_t dropped[PES];
+    _Atomic bool gone[PES];          /* site->check fails for it */
+    _Atomic uint32_t delivered[PES]; /* told so often */
+    boot ctl;
+    mem_region heap;
+    transport_site site;
+    transport *ways[PES], *driven;
+    proxy *proxy;
+} stage;
+
+static expar_status note(transport *self, const transport_request *request, transport_batch *batch)
+{
+    stage *s = (stage *)self;
+    expar_status status = EXPAR_ERR_BUSY;
+    pthread_mutex_lock(&s->lock);
+    if (s->busy[request->pe]) {
+        s->turned_away[request->pe]++;
+    } else if (s->num_posts < MAX_POSTS) {
+        atomic_fetch_add(&batch->left, 1);
+        s->posts[s->num_posts++] = (noted){*request, batch};
+        status = EXPAR_OK;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static void drop(transport *self, int32_t pe, transport_batch *batch)
+{
+    stage *s = (stage *)self;
+    pthread_mutex_lock(&s->lock);
+    s->dropped[pe]++;
+    for (size_t i = 0; i < s->num_posts; i++)
+        if (s->posts[i].batch == batch) s->posts[i].batch = NULL;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static const transport_ops notes = {.name = "notes", .post = note, .drop = drop};
+
+static expar_status check(void *context, int32_t pe, const char *what)
+{
+    stage *s = context;
+    return pe >= 0 && atomic_load(&s->gone[pe]) ? error_set(EXPAR_ERR_PEER, "%s: rank %d died", what, pe) : EXPAR_OK;
+}
+
+static void arrived(void *context)
+{
+    (void)context;
+}
+
+static void delivered(void *context, int32_t pe)
+{
+    stage *s = context;
+    atomic_fetch_add(&s->delivered[pe], 1);
+}
+
+static stage *stage_open(uint32_t num_slots, uint64_t first, int64_t timeout_ms)
+{
+    stage *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    s->base.ops = &notes;
+    pthread_mutex_init(&s->lock, NULL);
+    s->ctl = (boot){.size = PES};
+    s->heap.bytes = HEAP_BYTES;
+    s->site = (transport_site){
+        .boot = &s->ctl, .heap = &s->heap, .timeout_ms = timeout_ms, .check = check, .arrived = arrived, .context = s};
+    for (int32_t pe = 0; pe < PES; pe++)
+        s->ways[pe] = &s->base;
+    proxy_plan plan = {.site = &s->site,
+                       .rma = s->ways,
+                       .atomic = s->ways,
+                       .driven = &s->driven,
+                       .num_slots = num_slots,
+                       .first = first,
+                       .nap_ns = 100000000,
+                       .delivered = delivered,
+                       .context = s};
+    assert_int_equal(proxy_open(&plan, &s->proxy), EXPAR_OK);
+    return s;
+}
+
+static void stage_close(stage *s)
+{
+    proxy_close(s->proxy);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- what a test does with it ------------------------------------------------------------------------------------ */
+
+static size_t count_posts(stage *s, int32_t pe)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->num_posts; i++)
+        if (pe < 0 || s->posts[i].request.pe == pe) count++;
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
+
+static void doze(int64_t since_ns)
+{
+    if (clock_ns() - since_ns > DEADLINE_NS) fail_msg("what was waited for did not come");
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+static void await_posts(stage *s, int32_t pe, size_t count)
+{
+    for (int64_t since_ns = clock_ns(); count_posts(s, pe) < count;)
+        doze(since_ns);
+}
+
+static void await_turned_away(stage *s, int32_t pe, uint32_t times)
+{
+    for (int64_t since_ns = clock_ns();;) {
+        pthread_mutex_lock(&s->lock);
+        bool reached = s->turned_away[pe] >= times;
+        pthread_mutex_unlock(&s->lock);
+        if (reached) return;
+        doze(since_ns);
+    }
+}
+
+static void await_done(stage *s, uint64_t number)
+{
+    for (int64_t since_ns = clock_ns(); !proxy_has_done(proxy_port_of(s->proxy), number);)
+        doze(since_ns);
+}
+
+static transport_request post_at(stage *s, size_t i)
+{
+    pthread_mutex_lock(&s->lock);
+    assert_true(i < s->num_posts);
+    transport_request request = s->posts[i].request;
+    pthread_mutex_unlock(&s->lock);
+    return request;
+}
+
+static void complete(stage *s, size_t i, expar_status status)
+{
+    pthread_mutex_lock(&s->lock);
+    assert_true(i < s->num_posts);
+    transport_batch *batch = s->posts[i].batch;
+    s->posts[i].batch = NULL;
+    pthread_mutex_unlock(&s->lock);
+    assert_non_null(batch);
+    if (status != EXPAR_OK) atomic_store(&batch->status, (int32_t)status);
+    atomic_fetch_sub_explicit(&batch->left, 1, memory_order_release);
+    proxy_wake(s->proxy);
+}
+
+static void set_busy(stage *s, int32_t pe, bool busy)
+{
+    pthread_mutex_lock(&s->lock);
+    s->busy[pe] = busy;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void issue(stage *s, proxy_command command)
+{
+    assert_int_equal(proxy_issue(s->proxy, "test", &command), EXPAR_OK);
+}
+
+static void issue_put(stage *s, int32_t pe, uint64_t offset)
+{
+    static const uint8_t source[8];
+    issue(s, (proxy_command){.kind = PROXY_PUT, .pe = pe, .offset = offset, .local = (uintptr_t)source, .bytes = 8});
+}
+
+static void expect_failure(stage *s, expar_status status, const char *who)
+{
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), status);
+    assert_non_null(strstr(expar_last_error(), who));
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK); /* told once */
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
+
+static void test_fields_arrive(void **state)
+{
+    (void)state;
+    uint8_t here[64];
+    stage *s = stage_open(8, 0, 60000);
+    issue(s, (proxy_command){.kind = PROXY_PUT, .pe = 1, .offset = 4096, .local = (uintptr_t)here, .bytes = 33});
+    issue(s, (proxy_command){.kind = PROXY_GET, .pe = 2, .offset = 8, .local = (uintptr_t)(here + 1), .bytes = 5});
+    issue(s, (proxy_command){.kind = PROXY_ATOMIC,
+                             .pe = 0,
+                             .offset = 12,
+                             .local = (uintptr_t)here,
+                             .bytes = 4,
+                             .op = TRANSPORT_COMPARE_SWAP,
+                             .operand = 7,
+                             .compare = 9});
+    await_posts(s, -1, 3);
+    transport_request put = post_at(s, 0), get = post_at(s, 1), atomic = post_at(s, 2);
+    assert_true(put.kind == TRANSPORT_KIND_PUT && put.pe == 1 && put.offset == 4096 && put.bytes == 33);
+    assert_ptr_equal(put.source, here);
+    assert_true(get.kind == TRANSPORT_KIND_GET && get.pe == 2 && get.offset == 8 && get.bytes == 5);
+    assert_ptr_equal(get.dest, here + 1);
+    assert_true(atomic.kind == TRANSPORT_KIND_ATOMIC && atomic.pe == 0 && atomic.offset == 12 && atomic.bytes == 4);
+    assert_true(atomic.op == TRANSPORT_COMPARE_SWAP && atomic.operand == 7 && atomic.compare == 9);
+    assert_ptr_equal(atomic.dest, here);
+    for (size_t i = 0; i < 3; i++)
+        complete(s, i, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    assert_int_equal(s->delivered[0], 1);
+    assert_int_equal(s->delivered[1], 1);
+    assert_int_equal(s->delivered[2], 0); /* a get brings nothing there */
+    stage_close(s);
+}
+
+static void test_busy_holds_its_pe_alone(void **state)
+{
+    (void)state;
+    stage *s = stage_open(32, UINT64_MAX - 3, 60000);
+    set_busy(s, 1, true);
+    for (uint64_t i = 0; i < 8; i++)
+        issue_put(s, 1 + (int32_t)(i % 2), i * 8);
+    await_posts(s, 2, 4);
+    await_turned_away(s, 1, 3);
+    assert_int_equal(count_posts(s, 1), 0);
+    set_busy(s, 1, false);
+    await_posts(s, 1, 4);
+    for (size_t i = 4; i < 8; i++)
+        assert_int_equal(post_at(s, i).offset, (i - 4) * 16); /* in the order of their issue */
+    for (size_t i = 0; i < 8; i++)
+        complete(s, i, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+static void test_done_is_a_prefix(void **state)
+{
+    (void)state;
+    const uint64_t first = UINT32_MAX - 1;
+    stage *s = stage_open(8, first, 60000);
+    for (uint64_t i = 0; i < 3; i++)
+        issue_put(s, (int32_t)i, 0);
+    await_posts(s, -1, 3);
+    complete(s, 2, EXPAR_OK);
+    complete(s, 1, EXPAR_OK);
+    for (int64_t since_ns = clock_ns(); atomic_load(&s->delivered[1]) + atomic_load(&s->delivered[2]) < 2;)
+        doze(since_ns);
+    assert_false(proxy_has_done(proxy_port_of(s->proxy), first + 1));
+    complete(s, 0, EXPAR_OK);
+    await_done(s, first + 3);
+    stage_close(s);
+}
+
+static void test_signal_follows_its_data(void **state)
+{
+    (void)state;
+    uint8_t here[16];
+    stage *s = stage_open(8, 0, 60000);
+    proxy_command command = {.kind = PROXY_PUT_SIGNAL,
+                             .pe = 1,
+                             .offset = 256,
+                             .local = (uintptr_t)here,
+                             .bytes = 16,
+                             .signal = 64,
+                             .operand = 5,
+                             .op = TRANSPORT_ADD};
+    issue(s, command);
+    issue_put(s, 2, 0); /* which has to come through, so that the signal had its chance to be early */
+    await_posts(s, -1, 2);
+    assert_int_equal(count_posts(s, 1), 1);
+    assert_int_equal(post_at(s, 0).kind, TRANSPORT_KIND_PUT);
+    complete(s, 0, EXPAR_OK);
+    await_posts(s, 1, 2);
+    transport_request signal = post_at(s, 2);
+    assert_true(signal.kind == TRANSPORT_KIND_ATOMIC && signal.op == TRANSPORT_ADD && signal.bytes == 8);
+    assert_true(signal.offset == 64 && signal.operand == 5 && !signal.dest);
+    complete(s, 1, EXPAR_OK);
+    assert_int_equal(s->delivered[1], 0);
+    complete(s, 2, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    assert_int_equal(s->delivered[1], 1);
+    /* Without data there is the signal alone. */
+    command.bytes = 0;
+    issue(s, command);
+    await_posts(s, 1, 3);
+    assert_int_equal(post_at(s, 3).kind, TRANSPORT_KIND_ATOMIC);
+    complete(s, 3, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+static void test_fence_orders_to_each_pe(void **state)
+{
+    (void)state;
+    stage *s = stage_open(16, 0, 60000);
+    issue_put(s, 1, 0);
+    issue_put(s, 1, 8);
+    issue(s, (proxy_command){.kind = PROXY_FENCE});
+    issue_put(s, 1, 16);
+    issue_put(s, 2, 24); /* nothing to this one came before the fence */
+    await_posts(s, 2, 1);
+    assert_int_equal(count_posts(s, 1), 2);
+    complete(s, 1, EXPAR_OK);
+    issue_put(s, 2, 32);
+    await_posts(s, 2, 2);
+    assert_int_equal(count_posts(s, 1), 2);
+    complete(s, 0, EXPAR_OK);
+    await_posts(s, 1, 3);
+    for (size_t i = 2; i < 5; i++)
+        complete(s, i, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+/* A producer of more than the ring and what is under way hold together. */
+static void *issue_many(void *argument)
+{
+    for (uint64_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++)
+        issue_put(argument, 1, i * 8);
+    return NULL;
+}
+
+static void test_bounds_what_is_under_way(void **state)
+{
+    (void)state;
+    pthread_t producer;
+    stage *s = stage_open(4, UINT64_MAX - 70, 60000);
+    proxy_command put = {.kind = PROXY_PUT, .pe = 2};
+    assert_int_equal(pthread_create(&producer, NULL, issue_many, s), 0);
+    await_posts(s, 1, PROXY_IN_FLIGHT);
+    /* The ring fills up behind them: that it is full can be seen. */
+    for (int64_t since_ns = clock_ns(); proxy_head(proxy_port_of(s->proxy)) != UINT64_MAX - 70 + PROXY_IN_FLIGHT + 4;)
+        doze(since_ns);
+    assert_int_equal(proxy_try_issue(proxy_port_of(s->proxy), &put), 0);
+    assert_int_equal(count_posts(s, -1), PROXY_IN_FLIGHT);
+    for (size_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++) {
+        await_posts(s, 1, i + 1);
+        assert_true(count_posts(s, 1) <= i + PROXY_IN_FLIGHT);
+        complete(s, i, EXPAR_OK);
+    }
+    pthread_join(producer, NULL);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    for (size_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++)
+        assert_int_equal(post_at(s, i).offset, i * 8);
+    stage_close(s);
+}
+
+static void test_refuses_nonsense(void **state)
+{
+    (void)state;
+    static const struct {
+        proxy_command command;
+        expar_status status;
+    } cases[] = {
+        {{.kind = 0, .pe = 1}, EXPAR_ERR_ARGUMENT},
+        {{.kind = 99, .pe = 1}, EXPAR_ERR_ARGUMENT},
+        {{.kind = PROXY_PUT, .pe = -1}, EXPAR_ERR_RANGE},
+        {{.kind = PROXY_PUT, .pe = PES}, EXPAR_ERR_RANGE},
+        {{.kind = PROXY_PUT, .pe = 1, .offset = HEAP_BYTES, .bytes = 1}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_GET, .pe = 1, .offset = 8, .bytes = UINT64_MAX}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = 4, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .bytes = 2}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .bytes = 4, .op = TRANSPORT_XOR + 1}, EXPAR_ERR_ARGUMENT},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = 4, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .op = TRANSPORT_XOR}, EXPAR_ERR_ARGUMENT},
+    };
+    stage *s = stage_open(4, 0, 60000);
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        issue(s, cases[i].command);
+        expect_failure(s, cases[i].status, "failed");
+    }
+    s->ways[2] = NULL; /* the thread sees it with the next command */
+    issue_put(s, 2, 0);
+    expect_failure(s, EXPAR_ERR_UNSUPPORTED, "rank 2");
+    assert_int_equal(count_posts(s, -1), 0);
+    stage_close(s);
+}
+
+static void test_nothing_is_done_at_once(void **state)
+{
+    (void)state;
+    stage *s = stage_open(4, 0, 60000);
+    issue(s, (proxy_command){.kind = PROXY_PUT, .pe = 1});
+    issue(s, (proxy_command){.kind = PROXY_GET, .pe = 1, .offset = HEAP_BYTES});
+    issue(s, (proxy_command){.kind = PROXY_FENCE, .pe = -7});
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    assert_int_equal(count_posts(s, -1), 0);
+    stage_close(s);
+}
+
+static void test_failed_ones_are_told(void **state)
+{
+    (void)state;
+    stage *s = stage_open(8, 0, 60000);
+    issue_put(s, 1, 0);
+    issue_put(s, 2, 0);
+    await_posts(s, -1, 2);
+    complete(s, 0, EXPAR_ERR_PEER);
+    complete(s, 1, EXPAR_OK);
+    expect_failure(s, EXPAR_ERR_PEER, "rank 1");
+    assert_int_equal(s->delivered[1], 0);
+    assert_int_equal(s->delivered[2], 1);
+    stage_close(s);
+}
+
+static void test_the_dead_do_not_hold_up_others(void **state)
+{
+    (void)state;
+    stage *s = stage_open(32, 0, 60000);
+    set_busy(s, 1, true);
+    issue_put(s, 1, 0);
+    set_busy(s, 1, false);
+    issue_put(s, 1, 8);
+    issue_put(s, 1, 16);
+    issue_put(s, 2, 0);
+    await_posts(s, -1, 4);
+    atomic_store(&s->gone[1], true);
+    proxy_wake(s->proxy);
+    size_t other = 0;
+    while (post_at(s, other).pe != 2)
+        other++;
+    complete(s, other, EXPAR_OK);
+    expect_failure(s, EXPAR_ERR_PEER, "rank 1");
+    assert_int_equal(s->dropped[1], 3);
+    assert_int_equal(s->delivered[2], 1);
+    /* Later ones fail without being posted, while others go on. */
+    issue_put(s, 1, 24);
+    expect_failure(s, EXPAR_ERR_PEER, "rank 1");
+    assert_int_equal(count_posts(s, 1), 3);
+    issue_put(s, 2, 8);
+    await_posts(s, 2, 2);
+    complete(s, 4, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+static void test_silence_ends(void **state)
+{
+    (void)state;
+    stage *s = stage_open(8, 0, 200);
+    issue_put(s, 1, 0);
+    expect_failure(s, EXPAR_ERR_PEER, "rank 1");
+    assert_int_equal(s->dropped[1], 1);
+    stage_close(s);
+}
+
+static void test_close_gives_up_what_is_left(void **state)
+{
+    (void)state;
+    stage *s = stage_open(8, 0, 60000);
+    issue_put(s, 1, 0);
+    issue_put(s, 2, 0);
+    await_posts(s, -1, 2);
+    proxy_stop(s->proxy);
+    assert_int_equal(s->dropped[1] + s->dropped[2], 2);
+    stage_close(s);
+}
+
+static void test_sleeps_when_idle(void **state)
+{
+    (void)state;
+    stage *s = stage_open(8, 0, 60000);
+    for (uint64_t round = 0; round < 50; round++) {
+        for (int64_t since_ns = clock_ns(); atomic_load(&s->proxy->work.sleepers) == 0;)
+            doze(since_ns);
+        issue_put(s, 1, 0);
+        await_posts(s, 1, round + 1);
+        complete(s, round, EXPAR_OK);
+        assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    }
+    stage_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fields_arrive),
+        cmocka_unit_test(test_busy_holds_its_pe_alone),
+        cmocka_unit_test(test_done_is_a_prefix),
+        cmocka_unit_test(test_signal_follows_its_data),
+        cmocka_unit_test(test_fence_orders_to_each_pe),
+        cmocka_unit_test(test_bounds_what_is_under_way),
+        cmocka_unit_test(test_refuses_nonsense),
+        cmocka_unit_test(test_nothing_is_done_at_once),
+        cmocka_unit_test(test_failed_ones_are_told),
+        cmocka_unit_test(test_the_dead_do_not_hold_up_others),
+        cmocka_unit_test(test_silence_ends),
+        cmocka_unit_test(test_close_gives_up_what_is_left),
+        cmocka_unit_test(test_sleeps_when_idle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the model computes: a table of operations on its memory, one object a rank.
+ *
+ *   compute_cpu.c   kernels.c, experts.c, router.c on ordinary memory
+ *   compute_cuda.c  kernels/model.cu on a GPU, in order on a stream of its own
+ *
+ * Both round every product and sum alike and add in the same order, so that they give the same bits. Operations return
+ * nothing: what fails on the way is kept, and reported by the next `read`, which waits for all before it. */
+#ifndef EXPAR_DEMO_COMPUTE_H
+#define EXPAR_DEMO_COMPUTE_H
+
+#include "config.h"
+#include <expar/tensor.h>
+
+typedef struct compute compute;
+
+/* One row of a batch: the token at `position` of a sequence, and the sequence's memory of those before it. */
+typedef struct compute_row {
+    float *keys, *values; /* [layers][capacity][D] */
+    int32_t token, position, capacity, unused;
+} compute_row;
+
+/* A batch's routing, in memory of the compute. */
+typedef struct routed_rows {
+    int64_t count;
+    const float *x;            /* [count][D] */
+    const int32_t *topk_idx;   /* [count][top_k] */
+    const float *topk_weights; /* [count][top_k] */
+} routed_rows;
+
+/* The weights of one layer's experts: L of them. */
+typedef struct expert_weights {
+    const float *w1, *w3; /* [L][D][F] */
+    const float *w2;      /* [L][F][D] */
+    int32_t first, count; /* those that take part */
+} expert_weights;
+
+typedef struct compute_ops {
+    /* Memory, zero at first; NULL leaves a text. Releasing NULL is allowed. */
+    void *(*alloc)(compute *c, size_t bytes, demo_error *error);
+    void (*release)(compute *c, void *memory);
+    /* From and to the host's memory. */
+    bool (*write)(compute *c, void *to, const void *from, size_t bytes, demo_error *error);
+    bool (*read)(compute *c, void *to, const void *from, size_t bytes, demo_error *error);
+    void (*copy)(compute *c, void *to, const void *from, size_t bytes);
+    /* For batches of at most so many rows; then says which rows the next operations are about. */
+    bool (*reserve)(compute *c, int64_t max_rows, demo_error *error);
+    void (*begin)(compute *c, const compute_row *rows, int64_t count);
+
+    /* On the rows of the batch. x, q, k, v, out: [count][D]. */
+    void (*embed)(compute *c, const float *embedding, float *x);
+    /* Turns queries and keys by the angles of their positions, and files keys and values with their sequences. */
+    void (*file)(compute *c, int32_t layer, const float *cosines, const float *sines, float *q, float *k,
+                 const float *v);
+    void (*attend)(compute *c, int32_t layer, const float *q, float *out);
+
+    /* On any rows; kernels.h and router.h say what each does. */
+    void (*rmsnorm)(compute *c, const float *x, int64_t rows, const float *g, float *y);
+    void (*matmul)(compute *c, const float *x, int64_t rows, int64_t inputs, const float *w, int64_t outputs, float *y);
+    void (*sigmoid)(compute *c, float *a, int64_t n);
+    void (*add)(compute *c, float *y, const float *x, int64_t n);
+    void (*choose)(compute *c, const float *scores, const float *bias, int64_t rows, int32_t *topk_idx,
+                   float *topk_weights);
+    /* y[row] = sum over the experts that take part, in rising order, of weight · expert(x[row]). */
+    void (*run_experts)(compute *c, const expert_weights *w, const routed_rows *rows, float *y);
+    void (*free)(compute *c);
+} compute_ops;
+
+struct compute {
+    const compute_ops *ops;
+    model_sizes sizes;
+    expar_device device; /* of its memory, for tensors */
+    void *stream;        /* of its operations, for the library's calls; NULL on the CPU */
+    int32_t num_sms;     /* that those calls may take; 0 on the CPU */
+};
+
+/* A way to compute, as --device names it. */
+typedef struct compute_kind {
+    const char *name;  /* "cpu", "cuda" */
+    const char *where; /* "on the CPU" */
+    bool threads;      /* ranks that the demo starts are threads of one process */
+    /* Says why this machine cannot. */
+    bool (*check)(demo_error *error);
+    /* For the rank `local` of `num_local` on this host. NVRTC may have to compile: a second. */
+    bool (*create)(const model_sizes *sizes, int32_t local, int32_t num_local, compute **out, demo_error *error);
+} compute_kind;
+extern const compute_kind compute_cpu, compute_cuda;
+
+/* NULL is allowed. */
+void compute_free(compute *c);
+
+#endif

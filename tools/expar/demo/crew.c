@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads and the group that they form. */
+#include "crew.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+typedef struct crew_thread {
+    pthread_t thread;
+    expar_group *group;
+    crew_member *member;
+    void *context;
+    int code;
+} crew_thread;
+
+static void *run(void *argument)
+{
+    crew_thread *self = argument;
+    self->code = self->member(self->group, self->context);
+    return NULL;
+}
+
+/* How many could be started. The others leave the group, so that nobody waits for them. */
+static int32_t start(crew_thread *threads, int32_t ranks)
+{
+    int32_t started = 0;
+    while (started < ranks && pthread_create(&threads[started].thread, NULL, run, &threads[started]) == 0)
+        started++;
+    for (int32_t r = started; r < ranks; r++) {
+        expar_group_abort(threads[r].group);
+        expar_group_destroy(threads[r].group);
+    }
+    return started;
+}
+
+int crew_run(int32_t ranks, crew_member *member, void *context, demo_error *error)
+{
+    expar_group **groups = demo_calloc(error, (size_t)ranks, sizeof(expar_group *));
+    crew_thread *threads = demo_calloc(error, (size_t)ranks, sizeof *threads);
+    int32_t started = 0;
+    int code = EXIT_FAILURE;
+    if (!groups || !threads || !demo_check(error, "making the group", expar_group_create_threads(ranks, NULL, groups)))
+        goto done;
+    for (int32_t r = 0; r < ranks; r++)
+        threads[r] = (crew_thread){.group = groups[r], .member = member, .context = context};
+    started = start(threads, ranks);
+    for (int32_t r = 0; r < started; r++)
+        pthread_join(threads[r].thread, NULL);
+    code = started == ranks || demo_fail(error, "only %d of %d threads could be started", started, ranks)
+               ? EXIT_SUCCESS
+               : EXIT_FAILURE;
+    for (int32_t r = started - 1; r >= 0; r--)
+        if (threads[r].code) code = threads[r].code;
+done:
+    free(threads);
+    free(groups);
+    return code;
+}

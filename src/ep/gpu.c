@@ -126,14 +126,35 @@ bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *
 
 /* ---- calls on streams ---- */
 
-expar_status ep_gpu_begin(expar_ep *ep, void *stream)
+void ep_gpu_tell_untold(ep_call *call)
+{
+    ep_verdict verdict;
+    int32_t dropped = 0;
+    if (!executor_cuda_untold(call->ep->exec, &verdict, &dropped)) return;
+    if (ep_call_verdict(call, &verdict) != EXPAR_OK)
+        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, was refused: %s", expar_last_error());
+    else
+        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, dropped %d rows", dropped);
+}
+
+expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked)
 {
     if (!ep->gpu) return EXPAR_OK;
     if (!stream && ep->group->threads && ep->group->size > 1)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "stream is the default one, which ranks of one process share; expected a stream of its own");
     ep->exec->stream = stream;
-    return executor_cuda_begin(ep->exec);
+    expar_status status = executor_cuda_begin(ep->exec);
+    ep->exec->untold = !asked || ep->exec->capturing;
+    return status;
+}
+
+expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_event, bool async_finish)
+{
+    if (!ep->exec->capturing) return EXPAR_OK;
+    const char *extra = wait_event ? "wait_event is given" : async_finish ? "async_finish is 1" : NULL;
+    if (!extra) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
 /* What is left of a call when its stream comes to its end. */

@@ -137,6 +137,7 @@ static expar_status make_destination(dispatch_call *call)
                               .map = args->expert_major != 0},
                     .expert_major = args->expert_major != 0,
                     .path = args->path,
+                    .rows_known = handle->recv_tokens >= 0,
                     .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL};
     if (wish.out_x && args->out_x.shape[0] < wish.shape.x_rows)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "out_x has %lld rows; %lld are received",

@@ -131,6 +131,7 @@ typedef struct ep_wish {
     ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
     bool expert_major;
     expar_path path;
+    bool rows_known;           /* the host knows how many rows come; not so on a GPU with num_worst_tokens */
     const expar_tensor *out_x; /* NULL: ours */
     bool staged;               /* set by ep_destination_make: rows come to a block first, and are copied to out_x */
 } ep_wish;

@@ -112,7 +112,8 @@ void ep_gpu_empty_buffer(expar_ep *ep, bool sound)
     /* Peers' kernels may still read here until all ranks have come. */
     if (sound && device_heap_give(ep->gpu, "expar_ep_destroy", ep->buffer) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
-    device_heap_destroy(ep->gpu);
+    /* Where a call failed, kernels of other ranks may still be on their way here. */
+    device_heap_destroy(ep->gpu, ep->poison == EXPAR_OK);
     ep->exec = NULL;
     ep->pool = NULL;
     ep->gpu = NULL;

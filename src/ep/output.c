@@ -80,7 +80,8 @@ static expar_status choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *a
     if (wish->path == EXPAR_PATH_DIRECT)
         return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
                          wish->out_x->data);
-    if (ep->gpu)
+    /* Rows that do not come are not written: their number must be known to copy the others. */
+    if (ep->gpu && wish->rows_known)
         wish->staged = true;
     else
         arrival->mode = EP_MODE_QUEUE;

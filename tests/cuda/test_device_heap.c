@@ -33,7 +33,7 @@ static void free_heap(expar_group *group, device_heap *heap)
 {
     cuda_leave();
     CHECK_OK(expar_group_barrier(group)); /* nobody touches it any more */
-    device_heap_destroy(heap);
+    device_heap_destroy(heap, true);
 }
 
 /* Every rank writes its mark into every PE's copy, each into its own slot; then each reads its own copy. */

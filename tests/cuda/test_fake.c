@@ -17,7 +17,7 @@ static void two_gpus_without_access(expar_group *group, void *shared)
     CHECK_TEXT("no peer access between GPU", "GPU 0000:01:00.0 of rank 0", "GPU 0000:02:00.0 of rank 1");
     if (!CHECK_OK(device_heap_create(group->sym, 1, &heap))) return; /* one GPU for both */
     CHECK_OK(expar_group_barrier(group));
-    device_heap_destroy(heap);
+    device_heap_destroy(heap, true);
 }
 
 /* A driver that plays so, for the ranks of one run. */
@@ -61,7 +61,7 @@ static void memory_without_descriptors(expar_group *group, void *shared)
     CHECK_STATUS(whole ? EXPAR_ERR_MEMORY : EXPAR_OK, grown);
     if (whole) CHECK_TEXT("by CUDA IPC the device heap cannot grow");
     CHECK_OK(expar_group_barrier(group));
-    device_heap_destroy(heap);
+    device_heap_destroy(heap, true);
 }
 
 static void descriptors_are_not_needed(void **state)
@@ -79,7 +79,7 @@ static void a_failed_group(expar_group *group, void *shared)
     if (!CHECK_OK(device_heap_create(group->sym, 0, &heap))) return;
     CHECK_OK(device_heap_take(heap, "test", 8 * MIB, 4096, &offset));
     if (group->rank == 1) CHECK_OK(expar_group_abort(group));
-    device_heap_destroy(heap);
+    device_heap_destroy(heap, true);
 }
 
 static void a_failed_group_leaves_nothing(void **state)

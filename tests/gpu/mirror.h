@@ -34,6 +34,7 @@ void mirror_event_destroy(expar_event *event);
 #define expar_event_destroy     mirror_event_destroy
 /* Tests that need to know (tests/ep/deal.h). */
 #define EVENTS_HOLD_UP_THE_CALLER true
+#define STAGE_MOST_PROCESSES      8
 #endif
 
 #endif

@@ -52,7 +52,7 @@ typedef struct gpu_executor {
     cu_function layout_kernel, notify_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* pinned memory, in the kernels' view, that they write times to; NULL: they do not */
+    uint64_t *stamps;       /* device memory that kernels write times to; NULL: they do not */
     gpu_scratch *stamp_memory;
     gpu_order *order;
     bool begun; /* a call has begun and not ended */

@@ -96,8 +96,14 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a)
             ((int64_t *)a->out_idx)[i] = -1;
         else
             ((int32_t *)a->out_idx)[i] = -1;
-    if (came > a->arrival.rows && blockIdx.x == 0 && threadIdx.x == 0)
-        report_dropped(&a->world, (int32_t)(came - a->arrival.rows));
+}
+
+/* Rows that found no room; by a dispatch with a handle, too. */
+GPU_FUNC void tell_dropped(const gpu_dispatch_args *a)
+{
+    if (blockIdx.x || threadIdx.x) return;
+    int64_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
+    if (came > a->arrival.rows) report_dropped(&a->world, (int32_t)(came - a->arrival.rows));
 }
 
 /* ---- all rows
@@ -147,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
         move_rows(&a, targets, rings, shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES),
                   epoch);
         if (a.out_idx) blank_tail(&a);
+        tell_dropped(&a);
     }
     stamp(&a, 2);
     if (!last_block(world)) return;

@@ -103,6 +103,7 @@ typedef struct ep_dispatch_step {
     int64_t scales_row_pitch, scales_column_pitch; /* elements */
     ep_route_view route;                           /* empty when cached */
     ep_arrival arrival;
+    bool no_wait;       /* CUDA: return at once; the verdict stays on the device */
     ep_verdict verdict; /* out */
 } ep_dispatch_step;
 
@@ -124,6 +125,7 @@ typedef struct ep_combine_step {
     int64_t y_pitch_bytes;
     float *out_weights; /* [T][K] or NULL */
     int64_t out_weights_pitch;
+    bool no_wait;       /* CUDA: as in a dispatch */
     ep_verdict verdict; /* out */
 } ep_combine_step;
 

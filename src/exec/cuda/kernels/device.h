@@ -239,15 +239,19 @@ GPU_FUNC int32_t judge_replies(const gpu_world *world, uint32_t epoch)
     return worst < ranks ? worst : -1;
 }
 
+/* Where this call's verdict goes; NULL: nobody asks for this call, and the verdict of an earlier such call has not been
+   looked at yet. By one thread. */
 GPU_FUNC gpu_verdict *verdict_slot(const gpu_world *world)
 {
-    return &world->report->verdicts[world->ticket % GPU_VERDICTS];
+    if (world->ticket) return &world->report->verdicts[world->ticket % GPU_VERDICTS];
+    gpu_verdict *slot = &world->report->untold;
+    return load_acquire(&slot->ticket) ? NULL : slot;
 }
 
-GPU_FUNC void publish_verdict(const gpu_world *world)
+GPU_FUNC void publish_verdict(const gpu_world *world, gpu_verdict *slot)
 {
     __threadfence_system();
-    store_release(&verdict_slot(world)->ticket, world->ticket);
+    store_release(&slot->ticket, world->ticket ? world->ticket : 1);
 }
 
 /* By one thread: `rank` stands in the way, by its hello. */
@@ -255,22 +259,41 @@ GPU_FUNC void report_hello(const gpu_world *world, uint32_t epoch, int32_t rank,
 {
     gpu_verdict *slot = verdict_slot(world);
     const ep_hello *hello = hello_at(world, world->rank, epoch, rank);
+    if (!slot) return;
     slot->rank = rank;
     slot->dropped = 0;
     copy_words(&slot->reason, &hello->refusal, sizeof slot->reason);
     slot->reason.status = refused ? hello->refusal.status : 0;
     copy_words(&slot->form, &hello->form, sizeof slot->form);
     copy_words(&slot->form0, &hello_at(world, world->rank, epoch, 0)->form, sizeof slot->form0);
-    publish_verdict(world);
+    publish_verdict(world, slot);
 }
 
 GPU_FUNC void report_reply(const gpu_world *world, uint32_t epoch, int32_t rank)
 {
     gpu_verdict *slot = verdict_slot(world);
+    if (!slot) return;
     slot->rank = rank;
     slot->dropped = 0;
     copy_words(&slot->reason, &reply_at(world, world->rank, epoch, rank)->refusal, sizeof slot->reason);
-    publish_verdict(world);
+    publish_verdict(world, slot);
+}
+
+GPU_FUNC void report_dropped(const gpu_world *world, int32_t rows)
+{
+    gpu_verdict *slot = verdict_slot(world);
+    if (!slot) return;
+    slot->rank = -1;
+    slot->dropped = rows;
+    publish_verdict(world, slot);
+}
+
+/* By block 0 once it knows whether the call goes on: the host may be waiting for that. */
+GPU_FUNC void tell_opened(const gpu_world *world)
+{
+    if (threadIdx.x || !world->ticket) return;
+    __threadfence_system();
+    store_release(&world->report->opened, world->ticket);
 }
 
 /* ---- routing -------------------------------------------------------------------------------------------------------
@@ -292,6 +315,15 @@ GPU_FUNC gpu_hop hop_of(const uint8_t *routing, const gpu_routing *at, int32_t r
     hop.goes = (mask & bit) != 0;
     hop.index = ((const int32_t *)(routing + at->befores))[cell] + __popc(mask & (bit - 1));
     return hop;
+}
+
+/* Makes it one that sends nothing anywhere: of a dispatch that was refused, so that what stands behind it on the stream
+   finds no rows. By one block. */
+GPU_FUNC void empty_routing(uint8_t *routing, const gpu_routing *at)
+{
+    for (uint64_t i = threadIdx.x; routing && i < at->total_bytes / 4; i += blockDim.x)
+        ((uint32_t *)routing)[i] = 0;
+    __syncthreads();
 }
 
 GPU_FUNC int64_t expert_at(const gpu_route *route, int64_t token, int32_t k)

@@ -193,6 +193,7 @@ typedef struct cu_launch_config {
     X(StreamEndCapture, "cuStreamEndCapture", (cu_stream stream, cu_graph * graph))                                    \
     X(GraphInstantiate, "cuGraphInstantiateWithFlags",                                                                 \
       (cu_graph_exec * exec, cu_graph graph, unsigned long long flags))                                                \
+    X(GraphUpload, "cuGraphUpload", (cu_graph_exec exec, cu_stream stream))                                            \
     X(GraphLaunch, "cuGraphLaunch", (cu_graph_exec exec, cu_stream stream))                                            \
     X(UserObjectCreate, "cuUserObjectCreate",                                                                          \
       (cu_user_object * object, void *context, cu_host_fn destroy, unsigned int count, unsigned int flags))            \

@@ -178,7 +178,9 @@ expar_status dispatch_move_rows(dispatch_call *call)
                              .no_wait = call->no_wait || call->args.async_finish || exec->capturing};
     if (!dispatch_cached(call)) step.route = route_view(call);
     expar_status status = exec->ops->dispatch(exec, &step);
-    return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
+    if (status != EXPAR_OK) return status;
+    call->dropped = step.dropped;
+    return ep_call_verdict(&call->base, &step.verdict);
 }
 
 /* ---- after the rows ---- */
@@ -257,7 +259,7 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
                                   .recv_x = expar_tensor_2d(to->x, (expar_dtype)form->dtype, x_rows, form->hidden),
                                   .num_local_experts = handle->routing.local_experts,
                                   .num_recv_tokens = handle->recv_tokens,
-                                  .num_dropped_tokens = handle->dropped,
+                                  .num_dropped_tokens = call->dropped ? call->dropped : handle->dropped,
                                   .recv_tokens_per_expert = to->output->tokens_per_expert,
                                   .handle = call->made,
                                   .output = to->output,
@@ -344,7 +346,7 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
     if (!call->job) status = run_to_end(call);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) fill_result(call, result);
     if (call->job) issue(call);
-    if (status == EXPAR_OK && call->base.ep->gpu) status = ep_gpu_end(&call->base, call->event);
+    if (status == EXPAR_OK && call->base.ep->gpu) status = dispatch_gpu_end(call);
     return status;
 }
 

@@ -14,6 +14,7 @@ typedef struct dispatch_call {
     expar_event *event;        /* with async_finish */
     struct dispatch_call *job; /* with async_finish: room for the call once it runs by itself */
     bool no_wait;              /* on a GPU, with a worst-case size: counts stay on the device */
+    int32_t dropped;           /* on a GPU: rows that find no room, where the call waited to know */
 } dispatch_call;
 
 static inline bool dispatch_cached(const dispatch_call *call)
@@ -46,5 +47,7 @@ expar_status dispatch_move_rows(dispatch_call *call);
 expar_status dispatch_gpu_make_output(dispatch_call *call);
 /* All that is left once the outputs are known. */
 expar_status dispatch_gpu_finish(dispatch_call *call);
+/* Behind all of it: the event, or what is known now. */
+expar_status dispatch_gpu_end(const dispatch_call *call);
 
 #endif

@@ -75,3 +75,11 @@ expar_status dispatch_gpu_finish(dispatch_call *call)
     return executor_cuda_copy(call->base.ep->exec, call->to.x, call->to.arrival.x,
                               (uint64_t)dispatch_handle(call)->rows * (uint64_t)dispatch_row_bytes(call));
 }
+
+expar_status dispatch_gpu_end(const dispatch_call *call)
+{
+    expar_status status = ep_gpu_end(&call->base, call->event);
+    if (status != EXPAR_OK || call->dropped == 0) return status;
+    return error_set(EXPAR_ERR_DROPPED,
+                     "expar_dispatch: %d rows were dropped: the handle's num_worst_tokens is too small", call->dropped);
+}

@@ -105,6 +105,7 @@ typedef struct ep_dispatch_step {
     ep_arrival arrival;
     bool no_wait;       /* CUDA: return at once; the verdict stays on the device */
     ep_verdict verdict; /* out */
+    int32_t dropped;    /* out, CUDA without no_wait: rows that find no room */
 } ep_dispatch_step;
 
 typedef struct ep_combine_step {

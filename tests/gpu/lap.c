@@ -73,11 +73,13 @@ void lap_close(lap *p)
         if (all[i]->data) CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)all[i]->data));
 }
 
+/* A copy from ordinary memory may wait for the kernels ahead of it in the stream, and keep those of other ranks in this
+   process from being launched meanwhile: so the stream is through first. */
 bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream)
 {
     const oracle_input *input = &t->inputs[p->rank];
     int64_t rows = t->arrivals[p->rank].num_rows;
-    return put(&p->x, input->num_tokens, input->x, stream) &&
+    return CHECK_OK(CUDA_CALL(StreamSynchronize, stream)) && put(&p->x, input->num_tokens, input->x, stream) &&
            put(&p->idx, input->num_tokens, input->topk_idx, stream) &&
            put(&p->weights, input->num_tokens, input->weights, stream) && put(&p->back, rows, a->x[p->rank], stream) &&
            put(&p->back_weights, rows, a->weights[p->rank], stream);

@@ -36,7 +36,7 @@ typedef struct lap {
 /* Memory for traffic of the shape of t. */
 bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank);
 void lap_close(lap *p);
-/* What the next run reads, in the stream's order. */
+/* What the next run reads; waits for the stream first. */
 bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream);
 /* Puts dispatch and combine on the stream, or into its capture. */
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);

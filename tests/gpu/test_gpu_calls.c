@@ -196,6 +196,7 @@ static void play_bad_index(expar_group *group, void *shared)
     const int64_t bad = 99;
     if (one.rank == ODD)
         CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
+    CHECK_OK(expar_barrier_all(group));
     expar_dispatch_args args = dispatch_args(&one, false);
     hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_INDEX, "expar_dispatch", "topk_idx[1][1] is 99");
     expar_event *event = NULL;
@@ -212,6 +213,40 @@ static void test_index_out_of_range(void **state)
 {
     (void)state;
     run(play_bad_index);
+}
+
+/* ---- rows that find no room ---- */
+
+/* Told by the event of the dispatch that is the first, and by the call itself where it has the handle of that. */
+static void play_dropped(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared)) return;
+    int64_t coming = one.in->t->arrivals[one.rank].num_rows;
+    expar_dispatch_args args = dispatch_args(&one, false);
+    expar_dispatch_result first = EXPAR_DISPATCH_RESULT_INIT, second = first;
+    args.num_worst_tokens = 5;
+    args.async_finish = 1;
+    CHECK(coming > 5, "only %d rows come", (int)coming);
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &first))) return;
+    CHECK_STATUS(EXPAR_ERR_DROPPED, expar_event_wait(first.event));
+    CHECK_TEXT("expar_dispatch", "num_worst_tokens is too small");
+    args = dispatch_args(&one, true);
+    args.handle = first.handle;
+    CHECK_STATUS(EXPAR_ERR_DROPPED, expar_dispatch(one.ep, &args, &second));
+    CHECK_TEXT("expar_dispatch", "num_worst_tokens is too small");
+    CHECK(second.num_dropped_tokens == coming - 5, "%d were dropped", (int)second.num_dropped_tokens);
+    expar_ep_output_release(second.output);
+    expar_ep_output_release(first.output);
+    expar_ep_handle_destroy(first.handle);
+    expar_event_destroy(first.event);
+    end(&one);
+}
+
+static void test_rows_that_find_no_room(void **state)
+{
+    (void)state;
+    run(play_dropped);
 }
 
 /* ---- two buffers ---- */
@@ -264,11 +299,9 @@ static void test_two_buffers_on_two_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_output_that_is_too_small),
-        cmocka_unit_test(test_combine_of_a_wrong_shape),
-        cmocka_unit_test(test_different_calls),
-        cmocka_unit_test(test_index_out_of_range),
-        cmocka_unit_test(test_two_buffers_on_two_streams),
+        cmocka_unit_test(test_output_that_is_too_small), cmocka_unit_test(test_combine_of_a_wrong_shape),
+        cmocka_unit_test(test_different_calls),          cmocka_unit_test(test_index_out_of_range),
+        cmocka_unit_test(test_rows_that_find_no_room),   cmocka_unit_test(test_two_buffers_on_two_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,13 @@ static void run(ranks_body body)
 /* ---- graphs --------------------------------------------------------------------------------------------------------
  */
 
+/* What a first launch would take, which may wait for kernels that wait for this rank. */
+static void upload(cu_graph_exec exec, cu_stream stream)
+{
+    CHECK_OK(CUDA_CALL(GraphUpload, exec, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+}
+
 /* A lap made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
 static cu_graph_exec capture(actor *one, lap *p, cu_stream stream)
 {
@@ -96,7 +103,7 @@ static cu_graph_exec capture(actor *one, lap *p, cu_stream stream)
     bool good = CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL)) &&
                 lap_call(p, one->ep, one->in->t[0], stream);
     good = CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph)) && good;
-    if (good) CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
+    if (good && CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0))) upload(exec, stream);
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     lap_release(p);
     return exec;
@@ -225,7 +232,7 @@ static void play_refusals(expar_group *group, void *shared)
     refuse(&one, &p, with_end, "async_finish");
     lap_call(&p, one.ep, one.in->t[0], stream);
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
-    CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
+    if (CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0))) upload(exec, stream);
     CHECK_OK(expar_barrier_all(group));
     for (int round = 0; round < 3 && !check_failures(); round++)
         if (replay(&one, &p, exec, round, stream)) check(&one, &p, round, stream);

@@ -52,16 +52,28 @@ void gpu_ticket_take(gpu_executor *self)
     self->world.ticket = self->base.untold ? 0 : ++self->tickets;
 }
 
-/* A kernel that crashed sets no word. */
-static expar_status check_stream(const gpu_executor *self)
+/* Whether all that was put on the stream has run. A kernel that crashed is an error. */
+static expar_status query_stream(const gpu_executor *self, bool *idle)
 {
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     cu_result result = cuda_driver()->StreamQuery(self->base.stream);
+    *idle = result == CU_OK;
     if (result != CU_OK && result != CU_ERROR_NOT_READY)
         status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
     cuda_leave();
     return status;
+}
+
+/* A kernel that has run has set the word: whoever waits for it on an idle stream would wait for ever. */
+static expar_status look_at_stream(const gpu_executor *self, const uint64_t *word, const char *what)
+{
+    bool idle = false;
+    expar_status status = query_stream(self, &idle);
+    if (status != EXPAR_OK || !idle) return status;
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= self->world.ticket) return EXPAR_OK;
+    return error_set(EXPAR_ERR_CUDA, "%s: the stream is idle, but its kernel did not say how call %llu goes", what,
+                     (unsigned long long)self->world.ticket);
 }
 
 /* Polls at first, then gives the core away; the deadline is the kernel's. */
@@ -75,7 +87,7 @@ expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const ch
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
         if (polls < POLLS_BEFORE_REST) continue;
         if (polls % POLLS_A_LOOK == 0) {
-            expar_status status = check_stream(self);
+            expar_status status = look_at_stream(self, word, what);
             if (status != EXPAR_OK) return status;
         }
         sched_yield();

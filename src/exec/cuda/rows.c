@@ -32,11 +32,11 @@ static stages plan_stages(const gpu_executor *self, int64_t row_bytes)
     return plan;
 }
 
-/* Until the kernel knows whether all ranks go on. Rows are still on their way then. */
-static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict)
+/* Until the kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
+static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict, int32_t *dropped)
 {
     expar_status status = gpu_ticket_await(self, &self->report->opened, what);
-    if (status == EXPAR_OK) gpu_verdict_read(self, self->world.ticket, verdict);
+    if (status == EXPAR_OK) *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
     return status;
 }
 
@@ -46,6 +46,7 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
     const ep_arrival *arrival = &step->arrival;
     const ep_routing *routing = step->routing;
     step->verdict = (ep_verdict){.rank = -1};
+    step->dropped = 0;
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
     if (status != EXPAR_OK) return status;
@@ -82,7 +83,8 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
     args.stage_bytes = plan.stage_bytes;
     status = gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
-    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "dispatch", &step->verdict) : status;
+    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "dispatch", &step->verdict, &step->dropped)
+                                                : status;
 }
 
 /* Of a combine: a warp's stage holds the same part of a row from every rank. */
@@ -108,6 +110,7 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
+    int32_t none;
     step->verdict = (ep_verdict){.rank = -1};
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
@@ -141,5 +144,5 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
     args.stage_bytes = plan.stage_bytes;
     status = gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
-    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "combine", &step->verdict) : status;
+    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "combine", &step->verdict, &none) : status;
 }

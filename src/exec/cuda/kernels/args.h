@@ -32,11 +32,18 @@ typedef enum gpu_wait {
     GPU_WAIT_ROW = 5   /* queue: a row from the peer */
 } gpu_wait;
 
+/* Whether a wait on this buffer was given up. */
+typedef enum gpu_soundness {
+    GPU_SOUND = 0,
+    GPU_FAILING = 1, /* one thread writes the report */
+    GPU_FAILED = 2   /* it is written: all waits leave at once */
+} gpu_soundness;
+
 typedef struct gpu_state {
     uint32_t epoch;   /* of the last call: kernels of a call take it from here and move it on, so that graphs replay */
     uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
-    uint32_t failed;  /* a wait was given up: later waits leave at once. Set by any thread, never cleared */
-    uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal */
+    uint32_t failed;  /* gpu_soundness. Set by the thread that gives up a wait, read by all that wait; never cleared */
+    uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
 } gpu_state;
 

@@ -111,11 +111,12 @@ GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, i
 /* ---- waiting ------------------------------------------------------------------------------------------------------
  */
 
-/* The first wait that is given up is the one that is reported. */
+/* The first wait that is given up is the one that is reported. Nobody leaves before the report is whole: what a leaving
+   thread then tells the host must not overtake it. */
 GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
                       uint32_t was_abort)
 {
-    if (atomicExch(&world->state->failed, 1u)) return;
+    if (atomicCAS(&world->state->failed, GPU_SOUND, GPU_FAILING) != GPU_SOUND) return;
     gpu_report *report = world->report;
     report->wait = wait;
     report->peer = peer;
@@ -124,6 +125,13 @@ GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64
     report->expected = expected;
     __threadfence_system();
     store_release_32(&report->failed, 1);
+    __threadfence_system();
+    atomicExch(&world->state->failed, GPU_FAILED);
+}
+
+GPU_FUNC bool has_failed(const gpu_world *world)
+{
+    return load_relaxed(&world->state->failed) == GPU_FAILED;
 }
 
 /* Polls between two looks at the clock and the abort word, which lies across the bus. */
@@ -139,13 +147,13 @@ GPU_FUNC bool may_wait(const gpu_world *world, patience *p, int32_t wait, int32_
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
-    if (load_relaxed(&world->state->failed)) return false;
+    if (has_failed(world)) return false;
     uint64_t now = clock_now();
     if (!p->since_ns) p->since_ns = now;
     uint32_t aborted = load_relaxed(&world->report->abort);
     if (!aborted && now - p->since_ns < world->timeout_ns) return true;
     give_up(world, wait, peer, seen, expected, aborted);
-    return false;
+    return !has_failed(world);
 }
 
 /* Until the flag of a record is that of this call. */
@@ -180,10 +188,12 @@ GPU_FUNC bool last_block(const gpu_world *world)
     return is_last;
 }
 
-/* Tells every rank that this one is through, and waits for all of them. By one block. */
+/* Tells every rank that this one is through, and waits for all of them; but not when a block of this call, or of an
+   earlier one, gave up a wait and so left rows where they were. By the last block. */
 GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
 {
     int32_t ranks = GPU_RANKS(world);
+    if (__syncthreads_or(has_failed(world))) return;
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
         store_release(done_at(world, pe, epoch, world->rank), ep_word(epoch, 1));
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)

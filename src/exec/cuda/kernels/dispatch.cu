@@ -98,7 +98,7 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a)
             ((int32_t *)a->out_idx)[i] = -1;
 }
 
-/* Rows that found no room; by a dispatch with a handle, too. */
+/* Rows that will find no room; by a dispatch with a handle, too. */
 GPU_FUNC void tell_dropped(const gpu_dispatch_args *a)
 {
     if (blockIdx.x || threadIdx.x) return;
@@ -146,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     stamp(&a, 0);
     if (blockIdx.x == 0) post_offers(&a, epoch);
     bool go = accept_offers(&a, epoch, targets);
+    if (go) tell_dropped(&a);
     if (blockIdx.x == 0) tell_opened(world);
     stamp(&a, 1);
     if (go) {
@@ -153,7 +154,6 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
         move_rows(&a, targets, rings, shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES),
                   epoch);
         if (a.out_idx) blank_tail(&a);
-        tell_dropped(&a);
     }
     stamp(&a, 2);
     if (!last_block(world)) return;

@@ -198,21 +198,21 @@ expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out
     expar_status status = meet(self, index, cards);
     free(cards);
     if (status != EXPAR_OK) {
-        device_heap_destroy(self);
+        device_heap_destroy(self, true);
         return status;
     }
     *out = self;
     return EXPAR_OK;
 no_memory:
     free(cards);
-    if (self) device_heap_destroy(self);
+    if (self) device_heap_destroy(self, true);
     return sym_out_of_step(symmetric, create, error_set(EXPAR_ERR_MEMORY, "no memory"));
 }
 
-void device_heap_destroy(device_heap *self)
+void device_heap_destroy(device_heap *self, bool quiet)
 {
     if (!self) return;
-    heap_release(self);
+    heap_release(self, quiet);
     cuda_device_close(self->device);
     mem_arena_destroy(self->arena);
     free(self->chunks);

@@ -174,8 +174,8 @@ table() {
                 "median us", "copy us", "of copy", "open us", "rows us", "close us", "verified"
         }
         /"results"/ { inside = 1 }
-        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }
-        inside && /^    }/ { row() }'
+        inside && /^    }/ { row(); next }
+        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
 }
 
 measure() {

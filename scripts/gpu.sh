@@ -218,7 +218,7 @@ call() {
     shift
     export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-40}
     [ $# -gt 0 ] || set -- 'run=test_gpu_(calls|graph|deadlines)$' measure=128,4096 'run=test_gpu_(cpu|mismatch_ready)$' \
-        measure=1,16,512 sanitize demo 'spread=_ready$' 'spread=_processes$'
+        measure=1,16,512 demo sanitize 'spread=_ready$' 'spread=_processes$'
     for one_part in "$@"; do
         echo "== $((EPOCHSECONDS - start)) s: $one_part"
         part "$one_part" || failed=1

@@ -137,10 +137,11 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
 
 /* ---- clocks read in the kernels ------------------------------------------------------------------------------- */
 
-/* A store a block and moment, to the GPU's own memory. */
+/* A store a block and moment, to the GPU's own memory. Nobody calls before all have taken that. */
 static bool gpu_open(struct bench_session *session)
 {
-    return bench_good(session->world, executor_cuda_stamps(session->ep->exec, true)) && gpu_copy_open(session);
+    bool taken = bench_good(session->world, executor_cuda_stamps(session->ep->exec, true));
+    return bench_all_true(session->world, taken) && gpu_copy_open(session);
 }
 
 static bool gpu_breakdown(const struct bench_session *session, struct bench_breakdown *out)

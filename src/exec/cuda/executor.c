@@ -15,6 +15,7 @@ static void gpu_destroy(executor *base)
         gpu_order_release(self);
         cuda_leave();
     }
+    gpu_await_endings(self);
     sym_unlisten(self->sym, &self->listener);
     gpu_programs_close(self);
     gpu_scratch_give(self->stamp_memory);

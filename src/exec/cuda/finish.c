@@ -127,6 +127,7 @@ bool executor_cuda_untold(executor *base, ep_verdict *verdict, int32_t *dropped)
     __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
     return true;
 }
+
 /* ---- the end of a call ---- */
 
 typedef struct ending {
@@ -142,6 +143,7 @@ static void end_of_call(void *context)
     ep_verdict verdict;
     int32_t dropped = gpu_verdict_read(end->self, end->ticket, &verdict);
     end->done(end->context, executor_cuda_failure(&end->self->base, "on the GPU"), &verdict, dropped);
+    atomic_fetch_sub_explicit(&end->self->endings, 1, memory_order_release);
     free(end);
 }
 
@@ -151,11 +153,21 @@ expar_status executor_cuda_finish(executor *base, executor_done_fn done, void *c
     ending *end = malloc(sizeof *end);
     if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
     *end = (ending){.self = self, .ticket = self->world.ticket, .done = done, .context = context};
+    atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     expar_status status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
         status = CUDA_CALL(LaunchHostFunc, self->base.stream, end_of_call, end);
         cuda_leave();
     }
-    if (status != EXPAR_OK) free(end);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    atomic_fetch_sub_explicit(&self->endings, 1, memory_order_relaxed);
+    free(end);
     return status;
+}
+
+void gpu_await_endings(const gpu_executor *self)
+{
+    const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
+    while (atomic_load_explicit(&self->endings, memory_order_acquire) > 0 && clock_ns() < end_ns)
+        sched_yield();
 }

@@ -21,6 +21,8 @@
 #include "exec/cuda/scratch.h"
 #include "exec/executor.h"
 
+#include <stdatomic.h>
+
 /* Kernels for rows of one shape. */
 typedef struct gpu_programs {
     int64_t row_bytes;
@@ -56,6 +58,9 @@ typedef struct gpu_executor {
     gpu_scratch *stamp_memory;
     gpu_order *order;
     bool begun; /* a call has begun and not ended */
+    /* Calls whose ends are still to be told. The thread that makes a call adds one (relaxed), the driver's thread that
+       has told it takes one off (release), whoever destroys the executor waits for none (acquire). */
+    atomic_int endings;
 } gpu_executor;
 
 static inline gpu_executor *gpu_of(executor *base)
@@ -94,6 +99,9 @@ void gpu_order_release(gpu_executor *self);
 void gpu_listen(gpu_executor *self);
 /* Gives the call its ticket. By its first step. */
 void gpu_ticket_take(gpu_executor *self);
+/* Until no end of a call is to be told any more; at most for the group's time-out: in a context that is broken none
+   ever is. */
+void gpu_await_endings(const gpu_executor *self);
 /* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. */
 expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */

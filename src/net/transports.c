@@ -14,12 +14,6 @@ static const transport_ops *const all[] = {
 #undef TRANSPORT
 };
 
-static const char names[] =
-#define TRANSPORT(name) "," #name
-#include "transports.inc"
-#undef TRANSPORT
-    ;
-
 const transport_ops *transport_at(size_t place)
 {
     return place < ARRAY_LENGTH(all) ? all[place] : NULL;
@@ -34,5 +28,5 @@ const transport_ops *transport_find(const char *name, size_t name_length)
 
 const char *transport_names(void)
 {
-    return names + 1;
+    return TRANSPORT_NAMES;
 }

@@ -198,8 +198,21 @@ static expar_status get_id(const char *key, bool here, int64_t end_ns, boot_requ
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
-static expar_status meet(int64_t end_ns, boot_request *request)
+/* The whole of it, as the thread does it. */
+typedef struct errand {
+    bounded bound;
+    int64_t end_ns;
+    boot_request request; /* the thread's until it is done */
+    /* The thread waits for rank 0's id, no more. Written by it, read by the rank for the text of an error alone. */
+    _Atomic bool awaits_first;
+    expar_status status;
+    char text[ERROR_TEXT_BYTES];
+    bool taken; /* request's sockets and id are the caller's */
+} errand;
+
+static expar_status meet(errand *e)
 {
+    boot_request *request = &e->request;
     char key[32];
     bool here;
     expar_status status = job_number(PMIX_JOB_SIZE, &request->size);
@@ -210,26 +223,17 @@ static expar_status meet(int64_t end_ns, boot_request *request)
     status = check_hosts(request->size, &here);
     if (status != EXPAR_OK) return status;
     if (here) roll_answer(self.nspace, request);
-    status = request->rank == 0 ? put_id(key, request) : get_id(key, here, end_ns, request);
+    atomic_store_explicit(&e->awaits_first, request->rank != 0, memory_order_relaxed);
+    status = request->rank == 0 ? put_id(key, request) : get_id(key, here, e->end_ns, request);
     request->have_id = status == EXPAR_OK;
     return status;
 }
-
-/* The whole of it, as the thread does it. */
-typedef struct errand {
-    bounded bound;
-    int64_t end_ns;
-    boot_request request; /* the thread's until it is done */
-    expar_status status;
-    char text[ERROR_TEXT_BYTES];
-    bool taken; /* request's sockets and id are the caller's */
-} errand;
 
 static void do_errand(bounded *bound)
 {
     errand *e = (errand *)bound;
     pthread_once(&joining, join_once);
-    e->status = joined == PMIX_SUCCESS ? meet(e->end_ns, &e->request) : failed("joining the process manager", joined);
+    e->status = joined == PMIX_SUCCESS ? meet(e) : failed("joining the process manager", joined);
     if (e->status != EXPAR_OK) snprintf(e->text, sizeof e->text, "%s", expar_last_error());
 }
 
@@ -240,12 +244,17 @@ static void dispose_errand(bounded *bound)
     free(e);
 }
 
+static expar_status report_late(errand *e, const boot_request *request)
+{
+    if (atomic_load_explicit(&e->awaits_first, memory_order_relaxed)) return absent(request);
+    return error_set(EXPAR_ERR_BOOTSTRAP,
+                     "PMIx: the process manager has not answered within %lld ms (EXPAR_BOOTSTRAP_TIMEOUT)",
+                     (long long)request->timeout_ms);
+}
+
 static expar_status take_errand(errand *e, boot_request *request)
 {
-    if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS))
-        return error_set(EXPAR_ERR_BOOTSTRAP,
-                         "PMIx: the process manager has not answered within %lld ms (EXPAR_BOOTSTRAP_TIMEOUT)",
-                         (long long)request->timeout_ms);
+    if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS)) return report_late(e, request);
     if (e->status != EXPAR_OK) return error_set(e->status, "%s", e->text);
     e->taken = true;
     *request = e->request;

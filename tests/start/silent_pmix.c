@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands for libpmix where the process manager never answers, and shows when it is loaded without need. */
-#include <stddef.h>
+/* Stands for libpmix where the process manager never answers: nothing at all, or with SILENT_PMIX_JOINS set not what
+ * rank 0 of two has published. Shows when it is loaded without need. */
+#include <pmix.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
-
-int PMIx_Init(void *self, void *info, size_t count);
-int PMIx_Finalize(void *info, size_t count);
-int PMIx_Put(int scope, const char *key, void *value);
-int PMIx_Commit(void);
-int PMIx_Get(const void *whom, const char *key, const void *info, size_t count, void **value);
-const char *PMIx_Error_string(int code);
 
 __attribute__((constructor)) static void loaded(void)
 {
@@ -20,43 +15,53 @@ __attribute__((constructor)) static void loaded(void)
     }
 }
 
-static int silence(void)
+static pmix_status_t silence(void)
 {
     while (pause() != 0) {
     }
-    return -1;
+    return PMIX_ERROR;
 }
 
-int PMIx_Init(void *self, void *info, size_t count)
-{
-    (void)self, (void)info, (void)count;
-    return silence();
-}
-
-int PMIx_Finalize(void *info, size_t count)
+/* This process is rank 1. */
+pmix_status_t PMIx_Init(pmix_proc_t *self, pmix_info_t info[], size_t count)
 {
     (void)info, (void)count;
-    return silence();
+    if (!getenv("SILENT_PMIX_JOINS")) return silence();
+    *self = (pmix_proc_t){.nspace = "job", .rank = 1};
+    return PMIX_SUCCESS;
 }
 
-int PMIx_Put(int scope, const char *key, void *value)
+pmix_status_t PMIx_Finalize(const pmix_info_t info[], size_t count)
+{
+    (void)info, (void)count;
+    return PMIX_SUCCESS;
+}
+
+pmix_status_t PMIx_Put(pmix_scope_t scope, const char key[], pmix_value_t *value)
 {
     (void)scope, (void)key, (void)value;
     return silence();
 }
 
-int PMIx_Commit(void)
+pmix_status_t PMIx_Commit(void)
 {
     return silence();
 }
 
-int PMIx_Get(const void *whom, const char *key, const void *info, size_t count, void **value)
+/* Two ranks, one on each host. */
+pmix_status_t PMIx_Get(const pmix_proc_t *whom, const char key[], const pmix_info_t info[], size_t count,
+                       pmix_value_t **value)
 {
-    (void)whom, (void)key, (void)info, (void)count, (void)value;
-    return silence();
+    (void)info, (void)count;
+    if (whom->rank != PMIX_RANK_WILDCARD) return silence();
+    *value = calloc(1, sizeof **value);
+    if (!*value) return PMIX_ERR_NOMEM;
+    (*value)->type = PMIX_UINT32;
+    (*value)->data.uint32 = strcmp(key, PMIX_JOB_SIZE) == 0 ? 2 : 1;
+    return PMIX_SUCCESS;
 }
 
-const char *PMIx_Error_string(int code)
+const char *PMIx_Error_string(pmix_status_t code)
 {
     (void)code;
     return "silence";

@@ -39,11 +39,11 @@ expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint6
 }
 
 /* A flag that goes another way than the data could overtake it. */
-static expar_status complete_data(const sym *self, int32_t rank)
+static expar_status complete_data(sym *self, int32_t rank)
 {
     transport *data = self->reach_rma[rank];
     transport *flag = self->peers[rank] ? self->reach_map[rank] : self->reach_atomic[rank];
-    return data && data != flag ? data->ops->quiet(data) : EXPAR_OK;
+    return data && data != flag ? sym_order_before(self, data->ops->quiet(data), rank) : EXPAR_OK;
 }
 
 /* Where this rank's messages are counted in the heap of whoever hears them. */
@@ -108,7 +108,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     uint64_t awaited = ++peer_of(team, from)->heard;
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
     expar_status status = EXPAR_OK;
-    sym_rest rest = sym_rest_begin(self, call);
+    sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }

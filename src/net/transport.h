@@ -17,7 +17,7 @@
 
 /* How a transport reaches a PE; a set. */
 typedef enum transport_reach {
-    TRANSPORT_MAP = 1, /* loads and stores at map() */
+    TRANSPORT_MAP = 1, /* loads and stores at map(), which do what its put, get and atomics do */
     TRANSPORT_PUT = 2, /* put and signal */
     TRANSPORT_GET = 4,
     TRANSPORT_ATOMIC = 8,

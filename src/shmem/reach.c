@@ -169,8 +169,7 @@ static void select_for(sym *self, int32_t pe)
         self->peers[pe] = self->heap.base;
     else if (map)
         self->peers[pe] = map->ops->map(map, pe, 0);
-    bool by_stores = self->reach_rma[pe] && self->reach_rma[pe]->ops == &transport_p2p &&
-                     self->reach_atomic[pe] == self->reach_rma[pe];
+    bool by_stores = map && self->reach_rma[pe] == map && self->reach_atomic[pe] == map;
     self->direct[pe] = by_stores ? self->peers[pe] : NULL;
 }
 

@@ -45,4 +45,14 @@ if(EXPAR_TOOL)
   install(FILES ${manual} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
+# The manual of the calls is made from the headers.
+string(TIMESTAMP manual_date "%B %d, %Y" UTC)
+file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/make.sh man/*.awk)
+set(manual_stamp ${PROJECT_BINARY_DIR}/man3.made)
+add_custom_command(OUTPUT ${manual_stamp} DEPENDS ${manual_sources}
+  COMMAND ${PROJECT_SOURCE_DIR}/man/make.sh ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/man3 ${manual_date}
+    ${CMAKE_C_COMPILER}
+  COMMAND ${CMAKE_COMMAND} -E touch ${manual_stamp} VERBATIM)
+add_custom_target(manual_calls ALL DEPENDS ${manual_stamp})
+install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)

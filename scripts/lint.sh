@@ -21,6 +21,12 @@ sources | xargs clang-format --dry-run -Werror
 step "shellcheck"
 shellcheck .ci/run scripts/*.sh tests/*/*.sh
 
+step "man pages"
+# Those that only lead to another page have nothing to look at.
+if command -v mandoc >/dev/null; then
+    find man "$build/man3" -name '*.3' -size +60c -exec mandoc -T lint -W warning {} +
+fi
+
 step "cppcheck"
 cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
     --suppressions-list=scripts/cppcheck.txt --library=posix -D_GNU_SOURCE -D__x86_64__ -DEXPAR_VERSION='""' \

@@ -41,6 +41,16 @@ typedef enum expar_heap_kind {
     EXPAR_HEAP_STATIC = 2
 } expar_heap_kind;
 
+/* What pages the heap of a process consists of. System: small ones, which the kernel may make huge by itself (it is
+   asked to). Huge: those of 2 MiB that the administrator has set aside (vm.nr_hugepages), where enough of them are free
+   for the start, else system, with a warning in the log; expar_heap_get_stats says which. An allocation for which they
+   run out later fails with EXPAR_ERR_MEMORY, and variables of the program cannot be shared. Each rank by itself. */
+typedef enum expar_heap_pages {
+    EXPAR_PAGES_DEFAULT = 0, /* EXPAR_HEAP_PAGES, else system */
+    EXPAR_PAGES_SYSTEM = 1,
+    EXPAR_PAGES_HUGE = 2
+} expar_heap_pages;
+
 typedef struct expar_group_options {
     size_t struct_size;           /* set by EXPAR_GROUP_OPTIONS_INIT */
     const expar_unique_id *id;    /* NULL: rank, size and meeting place come from the environment */
@@ -52,6 +62,7 @@ typedef struct expar_group_options {
     size_t heap_bytes;            /* 0: EXPAR_HEAP_SIZE, else 16 GiB. The most that the symmetric heap of a rank may
                                      grow to; of a static one, what it has */
     expar_heap_kind heap_kind;
+    expar_heap_pages heap_pages;
 } expar_group_options;
 #define EXPAR_GROUP_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_group_options)
 

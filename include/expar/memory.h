@@ -38,6 +38,8 @@ typedef struct expar_heap_stats {
     /* Fragmentation: free space between blocks, that is without what lies behind the last one. It is bad where
        hole_bytes is much of used_bytes and largest_hole_bytes is little of hole_bytes. */
     uint64_t holes, hole_bytes, largest_hole_bytes;
+    uint64_t page_bytes; /* 2 MiB where the heap consists of huge pages of hugetlbfs, else the system's */
+    uint64_t huge_bytes; /* of its memory that this rank maps by huge pages now, whoever made them */
 } expar_heap_stats;
 #define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
 /* Fills as much as stats->struct_size says that there is. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT when stats->struct_size is

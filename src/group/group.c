@@ -31,6 +31,7 @@ static expar_status build(expar_group *group, boot *ctl, const group_settings *s
     const sym_heap_plan plan = {
         .bytes = settings->heap_bytes,
         .fixed = settings->fixed_heap,
+        .huge = settings->huge_heap,
         .region = threads ? threads->pointers[ctl->rank] : NULL,
         .peers = threads ? threads->pointers : NULL,
     };

@@ -11,7 +11,7 @@ typedef struct group_settings {
     int32_t ranks_per_node; /* 0: by hosts */
     int64_t timeout_ms, bootstrap_timeout_ms;
     size_t heap_bytes;
-    bool fixed_heap;
+    bool fixed_heap, huge_heap;
 } group_settings;
 
 /* Copies what the caller's version of the struct has; options may be NULL. */

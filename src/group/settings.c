@@ -48,6 +48,19 @@ static expar_status read_heap_kind(const char *call, expar_heap_kind given, bool
     return error_set(EXPAR_ERR_ARGUMENT, "%s: EXPAR_HEAP_KIND=\"%.64s\", expected dynamic or static", call, name);
 }
 
+static expar_status read_heap_pages(const char *call, expar_heap_pages given, bool *huge)
+{
+    const char *name = env_string("EXPAR_HEAP_PAGES");
+    if (given != EXPAR_PAGES_DEFAULT && given != EXPAR_PAGES_SYSTEM && given != EXPAR_PAGES_HUGE)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.heap_pages %d, expected EXPAR_PAGES_SYSTEM or _HUGE", call,
+                         (int)given);
+    *huge = given == EXPAR_PAGES_HUGE;
+    if (given != EXPAR_PAGES_DEFAULT || !name) return EXPAR_OK;
+    *huge = strcmp(name, "huge") == 0;
+    if (*huge || strcmp(name, "system") == 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s: EXPAR_HEAP_PAGES=\"%.64s\", expected system or huge", call, name);
+}
+
 static expar_status read_heap_bytes(const char *call, size_t given_bytes, bool fixed, size_t *out_bytes)
 {
     uint64_t bytes = given_bytes;
@@ -105,6 +118,7 @@ expar_status group_settings_read(const char *call, const expar_group_options *op
                               &read.bootstrap_timeout_ms);
     if (status == EXPAR_OK) status = read_heap_kind(call, options->heap_kind, &read.fixed_heap);
     if (status == EXPAR_OK) status = read_heap_bytes(call, options->heap_bytes, read.fixed_heap, &read.heap_bytes);
+    if (status == EXPAR_OK) status = read_heap_pages(call, options->heap_pages, &read.huge_heap);
     if (status == EXPAR_OK) status = check_transports(call);
     if (status == EXPAR_OK) *out = read;
     return status;

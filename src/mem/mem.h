@@ -13,16 +13,20 @@
 
 /* A range of addresses of which the first `open_bytes` may be touched. Behind it is a memfd (fd ≥ 0) that grows with
    them, or anonymous memory (fd -1), which serves ranks that are threads. Pages exist once they are committed or
-   touched. Huge pages are asked for (madvise). */
+   touched. Huge pages are asked for (madvise), or it consists of those of hugetlbfs. */
 typedef struct mem_region {
     void *base;
     size_t bytes;
     size_t open_bytes; /* whole pages; only grows */
+    size_t page_bytes; /* of a region that was made here: the system's pages, or 2 MiB of hugetlbfs */
     int fd;
 } mem_region;
 
 /* Reserves addresses alone: nothing of them is open yet. */
 expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out);
+/* A shareable one of huge pages of hugetlbfs, with memory for its first bytes; `bytes` is rounded up to whole ones.
+   EXPAR_ERR_UNSUPPORTED: the system knows none. EXPAR_ERR_MEMORY: too few are free. */
+expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, mem_region *out);
 /* Maps all of a peer's region of at most `bytes` bytes from its descriptor, which is closed in any case. What the peer
    opens later is there without another call; nothing behind that may be touched. */
 expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
@@ -41,6 +45,8 @@ expar_status mem_region_commit(const mem_region *region, mem_credit *credit, siz
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes);
 /* The memory that the region has; 0 where the system does not say (anonymous memory). */
 uint64_t mem_region_memory(const mem_region *region);
+/* What of it is mapped by huge pages now, whether of hugetlbfs or by the kernel's own choice. Reads /proc. */
+uint64_t mem_region_huge_bytes(const mem_region *region);
 void mem_region_close(mem_region *region);
 
 /* ---- room (room.c): what memory is left ---------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Regions: shared memory without a name in the file system, at a well aligned range of addresses, opened and filled
  * with pages as it is needed. */
-#include "mem/mem.h"
+#include "mem/huge.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,9 +40,8 @@ static size_t page_bytes(void)
 }
 
 /* The range's size in whole pages; 0 when it has none or too many bytes. */
-static size_t whole_pages(size_t bytes)
+static size_t whole_pages(size_t bytes, size_t page)
 {
-    size_t page = page_bytes();
     size_t padded;
     if (bytes == 0 || size_add_overflows(bytes, page - 1, &padded)) return 0;
     return padded & ~(page - 1);
@@ -108,22 +107,41 @@ static expar_status sealed_memfd(int *out)
     return EXPAR_OK;
 }
 
+static expar_status check_bytes(size_t bytes, size_t page, size_t *rounded)
+{
+    *rounded = whole_pages(bytes, page);
+    if (*rounded > 0 && *rounded <= PTRDIFF_MAX) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes: expected 1 to %td", bytes, PTRDIFF_MAX);
+}
+
+/* Takes fd over. */
+static expar_status map_new(int fd, size_t bytes, size_t page, mem_region *out)
+{
+    void *base;
+    expar_status status = map_at_reserve(fd, bytes, &base);
+    if (status == EXPAR_OK)
+        *out = (mem_region){.base = base, .bytes = bytes, .page_bytes = page, .fd = fd};
+    else if (fd >= 0)
+        close(fd);
+    return status;
+}
+
 expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
 {
-    size_t rounded = whole_pages(bytes);
-    if (rounded == 0 || rounded > PTRDIFF_MAX)
-        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes: expected 1 to %td", bytes, PTRDIFF_MAX);
     int fd = -1;
-    expar_status status = shareable ? sealed_memfd(&fd) : EXPAR_OK;
-    if (status != EXPAR_OK) return status;
-    void *base;
-    status = map_at_reserve(fd, rounded, &base);
-    if (status != EXPAR_OK) {
-        if (fd >= 0) close(fd);
-        return status;
-    }
-    *out = (mem_region){.base = base, .bytes = rounded, .fd = fd};
-    return EXPAR_OK;
+    size_t rounded;
+    expar_status status = check_bytes(bytes, page_bytes(), &rounded);
+    if (status == EXPAR_OK && shareable) status = sealed_memfd(&fd);
+    return status == EXPAR_OK ? map_new(fd, rounded, page_bytes(), out) : status;
+}
+
+expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, mem_region *out)
+{
+    int fd;
+    size_t rounded;
+    expar_status status = check_bytes(bytes, HUGE_BYTES, &rounded);
+    if (status == EXPAR_OK) status = huge_memfd(REGION_SEALS, rounded, whole_pages(first_bytes, HUGE_BYTES), &fd);
+    return status == EXPAR_OK ? map_new(fd, rounded, HUGE_BYTES, out) : status;
 }
 
 /* What a peer handed over is mapped only if touching what it has opened can never fault. */
@@ -143,7 +161,7 @@ static expar_status check_peer_file(int fd, size_t bytes)
 expar_status mem_region_map(int fd, size_t bytes, mem_region *out)
 {
     void *base;
-    size_t rounded = whole_pages(bytes);
+    size_t rounded = whole_pages(bytes, page_bytes());
     expar_status status = check_peer_file(fd, rounded);
     if (status == EXPAR_OK) status = map_at_reserve(fd, rounded, &base);
     if (fd >= 0) close(fd);
@@ -170,14 +188,14 @@ static expar_status grow_file(int fd, size_t end)
 
 expar_status mem_region_open(mem_region *region, size_t end)
 {
-    size_t border = whole_pages(end);
+    size_t border = whole_pages(end, region->page_bytes);
     if (border <= region->open_bytes) return EXPAR_OK;
     if (border > region->bytes)
         return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes cannot grow to %zu", region->bytes, end);
     expar_status status = EXPAR_OK;
     uint8_t *closed = (uint8_t *)region->base + region->open_bytes;
     if (region->fd >= 0)
-        status = grow_file(region->fd, border);
+        status = region->page_bytes < HUGE_BYTES ? grow_file(region->fd, border) : EXPAR_OK;
     else if (mprotect(closed, border - region->open_bytes, PROT_READ | PROT_WRITE) != 0) {
         error_errno("mprotect of a symmetric heap up to %zu bytes", end);
         status = EXPAR_ERR_MEMORY;
@@ -218,7 +236,9 @@ static expar_status populate(const mem_region *region, size_t offset, size_t byt
 
 expar_status mem_region_commit(const mem_region *region, mem_credit *credit, size_t offset, size_t bytes)
 {
-    size_t at = offset & ~(page_bytes() - 1), last = (size_t)align_up(offset + bytes, page_bytes());
+    const size_t page = region->page_bytes;
+    size_t at = offset & ~(page - 1), last = (size_t)align_up(offset + bytes, page);
+    if (page >= HUGE_BYTES) return bytes > 0 ? huge_take(region->fd, at, last - at) : EXPAR_OK;
     while (at < last) {
         expar_status status = credit->vetted_bytes == 0 ? vet(credit, last - at) : EXPAR_OK;
         size_t step = last - at < credit->vetted_bytes ? last - at : credit->vetted_bytes;
@@ -238,7 +258,7 @@ uint64_t mem_region_memory(const mem_region *region)
 
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
 {
-    size_t page = page_bytes();
+    size_t page = region->page_bytes;
     size_t end;
     if (size_add_overflows(offset, bytes, &end) || end > region->open_bytes) return;
     size_t first = (size_t)align_up(offset, page);

@@ -103,6 +103,7 @@ static void start(int thread_level)
     if (shm.group) return;
     /* Room for what expar takes itself, beside what the program asks for. */
     size_t asked_for = heap_bytes_asked_for();
+    options.heap_pages = EXPAR_PAGES_SYSTEM; /* the program's variables are moved there */
     options.heap_bytes = asked_for ? asked_for + asked_for / 8 + ((size_t)64 << 20) : 0;
     expar_group *group;
     shm_must(expar_group_create(&options, &group));

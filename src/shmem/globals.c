@@ -72,6 +72,12 @@ expar_status expar_globals_share(expar_group *group)
     sym *self = group->sym;
     if (self->heap.fd < 0)
         return error_set(EXPAR_ERR_UNSUPPORTED, "%s: ranks that are threads share their variables anyhow", call);
+    if (self->heap.page_bytes > (size_t)sysconf(_SC_PAGESIZE))
+        return sym_refuse(self, call,
+                          error_set(EXPAR_ERR_UNSUPPORTED,
+                                    "%s: the heap of this rank has huge pages, on which variables cannot lie: make the "
+                                    "group with EXPAR_PAGES_SYSTEM",
+                                    call));
     if (atomic_flag_test_and_set(&is_shared))
         return sym_refuse(self, call, error_set(EXPAR_ERR_STATE, "%s: was called before in this process", call));
     dl_iterate_phdr(find_segment, &program);

@@ -141,6 +141,8 @@ static void fill_stats(sym *self, expar_heap_stats *out)
         .blocks = now.blocks,
         .grown_bytes = atomic_load_explicit(&self->grown_bytes, memory_order_acquire),
         .memory_bytes = mem_region_memory(&self->heap),
+        .page_bytes = self->heap.page_bytes,
+        .huge_bytes = mem_region_huge_bytes(&self->heap),
         .holes = now.holes,
         .hole_bytes = now.hole_bytes,
         .largest_hole_bytes = now.largest_hole_bytes,

@@ -104,13 +104,26 @@ static expar_status open_heap(sym *self)
     return error_prefix(status, "a static symmetric heap of %zu bytes on each rank", bytes);
 }
 
+/* Huge pages that were asked for and are not to be had make the heap slower, not impossible. */
+static expar_status make_region(const sym_heap_plan *plan, mem_region *out)
+{
+    if (plan->huge) {
+        if (mem_region_create_huge(plan->bytes, plan->fixed ? plan->bytes : SYM_CONTROL_BYTES, out) == EXPAR_OK) {
+            LOG(LOG_INFO, "the symmetric heap has huge pages of %zu bytes", out->page_bytes);
+            return EXPAR_OK;
+        }
+        LOG(LOG_WARN, "the symmetric heap has no huge pages of hugetlbfs: %s", expar_last_error());
+    }
+    return mem_region_create(plan->bytes, true, out);
+}
+
 static expar_status make_heap(sym *self, const sym_heap_plan *plan)
 {
     expar_status status = EXPAR_OK;
     if (plan->region)
         self->heap = *plan->region;
     else
-        status = mem_region_create(plan->bytes, true, &self->heap);
+        status = make_region(plan, &self->heap);
     if (status != EXPAR_OK) return status;
     self->owns_heap = plan->region == NULL;
     self->fixed_heap = self->keeps_pages = plan->fixed;

@@ -141,6 +141,7 @@ typedef struct sym {
 /* What heap to make. */
 typedef struct sym_heap_plan {
     size_t bytes; /* the most that it may grow to, the control page included */
+    bool huge;    /* of pages of hugetlbfs, where enough are free */
     bool fixed;   /* static: all of it at once. Else dynamic: memory is added as it is needed */
     /* Thread ranks: this rank's region, made by the group, and everybody's, as in transport_site. Else NULL. */
     const mem_region *region;

@@ -53,6 +53,9 @@ cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --
 unset LD_LIBRARY_PATH
 [ -e "$build/bin/expar" ] || exit 0
 "$prefix/bin/expar" --version | grep -qF "$version" || fail "the installed expar does not start"
+for page in expar_pgas expar_rma expar_put_f32 shmem_int_put; do
+    [ -e "$prefix/share/man/man3/$page.3" ] || fail "$page.3 is missing"
+done
 for page in expar expar-run expar-bench expar-info expar-demo; do
     file=$prefix/share/man/man1/$page.1
     grep -q '^\.SH NAME' "$file" || fail "$page.1 is missing or no man page"

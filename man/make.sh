@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Writes the man pages of section 3: one for each public header, for shmem.h one for each of its sections, and for every
+# call a page that leads there.
+# usage: make.sh INCLUDE_DIR OUT_DIR DATE COMPILER…
+set -eu
+include=$1
+out=$2
+date=$3
+shift 3
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+rm -rf "$out"
+mkdir -p "$out"
+
+# "HEADER LINE NAME" of all calls. mpi.h is read as it is, since it needs MPI; generic names are macros.
+{
+    printf '#include <expar/expar.h>\n#include <expar/shmem.h>\n' | "$@" -I"$include" -E -x c -
+    printf '# 1 "%s/expar/mpi.h"\n' "$include"
+    cat "$include/expar/mpi.h"
+} | awk -f "$here/names.awk" >"$work/names"
+awk -F '[ (]' '/^#define shmem_/ { print "expar/shmem_generic.h", NR, $2 }' "$include/expar/shmem_generic.h" >>"$work/names"
+
+# page HEADER PAGE FROM TO SECTION: the page, and one for each of its calls that has none yet.
+page() {
+    awk -v header="$1" -v from="$3" -v to="$4" '$1 == header && $2 >= from && $2 <= to { print $3 }' "$work/names" >"$work/page"
+    [ -s "$work/page" ] || return 0
+    awk -v header="$1" -v page="$2" -v from="$3" -v to="$4" -v section="$5" -v date="$date" -v names="$work/page" \
+        -f "$here/page.awk" "$include/$1" >"$out/$2.3"
+    awk -v out="$out" -v page="$2" '{ file = out "/" $1 ".3"; if ((getline line < file) < 0) print ".so man3/" page ".3" > file; close(file) }' \
+        "$work/page"
+}
+
+last=1000000
+cut -d ' ' -f 1 "$work/names" | sort -u >"$work/headers"
+while read -r header; do
+    name=$(basename "$header" .h)
+    if [ "$name" = shmem_generic ]; then # what stands before the names is how they choose
+        page "$header" "expar_$name" "$(awk '/^#define shmem_/ { print NR; exit }' "$include/$header")" $last ""
+        continue
+    elif [ "$name" != shmem ]; then
+        page "$header" "expar_$name" 1 $last ""
+        continue
+    fi
+    # "LINE:TITLE" of each section, and an end.
+    sed -n '/^\/\* ---- /{=;s/^[^a-zA-Z]*//;s/ -*\( \*\/\)*$//;p;}' "$include/$header" | paste -d : - - >"$work/sections"
+    echo "$last:" >>"$work/sections"
+    while IFS=: read -r line title; do
+        [ -z "${begin:-}" ] || page "$header" "expar_shmem_$(echo "$section" | sed 's/[^a-z].*//')" "$begin" $((line - 1)) "$section"
+        begin=$line
+        section=$title
+    done <"$work/sections"
+done <"$work/headers"

@@ -122,8 +122,8 @@ cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer)
 }
 cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_device to)
 {
-    (void)attribute;
-    *value = from != to;
+    if (from == to) return INVALID_VALUE;
+    *value = attribute == CU_P2P_PERFORMANCE_RANK ? 3 + to : from < to;
     return CU_OK;
 }
 

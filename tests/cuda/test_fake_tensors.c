@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that a buffer cannot take, with GPUs that fake/fake.c plays: on the wrong side, on another GPU, with the
- * wrong strides, not aligned. Each is refused with its name and with what was expected, and the buffer takes the next
- * call. */
+/* Arguments that lie somewhere, with GPUs that fake/fake.c plays. Tensors that a buffer cannot take (on the wrong side,
+ * on another GPU, with the wrong strides, not aligned) are refused with their name and with what was expected, and the
+ * buffer takes the next call; counts of the caller's may go when the call returns. */
 #include "cuda/cuda.h"
 #include "shmem/kind.h"
 
@@ -122,6 +122,39 @@ static void a_cpu_buffer(expar_group *group, void *shared)
     close_sides(&s);
 }
 
+/* The counts go ahead of the kernels, of which the first cannot be launched. */
+static void routing_by_hand(expar_group *group, void *shared)
+{
+    (void)shared;
+    sides s;
+    char stream;
+    if (!open_sides(&s)) return;
+    expar_ep *ep = make_buffer(group, first);
+    if (!ep) return;
+    for (int32_t i = 0; i < 3; i++) {
+        int32_t *counts = calloc(1, sizeof *counts);
+        expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        args.x = rows_at(on_gpu(&s, 0), first);
+        args.token_in_rank = expar_tensor_2d(on_gpu(&s, 0), EXPAR_U8, TOKENS, 1);
+        args.token_in_rank.device = first;
+        args.tokens_per_expert = counts;
+        args.num_experts = 1;
+        args.stream = &stream;
+        CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(ep, &args, &result));
+        CHECK_TEXT("cuLaunchKernelEx", "719");
+        free(counts);
+    }
+    CHECK_OK(expar_ep_destroy(ep));
+    close_sides(&s);
+}
+
+static void counts_go_ahead(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, routing_by_hand);
+}
+
 static void gpu_buffers_refuse(void **state)
 {
     (void)state;
@@ -136,7 +169,8 @@ static void cpu_buffers_refuse(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpu_buffers_refuse), cmocka_unit_test(cpu_buffers_refuse)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpu_buffers_refuse), cmocka_unit_test(cpu_buffers_refuse),
+                                       cmocka_unit_test(counts_go_ahead)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -401,6 +401,11 @@ cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
     memcpy((void *)(uintptr_t)dest, source, bytes);
     return CU_OK;
 }
+cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes, cu_stream stream)
+{
+    (void)stream;
+    return cuMemcpyHtoD_v2(dest, source, bytes);
+}
 cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
 {
     memcpy(dest, (void *)(uintptr_t)source, bytes);
@@ -440,6 +445,11 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags)
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     (void)event, (void)stream;
+    return CU_OK;
+}
+cu_result cuEventQuery(cu_event event)
+{
+    (void)event;
     return CU_OK;
 }
 cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,

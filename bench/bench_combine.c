@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Combine: expar, the copies and the baseline take turns. As with dispatch, a first call with other contents and the
- * last measured one are verified in full. */
+/* Combine: expar, the copies and the baseline take turns. As with dispatch, a first call with other contents and one
+ * right behind the measured ones are verified in full. */
 #include "bench.h"
 #include <string.h>
 
@@ -34,12 +34,16 @@ static bool combine_run(void *context)
     return bench_good(self->session->world, expar_combine(self->session->ep, &self->args));
 }
 
-static bool combine_after(void *context, bool last)
+static void combine_note(void *context)
 {
     struct combine_case *self = context;
-    if (!last) return true;
     self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
-    self->verified &= verify(self->session, bench_measured_salt(self->session));
+}
+
+static bool combine_after(void *context, bool check)
+{
+    struct combine_case *self = context;
+    if (check) self->verified &= verify(self->session, bench_measured_salt(self->session));
     return true;
 }
 
@@ -95,10 +99,10 @@ static bool baseline_run(void *context)
     return session->world->baseline->combine(session->baseline, session->rows, session->y);
 }
 
-static bool baseline_after(void *context, bool last)
+static bool baseline_after(void *context, bool check)
 {
     struct baseline_case *self = context;
-    if (last) self->verified &= verify(self->session, bench_measured_salt(self->session));
+    if (check) self->verified &= verify(self->session, bench_measured_salt(self->session));
     return true;
 }
 
@@ -125,7 +129,7 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
     struct combine_case self = {.session = session};
     struct baseline_case baseline = {.session = session, .verified = true};
     struct contender contenders[2 + BENCH_MAX_COPIES] = {
-        {.run = combine_run, .after = combine_after, .context = &self}};
+        {.run = combine_run, .after = combine_after, .note = combine_note, .context = &self}};
     int num_copies = session->world->device->add_copies(session, true, contenders + 1), count = 1 + num_copies;
     if (session->baseline)
         contenders[count++] = (struct contender){.run = baseline_run, .after = baseline_after, .context = &baseline};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch, fresh and cached, and what layout and notify add: expar, the copies and the baseline take turns. Before the
  * measurement a first call with other contents is verified in full, so that what a later call left unwritten cannot
- * look right; the last measured call is verified again. */
+ * look right; a call right behind the measured ones, with their contents, is verified again. */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
@@ -58,13 +58,16 @@ static bool verify(const struct dispatch_case *self, uint64_t salt)
     return good;
 }
 
-static bool dispatch_after(void *context, bool last)
+static void dispatch_note(void *context)
 {
     struct dispatch_case *self = context;
-    if (last) {
-        self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
-        self->verified &= verify(self, bench_measured_salt(self->session));
-    }
+    self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
+}
+
+static bool dispatch_after(void *context, bool check)
+{
+    struct dispatch_case *self = context;
+    if (check) self->verified &= verify(self, bench_measured_salt(self->session));
     self->verified &= self->result.num_recv_tokens == self->session->problem->num_received;
     self->direct &= self->result.path == EXPAR_PATH_DIRECT;
     dispatch_release(self);
@@ -125,12 +128,12 @@ static bool baseline_run(void *context)
     return session->world->baseline->dispatch(session->baseline);
 }
 
-static bool baseline_after(void *context, bool last)
+static bool baseline_after(void *context, bool check)
 {
     struct baseline_case *self = context;
     const struct bench_session *session = self->session;
     const void *rows = session->world->baseline->received(session->baseline);
-    if (last) self->verified &= verify_rows(session->problem, bench_measured_salt(session), rows);
+    if (check) self->verified &= verify_rows(session->problem, bench_measured_salt(session), rows);
     return true;
 }
 
@@ -153,17 +156,22 @@ static bool wants(const struct bench_session *session, bool cached)
     return options->dispatch && options->cached != (cached ? BENCH_UNCACHED : BENCH_CACHED);
 }
 
+static struct contender dispatch_contender(struct dispatch_case *self)
+{
+    return (struct contender){.run = dispatch_run, .after = dispatch_after, .note = dispatch_note, .context = self};
+}
+
 static void add_turns(struct turns *self)
 {
     const struct bench_session *session = self->session;
     bool layout = session->options->layout;
     if (layout || wants(session, false)) {
         self->of_fresh = &self->list[self->count++];
-        *self->of_fresh = (struct contender){.run = dispatch_run, .after = dispatch_after, .context = &self->fresh};
+        *self->of_fresh = dispatch_contender(&self->fresh);
     }
     if (layout || wants(session, true)) {
         self->of_cached = &self->list[self->count++];
-        *self->of_cached = (struct contender){.run = dispatch_run, .after = dispatch_after, .context = &self->cached};
+        *self->of_cached = dispatch_contender(&self->cached);
     }
     self->copies = &self->list[self->count];
     self->num_copies = session->world->device->add_copies(self->session, false, self->copies);

@@ -10,8 +10,10 @@
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh sanitize DIR            tests on process ranks under compute-sanitizer, a tool a GPU
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, most valuable first; a part is a word from
-#                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN
-# Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there.
+#                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
+#                                       of everything stands at the very end, and logs are put into logs.tar.gz
+# Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there,
+# and a line for each (name, seconds, result) into the file results.
 set -euo pipefail
 
 # ---- packing -----------------------------------------------------------------------------------------------------------
@@ -84,42 +86,72 @@ limited() {
     timeout -k 3 "$seconds" "$@"
 }
 
+# ---- results -------------------------------------------------------------------------------------------------------------
+
+word_of() {
+    case $1 in
+        0) echo passed ;;
+        77) echo skipped ;;
+        124 | 137) echo too long ;;
+        *) echo "rc $1" ;;
+    esac
+}
+
+# Notes what became of something that began at $2 (EPOCHREALTIME), and shows it.
+note() {
+    local name=$1 start=$2 code=$3
+    awk -v name="$name" -v a="$start" -v b="$EPOCHREALTIME" -v result="$(word_of "$code")" \
+        'BEGIN { printf "%-42s %7.1f  %s\n", name, b - a, result }' | tee -a "$logs/results"
+}
+
+# The last lines of what did not go well, and of the skipped why; lines of `results` come by the standard input.
+explain() {
+    local name seconds result
+    while read -r name seconds result; do
+        if [ "$result" = passed ] || [ ! -e "$logs/$name" ]; then continue; fi
+        if [ "$result" = skipped ]; then
+            grep -m 1 '^SKIPPED' "$logs/$name" || true
+            continue
+        fi
+        echo "-- $name ($result after $seconds s) ends:"
+        awk '/Invalid|Race reported|Barrier error/ { head = $0; getline; sub(/ *\[.*/, ""); n[head " " $0]++ }
+            END { for (what in n) print n[what] " times: " what }' "$logs/$name" | head -n 6
+        awk '!/^\[       OK/' "$logs/$name" | tail -n 12 | cut -c 1-160
+    done
+}
+
+# True when nothing failed and something passed.
+count() {
+    awk '{ $1 = $2 = ""; n[$0 == "  passed" ? "passed" : $0 == "  skipped" ? "skipped" : "failed"]++ }
+        END {
+            printf "%d passed, %d failed, %d skipped\n", n["passed"], n["failed"], n["skipped"]
+            exit n["failed"] || !n["passed"]
+        }' "$@"
+}
+
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
-# One packed test: its line of the table, with the end of its output where it did not pass. Printed at once, since
-# others may run beside it. EXPAR_TEST_GPU: that GPU is all it sees.
+# One packed test, shown at once, since others may run beside it. EXPAR_TEST_GPU: that GPU is all it sees.
 one() {
-    local wanted=$1 name set program arguments code=0 start=$EPOCHREALTIME seconds result text=
+    local wanted=$1 name set program arguments code=0 start=$EPOCHREALTIME
     read -r name set program arguments < <(grep "^$wanted " "$here/tests.txt")
     [ "$set" = - ] && set=
     [ -n "${EXPAR_TEST_GPU:-}" ] && export CUDA_VISIBLE_DEVICES=$EXPAR_TEST_GPU
     # shellcheck disable=SC2086 # words on purpose
     limited env ${set//,/ } "$here/bin/$program" $arguments >"$logs/$name" 2>&1 </dev/null || code=$?
-    seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
-    case $code in
-        0) result=passed ;;
-        77) result=skipped text=$(grep -m 1 '^SKIPPED' "$logs/$name") || true ;;
-        124 | 137) result="too long" ;;
-        *) result="rc $code" ;;
-    esac
-    [[ $result = passed || $result = skipped ]] || text=$(grep -v '^\[       OK' "$logs/$name" | tail -n 30)
-    printf '%-36s %-8s %8s\n%s' "$name" "$result" "$seconds" "${text:+$text$'\n'}"
-    echo "$result" >>"$logs/results"
+    note "$name" "$start" "$code"
 }
 
 # Tests whose names match, so many at a time.
 tests() {
-    local pattern=$1 jobs=$2 slot=() passed failed skipped
+    local pattern=$1 jobs=$2 slot=() before
     [ "$jobs" = 1 ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
-    : >"$logs/results"
-    printf '%-36s %-8s %8s\n' test result seconds
+    before=$(wc -l <"$logs/results")
     awk -v pattern="$pattern" '$1 ~ pattern { print $1 }' "$here/tests.txt" |
         xargs -r -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
-    passed=$(grep -c '^passed' "$logs/results") || true
-    skipped=$(grep -c '^skipped' "$logs/results") || true
-    failed=$(($(wc -l <"$logs/results") - passed - skipped))
-    echo "$passed passed, $failed failed, $skipped skipped"
-    [ "$failed" = 0 ] && [ "$passed" != 0 ]
+    tail -n +$((before + 1)) "$logs/results" >"$logs/these"
+    [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"
+    count "$logs/these"
 }
 
 run() {
@@ -130,17 +162,12 @@ run() {
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
 # deadlines. Process ranks share a GPU in turns.
 sanitize_by() {
-    local tool=$1 gpu=$2 program=$3 code=0 log=$logs/$1_$3 sanitizer
+    local tool=$1 gpu=$2 program=$3 code=0 sanitizer start=$EPOCHREALTIME
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     CUDA_VISIBLE_DEVICES=$gpu EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
         limited "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9 \
-        "$here/bin/$program" processes >"$log" 2>&1 || code=$?
-    if [ "$code" = 0 ]; then
-        echo "$tool $program: clean"
-    else
-        echo "$tool $program: rc $code"
-        grep -A 6 'Invalid\|Race reported\|Barrier error\|^\[  FAILED\|ERROR SUMMARY: [^0]' "$log" | head -n 20
-    fi
+        "$here/bin/$program" processes >"$logs/$1_$3" 2>&1 || code=$?
+    note "$1_$3" "$start" "$code"
     return $code
 }
 
@@ -155,19 +182,23 @@ sanitize() {
         for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
         pids=()
     done
+    [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/results"
     return $failed
 }
 
 # ---- figures ---------------------------------------------------------------------------------------------------------------
 
-# The JSON of a benchmark as a table.
+# The JSON of a benchmark as a table; in a call, of which the end alone may be seen, the rows that matter most.
 table() {
-    awk -F '[:,]' '
+    awk -F '[:,]' -v short="${EXPAR_CALL_ENDS:-}" '
         function row() {
+            if (!short || (v["sms"] == 24 && (v["tokens"] == 128 || v["tokens"] == 4096))) show()
+            delete v
+        }
+        function show() {
             printf "%-9s %-6s %-6s %5s %4s %6s %10.1f %10.1f %8s %8s %8s %8s %s\n", v["op"], v["cached"] == "true" ? "cached" : "", \
                 v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], v["copy_limit_us"], v["fraction_of_copy_limit"], \
                 v["open_us"], v["rows_us"], v["close_us"], v["verified"] == "true" ? "yes" : "NO"
-            delete v
         }
         BEGIN {
             printf "%-9s %-6s %-6s %5s %4s %6s %10s %10s %8s %8s %8s %8s %s\n", "operation", "", "path", "dtype", "sms", "tokens", \
@@ -179,17 +210,22 @@ table() {
 }
 
 measure() {
-    local tokens=${1:-1,16,128,512,4096} gpus json
+    local tokens=${1:-1,16,128,512,4096} gpus name code=0 start=$EPOCHREALTIME
     gpus=$(count_gpus)
-    json=$logs/bench_${gpus}_${tokens//,/_}.json
+    name=bench_${gpus}_${tokens//,/_}
     limited "$here/bin/expar" bench dispatch combine layout --device cuda -n "$gpus" --experts $((256 / gpus * gpus)) --cached=both \
-        --sms 8,12,24 --tokens "$tokens" --dtype bf16,fp8 --json >"$json" || { echo "expar bench: rc $?" && return 1; }
-    table <"$json"
+        --sms 8,12,24 --tokens "$tokens" --dtype bf16,fp8 --json >"$logs/$name.json" 2>"$logs/$name" || code=$?
+    [ "$code" = 0 ] && table <"$logs/$name.json"
+    note "$name" "$start" "$code"
+    return $code
 }
 
 demo() {
-    limited "$here/bin/expar" demo --device cuda --model "$here/moe-lm" --json >"$logs/demo.json" || { echo "expar demo: rc $?" && return 1; }
-    grep '"matches_reference"\|"device"\|"ranks"\|"tokens_per_second"' "$logs/demo.json"
+    local code=0 start=$EPOCHREALTIME
+    limited "$here/bin/expar" demo --device cuda --model "$here/moe-lm" --json >"$logs/demo.json" 2>"$logs/demo" || code=$?
+    grep '"matches_reference"\|"device"\|"ranks"\|"tokens_per_second"' "$logs/demo.json" || true
+    note demo "$start" "$code"
+    return $code
 }
 
 # ---- several of them -----------------------------------------------------------------------------------------------------
@@ -197,6 +233,7 @@ demo() {
 test_and_measure() {
     pack "$1" "$1/gpu"
     open_packed "$1/gpu"
+    : >"$logs/results"
     run . && measure
 }
 
@@ -212,6 +249,12 @@ part() {
     esac
 }
 
+# One file beside the JSONs and `results`.
+pack_logs() {
+    (cd "$logs" && find . -maxdepth 1 -type f ! -name '*.json' ! -name results ! -name logs.tar.gz -printf '%P\n' |
+        tar -czf logs.tar.gz --remove-files -T -)
+}
+
 # Every part is tried, whatever became of those before it.
 call() {
     local seconds=$1 failed=0 one_part start=$EPOCHSECONDS
@@ -224,6 +267,11 @@ call() {
         part "$one_part" || failed=1
     done
     echo "== $((EPOCHSECONDS - start)) s: end"
+    explain <"$logs/results" | tail -c 6000
+    pack_logs
+    echo "== all: name, seconds, result"
+    cat "$logs/results"
+    count "$logs/results" || failed=1
     return $failed
 }
 
@@ -234,8 +282,13 @@ case ${1:-}:$# in
         ;;
     test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;
-    run:[23] | spread:[23] | one:3 | measure:[23] | demo:2 | sanitize:2)
+    one:3)
         open_packed "$2"
+        one "$3"
+        ;;
+    run:[23] | spread:[23] | measure:[23] | demo:2 | sanitize:2)
+        open_packed "$2"
+        : >"$logs/results"
         case $1 in
             spread) tests "${3:-.}" "$(count_gpus)" ;;
             *) "$1" "${@:3}" ;;
@@ -243,6 +296,7 @@ case ${1:-}:$# in
         ;;
     call:[3-9] | call:1?)
         open_packed "$2"
+        : >"$logs/results"
         call "${@:3}"
         ;;
     *)

@@ -68,8 +68,9 @@ typedef struct expar_gpu {
    EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_cuda_gpu(int32_t index, expar_gpu *gpu);
 /* How a kernel on GPU `from` reaches the memory of GPU `to`. *access: 1 by loads and stores. *rank: the driver's order
-   of performance among such pairs, 0 is the best. Either may be NULL. */
-EXPAR_API expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank);
+   of performance among such pairs, 0 is the best. *atomics: 1 when the link carries out atomic operations. Any may be
+   NULL. */
+EXPAR_API expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank, int32_t *atomics);
 
 #ifdef __cplusplus
 }

@@ -207,6 +207,7 @@ typedef struct cu_launch_config {
     X(EventDestroy, "cuEventDestroy_v2", (cu_event event))                                                             \
     X(EventRecord, "cuEventRecord", (cu_event event, cu_stream stream))                                                \
     X(EventRecordWithFlags, "cuEventRecordWithFlags", (cu_event event, cu_stream stream, unsigned int flags))          \
+    X(EventQuery, "cuEventQuery", (cu_event event))                                                                    \
     X(EventSynchronize, "cuEventSynchronize", (cu_event event))                                                        \
     X(EventElapsedTime, "cuEventElapsedTime", (float *milliseconds, cu_event start, cu_event end))                     \
     X(ModuleLoadData, "cuModuleLoadData", (cu_module * module, const void *image))                                     \

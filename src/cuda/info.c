@@ -61,12 +61,13 @@ expar_status expar_cuda_gpu(int32_t index, expar_gpu *gpu)
     return fill(gpu, &device);
 }
 
-expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank)
+expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank, int32_t *atomics)
 {
     cuda_link link;
     expar_status status = cuda_link_between(from, to, &link);
     if (status != EXPAR_OK) return error_prefix(status, "expar_cuda_link");
     if (access) *access = link.access;
     if (rank) *rank = link.rank;
+    if (atomics) *atomics = link.atomics;
     return EXPAR_OK;
 }

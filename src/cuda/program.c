@@ -54,12 +54,18 @@ static expar_status choose_arch(const cuda_device *device, const nvrtc_functions
     return EXPAR_OK;
 }
 
-/* The same source with the same options fails again and again: its log is worth reading once. */
+/* Programs that failed and are remembered. */
+#define FAILURES 64
+
+/* The same source with the same options fails again and again, at every call: its log is worth reading once. */
 static void log_messages(const cuda_key *key, const cuda_source *source, const char *messages)
 {
-    static cuda_key last; /* guarded by lock */
-    if (!messages || memcmp(&last, key, sizeof last) == 0) return;
-    last = *key;
+    static cuda_key failed[FAILURES]; /* guarded by lock, as is the number of those ever noted */
+    static size_t noted;
+    if (!messages) return;
+    for (size_t i = 0; i < noted && i < FAILURES; i++)
+        if (memcmp(&failed[i], key, sizeof *key) == 0) return;
+    failed[noted++ % FAILURES] = *key;
     LOG(LOG_ERROR, "compiling %s:\n%s", source->name, messages);
 }
 

@@ -28,8 +28,10 @@ static mem_pool *private_pool(expar_ep *ep)
 static expar_status pool_full(const expar_ep *ep, uint64_t bytes)
 {
     return error_set(EXPAR_ERR_BUFFER_SIZE,
-                     "the pool of %llu bytes has no room for %llu bytes (config.pool_bytes; free outputs and handles)",
-                     (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes);
+                     "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
+                     "config.pool_bytes %llu)",
+                     (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes,
+                     (unsigned long long)mem_pool_enough(ep->pool, bytes));
 }
 
 /* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
@@ -60,8 +62,9 @@ static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes
         if (wish->path == EXPAR_PATH_DIRECT)
             return error_set(EXPAR_ERR_BUFFER_SIZE,
                              "path is DIRECT, but the pool of %llu bytes has no room for an output of %llu bytes "
-                             "(config.pool_bytes)",
-                             (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes);
+                             "(config.pool_bytes: %llu would do)",
+                             (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes,
+                             (unsigned long long)mem_pool_enough(ep->pool, bytes));
         LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
         *mode = EP_MODE_QUEUE;
     }

@@ -101,9 +101,11 @@ expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, m
 void mem_pool_fill(mem_pool *pool, const mem_region *region, int32_t sharers);
 /* No more blocks; those alive stay accounted but their memory is no longer valid. */
 void mem_pool_close(mem_pool *pool);
-/* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block), or
-   no memory behind it. */
+/* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block, and
+   how large a pool would do), or no memory behind it. */
 expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out);
+/* Bytes of a pool that would have room for one more block of `bytes`, beside what is held now. */
+uint64_t mem_pool_enough(mem_pool *pool, uint64_t bytes);
 /* Private memory in the same shape, for outputs that do not fit the pool. */
 expar_status mem_block_private(uint64_t bytes, mem_block **out);
 void mem_block_retain(mem_block *block);

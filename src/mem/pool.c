@@ -104,15 +104,39 @@ static void record_put(mem_pool *pool, pool_record *record)
     pool->spare = record;
 }
 
+static uint64_t alignment_of(uint64_t bytes)
+{
+    return bytes >= LARGE_ALIGNMENT ? LARGE_ALIGNMENT : SMALL_ALIGNMENT;
+}
+
+/* Behind the last block that is held now. */
+static uint64_t enough_for(const mem_arena_stats *stats, uint64_t bytes)
+{
+    uint64_t end = stats->used_bytes + stats->hole_bytes, unit = alignment_of(bytes), total;
+    if (size_add_overflows((end + unit - 1) / unit * unit, bytes, &total) || total > UINT64_MAX - SMALL_ALIGNMENT)
+        return UINT64_MAX;
+    return (total + SMALL_ALIGNMENT - 1) / SMALL_ALIGNMENT * SMALL_ALIGNMENT;
+}
+
+uint64_t mem_pool_enough(mem_pool *pool, uint64_t bytes)
+{
+    mem_arena_stats stats;
+    pthread_mutex_lock(&pool->lock);
+    mem_arena_get_stats(pool->arena, &stats);
+    pthread_mutex_unlock(&pool->lock);
+    return enough_for(&stats, bytes);
+}
+
 static expar_status pool_exhausted(const mem_pool *pool, uint64_t bytes)
 {
     mem_arena_stats stats;
     mem_arena_get_stats(pool->arena, &stats);
-    return error_set(
-        EXPAR_ERR_MEMORY,
-        "the output pool has no room for %llu bytes: %llu of %llu are free, the largest free block has %llu",
-        (unsigned long long)bytes, (unsigned long long)(stats.total_bytes - stats.used_bytes),
-        (unsigned long long)stats.total_bytes, (unsigned long long)stats.largest_free_bytes);
+    return error_set(EXPAR_ERR_MEMORY,
+                     "the output pool has no room for %llu bytes: %llu of %llu are free, the largest free block has "
+                     "%llu; %llu in all would do",
+                     (unsigned long long)bytes, (unsigned long long)(stats.total_bytes - stats.used_bytes),
+                     (unsigned long long)stats.total_bytes, (unsigned long long)stats.largest_free_bytes,
+                     (unsigned long long)enough_for(&stats, bytes));
 }
 
 /* Memory for the pool up to `end`, from origin on: once it is there it stays, so that a block taken again costs
@@ -131,8 +155,7 @@ static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
 {
     if (pool->closed) return error_set(EXPAR_ERR_STATE, "the output pool is closed");
     uint64_t offset;
-    if (!mem_arena_take(pool->arena, bytes, bytes >= LARGE_ALIGNMENT ? LARGE_ALIGNMENT : SMALL_ALIGNMENT, &offset))
-        return pool_exhausted(pool, bytes);
+    if (!mem_arena_take(pool->arena, bytes, alignment_of(bytes), &offset)) return pool_exhausted(pool, bytes);
     expar_status status = fill_up_to(pool, offset + bytes);
     pool_record *record = status == EXPAR_OK ? record_get(pool) : NULL;
     if (!record) {
@@ -162,8 +185,7 @@ expar_status mem_block_private(uint64_t bytes, mem_block **out)
 {
     mem_block *block = calloc(1, sizeof *block);
     void *data = NULL;
-    uint64_t alignment = bytes >= LARGE_ALIGNMENT ? LARGE_ALIGNMENT : SMALL_ALIGNMENT;
-    if (!block || bytes > PTRDIFF_MAX || posix_memalign(&data, alignment, bytes == 0 ? 1 : bytes) != 0) {
+    if (!block || bytes > PTRDIFF_MAX || posix_memalign(&data, alignment_of(bytes), bytes == 0 ? 1 : bytes) != 0) {
         free(block);
         return error_set(EXPAR_ERR_MEMORY, "no private memory for an output of %llu bytes", (unsigned long long)bytes);
     }

@@ -53,6 +53,7 @@ static void test_json_of_the_default_run(void **state)
         assert_shipped(json_array_get(texts, i), &config.samples[i], EFFORT_CONTINUATION);
     assert_shipped(json_object_get(report, "text"), &config.samples[0], EFFORT_CONTINUATION);
     assert_true(json_is_true(json_object_get(report, "matches_reference")));
+    assert_true(json_is_null(json_object_get(report, "first_difference")));
     assert_true(json_is_true(json_object_get(report, "matches_shipped")));
     assert_string_equal(json_string_value(json_object_get(report, "device")), "cpu");
     assert_int_equal(json_integer_value(json_object_get(report, "ranks")), 8);

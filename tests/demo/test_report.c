@@ -147,6 +147,12 @@ static void test_json_of_a_difference(void **state)
     assert_true(json_is_null(json_object_get(report, "matches_shipped")));
     assert_true(json_real_value(json_object_get(report, "tokens_per_second")) == 12.0);
     assert_string_equal(json_string_value(json_object_get(report, "text")), "One...");
+    const json_t *first = json_object_get(report, "first_difference");
+    assert_int_equal(json_integer_value(json_object_get(first, "prompt")), 2);
+    assert_int_equal(json_integer_value(json_object_get(first, "byte")), 4);
+    assert_int_equal(json_integer_value(json_object_get(first, "is")), 0x21);
+    assert_int_equal(json_integer_value(json_object_get(first, "expected")), 0x23);
+    assert_true(json_real_value(json_object_get(first, "logit_gap")) == 0.25);
     json_decref(report);
     free(text);
     free_wrong_run(&run);

@@ -201,8 +201,10 @@ static void play(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank)
     expar_dispatch_args args = dispatch_args(t, rank, &random);
     expar_dispatch_result on_cpu = EXPAR_DISPATCH_RESULT_INIT, on_gpu = EXPAR_DISPATCH_RESULT_INIT;
     expar_status status = expar_dispatch(cpu, &args, &on_cpu);
-    bool went = CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error()) &&
-                CHECK_OK(mirror_dispatch(gpu, &args, &on_gpu));
+    bool went = CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error());
+    expar_status gpu_status = went ? mirror_dispatch(gpu, &args, &on_gpu) : status;
+    went = went && CHECK(gpu_status == status, "%s on the GPU, %s on the CPU", expar_status_string(gpu_status),
+                         expar_status_string(status));
     if (went && same_results(t, &on_cpu, &on_gpu)) combine_both(t, cpu, gpu, rank, &random, &on_cpu, &on_gpu);
     expar_ep_output_release(on_cpu.output);
     mirror_output_release(on_gpu.output);

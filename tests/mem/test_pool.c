@@ -88,6 +88,41 @@ static void test_exhaustion_says_what_is_left(void **state)
     assert_int_equal(mem_pool_create(heap.base, 2 * MIB + 128, UINT64_MAX, &pool), EXPAR_ERR_ARGUMENT);
 }
 
+/* Two blocks beside a hole of 1024 bytes, then one of `bytes`; *enough: what that says, where it does not fit. */
+static expar_status take_third(uint64_t pool_bytes, uint64_t bytes, uint64_t *enough)
+{
+    mem_pool *pool;
+    mem_block *hole, *block, *third = NULL;
+    assert_int_equal(mem_pool_create(heap.base, 0, pool_bytes, &pool), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 1024, &hole), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 512, &block), EXPAR_OK);
+    mem_block_release(hole);
+    *enough = mem_pool_enough(pool, bytes);
+    expar_status status = mem_pool_take(pool, bytes, &third);
+    char text[32];
+    snprintf(text, sizeof text, " %llu in all would do", (unsigned long long)*enough);
+    if (status != EXPAR_OK) assert_non_null(strstr(expar_last_error(), text));
+    mem_block_release(third);
+    mem_block_release(block);
+    mem_pool_close(pool);
+    return status;
+}
+
+static void test_exhaustion_says_what_would_do(void **state)
+{
+    static const uint64_t sizes[] = {1025, 3 * 1024, 2 * MIB, 3 * MIB + 5};
+    (void)state;
+    uint64_t enough, again;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(take_third(2048, sizes[i], &enough), EXPAR_ERR_MEMORY);
+        assert_int_equal(take_third(enough, sizes[i], &again), EXPAR_OK);
+        assert_int_equal(take_third(enough - 128, sizes[i], &again), EXPAR_ERR_MEMORY);
+        assert_int_equal(again, enough);
+    }
+    assert_int_equal(take_third(2048, UINT64_MAX - 5, &enough), EXPAR_ERR_MEMORY);
+    assert_true(enough == UINT64_MAX);
+}
+
 /* Under the address sanitizer this also shows that the pool outlives its closing and nothing is lost. */
 static void test_block_outlives_close(void **state)
 {
@@ -229,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_alignment_and_offsets),
         cmocka_unit_test(test_references),
         cmocka_unit_test(test_exhaustion_says_what_is_left),
+        cmocka_unit_test(test_exhaustion_says_what_would_do),
         cmocka_unit_test(test_block_outlives_close),
         cmocka_unit_test(test_private_blocks),
         cmocka_unit_test(test_threads),

@@ -34,14 +34,15 @@ static json_t *compiler(void)
     return json_pack("{s:n, s:n, s:s}", "version", "path", "missing", reason());
 }
 
-/* The GPUs whose memory this one reaches by loads and stores, itself left out. */
-static json_t *reached_by(int32_t from, int32_t num_gpus)
+/* The GPUs whose memory this one reaches by loads and stores, itself left out: [{gpu, performance_rank, atomics}]. */
+static json_t *links_of(int32_t from, int32_t num_gpus)
 {
     json_t *list = json_array();
     for (int32_t to = 0; to < num_gpus; to++) {
-        int32_t access = 0;
-        if (to != from && expar_cuda_link(from, to, &access, NULL) == EXPAR_OK && access)
-            json_array_append_new(list, json_integer(to));
+        int32_t access = 0, rank = 0, atomics = 0;
+        if (to != from && expar_cuda_link(from, to, &access, &rank, &atomics) == EXPAR_OK && access)
+            json_array_append_new(
+                list, json_pack("{s:i, s:i, s:b}", "gpu", to, "performance_rank", rank, "atomics", atomics));
     }
     return list;
 }
@@ -53,7 +54,7 @@ static json_t *gpu(int32_t index, int32_t num_gpus)
     return json_pack("{s:i, s:s, s:s, s:o, s:i, s:I, s:b, s:o}", "index", index, "name", facts.name, "bus_id",
                      facts.bus_id, "compute_capability", json_sprintf("%d.%d", facts.major, facts.minor), "sms",
                      facts.num_sms, "memory_bytes", (json_int_t)facts.memory_bytes, "shareable", facts.shareable,
-                     "reaches", reached_by(index, num_gpus));
+                     "links", links_of(index, num_gpus));
 }
 
 json_t *info_cuda(void)

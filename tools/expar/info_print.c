@@ -73,11 +73,24 @@ static void print_memory(const json_t *memory)
     print_text(memory, "heap of a rank", "heap");
 }
 
+/* The driver's order of performance (0 is the best) matters where there are links of several kinds. */
+static void print_links(const json_t *links)
+{
+    size_t i;
+    json_t *link;
+    if (json_array_size(links) == 0) printf(" none but itself");
+    json_array_foreach(links, i, link)
+    {
+        printf("%s %d (performance rank %d, %s)", i ? "," : "", (int)json_integer_value(json_object_get(link, "gpu")),
+               (int)json_integer_value(json_object_get(link, "performance_rank")),
+               json_is_true(json_object_get(link, "atomics")) ? "atomics" : "no atomics");
+    }
+    printf("\n");
+}
+
 static void print_gpu(const json_t *gpu)
 {
     char label[32];
-    size_t i;
-    json_t *peer;
     snprintf(label, sizeof label, "GPU %d", (int)json_integer_value(json_object_get(gpu, "index")));
     print_label(label);
     if (json_object_get(gpu, "error")) {
@@ -90,13 +103,7 @@ static void print_gpu(const json_t *gpu)
            (int)json_integer_value(json_object_get(gpu, "sms")),
            json_string_value(json_object_get(gpu, "compute_capability")),
            json_is_true(json_object_get(gpu, "shareable")) ? "" : ", memory cannot be shared");
-    const json_t *peers = json_object_get(gpu, "reaches");
-    if (json_array_size(peers) == 0) printf(" none but itself");
-    json_array_foreach(peers, i, peer)
-    {
-        printf(" %d", (int)json_integer_value(peer));
-    }
-    printf("\n");
+    print_links(json_object_get(gpu, "links"));
 }
 
 static void print_found(const json_t *part, const char *label)

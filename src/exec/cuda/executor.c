@@ -13,6 +13,7 @@ static void gpu_destroy(executor *base)
     gpu_executor *self = gpu_of(base);
     if (cuda_enter(self->device) == EXPAR_OK) {
         gpu_order_release(self);
+        gpu_counts_free(self);
         cuda_leave();
     }
     gpu_await_endings(self);
@@ -63,6 +64,7 @@ static expar_status make_memory(gpu_executor *self)
     self->report = self->scratch->pinned.host;
     self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
     status = fill_memory(self, self->scratch->memory, heaps_bytes);
+    if (status == EXPAR_OK) status = gpu_counts_open(self);
     return status == EXPAR_OK ? gpu_order_hold(self) : status;
 }
 

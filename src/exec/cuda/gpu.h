@@ -4,6 +4,7 @@
  *   executor.c  the object, its memory, its table of operations
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, and the host's wait for the counts
+ *   counts.c    the caller's counts of experts, by pinned memory
  *   rows.c      dispatch and combine
  *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
@@ -35,6 +36,9 @@ typedef struct gpu_programs {
 /* What kernels take of the shared memory for records of their own, at most. */
 #define GPU_STATIC_SHARED_BYTES 1024
 
+/* Pinned memory for counts of the caller's (counts.c). */
+typedef struct gpu_counts gpu_counts;
+
 /* The order of a rank's calls on one GPU, shared by its buffers of the group (order.c). */
 typedef struct gpu_order gpu_order;
 
@@ -56,6 +60,7 @@ typedef struct gpu_executor {
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
     uint64_t *stamps;       /* device memory that kernels write times to; NULL: they do not */
     gpu_scratch *stamp_memory;
+    gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
     bool begun; /* a call has begun and not ended */
     /* Calls whose ends are still to be told. The thread that makes a call adds one (relaxed), the driver's thread that
@@ -89,6 +94,15 @@ expar_status gpu_expand(executor *base, const ep_expand_step *step);
 expar_status gpu_reduce(executor *base, const ep_reduce_step *step);
 gpu_route gpu_route_of(const ep_route_view *route);
 gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing);
+
+/* ---- counts.c ---- */
+/* Takes what one call needs, before other ranks' kernels may be waiting for this one. */
+expar_status gpu_counts_open(gpu_executor *self);
+/* Counts for each expert, to where notify reads them, in the order of the call's stream. The caller's may go when this
+   returns. The device has been entered, for all three. */
+expar_status gpu_counts_send(gpu_executor *self, const int32_t *counts, int32_t experts);
+/* No copy and no graph uses them any more. */
+void gpu_counts_free(gpu_executor *self);
 
 /* ---- order.c ---- */
 expar_status gpu_order_hold(gpu_executor *self);

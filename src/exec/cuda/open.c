@@ -23,14 +23,13 @@ gpu_route gpu_route_of(const ep_route_view *route)
 
 /* ---- layout ---- */
 
-/* Counts that the caller gives, where there is no topk_idx to count. They lie in host memory. */
+/* Counts that the caller gives, where there is no topk_idx to count. */
 static expar_status give_counts(gpu_executor *self, const ep_route_view *route, const ep_routing *routing)
 {
     if (route->idx || !route->expert_counts) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)self->expert_counts, route->expert_counts,
-                       (size_t)routing->experts * sizeof(int32_t), self->base.stream);
+    status = gpu_counts_send(self, route->expert_counts, routing->experts);
     cuda_leave();
     return status;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
- * asked for, handed on by descriptors and by IPC), streams are done at once, kernels cannot be launched. What it does
- * not have fails as "not supported" (stubs made from the table in cuda/driver.h).
+ * asked for, handed on by descriptors and by IPC), streams are done at once, kernels cannot be launched; but a notify
+ * is played as far as one that tells of this rank's refusal, in a group of one. What it does not have fails as "not
+ * supported" (stubs made from the table in cuda/driver.h).
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
  *   FAKE_CC=80       compute capability (90) */
 #include "cuda/driver.h"
+#include "exec/cuda/kernels/args.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,7 +28,8 @@ enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, LAUNCH_FAI
 typedef struct slot {
     int fd;
     size_t bytes;
-    void *at; /* of MemAlloc */
+    void *at;   /* of MemAlloc */
+    int device; /* its GPU */
     bool used;
 } slot;
 
@@ -122,15 +125,23 @@ cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer)
 }
 cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_device to)
 {
-    (void)attribute;
-    *value = from != to;
+    if (from == to) return INVALID_VALUE;
+    *value = attribute == CU_P2P_PERFORMANCE_RANK ? 3 + to : from < to;
     return CU_OK;
 }
 
-/* ---- contexts: one a device, and nothing depends on which is current -----------------------------------------------
+/* ---- contexts: one a device; memory of MemAlloc belongs to the current one ------------------------------------------
  */
 
+#define DEEPEST 8
+
 static char contexts[GPUS];
+static _Thread_local int pushed[DEEPEST], depth; /* GPUs whose contexts this thread has pushed */
+
+static int current_device(void)
+{
+    return depth ? pushed[depth - 1] : 0;
+}
 
 cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
 {
@@ -144,11 +155,15 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 }
 cu_result cuCtxPushCurrent_v2(cu_context context)
 {
-    return context ? CU_OK : INVALID_CONTEXT;
+    if (!context || depth == DEEPEST) return INVALID_CONTEXT;
+    pushed[depth++] = (int)((char *)(void *)context - contexts);
+    return CU_OK;
 }
 cu_result cuCtxPopCurrent_v2(cu_context *context)
 {
     *context = NULL;
+    if (!depth) return INVALID_CONTEXT;
+    depth--;
     return CU_OK;
 }
 cu_result cuCtxSynchronize(void)
@@ -300,7 +315,24 @@ cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     cu_result result = map_at(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots[i].fd, address);
     if (result == CU_OK) slots[i].at = (void *)(uintptr_t)*address;
+    slots[i].device = current_device();
     return result;
+}
+/* Of memory of MemAlloc. */
+cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
+{
+    for (int i = 1; i < SLOTS; i++) {
+        cu_address begin = (cu_address)(uintptr_t)slots[i].at;
+        if (!slots[i].used || !begin || address < begin || address - begin >= slots[i].bytes) continue;
+        uint32_t type = CU_MEMORY_DEVICE, managed = 0;
+        memcpy(value,
+               attribute == CU_POINTER_MEMORY_TYPE  ? (const void *)&type
+               : attribute == CU_POINTER_IS_MANAGED ? (const void *)&managed
+                                                    : (const void *)&slots[i].device,
+               sizeof type);
+        return CU_OK;
+    }
+    return INVALID_VALUE;
 }
 cu_result cuMemFree_v2(cu_address address)
 {
@@ -369,6 +401,11 @@ cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
     memcpy((void *)(uintptr_t)dest, source, bytes);
     return CU_OK;
 }
+cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes, cu_stream stream)
+{
+    (void)stream;
+    return cuMemcpyHtoD_v2(dest, source, bytes);
+}
 cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
 {
     memcpy(dest, (void *)(uintptr_t)source, bytes);
@@ -405,6 +442,33 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags)
     *event = calloc(1, 1);
     return CU_OK;
 }
+cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+    (void)event, (void)stream;
+    return CU_OK;
+}
+cu_result cuEventQuery(cu_event event)
+{
+    (void)event;
+    return CU_OK;
+}
+cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,
+                                    const cu_graph_node **dependencies, size_t *num_dependencies)
+{
+    (void)stream, (void)id, (void)graph, (void)dependencies, (void)num_dependencies;
+    *capture_status = CU_CAPTURE_NONE;
+    return CU_OK;
+}
+cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return CU_OK;
+}
+cu_result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    (void)mode;
+    return CU_OK;
+}
 cu_result cuEventDestroy_v2(cu_event event)
 {
     free(event);
@@ -420,10 +484,13 @@ cu_result cuModuleUnload(cu_module module)
     free(module);
     return CU_OK;
 }
+static char notify; /* the function of that kernel */
+
 cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
 {
-    *function = (cu_function)(void *)module;
-    return name ? CU_OK : INVALID_VALUE;
+    if (!name) return INVALID_VALUE;
+    *function = (cu_function)(strcmp(name, "ep_notify") ? (void *)module : &notify);
+    return CU_OK;
 }
 cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 {
@@ -432,6 +499,10 @@ cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 }
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
 {
-    (void)config, (void)function, (void)parameters, (void)extra;
-    return LAUNCH_FAILED;
+    (void)config, (void)extra;
+    if ((void *)function != &notify) return LAUNCH_FAILED;
+    const gpu_notify_args *args = parameters[0];
+    if (!args->refusal.status || args->world.shape.ranks > 1) return LAUNCH_FAILED;
+    __atomic_store_n(&args->world.report->counts_ready, args->world.ticket, __ATOMIC_RELEASE);
+    return CU_OK;
 }

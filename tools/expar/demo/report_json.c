@@ -47,18 +47,33 @@ static json_t *shipped_json(const demo_verdict *verdict)
     return verdict->shipped ? json_boolean(verdict->equal_shipped == verdict->shipped) : json_null();
 }
 
+/* Where the first text that is not the reference's departs from it, and how close the choice was there; null: nowhere.
+ */
+static json_t *difference_json(const demo_results *results)
+{
+    int32_t i = 0;
+    while (i < results->num_texts && results->texts[i].differs_at < 0)
+        i++;
+    if (i == results->num_texts) return json_null();
+    const demo_text *text = &results->texts[i];
+    return json_pack("{si si si si sf}", "prompt", i + 1, "byte", text->differs_at, "is",
+                     (int)text->bytes[text->differs_at], "expected", (int)text->reference_byte, "logit_gap",
+                     (double)text->reference_gap);
+}
+
 bool demo_report_json(FILE *out, const demo_task *task, const demo_results *results)
 {
     double tokens = (double)results->num_texts * task->bytes;
     demo_verdict verdict = demo_results_judge(results);
     json_t *texts = texts_json(results), *load = load_json(results), *report = NULL;
     if (texts && load)
-        report = json_pack("{sO sO sf sf sb so ss ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts", texts,
-                           "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
-                           "matches_reference", verdict.equal == results->num_texts, "matches_shipped",
-                           shipped_json(&verdict), "device", task->kind->name, "path", demo_path_name(results->path),
-                           "ranks", task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved,
-                           "bytes_between_ranks", (json_int_t)results->bytes_between_ranks, "expert_load", load);
+        report = json_pack("{sO sO sf sf sb so so ss ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts",
+                           texts, "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
+                           "matches_reference", verdict.equal == results->num_texts, "first_difference",
+                           difference_json(results), "matches_shipped", shipped_json(&verdict), "device",
+                           task->kind->name, "path", demo_path_name(results->path), "ranks", task->ranks, "nodes", 1,
+                           "bytes_moved", (json_int_t)results->bytes_moved, "bytes_between_ranks",
+                           (json_int_t)results->bytes_between_ranks, "expert_load", load);
     bool ok = report && json_dumpf(report, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
     json_decref(report);
     json_decref(texts);

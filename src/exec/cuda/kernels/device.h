@@ -172,10 +172,11 @@ GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t 
  */
 
 /* To be called by all threads of all blocks. True in the last block, for all its threads: whatever all blocks wrote is
-   then ordered before its releases. */
+   then ordered before its releases. The block learns it by the barrier itself: racecheck does not see that a
+   shared word, written before this barrier and read behind it, would be as good. */
 GPU_FUNC bool last_block(const gpu_world *world)
 {
-    __shared__ uint32_t is_last;
+    bool is_last = false;
     __syncthreads();
     if (threadIdx.x == 0) {
         hold_back();
@@ -184,8 +185,7 @@ GPU_FUNC bool last_block(const gpu_world *world)
         if (is_last) world->state->arrived = 0;
         __threadfence_system();
     }
-    __syncthreads();
-    return is_last;
+    return __syncthreads_or(is_last);
 }
 
 /* Tells every rank that this one is through, and waits for all of them; but not when a block of this call, or of an

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The caller's numbers of tokens for each expert, on their way to the GPU.
+ *
+ * They lie in ordinary host memory, which may go when the call returns, and a copy out of that on a stream whose kernel
+ * waits for another rank would hold the caller up. So they pass through pinned memory, which is written anew once the
+ * stream has come past its last copy; that of a copy in a graph, which may be replayed, stays as it is. */
+#include "exec/cuda/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gpu_counts {
+    gpu_scratch *scratch; /* its pinned part */
+    cu_event copied;      /* behind the last copy on a stream */
+    bool in_graph;
+    gpu_counts *next;
+};
+
+static size_t most_bytes(const gpu_executor *self)
+{
+    const ep_shape *shape = &self->world.shape;
+    return (size_t)shape->ranks * (size_t)shape->local_experts * sizeof(int32_t);
+}
+
+static expar_status add(gpu_executor *self)
+{
+    gpu_counts *one = calloc(1, sizeof *one);
+    if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of counts");
+    expar_status status = gpu_scratch_take(self->device, sizeof(uint64_t), most_bytes(self), &one->scratch);
+    if (status != EXPAR_OK) goto no_scratch;
+    status = CUDA_CALL(EventCreate, &one->copied, CU_EVENT_NO_TIMING);
+    if (status != EXPAR_OK) goto no_event;
+    one->next = self->counts;
+    self->counts = one;
+    return EXPAR_OK;
+no_event:
+    gpu_scratch_give(one->scratch);
+no_scratch:
+    free(one);
+    return status;
+}
+
+/* One that no copy will read any more. An event that was not recorded yet has passed. */
+static expar_status find(gpu_executor *self, gpu_counts **out)
+{
+    for (gpu_counts *one = self->counts; one; one = one->next) {
+        if (one->in_graph || cuda_driver()->EventQuery(one->copied) != CU_OK) continue;
+        *out = one;
+        return EXPAR_OK;
+    }
+    expar_status status = add(self);
+    if (status == EXPAR_OK) *out = self->counts;
+    return status;
+}
+
+/* Nothing of this is in a stream's order, so a capture of this thread need not be disturbed. */
+static expar_status find_beside_captures(gpu_executor *self, gpu_counts **out)
+{
+    int mode = CU_CAPTURE_RELAXED;
+    expar_status status = CUDA_CALL(ThreadExchangeStreamCaptureMode, &mode);
+    if (status != EXPAR_OK) return status;
+    status = find(self, out);
+    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+    return status;
+}
+
+expar_status gpu_counts_open(gpu_executor *self)
+{
+    return add(self);
+}
+
+expar_status gpu_counts_send(gpu_executor *self, const int32_t *counts, int32_t experts)
+{
+    size_t bytes = (size_t)experts * sizeof *counts;
+    gpu_counts *one;
+    expar_status status = find_beside_captures(self, &one);
+    if (status != EXPAR_OK) return status;
+    memcpy(one->scratch->pinned.host, counts, bytes);
+    status = CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)self->expert_counts, one->scratch->pinned.host, bytes,
+                       self->base.stream);
+    if (status != EXPAR_OK) return status;
+    one->in_graph = self->base.capturing;
+    return one->in_graph ? EXPAR_OK : CUDA_CALL(EventRecord, one->copied, self->base.stream);
+}
+
+void gpu_counts_free(gpu_executor *self)
+{
+    while (self->counts) {
+        gpu_counts *one = self->counts;
+        self->counts = one->next;
+        cuda_driver()->EventDestroy(one->copied);
+        gpu_scratch_give(one->scratch);
+        free(one);
+    }
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run-time compiler for the driver that plays GPUs (fake.c): it takes every source but the one of dispatch, and what
+ * it makes is no code. */
+#include "cuda/nvrtc.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMPILATION_FAILED = 6 };
+
+static const char log_text[] = "fake error: this is refused\n", code[] = "no code";
+
+struct _nvrtcProgram {
+    bool refused;
+};
+
+const char *nvrtcGetErrorString(nvrtc_result result)
+{
+    return result ? "FAKE_ERROR" : "FAKE_SUCCESS";
+}
+nvrtc_result nvrtcVersion(int *major, int *minor)
+{
+    *major = 12;
+    *minor = 99;
+    return 0;
+}
+nvrtc_result nvrtcGetNumSupportedArchs(int *count)
+{
+    *count = 1;
+    return 0;
+}
+nvrtc_result nvrtcGetSupportedArchs(int *archs)
+{
+    *archs = 90;
+    return 0;
+}
+nvrtc_result nvrtcCreateProgram(nvrtc_program *program, const char *source, const char *name, int num_headers,
+                                const char *const *headers, const char *const *names)
+{
+    (void)source, (void)num_headers, (void)headers, (void)names;
+    *program = calloc(1, sizeof **program);
+    (*program)->refused = strstr(name, "dispatch") != NULL;
+    return 0;
+}
+nvrtc_result nvrtcCompileProgram(nvrtc_program program, int num_options, const char *const *options)
+{
+    (void)num_options, (void)options;
+    return program->refused ? COMPILATION_FAILED : 0;
+}
+nvrtc_result nvrtcGetProgramLogSize(nvrtc_program program, size_t *bytes)
+{
+    *bytes = program->refused ? sizeof log_text : 1;
+    return 0;
+}
+nvrtc_result nvrtcGetProgramLog(nvrtc_program program, char *log)
+{
+    memcpy(log, program->refused ? log_text : "", program->refused ? sizeof log_text : 1);
+    return 0;
+}
+nvrtc_result nvrtcGetCUBINSize(nvrtc_program program, size_t *bytes)
+{
+    (void)program;
+    *bytes = sizeof code;
+    return 0;
+}
+nvrtc_result nvrtcGetCUBIN(nvrtc_program program, char *cubin)
+{
+    (void)program;
+    memcpy(cubin, code, sizeof code);
+    return 0;
+}
+nvrtc_result nvrtcDestroyProgram(nvrtc_program *program)
+{
+    free(*program);
+    return 0;
+}

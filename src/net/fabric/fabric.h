@@ -38,11 +38,18 @@ expar_status fabric_library_open(const fabric_library **out);
 
 /* ---- choose.c ---------------------------------------------------------------------------------------------------- */
 
+/* How it is said where a provider's endpoints shall be. */
+typedef enum fabric_place {
+    FABRIC_OWN_DEVICES, /* it finds them itself */
+    FABRIC_NAMED,       /* by an address, an interface or a device, where the user names one */
+    FABRIC_OVER_IP      /* likewise; else it takes the address at which the ranks met */
+} fabric_place;
+
 /* What is known of a provider beyond what it says of itself. */
 typedef struct fabric_quirks {
     const char *provider;
-    bool coherent;   /* atomics are carried out by the target's processor as atomic instructions */
-    bool by_address; /* is told the source's IP address or interface; others find their devices themselves */
+    bool coherent; /* atomics are carried out by the target's processor as atomic instructions */
+    fabric_place place;
     const char *note;
 } fabric_quirks;
 

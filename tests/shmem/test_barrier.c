@@ -9,7 +9,7 @@
 /* Everybody writes its round to everybody before the barrier, and must read all of them after it. */
 static void rounds(expar_group *group, uint64_t first, uint64_t *marks)
 {
-    for (uint64_t round = first; round < first + ROUNDS && check_failures() == 0; round++) {
+    for (uint64_t round = first; round < first + netns_rounds(ROUNDS) && check_failures() == 0; round++) {
         for (int32_t pe = 0; pe < group->size; pe++)
             CHECK_OK(expar_put(group, &marks[group->rank], &round, sizeof round, pe));
         CHECK_OK(expar_barrier_all(group));

@@ -269,8 +269,11 @@ static void fabric_rest(transport *self, int64_t limit_ns)
 static void fabric_describe(const transport *self, char *text, size_t text_bytes)
 {
     const fabric *f = fabric_of(self);
-    snprintf(text, text_bytes, "provider %s on %s (%s), %d channel%s; self-test: %s", f->info->fabric_attr->prov_name,
-             f->info->domain_attr->name, f->quirks->note, f->num_channels, f->num_channels == 1 ? "" : "s", f->verdict);
+    char here[FABRIC_ADDRESS_TEXT];
+    fabric_address_text(f, f->rank, here);
+    snprintf(text, text_bytes, "provider %s on %s at %s (%s), %d channel%s; self-test: %s",
+             f->info->fabric_attr->prov_name, f->info->domain_attr->name, here, f->quirks->note, f->num_channels,
+             f->num_channels == 1 ? "" : "s", f->verdict);
 }
 
 const transport_ops transport_fabric = {

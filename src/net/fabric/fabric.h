@@ -164,6 +164,9 @@ expar_status fabric_channels_open(fabric *f);
 /* Collective: tells all ranks where this one's endpoints are. mine: how this rank's opening went so far. */
 expar_status fabric_channels_connect(fabric *f, expar_status mine);
 void fabric_channels_close(fabric *f);
+#define FABRIC_ADDRESS_TEXT 96
+/* Where pe's endpoint is, as the provider writes it, once all have introduced themselves; "?" where it cannot say. */
+void fabric_address_text(const fabric *f, int32_t pe, char text[FABRIC_ADDRESS_TEXT]);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
 

@@ -77,6 +77,13 @@ bool netns_make(netns *self)
     return setenv(NETNS_VARIABLE, both, 1) == 0 && setenv("EXPAR_BOOTSTRAP_INTERFACE", NETNS_INTERFACE, 1) == 0;
 }
 
+void netns_drop(netns *self)
+{
+    for (int host = 0; host < 2; host++)
+        close(self->hosts[host]);
+    unsetenv(NETNS_VARIABLE);
+}
+
 int netns_skip(void)
 {
     const char *required = getenv("EXPAR_REQUIRE_NETNS");

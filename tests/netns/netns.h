@@ -21,6 +21,8 @@ typedef struct netns {
 /* Makes both hosts, moves this process (which has one thread) to host 0, and sets NETNS_VARIABLE and
    EXPAR_BOOTSTRAP_INTERFACE. False, and the reason on stderr, when this machine does not allow it. */
 bool netns_make(netns *self);
+/* The network ends with the last of its processes. */
+void netns_drop(netns *self);
 /* What a test ends with when it cannot have namespaces: NETNS_SKIPPED, or failure where EXPAR_REQUIRE_NETNS=1. */
 int netns_skip(void);
 /* Runs a shell's command on a host; false, and its output on stderr, when it fails. */

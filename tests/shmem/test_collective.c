@@ -278,7 +278,7 @@ static void test_collectives(void **state)
     (void)state;
     kind_run((ranks_plan){0}, 1, collectives);
     kind_run((ranks_plan){0}, 4, collectives);
-    kind_run((ranks_plan){0}, 5, collectives);
+    if (netns_rounds(10) == 10) kind_run((ranks_plan){0}, 5, collectives);
 }
 
 /* More members than combine everything themselves, and pieces of few elements. */

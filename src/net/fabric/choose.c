@@ -38,7 +38,6 @@ static bool is_address(const char *text)
 typedef struct source {
     char address[BOOT_IP_TEXT];
     const char *domain; /* libfabric's own name of a device; NULL */
-    const char *named;  /* as the user said; NULL */
 } source;
 
 /* Of an interface libfabric's tcp takes the first address that the system lists, which may be a link-local one, of no
@@ -46,14 +45,15 @@ typedef struct source {
  * there the others reach this host. Who sets libfabric's own variable is left to it. */
 static source find_source(const transport_site *site, fabric_place place)
 {
-    source from = {.named = env_string("EXPAR_FABRIC_INTERFACE")};
+    source from = {0};
+    const char *named = env_string("EXPAR_FABRIC_INTERFACE");
     const char *ip = site->boot->ip[0] ? site->boot->ip : "127.0.0.1";
     if (place == FABRIC_OWN_DEVICES) return from;
-    if (from.named && is_address(from.named))
-        snprintf(from.address, sizeof from.address, "%s", from.named);
-    else if (from.named && !boot_interface_ip(from.named, from.address))
-        from.domain = from.named;
-    else if (!from.named && place == FABRIC_OVER_IP && !getenv("FI_TCP_IFACE"))
+    if (named && is_address(named))
+        snprintf(from.address, sizeof from.address, "%s", named);
+    else if (named && !boot_interface_ip(named, from.address))
+        from.domain = named;
+    else if (!named && place == FABRIC_OVER_IP && !getenv("FI_TCP_IFACE"))
         snprintf(from.address, sizeof from.address, "%s", ip);
     return from;
 }
@@ -109,10 +109,10 @@ static expar_status report_none(const char *named, const source *from)
 {
     const char *where = from->address[0] ? from->address : from->domain;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "libfabric has no provider %s with remote reads, writes and atomics%s%s%s%s: see fi_info -l "
+                     "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "
                      "(Debian: apt-get install libfabric1 libfabric-bin)",
-                     named ? named : "of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm", where ? " on " : "", where ? where : "",
-                     from->named ? ", EXPAR_FABRIC_INTERFACE=" : "", from->named ? from->named : "");
+                     named ? named : "of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm", where ? " on " : "",
+                     where ? where : "");
 }
 
 expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,

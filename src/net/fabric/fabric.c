@@ -92,8 +92,7 @@ static expar_status read_channels(fabric *f)
     return status;
 }
 
-/* Everything that needs no peer. */
-static expar_status open_locally(fabric *f)
+static expar_status open_domain(fabric *f)
 {
     expar_status status = fabric_library_open(&f->library);
     if (status == EXPAR_OK) status = fabric_choose(f->library, f->site, &f->info, &f->quirks);
@@ -103,6 +102,14 @@ static expar_status open_locally(fabric *f)
     if (code == 0) code = fi_domain(f->fabric, f->info, &f->domain, NULL);
     if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening a domain of libfabric");
     return fabric_channels_open(f);
+}
+
+/* Everything that needs no peer. */
+static expar_status open_locally(fabric *f)
+{
+    const char *interface = env_string("EXPAR_FABRIC_INTERFACE");
+    expar_status status = open_domain(f);
+    return status == EXPAR_OK || !interface ? status : error_prefix(status, "EXPAR_FABRIC_INTERFACE=%s", interface);
 }
 
 static expar_status open_page(fabric *f)

@@ -9,16 +9,21 @@
 #include <string.h>
 #include <unistd.h>
 
+bool netns_on(void)
+{
+    return getenv(NETNS_VARIABLE) != NULL;
+}
+
 int netns_host_of(int32_t rank, int32_t size, int32_t ranks_per_node)
 {
-    if (!getenv(NETNS_VARIABLE)) return 0;
+    if (!netns_on()) return 0;
     int32_t each = ranks_per_node > 0 && size % ranks_per_node == 0 ? ranks_per_node : 1;
     return rank / each * 2 / (size / each);
 }
 
 uint64_t netns_rounds(uint64_t rounds)
 {
-    return getenv(NETNS_VARIABLE) ? rounds / 10 : rounds;
+    return netns_on() ? rounds / 10 : rounds;
 }
 
 bool netns_enter(int32_t rank, int32_t size, int32_t ranks_per_node)

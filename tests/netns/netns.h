@@ -28,12 +28,14 @@ int netns_skip(void);
 /* Runs a shell's command on a host; false, and its output on stderr, when it fails. */
 bool netns_command(const netns *self, int host, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The host of a rank, 0 where NETNS_VARIABLE is not set: nodes (ranks_per_node 0: single ranks) are dealt out half and
+/* The host of a rank, 0 where there are none: nodes (ranks_per_node 0: single ranks) are dealt out half and
  * half, in order. */
 int netns_host_of(int32_t rank, int32_t size, int32_t ranks_per_node);
+/* Whether ranks are on such hosts: then groups are dear, and suites that have been run on one host leave out sizes. */
+bool netns_on(void);
 /* How often a test repeats what it does `rounds` times on one host: between hosts a round takes far longer. */
 uint64_t netns_rounds(uint64_t rounds);
-/* Moves a rank's process, which has one thread, to its host. Does nothing where NETNS_VARIABLE is not set. */
+/* Moves a rank's process, which has one thread, to its host, where there are any. */
 bool netns_enter(int32_t rank, int32_t size, int32_t ranks_per_node);
 
 #endif

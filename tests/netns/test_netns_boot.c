@@ -189,7 +189,7 @@ static void expect_lost(const play *p, const char *part)
 
 static void test_id_on_loopback(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = 1000};
+    play p = {.stage = *state, .size = 2, .timeout_ms = 600};
     ranks_host host;
     serve(&p, &host, NULL);
     expect_lost(&p, "EXPAR_BOOTSTRAP_INTERFACE must be set where the id is made");
@@ -198,7 +198,7 @@ static void test_id_on_loopback(void **state)
 
 static void test_no_route(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = 1000};
+    play p = {.stage = *state, .size = 2, .timeout_ms = 600};
     ranks_host host;
     serve(&p, &host, "net0");
     assert_true(netns_command(&p.stage->net, 1, "ip link set net0 down"));
@@ -208,7 +208,7 @@ static void test_no_route(void **state)
 
 static void test_no_answer(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = 1500};
+    play p = {.stage = *state, .size = 2, .timeout_ms = 1000};
     ranks_host host;
     serve(&p, &host, "net0");
     assert_true(netns_command(&p.stage->net, 0, "ip link set net0 down"));

@@ -22,7 +22,7 @@ typedef struct expar_unique_id {
 
 /* Makes an id and starts serving it from a thread of this process, until the process ends or
    expar_unique_id_retire() is called. Groups may be formed with it one after another. The socket is bound to
-   the interface or address in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only).
+   the interface or address in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only, which other hosts do not reach).
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_SYSTEM. Any thread. */
 EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
 /* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other. Groups that stand go on. */

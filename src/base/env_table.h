@@ -12,7 +12,7 @@
     X("EXPAR_LOCAL_RANK", "0 to EXPAR_LOCAL_SIZE - 1", "none", "number of this process on its host; set by expar run") \
     X("EXPAR_LOCAL_SIZE", "1 to EXPAR_SIZE", "none", "ranks of the job on this host; set by expar run")                \
     X("EXPAR_BOOTSTRAP_INTERFACE", "an interface's name or an address", "127.0.0.1",                                   \
-      "where sockets for meeting and control are bound")                                                               \
+      "where an id is served; ranks of other hosts must reach it")                                                     \
     X("EXPAR_BOOTSTRAP_TIMEOUT", "seconds", "30", "how long a rank waits for all others when a group is formed")       \
     X("EXPAR_BOOTSTRAP_PORT", "1 to 65535", "MASTER_PORT + 1", "port of the rendezvous when torchrun started the job") \
     X("EXPAR_BOOTSTRAP_SECRET", "any text", "none", "shared secret for launchers that ship none")                      \
@@ -29,8 +29,8 @@
     X("EXPAR_PROXY", "0, 1", "0", "1: a thread carries out the rank's non-blocking operations, from a ring")           \
     X("EXPAR_FABRIC_PROVIDER", "a provider of libfabric", "cxi, efa, verbs;ofi_rxm or tcp;ofi_rxm",                    \
       "what carries the network's operations")                                                                         \
-    X("EXPAR_FABRIC_INTERFACE", "an interface's name or an address", "EXPAR_BOOTSTRAP_INTERFACE",                      \
-      "where the network's endpoints are; on one host 127.0.0.1")                                                      \
+    X("EXPAR_FABRIC_INTERFACE", "an interface's name, an address, or a device of the provider",                        \
+      "the address at which the ranks met", "where the network's endpoints are; a name serves all hosts")              \
     X("EXPAR_FABRIC_CHANNELS", "1 to 16", "1", "endpoints of each rank on the network")                                \
     X("EXPAR_FABRIC_TRAFFIC_CLASS", "best-effort, low-latency, dedicated, bulk, scavenger, control, or 0 to 63",       \
       "the provider's", "class of the network's traffic, or its number in the IP header")                              \

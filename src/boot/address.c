@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -98,22 +99,35 @@ static bool is_wildcard(const address *self)
     return memcmp(ip.bytes, zeros, sizeof zeros) == 0;
 }
 
-/* The first IP address of a named interface. */
-static bool find_interface(const char *name, address *out)
+static bool reaches_out(const struct sockaddr *at, sa_family_t family)
+{
+    if (!at || at->sa_family != family) return false;
+    if (family == AF_INET) return true;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)at;
+    return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+static bool find_interface(const char *name, sa_family_t family, address *out)
 {
     struct ifaddrs *all = NULL;
     bool found = false;
     if (getifaddrs(&all) != 0) return false;
     for (struct ifaddrs *one = all; one && !found; one = one->ifa_next) {
-        if (!one->ifa_addr || strcmp(one->ifa_name, name) != 0) continue;
-        sa_family_t family = one->ifa_addr->sa_family;
-        if (family != AF_INET && family != AF_INET6) continue;
+        if (strcmp(one->ifa_name, name) != 0 || !reaches_out(one->ifa_addr, family)) continue;
         out->bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
         memcpy(&out->storage, one->ifa_addr, out->bytes);
         found = true;
     }
     freeifaddrs(all);
     return found;
+}
+
+bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT])
+{
+    address found = {0};
+    if (!find_interface(name, AF_INET, &found) && !find_interface(name, AF_INET6, &found)) return false;
+    return getnameinfo((const struct sockaddr *)&found.storage, found.bytes, text, BOOT_IP_TEXT, NULL, 0,
+                       NI_NUMERICHOST) == 0;
 }
 
 expar_status address_of_interface(const char *text, address *out)
@@ -125,9 +139,10 @@ expar_status address_of_interface(const char *text, address *out)
     } else if (inet_pton(AF_INET6, text, ip.bytes) == 1) {
         ip.family = 6;
         address_from_ip(&ip, &found);
-    } else if (!find_interface(text, &found)) {
-        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_BOOTSTRAP_INTERFACE=%s: no such interface, and no IP address",
-                         text);
+    } else if (!find_interface(text, AF_INET, &found) && !find_interface(text, AF_INET6, &found)) {
+        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_BOOTSTRAP_INTERFACE=%s: %s, and this is no IP address itself", text,
+                         if_nametoindex(text) ? "the interface has no address that other hosts could reach"
+                                              : "no such interface");
     }
     if (is_wildcard(&found))
         return error_set(
@@ -154,6 +169,12 @@ bool address_from_ip(const address_ip *ip, address *out)
     return out->bytes != 0;
 }
 
+void address_ip_format(const address_ip *ip, char text[BOOT_IP_TEXT])
+{
+    int family = ip->family == 4 ? AF_INET : AF_INET6;
+    if (ip->family == 0 || !inet_ntop(family, ip->bytes, text, BOOT_IP_TEXT)) text[0] = 0;
+}
+
 void address_to_ip(const address *self, address_ip *ip)
 {
     *ip = (address_ip){0};
@@ -166,6 +187,14 @@ void address_to_ip(const address *self, address_ip *ip)
         *ip = (address_ip){.family = 6, .port = ntohs(v6->sin6_port)};
         memcpy(ip->bytes, &v6->sin6_addr, sizeof v6->sin6_addr);
     }
+}
+
+bool address_is_loopback(const address *self)
+{
+    address_ip ip;
+    address_to_ip(self, &ip);
+    static const unsigned char one[16] = {[15] = 1};
+    return ip.family == 4 ? ip.bytes[0] == 127 : ip.family == 6 && memcmp(ip.bytes, one, sizeof one) == 0;
 }
 
 bool address_is_unix(const address *self)

@@ -3,7 +3,7 @@
 #ifndef EXPAR_BOOT_ADDRESS_H
 #define EXPAR_BOOT_ADDRESS_H
 
-#include "base/base.h"
+#include "boot/boot.h"
 #include <sys/socket.h>
 
 typedef struct address {
@@ -21,7 +21,9 @@ void address_format(const address *self, char text[ADDRESS_TEXT]);
 bool address_from_unix_name(const char *name, address *out);
 /* A name that nobody can guess: "expar-" and 32 random hexadecimal digits. */
 void address_random_unix_name(char name[ADDRESS_UNIX_BYTES]);
-/* The address of an interface of this host ("eth0"), or an IP address, with port 0. Wildcards are refused. */
+/* The address of an interface of this host ("eth0"), or an IP address, with port 0. Wildcards are refused. Of several
+   addresses of an interface the first of IPv4 counts, then of IPv6 those that are not link-local: such a one means
+   nothing on another host. */
 expar_status address_of_interface(const char *text, address *out);
 
 /* IP addresses as they travel: 4 or 16 bytes. family: AF_INET or AF_INET6 as 4 or 6; 0: none. */
@@ -30,8 +32,11 @@ typedef struct address_ip {
     unsigned char bytes[16];
 } address_ip;
 bool address_from_ip(const address_ip *ip, address *out);
+/* Without the port; "" for family 0. */
+void address_ip_format(const address_ip *ip, char text[BOOT_IP_TEXT]);
 /* family 0 for one that is not IP. */
 void address_to_ip(const address *self, address_ip *ip);
+bool address_is_loopback(const address *self);
 bool address_is_unix(const address *self);
 
 /* Nonblocking and close-on-exec. -1 and errno. */

@@ -23,6 +23,8 @@ typedef struct boot_place {
     int32_t num_cores; /* cores this process may run on (its affinity mask) */
 } boot_place;
 
+#define BOOT_IP_TEXT 64 /* an IP address as text */
+
 /* Called once, from the monitor's thread, when a peer is seen to have died or left (clean: it said good-bye). */
 typedef void (*boot_gone_fn)(void *context, int32_t rank, bool clean);
 
@@ -52,7 +54,13 @@ struct boot {
     int64_t timeout_ms; /* for each collective operation here */
     boot_place *places; /* [size] */
     bool threads;       /* ranks are threads of one process */
+    /* The address at which ranks of other hosts find this one: that by which it reached the place where they met. ""
+       where they met without a network. */
+    char ip[BOOT_IP_TEXT];
 };
+
+/* The address at which other hosts find an interface of this one; false: no such interface, or no such address. */
+bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
 
 /* What a rank wants to join; filled from the caller's options or from the environment. To be ended by boot_request_end
    once all have met, or it failed. */

@@ -53,8 +53,14 @@ static expar_status serve_meeting(const boot_request *request, const address *wh
     return error_errno("rank 0 cannot listen at the meeting place %s", request->meeting);
 }
 
-static expar_status meet(const boot_request *request, const address *where, const unique_id_parts *parts, int *fds,
-                         boot_place *places)
+/* What a rank has when all have met. */
+typedef struct joined {
+    int *fds;           /* [size] */
+    boot_place *places; /* [size] */
+    char ip[BOOT_IP_TEXT];
+} joined;
+
+static expar_status meet(const boot_request *request, const address *where, const unique_id_parts *parts, joined *all)
 {
     mesh control;
     rendezvous entrance;
@@ -64,14 +70,15 @@ static expar_status meet(const boot_request *request, const address *where, cons
     expar_status status = rendezvous_open(&entrance, where, &key, request, deadline_ns);
     if (status != EXPAR_OK) return status;
     status = mesh_open(&control);
-    if (status == EXPAR_OK) status = rendezvous_enter(&entrance, request, &places[request->rank], &control);
-    if (status == EXPAR_OK) status = mesh_connect(&control, &entrance, request, fds, places);
+    if (status == EXPAR_OK) status = rendezvous_enter(&entrance, request, &all->places[request->rank], &control);
+    address_ip_format(&control.contact.tcp, all->ip);
+    if (status == EXPAR_OK) status = mesh_connect(&control, &entrance, request, all->fds, all->places);
     mesh_close(&control);
     rendezvous_close(&entrance);
     return status;
 }
 
-static expar_status meet_somewhere(const boot_request *request, int *fds, boot_place *places)
+static expar_status meet_somewhere(const boot_request *request, joined *all)
 {
     address where;
     unique_id_parts parts;
@@ -79,7 +86,7 @@ static expar_status meet_somewhere(const boot_request *request, int *fds, boot_p
     expar_status status = find_rendezvous(request, &where, &parts);
     if (status == EXPAR_OK && !request->have_id && request->rank == 0)
         status = serve_meeting(request, &where, &parts, &server);
-    if (status == EXPAR_OK) status = meet(request, &where, &parts, fds, places);
+    if (status == EXPAR_OK) status = meet(request, &where, &parts, all);
     boot_server_stop(server);
     return status;
 }
@@ -90,26 +97,28 @@ expar_status boot_join_sockets(const boot_request *request, boot **out)
     if (status == EXPAR_OK) status = auth_ready();
     if (status != EXPAR_OK) return status;
     size_t size = (size_t)request->size;
-    int *fds = malloc(size * sizeof *fds);
-    boot_place *places = calloc(size, sizeof *places);
-    if (!fds || !places) {
+    joined all = {.fds = malloc(size * sizeof *all.fds), .places = calloc(size, sizeof *all.places)};
+    if (!all.fds || !all.places) {
         status = error_set(EXPAR_ERR_MEMORY, "join: out of memory");
         goto fail;
     }
-    memset(fds, -1, size * sizeof *fds);
-    place_find(&places[request->rank]);
-    if (size > 1) status = meet_somewhere(request, fds, places);
+    memset(all.fds, -1, size * sizeof *all.fds);
+    place_find(&all.places[request->rank]);
+    if (size > 1) status = meet_somewhere(request, &all);
     if (status != EXPAR_OK) {
         error_prefix(status, "joining as rank %d of %d", request->rank, request->size);
         goto fail;
     }
-    status = boot_sockets_create(request, fds, places, out);
-    if (status == EXPAR_OK) return EXPAR_OK;
+    status = boot_sockets_create(request, all.fds, all.places, out);
+    if (status == EXPAR_OK) {
+        memcpy((*out)->ip, all.ip, sizeof all.ip);
+        return EXPAR_OK;
+    }
     for (size_t rank = 0; rank < size; rank++)
-        wire_close(&fds[rank]);
+        wire_close(&all.fds[rank]);
 
 fail:
-    free(fds);
-    free(places);
+    free(all.fds);
+    free(all.places);
     return status;
 }

@@ -64,6 +64,7 @@ typedef struct builder {
     bool told;             /* the rendezvous, that all control sockets stand */
     bool go;               /* everybody's do */
     int64_t give_up_ns;    /* INT64_MAX: no trouble yet */
+    int64_t answer_due_ns; /* a host that has not answered a connection by then will not */
     hello_verdict trouble; /* the last one */
 } builder;
 
@@ -88,6 +89,13 @@ static void builder_free(builder *self)
     free(self->polls);
 }
 
+/* Early enough to be told to all before the rendezvous ends the try, which does not know the address. */
+static int64_t answer_due_ns(const rendezvous *entrance)
+{
+    int64_t now_ns = clock_ns();
+    return now_ns + (entrance->deadline_ns - now_ns) / 4 * 3;
+}
+
 static expar_status builder_init(builder *self, mesh *control, rendezvous *entrance, const boot_request *request,
                                  int *fds)
 {
@@ -99,7 +107,8 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
                       .capacity = request->size + MAX_STRANGERS,
                       .used = request->rank,
                       .num_missing = request->size - 1,
-                      .give_up_ns = INT64_MAX};
+                      .give_up_ns = INT64_MAX,
+                      .answer_due_ns = answer_due_ns(entrance)};
     self->table = calloc((size_t)self->size, sizeof *self->table);
     self->sessions = calloc((size_t)self->capacity, sizeof *self->sessions);
     self->polls = calloc((size_t)self->capacity + 3, sizeof *self->polls);
@@ -116,20 +125,25 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
     return EXPAR_OK;
 }
 
-/* A connection that fails is tried again for a while: the rendezvous may know better why it did. */
-static void note_trouble(builder *self, int32_t rank, const char *what, int error)
-{
-    verdict_set(&self->trouble, EXPAR_ERR_BOOTSTRAP, "no control socket to rank %d: %s%s%s", rank, what,
-                error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
-    if (self->give_up_ns == INT64_MAX) self->give_up_ns = clock_ns() + GIVE_UP_NS;
-}
-
 static bool address_of_peer(const builder *self, int32_t rank, address *out)
 {
     const hello_entry *peer = &self->table[rank];
     if (peer->place.host == self->table[self->rank].place.host)
         return address_from_unix_name(peer->contact.unix_name, out);
     return address_from_ip(&peer->contact.tcp, out);
+}
+
+/* A connection that fails is tried again for a while: the rendezvous may know better why it did. All ranks get to read
+   this, so it says whose trouble it is. */
+static void note_trouble(builder *self, int32_t rank, const char *what, int error)
+{
+    address where;
+    char at[ADDRESS_TEXT] = "";
+    if (address_of_peer(self, rank, &where) && !address_is_unix(&where)) address_format(&where, at);
+    verdict_set(&self->trouble, EXPAR_ERR_BOOTSTRAP, "rank %d gets no control socket to rank %d%s%s: %s%s%s",
+                self->rank, rank, at[0] ? " at " : "", at, what, error != 0 ? ": " : "",
+                error != 0 ? strerror(error) : "");
+    if (self->give_up_ns == INT64_MAX) self->give_up_ns = clock_ns() + GIVE_UP_NS;
 }
 
 static void start_connecting(builder *self, session *one)
@@ -228,9 +242,24 @@ static expar_status hear_rendezvous(builder *self)
     return error_set(EXPAR_ERR_BOOTSTRAP, "the rendezvous sent a frame out of place");
 }
 
+/* A host that drops what it does not expect leaves a connection on its way for minutes. */
+static void find_unanswered(builder *self)
+{
+    for (int32_t i = 0; i < self->rank; i++) {
+        if (self->sessions[i].state != SESSION_CONNECT) continue;
+        note_trouble(self, i, "no answer; a firewall, or not the network that the ranks share?", 0);
+        self->give_up_ns = clock_ns();
+        return;
+    }
+}
+
 static expar_status check_time(builder *self)
 {
     int64_t now_ns = clock_ns();
+    if (now_ns >= self->answer_due_ns) {
+        self->answer_due_ns = INT64_MAX;
+        find_unanswered(self);
+    }
     if (self->num_missing > 0 && now_ns >= self->give_up_ns) {
         (void)wire_send_frame(self->rendezvous->fd, WIRE_REFUSED, &self->trouble, sizeof self->trouble,
                               now_ns + RETRY_NS);
@@ -244,6 +273,7 @@ static int64_t next_wake_ns(const builder *self)
 {
     int64_t wake_ns = self->rendezvous->deadline_ns + RENDEZVOUS_GRACE_NS;
     if (self->num_missing > 0 && self->give_up_ns < wake_ns) wake_ns = self->give_up_ns;
+    if (self->answer_due_ns < wake_ns) wake_ns = self->answer_due_ns;
     for (int32_t i = 0; i < self->rank; i++) {
         const session *one = &self->sessions[i];
         if (one->state == SESSION_IDLE && one->retry_ns < wake_ns) wake_ns = one->retry_ns;

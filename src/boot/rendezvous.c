@@ -76,9 +76,17 @@ static expar_status report_unreachable(const rendezvous *self, int error)
         return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: rank 0 did not come to the meeting place %s (%s); %s", text,
                          strerror(error), here);
     }
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+        return error_set(EXPAR_ERR_BOOTSTRAP,
+                         "the unique id at %s cannot be reached (%s): expected an address that all hosts reach, see "
+                         "EXPAR_BOOTSTRAP_INTERFACE where the id is made",
+                         text, strerror(error));
     return error_set(EXPAR_ERR_BOOTSTRAP,
-                     "nobody serves the unique id at %s (%s): it was retired, or the process that made it ended", text,
-                     strerror(error));
+                     "nobody serves the unique id at %s (%s): it was retired, or the process that made it ended%s",
+                     text, strerror(error),
+                     address_is_loopback(&self->where)
+                         ? ", or this is another host: then EXPAR_BOOTSTRAP_INTERFACE must be set where the id is made"
+                         : "");
 }
 
 static expar_status check_other_user(rendezvous *self)

@@ -2,6 +2,7 @@
 /* Ranks as forked processes. Children end by _exit: what the parent had allocated is not theirs to free. */
 #include "ep/check.h"
 #include "ep/ranks_internal.h"
+#include "netns/netns.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -76,7 +77,9 @@ static _Noreturn void child_main(const ranks_plan *plan, const expar_unique_id *
     bool passed = false;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is itself killed leaves no rank behind */
     check_begin(rank);
-    if (CHECK_OK(ranks_join(plan, id, rank, &group))) passed = ranks_carry_out(group, body, shared);
+    if (CHECK(netns_enter(rank, plan->size, plan->ranks_per_node), "no way to its host") &&
+        CHECK_OK(ranks_join(plan, id, rank, &group)))
+        passed = ranks_carry_out(group, body, shared);
     fflush(NULL);
     _exit(passed ? EXIT_SUCCESS : EXIT_FAILURE);
 }

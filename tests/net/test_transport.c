@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The suite that every transport passes, on thread ranks, and with the argument `processes` on process ranks. */
+/* The suite that every transport passes, on thread ranks, with the argument `processes` on process ranks, and with
+ * `hosts` on process ranks of several hosts, for those transports that reach over hosts,
+ * without the shim. */
+#include "netns/netns.h"
 #include "stage.h"
 
 #include <setjmp.h>
@@ -15,6 +18,7 @@ static const size_t sizes[] = {0, 1, 7, 8, 63, 64, 4096, ((size_t)1 << 20) + 1};
 #define SLOT_BYTES (((size_t)1 << 20) + 4096)
 
 static ranks_kind kind = RANKS_THREADS;
+static bool several_hosts = false;
 
 static uint8_t pattern(int32_t from, int32_t to, size_t i)
 {
@@ -90,7 +94,7 @@ static void put_and_get(expar_group *group, void *shared)
     uint8_t *local = malloc(SLOT_BYTES);
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
         static const size_t shifts[] = {0, 1, 4};
-        for (size_t k = 0; k < ARRAY_LENGTH(shifts); k++) {
+        for (size_t k = several_hosts ? 1 : 0; k < ARRAY_LENGTH(shifts); k += several_hosts ? 2 : 1) {
             put_round(&s, local, sizes[i], shifts[k]);
             get_round(&s, local, sizes[i], shifts[k]);
         }
@@ -143,21 +147,21 @@ static void contended_atomics(stage *s)
     expar_group *g = s->group;
     memset(own(s, s->area), 0, 128);
     CHECK_OK(sym_barrier(g->sym));
-    uint64_t tickets = 0;
-    for (uint64_t i = 1; i <= CONTENDED_ROUNDS; i++) {
+    uint64_t tickets = 0, rounds = netns_rounds(CONTENDED_ROUNDS);
+    for (uint64_t i = 1; i <= rounds; i++) {
         one_atomic(s, 0, s->area, 8, TRANSPORT_ADD, i, 0);
-        tickets += one_atomic(s, 0, s->area + 64, 4, TRANSPORT_SWAP, (uint64_t)g->rank * CONTENDED_ROUNDS + i, 0);
+        tickets += one_atomic(s, 0, s->area + 64, 4, TRANSPORT_SWAP, (uint64_t)g->rank * rounds + i, 0);
     }
     uint64_t *sums = calloc((size_t)g->size, sizeof *sums);
     CHECK_OK(expar_group_allgather(g, &tickets, sums, sizeof tickets));
     uint64_t swapped = one_atomic(s, 0, s->area + 64, 4, TRANSPORT_FETCH, 0, 0), all = 0;
     for (int32_t r = 0; r < g->size; r++)
         swapped += sums[r];
-    for (uint64_t i = 1; i <= (uint64_t)g->size * CONTENDED_ROUNDS; i++)
+    for (uint64_t i = 1; i <= (uint64_t)g->size * rounds; i++)
         all += i;
     CHECK(swapped == all, "tickets swapped add up to %llu, not %llu", (unsigned long long)swapped,
           (unsigned long long)all);
-    uint64_t expected = (uint64_t)g->size * CONTENDED_ROUNDS * (CONTENDED_ROUNDS + 1) / 2;
+    uint64_t expected = (uint64_t)g->size * rounds * (rounds + 1) / 2;
     uint64_t sum = one_atomic(s, 0, s->area, 8, TRANSPORT_FETCH, 0, 0);
     CHECK(sum == expected, "sum %llu, not %llu", (unsigned long long)sum, (unsigned long long)expected);
     free(sums);
@@ -197,7 +201,7 @@ static void fence_orders(expar_group *group, void *shared)
     const _Atomic uint64_t *flag = (const _Atomic uint64_t *)(void *)own(&s, flag_offset);
     memset(own(&s, s.area), 0, 4096);
     CHECK_OK(sym_barrier(group->sym));
-    for (uint64_t round = 1; round <= LITMUS_ROUNDS && check_failures() == 0; round++) {
+    for (uint64_t round = 1; round <= netns_rounds(LITMUS_ROUNDS) && check_failures() == 0; round++) {
         for (size_t i = 0; i < LITMUS_WORDS; i++)
             data[i] = round;
         CHECK_OK(s.via->ops->put(s.via, next, s.area, data, sizeof data));
@@ -337,6 +341,7 @@ static void signalled_puts(expar_group *group, void *shared)
 static void run_on_all(ranks_body body, int32_t size, int32_t ranks_per_node)
 {
     for (size_t t = 0; t < num_subjects; t++) {
+        if (several_hosts && (subjects[t].ops == transport_find("p2p", 3) || subjects[t].late)) continue;
         print_message("transport %s%s\n", subjects[t].ops->name, subjects[t].late ? ", late" : "");
         ranks_plan plan = {.kind = kind, .size = size, .ranks_per_node = ranks_per_node};
         assert_true(ranks_run(&plan, body, (void *)&subjects[t]));
@@ -394,6 +399,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_atomics),        cmocka_unit_test(test_fence_orders),
         cmocka_unit_test(test_signalled_puts),
     };
-    if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;
+    several_hosts = argc > 1 && strcmp(argv[1], "hosts") == 0;
+    if (several_hosts || (argc > 1 && strcmp(argv[1], "processes") == 0)) kind = RANKS_PROCESSES;
     return cmocka_run_group_tests(tests, stage_find_subjects, NULL);
 }

@@ -7,6 +7,7 @@
 #include "ep/check.h"
 #include "ep/ranks.h"
 #include "group/group.h"
+#include "netns/netns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 /* Everybody writes its round to everybody before the barrier, and must read all of them after it. */
 static void rounds(expar_group *group, uint64_t first, uint64_t *marks)
 {
-    for (uint64_t round = first; round < first + ROUNDS && check_failures() == 0; round++) {
+    for (uint64_t round = first; round < first + netns_rounds(ROUNDS) && check_failures() == 0; round++) {
         for (int32_t pe = 0; pe < group->size; pe++)
             CHECK_OK(expar_put(group, &marks[group->rank], &round, sizeof round, pe));
         CHECK_OK(expar_barrier_all(group));
@@ -34,7 +34,7 @@ static void many_rounds(expar_group *group, void *shared)
 static void test_all_sizes(void **state)
 {
     (void)state;
-    for (int32_t size = 1; size <= 9; size++)
+    for (int32_t size = 1; size <= 9; size += netns_on() ? 3 : 1)
         kind_run((ranks_plan){.heap_bytes = 4 << 20}, size, many_rounds);
 }
 
@@ -42,12 +42,12 @@ static void test_all_sizes(void **state)
 static void far_epochs(expar_group *group, void *shared)
 {
     (void)shared;
-    static const uint64_t starts[] = {UINT32_MAX - 100, (uint64_t)INT64_MAX - 100};
+    static const uint64_t starts[] = {UINT32_MAX, INT64_MAX};
     uint64_t *marks;
     CHECK_OK(expar_calloc(group, (size_t)group->size, sizeof *marks, (void **)&marks));
     for (size_t i = 0; i < ARRAY_LENGTH(starts); i++) {
         CHECK_OK(expar_group_barrier(group)); /* not over the heap */
-        group->sym->barrier_epoch = starts[i];
+        group->sym->barrier_epoch = starts[i] - netns_rounds(100);
         rounds(group, 10000 * (i + 1), marks);
     }
     CHECK_OK(expar_free(group, marks));

@@ -303,8 +303,9 @@ static void collectives(expar_group *group, void *shared)
 static void test_collectives(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, collectives);
     kind_run((ranks_plan){0}, 4, collectives);
+    if (netns_on()) return;
+    kind_run((ranks_plan){0}, 1, collectives);
     kind_run((ranks_plan){0}, 5, collectives);
 }
 
@@ -329,7 +330,7 @@ static void many_members(expar_group *group, void *shared)
 static void test_many_members(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){.heap_bytes = (size_t)8 << 20}, 18, many_members);
+    if (!netns_on()) kind_run((ranks_plan){.heap_bytes = (size_t)8 << 20}, 18, many_members);
 }
 
 /* Many in a row without a sync between them, roots and kinds changing, on the same memory: nothing may overtake. */
@@ -337,13 +338,14 @@ static void in_a_row(expar_group *group, void *shared)
 {
     (void)shared;
     enum { ROUNDS = 400, WORDS = 33 };
+    const int64_t rounds = (int64_t)netns_rounds(ROUNDS);
     expar_team *world;
     int64_t *in, *out, *all, wrong = 0;
     CHECK_OK(expar_team_world(group, &world));
     CHECK_OK(expar_calloc(group, WORDS, sizeof *in, (void **)&in));
     CHECK_OK(expar_calloc(group, ROUNDS * WORDS, sizeof *out, (void **)&out));
     CHECK_OK(expar_calloc(group, (size_t)group->size * ROUNDS, sizeof *all, (void **)&all));
-    for (int64_t round = 0; round < ROUNDS; round++) {
+    for (int64_t round = 0; round < rounds; round++) {
         int64_t *result = &out[round * WORDS];
         for (int i = 0; i < WORDS; i++)
             in[i] = round * 100 + i + group->rank;
@@ -353,7 +355,7 @@ static void in_a_row(expar_group *group, void *shared)
             CHECK_OK(expar_broadcast(world, result, in, WORDS * sizeof *in, (int32_t)(round % group->size)));
         CHECK_OK(expar_fcollect(world, &all[round * group->size], &round, sizeof round));
     }
-    for (int64_t round = 0; round < ROUNDS; round++)
+    for (int64_t round = 0; round < rounds; round++)
         for (int i = 0; i < WORDS; i++) {
             int64_t one = round * 100 + i, n = group->size;
             wrong += out[round * WORDS + i] != (round % 3 == 0 ? n * one + n * (n - 1) / 2 : one + round % n);

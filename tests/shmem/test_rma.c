@@ -48,7 +48,7 @@ static void signal_litmus(expar_group *group, void *shared)
     size_t size = (size_t)group->size;
     CHECK_OK(expar_calloc(group, size * LITMUS_WORDS, sizeof *data, (void **)&data));
     CHECK_OK(expar_calloc(group, size, sizeof *signals, (void **)&signals));
-    for (uint64_t round = 1; round <= LITMUS_ROUNDS && check_failures() == 0; round++) {
+    for (uint64_t round = 1; round <= netns_rounds(LITMUS_ROUNDS) && check_failures() == 0; round++) {
         bool adds = round % 2 == 0;
         for (size_t i = 0; i < LITMUS_WORDS; i++)
             source[i] = round * 1000 + (uint64_t)group->rank;
@@ -109,16 +109,16 @@ CHECK_ATOMICS(uint64_t, u64)
 static void atomics(expar_group *group, void *shared)
 {
     (void)shared;
-    enum { ROUNDS = 3000 };
+    uint64_t rounds = netns_rounds(3000);
     uint64_t *counter, sum = 0;
     check_atomics_u32(group);
     check_atomics_u64(group);
     CHECK_OK(expar_calloc(group, 1, sizeof *counter, (void **)&counter));
-    for (uint64_t i = 0; i < ROUNDS; i++)
+    for (uint64_t i = 0; i < rounds; i++)
         CHECK_OK(expar_atomic_add_u64(group, counter, i, 0));
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(expar_atomic_fetch_u64(group, counter, 0, &sum));
-    CHECK(sum == (uint64_t)group->size * ROUNDS * (ROUNDS - 1) / 2, "the sum is %llu", (unsigned long long)sum);
+    CHECK(sum == (uint64_t)group->size * rounds * (rounds - 1) / 2, "the sum is %llu", (unsigned long long)sum);
     CHECK_OK(expar_free(group, counter));
 }
 

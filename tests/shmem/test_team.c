@@ -148,7 +148,7 @@ static void count_through_barriers(expar_group *group, expar_team *team, uint64_
     CHECK_OK(expar_team_world(group, &world));
     CHECK_OK(expar_team_translate_pe(team, 0, world, &first));
     uint64_t seen = 0, size = (uint64_t)expar_team_n_pes(team);
-    for (uint64_t round = 1; round <= SYNC_ROUNDS && check_failures() == 0; round++) {
+    for (uint64_t round = 1; round <= netns_rounds(SYNC_ROUNDS) && check_failures() == 0; round++) {
         CHECK_OK(expar_atomic_inc_u64(group, counter, first));
         CHECK_OK(expar_team_barrier(team));
         CHECK_OK(expar_atomic_fetch_u64(group, counter, first, &seen));

@@ -68,23 +68,21 @@ static void test_comparisons(void **state)
 
 /* ---- sleep and wake ---------------------------------------------------------------------------------------------- */
 
-#define TOKEN_ROUNDS 2000
-
 /* One token goes round all ranks, so that all but one sleep at any time. */
 static void pass_token(expar_group *group, void *shared)
 {
     (void)shared;
-    uint64_t *signal;
+    uint64_t *signal, rounds = netns_rounds(2000);
     int32_t next = (group->rank + 1) % group->size;
     CHECK_OK(expar_calloc(group, 1, sizeof *signal, (void **)&signal));
-    for (uint64_t round = 1; round <= TOKEN_ROUNDS && check_failures() == 0; round++) {
+    for (uint64_t round = 1; round <= rounds && check_failures() == 0; round++) {
         if (group->rank != 0) CHECK_OK(expar_signal_wait_until(group, signal, EXPAR_CMP_GE, round, NULL));
         CHECK_OK(expar_put_signal(group, NULL, NULL, 0, signal, 1, EXPAR_SIGNAL_ADD, next));
         if (group->rank == 0) CHECK_OK(expar_signal_wait_until(group, signal, EXPAR_CMP_GE, round, NULL));
     }
     uint64_t seen = 0;
     CHECK_OK(expar_signal_fetch(group, signal, &seen));
-    CHECK(seen == TOKEN_ROUNDS, "the token came %llu times", (unsigned long long)seen);
+    CHECK(seen == rounds, "the token came %llu times", (unsigned long long)seen);
     CHECK_OK(expar_free(group, signal));
 }
 

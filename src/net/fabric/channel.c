@@ -132,6 +132,17 @@ expar_status fabric_channels_connect(fabric *f, expar_status mine)
     return status;
 }
 
+void fabric_address_text(const fabric *f, int32_t pe, char text[FABRIC_ADDRESS_TEXT])
+{
+    const fabric_channel *c = fabric_channel_of(f, pe);
+    uint8_t name[FABRIC_NAME_BYTES];
+    size_t name_bytes = sizeof name, text_bytes = FABRIC_ADDRESS_TEXT;
+    snprintf(text, FABRIC_ADDRESS_TEXT, "?");
+    if (fi_av_lookup(c->av, c->addresses[pe], name, &name_bytes) != 0) return;
+    fi_av_straddr(c->av, name, text, &text_bytes);
+    text[FABRIC_ADDRESS_TEXT - 1] = 0;
+}
+
 static void close_fid(struct fid *fid)
 {
     if (fid) fi_close(fid);

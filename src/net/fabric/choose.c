@@ -4,6 +4,7 @@
 #include "net/fabric/fabric.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +14,12 @@
 /* In the order of preference. No provider is taken at its word on order: whatever must come after something is posted
  * when that has been delivered. */
 static const fabric_quirks table[] = {
-    {"cxi", false, false, "the NIC does the atomics"},
-    {"efa", false, false, "orders nothing"},
-    {"verbs;ofi_rxm", true, true, "atomics run on the target's processor"},
-    {"tcp;ofi_rxm", true, true, "atomics run on the target's processor; the target must make progress"},
+    {"cxi", false, FABRIC_OWN_DEVICES, "the NIC does the atomics"},
+    {"efa", false, FABRIC_OWN_DEVICES, "orders nothing"},
+    {"verbs;ofi_rxm", true, FABRIC_NAMED, "atomics run on the target's processor"},
+    {"tcp;ofi_rxm", true, FABRIC_OVER_IP, "atomics run on the target's processor; the target must make progress"},
 };
-static const fabric_quirks unknown = {"", false, true, "not known to the table of quirks"};
+static const fabric_quirks unknown = {"", false, FABRIC_OVER_IP, "not known to the table of quirks"};
 
 static const fabric_quirks *quirks_of(const char *provider)
 {
@@ -27,25 +28,34 @@ static const fabric_quirks *quirks_of(const char *provider)
     return &unknown;
 }
 
-static bool one_host(const boot *ctl)
-{
-    for (int32_t r = 1; r < ctl->size; r++)
-        if (ctl->places[r].host != ctl->places[0].host) return false;
-    return true;
-}
-
-/* An interface's name or an address; NULL: whatever the provider takes first. */
-static const char *source(const transport_site *site)
-{
-    const char *named = env_string("EXPAR_FABRIC_INTERFACE");
-    if (!named) named = env_string("EXPAR_BOOTSTRAP_INTERFACE");
-    return named ? named : one_host(site->boot) ? "127.0.0.1" : NULL;
-}
-
 static bool is_address(const char *text)
 {
     unsigned char bytes[16];
     return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
+}
+
+/* Where the endpoints shall be. "": whatever the provider takes first. */
+typedef struct source {
+    char address[BOOT_IP_TEXT];
+    const char *domain; /* libfabric's own name of a device; NULL */
+} source;
+
+/* Of an interface libfabric's tcp takes the first address that the system lists, which may be a link-local one, of no
+ * use to a peer: so the address is looked up here. Without a word from the user it is the one at which the ranks met:
+ * there the others reach this host. Who sets libfabric's own variable is left to it. */
+static source find_source(const transport_site *site, fabric_place place)
+{
+    source from = {0};
+    const char *named = env_string("EXPAR_FABRIC_INTERFACE");
+    const char *ip = site->boot->ip[0] ? site->boot->ip : "127.0.0.1";
+    if (place == FABRIC_OWN_DEVICES) return from;
+    if (named && is_address(named))
+        snprintf(from.address, sizeof from.address, "%s", named);
+    else if (named && !boot_interface_ip(named, from.address))
+        from.domain = named;
+    else if (!named && place == FABRIC_OVER_IP && !getenv("FI_TCP_IFACE"))
+        snprintf(from.address, sizeof from.address, "%s", ip);
+    return from;
 }
 
 /* A label of libfabric, or a number of the differentiated services field. */
@@ -81,36 +91,45 @@ static void set_hints(struct fi_info *hints, uint32_t traffic_class)
 }
 
 /* NULL where the provider is not there. libfabric frees the names with the hints. */
-static struct fi_info *ask(const fabric_library *library, const char *provider, bool by_address, const char *from,
+static struct fi_info *ask(const fabric_library *library, const char *provider, const source *from,
                            uint32_t traffic_class)
 {
     struct fi_info *found = NULL, *hints = library->dupinfo(NULL);
     if (!hints) return NULL;
     set_hints(hints, traffic_class);
     hints->fabric_attr->prov_name = strdup(provider);
-    bool address = by_address && from && is_address(from);
-    if (by_address && from && !address) hints->domain_attr->name = strdup(from);
-    int code = library->getinfo(INTERFACE, address ? from : NULL, NULL, address ? FI_SOURCE : 0, hints, &found);
+    if (from->domain) hints->domain_attr->name = strdup(from->domain);
+    bool fixed = from->address[0] != 0;
+    int code = library->getinfo(INTERFACE, fixed ? from->address : NULL, NULL, fixed ? FI_SOURCE : 0, hints, &found);
     library->freeinfo(hints);
     return code == 0 ? found : NULL;
+}
+
+static expar_status report_none(const char *named, const source *from)
+{
+    const char *where = from->address[0] ? from->address : from->domain;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "
+                     "(Debian: apt-get install libfabric1 libfabric-bin)",
+                     named ? named : "of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm", where ? " on " : "",
+                     where ? where : "");
 }
 
 expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,
                            const fabric_quirks **quirks)
 {
-    const char *named = env_string("EXPAR_FABRIC_PROVIDER"), *from = source(site);
+    const char *named = env_string("EXPAR_FABRIC_PROVIDER");
     uint32_t traffic_class;
+    source from = {0};
     expar_status status = read_traffic_class(&traffic_class);
     if (status != EXPAR_OK) return status;
     size_t candidates = named ? 1 : ARRAY_LENGTH(table);
     for (size_t i = 0; i < candidates; i++) {
         const fabric_quirks *known = named ? quirks_of(named) : &table[i];
-        *info = ask(library, named ? named : known->provider, known->by_address, from, traffic_class);
+        from = find_source(site, known->place);
+        *info = ask(library, named ? named : known->provider, &from, traffic_class);
         *quirks = known;
         if (*info) return EXPAR_OK;
     }
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "
-                     "(Debian: apt-get install libfabric1 libfabric-bin)",
-                     named ? named : "of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm", from ? " on " : "", from ? from : "");
+    return report_none(named, &from);
 }

@@ -84,8 +84,7 @@ static expar_status read_channels(fabric *f)
     return status;
 }
 
-/* Everything that needs no peer. */
-static expar_status open_locally(fabric *f)
+static expar_status open_domain(fabric *f)
 {
     expar_status status = fabric_library_open(&f->library);
     if (status == EXPAR_OK) status = fabric_choose(f->library, f->site, &f->info, &f->quirks);
@@ -95,6 +94,14 @@ static expar_status open_locally(fabric *f)
     if (code == 0) code = fi_domain(f->fabric, f->info, &f->domain, NULL);
     if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening a domain of libfabric");
     return fabric_channels_open(f);
+}
+
+/* Everything that needs no peer. */
+static expar_status open_locally(fabric *f)
+{
+    const char *interface = env_string("EXPAR_FABRIC_INTERFACE");
+    expar_status status = open_domain(f);
+    return status == EXPAR_OK || !interface ? status : error_prefix(status, "EXPAR_FABRIC_INTERFACE=%s", interface);
 }
 
 static expar_status open_page(fabric *f)
@@ -261,8 +268,11 @@ static void fabric_rest(transport *self, int64_t limit_ns)
 static void fabric_describe(const transport *self, char *text, size_t text_bytes)
 {
     const fabric *f = fabric_of(self);
-    snprintf(text, text_bytes, "provider %s on %s (%s), %d channel%s; self-test: %s", f->info->fabric_attr->prov_name,
-             f->info->domain_attr->name, f->quirks->note, f->num_channels, f->num_channels == 1 ? "" : "s", f->verdict);
+    char here[FABRIC_ADDRESS_TEXT];
+    fabric_address_text(f, f->rank, here);
+    snprintf(text, text_bytes, "provider %s on %s at %s (%s), %d channel%s; self-test: %s",
+             f->info->fabric_attr->prov_name, f->info->domain_attr->name, here, f->quirks->note, f->num_channels,
+             f->num_channels == 1 ? "" : "s", f->verdict);
 }
 
 const transport_ops transport_fabric = {

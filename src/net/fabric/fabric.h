@@ -40,11 +40,18 @@ expar_status fabric_library_open(const fabric_library **out);
 
 /* ---- choose.c ---------------------------------------------------------------------------------------------------- */
 
+/* How it is said where a provider's endpoints shall be. */
+typedef enum fabric_place {
+    FABRIC_OWN_DEVICES, /* it finds them itself */
+    FABRIC_NAMED,       /* by an address, an interface or a device, where the user names one */
+    FABRIC_OVER_IP      /* likewise; else it takes the address at which the ranks met */
+} fabric_place;
+
 /* What is known of a provider beyond what it says of itself. */
 typedef struct fabric_quirks {
     const char *provider;
-    bool coherent;   /* atomics are carried out by the target's processor as atomic instructions */
-    bool by_address; /* is told the source's IP address or interface; others find their devices themselves */
+    bool coherent; /* atomics are carried out by the target's processor as atomic instructions */
+    fabric_place place;
     const char *note;
 } fabric_quirks;
 
@@ -159,6 +166,9 @@ expar_status fabric_channels_open(fabric *f);
 /* Collective: tells all ranks where this one's endpoints are. mine: how this rank's opening went so far. */
 expar_status fabric_channels_connect(fabric *f, expar_status mine);
 void fabric_channels_close(fabric *f);
+#define FABRIC_ADDRESS_TEXT 96
+/* Where pe's endpoint is, as the provider writes it, once all have introduced themselves; "?" where it cannot say. */
+void fabric_address_text(const fabric *f, int32_t pe, char text[FABRIC_ADDRESS_TEXT]);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
 

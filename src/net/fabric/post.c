@@ -145,7 +145,9 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
 static expar_status refused(fabric *f, int32_t pe, ssize_t code)
 {
     atomic_store_explicit(&f->lost[pe], true, memory_order_relaxed);
-    return fabric_peer_error(f, pe, "rank %d cannot be reached: %s", pe, f->library->strerror((int)-code));
+    char where[FABRIC_ADDRESS_TEXT];
+    fabric_address_text(f, pe, where);
+    return fabric_peer_error(f, pe, "rank %d cannot be reached at %s: %s", pe, where, f->library->strerror((int)-code));
 }
 
 static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, transport_batch *batch)

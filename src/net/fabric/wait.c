@@ -37,7 +37,9 @@ static expar_status silent(patience *p)
     fabric *f = p->f;
     atomic_store_explicit(&f->lost[p->pe], true, memory_order_relaxed);
     fabric_drop(f, p->pe, NULL, EXPAR_ERR_PEER);
-    return fabric_peer_error(f, p->pe, "%s: rank %d did not answer for %lld ms", p->what, p->pe,
+    char where[FABRIC_ADDRESS_TEXT];
+    fabric_address_text(f, p->pe, where);
+    return fabric_peer_error(f, p->pe, "%s: rank %d at %s did not answer for %lld ms", p->what, p->pe, where,
                              (long long)timeout_ms(f));
 }
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Networks and ranks for tests. */
+#include "netns/stage.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define DEADLINE_MS 60000
+
+int stage_set_up(void **state)
+{
+    stage *self = mmap(NULL, sizeof *self, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (self == MAP_FAILED) return -1;
+    *state = self;
+    return netns_make(&self->net) ? 0 : -1;
+}
+
+int stage_tear_down(void **state)
+{
+    stage *self = *state;
+    netns_drop(&self->net);
+    return munmap(self, sizeof *self);
+}
+
+void stage_start(stage *self, const ranks_plan *plan, ranks_body body, stage_ranks *out)
+{
+    *out = (stage_ranks){.size = plan->size};
+    assert_in_range(plan->size, 1, STAGE_RANKS);
+    assert_true(ranks_host_start(&out->host));
+    for (int32_t r = 0; r < plan->size; r++) {
+        out->pids[r] = ranks_fork(plan, &out->host.id, r, body, self);
+        assert_true(out->pids[r] > 0);
+    }
+}
+
+void stage_await(const stage *self, int32_t steps)
+{
+    int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (atomic_load_explicit(&self->steps, memory_order_relaxed) < steps) {
+        assert_true(ranks_clock_ms() < deadline_ms);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+void stage_finish(stage_ranks *ranks)
+{
+    bool late = false, passed = true;
+    int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
+    for (int32_t r = 0; r < ranks->size; r++)
+        passed &= ranks_wait(ranks->pids[r], deadline_ms, &late) == 0;
+    passed &= ranks_host_stop(&ranks->host);
+    assert_false(late);
+    assert_true(passed);
+}

@@ -11,12 +11,12 @@
 #include <expar/rma.h>
 
 /* Where [address, address + bytes) of pe is mapped here; NULL: take the long way. */
-static inline uint8_t *direct_at(const expar_group *group, const void *address, size_t bytes, int32_t pe)
+static inline uint8_t *direct_at(const expar_group *group, const void *data, size_t bytes, int32_t pe)
 {
     uint64_t offset;
     if (!group || (uint32_t)pe >= (uint32_t)group->size) return NULL;
     const sym *self = group->sym;
-    if (!self->direct[pe] || !sym_heap_offset(self, address, bytes, &offset)) return NULL;
+    if (!self->direct[pe] || !sym_heap_offset(self, data, bytes, &offset)) return NULL;
     /* Relaxed: whoever sees a failure asks for it again, with order. */
     return atomic_load_explicit(&self->failure, memory_order_relaxed) == 0 ? self->direct[pe] + offset : NULL;
 }

@@ -184,10 +184,10 @@ expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
-/* Whether [address, address + bytes) is wholly in the heap proper, as far as it has grown, and its offset there. */
-static inline bool sym_heap_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
+/* Whether [data, data + bytes) is wholly in the heap proper, as far as it has grown, and its offset there. */
+static inline bool sym_heap_offset(const sym *self, const void *data, size_t bytes, uint64_t *offset)
 {
-    const uint64_t at = (uintptr_t)address - (uintptr_t)self->heap.base;
+    const uint64_t at = (uintptr_t)data - (uintptr_t)self->heap.base;
     const uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
     *offset = at;
     return at >= SYM_CONTROL_BYTES && at < grown && bytes <= grown - at;

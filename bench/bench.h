@@ -12,6 +12,7 @@
  *   bench_measure.c   turns, times of all ranks           stats.c           median, minimum, 99th percentile
  *   bench_report.c, bench_json.c, machine.c  table, CSV, JSON
  *   mpi_*.c           the baseline over MPI, in its own program
+ *   rma.h, rma_*.c  operations on symmetric memory, by themselves
  *   device_cpu.c, copy_limit.c  tensors, clock and copies on the CPU
  *   gpu_*.c, kernels/           the same on GPUs
  *
@@ -33,6 +34,16 @@
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+
+#define BENCH_MAX_SIZES 32
+/* What `expar bench rma` measures. */
+struct rma_options {
+    bool wanted;
+    size_t sizes_bytes[BENCH_MAX_SIZES];
+    int num_sizes;
+    const char *ops;        /* names divided by commas; NULL: all */
+    const char *transports; /* the same; NULL: those that this machine has */
+};
 
 struct bench_options {
     bool dispatch, combine;
@@ -56,6 +67,8 @@ struct bench_options {
     uint64_t seed;
     enum bench_format format;
     bool mpi;
+    int nodes; /* that the ranks play */
+    struct rma_options rma;
 };
 
 /* ---- bench_options.c -------------------------------------------------------------------------------------------- */
@@ -176,10 +189,12 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 
 /* One of those who take turns. */
 struct contender {
+    /* On the CPU, not timed: what it works on is in the caches. NULL: nothing to do. */
+    bool (*before)(void *context);
     bool (*run)(void *context); /* timed */
-    bool (*after)(void *context,
-                  bool check);   /* not timed; check: one turn behind the timed ones. NULL: nothing to do */
-    void (*note)(void *context); /* behind the last timed turn, before `after`. NULL: nothing to do */
+    /* Not timed; check: one turn behind the timed ones. NULL: nothing to do. */
+    bool (*after)(void *context, bool check);
+    void (*note)(void *context); /* behind the last timed turn, ahead of `after`. NULL: nothing to do */
     void *context;
     bool untimed;             /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */

@@ -191,9 +191,10 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 struct contender {
     /* On the CPU, not timed: what it works on is in the caches. NULL: nothing to do. */
     bool (*before)(void *context);
-    bool (*run)(void *context);               /* timed */
-    bool (*after)(void *context, bool check); /* not timed; check: one turn behind the timed ones. NULL: nothing to do */
-    void (*note)(void *context);              /* behind the last timed turn, before `after`. NULL: nothing to do */
+    bool (*run)(void *context); /* timed */
+    /* Not timed; check: one turn behind the timed ones. NULL: nothing to do. */
+    bool (*after)(void *context, bool check);
+    void (*note)(void *context); /* behind the last timed turn, ahead of `after`. NULL: nothing to do */
     void *context;
     bool untimed;             /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */

@@ -407,10 +407,10 @@ static bool turn_before(void *context)
 
 /* Those who are passive serve the others until all are through. In mapped memory nobody needs to be served, and they
  * wait in the same manner whosever turn it is: how a neighbour waits makes a difference of its own. */
-static bool turn_after(void *context, bool last)
+static bool turn_after(void *context, bool check)
 {
     struct rma_turn *self = context;
-    (void)last;
+    (void)check;
     return self->closer->ops->barrier(self->closer);
 }
 

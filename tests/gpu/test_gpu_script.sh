@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# scripts/gpu.sh with programs that play tests, needs no GPU: what became of each stands at the end and in `results`, the
+# last lines of what failed before it, and logs are packed.
+# usage: test_gpu_script.sh GPU_SH
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/bin" "$work/lib"
+cp "$1" "$work/gpu.sh"
+
+# program NAME LINES…: what it does.
+program() {
+    printf '%s\n' '#!/bin/sh' "${@:2}" >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+program good 'echo fine'
+# shellcheck disable=SC2016 # the program's own shell expands it
+program bad 'echo "this went wrong: $SAID $1"' 'exit 3'
+program none 'echo "SKIPPED: no GPU"' 'exit 77'
+program slow 'exec sleep 60'
+program expar 'echo "{ \"matches_reference\": true }"'
+printf '%s\n' 'test_good - good' 'test_bad SAID=hello bad there' 'test_none - none' 'test_slow - slow' >"$work/tests.txt"
+
+fail() {
+    echo "test_gpu_script: $1" >&2
+    cat "$work/out" >&2
+    exit 1
+}
+# What the script ends with: its exit code and its output.
+expect() {
+    local code=0
+    EXPAR_TEST_SECONDS=3 "$work/gpu.sh" "${@:2}" >"$work/out" 2>&1 || code=$?
+    [ "$code" = "$1" ] || fail "${*:2} ended with $code"
+}
+
+expect 0 run "$work" 'good|none'
+grep -q '^1 passed, 0 failed, 1 skipped$' "$work/out" || fail "run does not count"
+expect 1 run "$work" none
+expect 1 call "$work" 30 'run=good|bad|none' demo 'spread=slow'
+[ "$(tail -n 1 "$work/out")" = '2 passed, 2 failed, 1 skipped' ] || fail "call does not end with its count"
+grep -q '^this went wrong: hello there$' "$work/out" || fail "the end of a failure is not shown"
+[ "$(awk '{ $2 = ""; print }' "$work/logs/results" | tr '\n' ';')" = \
+    'test_good  passed;test_bad  rc 3;test_none  skipped;demo  passed;test_slow  too long;' ] || fail "results are not right"
+[ "$(cd "$work/logs" && echo *)" = 'demo.json logs.tar.gz results' ] || fail "other files are left"
+tar -tzf "$work/logs/logs.tar.gz" | grep -qx test_bad || fail "a log is missing"

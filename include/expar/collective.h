@@ -2,8 +2,9 @@
 /* Collectives over a team, on symmetric memory (semantics: OpenSHMEM 1.5, section 9.11).
  *
  * dest is symmetric, and ready on all members before any of them calls; source need not be symmetric unless said
- * otherwise. Upon return dest is complete here and source may be reused. source and dest must not overlap, except that
- * a reduction may have them equal. Errors as in expar/team.h, and EXPAR_ERR_ADDRESS (dest is not symmetric),
+ * otherwise. Upon return dest is complete here and source may be reused. Sizes, counts, strides and root are the same
+ * on all members, unless said otherwise. source and dest must not overlap, except that a broadcast or a reduction may
+ * have them equal on all members. Errors as in expar/team.h, and EXPAR_ERR_ADDRESS (dest is not symmetric),
  * EXPAR_ERR_RANGE (root), EXPAR_ERR_ARGUMENT (a size that overflows, a stride below 1). */
 #ifndef EXPAR_COLLECTIVE_H
 #define EXPAR_COLLECTIVE_H

@@ -392,6 +392,8 @@ static void refusals(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_broadcast(world, box, local, 8, 0));
     CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast(world, box, box + 1, 8, 2));
     CHECK_TEXT("root 2", "0 to 1");
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast_others(world, box, box + 1, 0, -1));
+    CHECK_TEXT("expar_broadcast_others", "root -1", "0 to 1");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_fcollect(world, box, local, SIZE_MAX / 2 + 1));
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_fcollect(world, box, local, RANKS_HEAP_BYTES));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_collect(world, box, NULL, 8));

@@ -17,7 +17,7 @@
 
 /* How a transport reaches a PE; a set. */
 typedef enum transport_reach {
-    TRANSPORT_MAP = 1, /* loads and stores at map() */
+    TRANSPORT_MAP = 1, /* loads and stores at map(), which do what its put, get and atomics do */
     TRANSPORT_PUT = 2, /* put and signal */
     TRANSPORT_GET = 4,
     TRANSPORT_ATOMIC = 8,
@@ -70,6 +70,7 @@ typedef struct transport_site {
     /* Thread ranks: peer_heaps[r] is rank r's region in this same process. Else NULL. */
     const mem_region *const *peer_heaps;
     int64_t timeout_ms; /* how long an operation may take */
+    bool crowded;       /* more ranks than cores on this host: give the core away early */
     /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
        Any thread. */
     expar_status (*check)(void *context, int32_t pe, const char *what);

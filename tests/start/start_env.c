@@ -70,7 +70,7 @@ static int miss(const char *absent, bool across_hosts)
 {
     expar_group *group = NULL;
     if (number() == atoi(absent)) {
-        sleep(4);
+        sleep(7);
         return expar_group_create(NULL, &group) == EXPAR_OK;
     }
     expar_status status = expar_group_create(NULL, &group);

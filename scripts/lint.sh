@@ -19,7 +19,7 @@ step "clang-format"
 sources | xargs clang-format --dry-run -Werror
 
 step "shellcheck"
-shellcheck .ci/run scripts/*.sh tests/*/*.sh
+shellcheck .ci/run scripts/*.sh tests/*/*.sh man/*.sh
 
 step "man pages"
 # Those that only lead to another page have nothing to look at.

@@ -35,30 +35,25 @@ static expar_status read_timeout(const char *call, const char *name, int64_t giv
     return EXPAR_OK;
 }
 
-static expar_status read_heap_kind(const char *call, expar_heap_kind given, bool *fixed)
-{
-    const char *name = env_string("EXPAR_HEAP_KIND");
-    if (given != EXPAR_HEAP_DEFAULT && given != EXPAR_HEAP_DYNAMIC && given != EXPAR_HEAP_STATIC)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.heap_kind %d, expected EXPAR_HEAP_DYNAMIC or _STATIC", call,
-                         (int)given);
-    *fixed = given == EXPAR_HEAP_STATIC;
-    if (given != EXPAR_HEAP_DEFAULT || !name) return EXPAR_OK;
-    *fixed = strcmp(name, "static") == 0;
-    if (*fixed || strcmp(name, "dynamic") == 0) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "%s: EXPAR_HEAP_KIND=\"%.64s\", expected dynamic or static", call, name);
-}
+/* An option of two values, 1 and 2; 0 leaves it to a variable, which knows them by their words. */
+typedef struct choice {
+    const char *option, *variable, *words[2];
+} choice;
+static const choice heap_kind = {"heap_kind", "EXPAR_HEAP_KIND", {"dynamic", "static"}};
+static const choice heap_pages = {"heap_pages", "EXPAR_HEAP_PAGES", {"system", "huge"}};
 
-static expar_status read_heap_pages(const char *call, expar_heap_pages given, bool *huge)
+static expar_status read_choice(const char *call, const choice *c, int given, bool *second)
 {
-    const char *name = env_string("EXPAR_HEAP_PAGES");
-    if (given != EXPAR_PAGES_DEFAULT && given != EXPAR_PAGES_SYSTEM && given != EXPAR_PAGES_HUGE)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.heap_pages %d, expected EXPAR_PAGES_SYSTEM or _HUGE", call,
-                         (int)given);
-    *huge = given == EXPAR_PAGES_HUGE;
-    if (given != EXPAR_PAGES_DEFAULT || !name) return EXPAR_OK;
-    *huge = strcmp(name, "huge") == 0;
-    if (*huge || strcmp(name, "system") == 0) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "%s: EXPAR_HEAP_PAGES=\"%.64s\", expected system or huge", call, name);
+    const char *name = env_string(c->variable);
+    if (given < 0 || given > 2)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.%s %d, expected 0 (default), 1 (%s) or 2 (%s)", call,
+                         c->option, given, c->words[0], c->words[1]);
+    *second = given == 2;
+    if (given != 0 || !name) return EXPAR_OK;
+    *second = strcmp(name, c->words[1]) == 0;
+    if (*second || strcmp(name, c->words[0]) == 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s: %s=\"%.64s\", expected %s or %s", call, c->variable, name, c->words[0],
+                     c->words[1]);
 }
 
 static expar_status read_heap_bytes(const char *call, size_t given_bytes, bool fixed, size_t *out_bytes)
@@ -116,9 +111,9 @@ expar_status group_settings_read(const char *call, const expar_group_options *op
     if (status == EXPAR_OK)
         status = read_timeout(call, "bootstrap_timeout_ms", options->bootstrap_timeout_ms, "EXPAR_BOOTSTRAP_TIMEOUT",
                               &read.bootstrap_timeout_ms);
-    if (status == EXPAR_OK) status = read_heap_kind(call, options->heap_kind, &read.fixed_heap);
+    if (status == EXPAR_OK) status = read_choice(call, &heap_kind, (int)options->heap_kind, &read.fixed_heap);
     if (status == EXPAR_OK) status = read_heap_bytes(call, options->heap_bytes, read.fixed_heap, &read.heap_bytes);
-    if (status == EXPAR_OK) status = read_heap_pages(call, options->heap_pages, &read.huge_heap);
+    if (status == EXPAR_OK) status = read_choice(call, &heap_pages, (int)options->heap_pages, &read.huge_heap);
     if (status == EXPAR_OK) status = check_transports(call);
     if (status == EXPAR_OK) *out = read;
     return status;

@@ -7,6 +7,8 @@ launcher=$1
 expar=$2
 shift 2
 export EXPAR_BOOTSTRAP_TIMEOUT=${EXPAR_BOOTSTRAP_TIMEOUT:-60}
+LSAN_OPTIONS=${LSAN_OPTIONS:-}:suppressions=$(dirname "$0")/leaks.txt:print_suppressions=0
+export LSAN_OPTIONS
 
 # What torchrun tells its processes.
 torchrun() {
@@ -29,7 +31,7 @@ hosts() {
     # shellcheck disable=SC2016 # the agent's own words
     printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$folder/agent"
     chmod +x "$folder/agent"
-    EXPAR_BOOTSTRAP_INTERFACE=127.0.0.1 mpirun --allow-run-as-root --oversubscribe -mca plm_rsh_agent "$folder/agent" \
+    EXPAR_BOOTSTRAP_INTERFACE=127.0.0.1 mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -mca plm_rsh_agent "$folder/agent" \
         --host one:2,two:2 -n 4 "$@"
     code=$?
     rm -r "$folder"
@@ -38,8 +40,8 @@ hosts() {
 
 case $launcher in
     run) "$expar" run -n 4 -- "$@" ;;
-    mpirun) mpirun --allow-run-as-root --oversubscribe -n 4 "$@" ;;
+    mpirun) mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -n 4 "$@" ;;
     hosts) hosts "$@" ;;
-    openmpi) mpirun --allow-run-as-root --oversubscribe -n 4 env -u PMIX_RANK "$@" ;; # its variables alone
+    openmpi) mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -n 4 env -u PMIX_RANK "$@" ;; # its variables alone
     torchrun) torchrun "$@" ;;
 esac

@@ -73,6 +73,9 @@ static expar_status compare_lists(const sym *self, const transport_list *mine)
 static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for)
 {
     transport *made;
+    if (self->num_transports == SYM_MAX_TRANSPORTS)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_TRANSPORTS: %s would be one too many, %d can be open", ops->name,
+                         SYM_MAX_TRANSPORTS);
     expar_status status = ops->open(&self->site, &made);
     if (status == EXPAR_ERR_UNSUPPORTED && !asked_for) {
         LOG(LOG_INFO, "transport %s is not used: %s", ops->name, expar_last_error());
@@ -86,10 +89,13 @@ static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for
     return EXPAR_OK;
 }
 
-/* Mapped memory first serves a node; what comes behind it is needed only where there are several. */
-static bool is_needed(const sym *self)
+/* What comes behind a transport that serves a node is needed only where there are several. */
+static bool is_needed(const sym *self, const transport_ops *ops)
 {
-    return !has_transport(self, &transport_p2p) || other_nodes(self);
+    bool served = false;
+    for (int32_t t = 0; t < self->num_transports; t++)
+        served = served || self->transports[t]->ops->node_local;
+    return !has_transport(self, ops) && (ops->node_local || !served || other_nodes(self));
 }
 
 static expar_status open_listed(sym *self, const char *names, bool asked_for)
@@ -101,7 +107,7 @@ static expar_status open_listed(sym *self, const char *names, bool asked_for)
         if (!ops)
             status = error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_TRANSPORTS: no transport '%.*s', this build has %s",
                                (int)length, names, transport_names());
-        else if (!has_transport(self, ops) && (ops == &transport_p2p || is_needed(self)))
+        else if (is_needed(self, ops))
             status = open_one(self, ops, asked_for);
         names += length;
         names += *names == ',';
@@ -163,10 +169,34 @@ static void select_for(sym *self, int32_t pe)
         self->peers[pe] = self->heap.base;
     else if (map)
         self->peers[pe] = map->ops->map(map, pe, 0);
+    bool by_stores = map && self->reach_rma[pe] == map && self->reach_atomic[pe] == map;
+    self->direct[pe] = by_stores ? self->peers[pe] : NULL;
+}
+
+/* All of a node map each other's heaps. All ranks find the same. */
+static bool node_is_mapped(const sym *self, int32_t first, int32_t ranks)
+{
+    for (int32_t rank = first; rank < first + ranks; rank++)
+        for (int32_t pe = first; pe < first + ranks; pe++)
+            if (rank != pe && first_with(self, rank, pe, TRANSPORT_MAP) < 0) return false;
+    return true;
+}
+
+static int32_t find_node_ranks(const sym *self)
+{
+    int32_t each = 1;
+    while (each < self->size && self->nodes[each] == self->nodes[0])
+        each++;
+    if (each == 1 || each == self->size || self->size % each != 0) return 0;
+    for (int32_t first = 0; first < self->size; first += each)
+        if (self->nodes[first] != self->nodes[first + each - 1] || !node_is_mapped(self, first, each)) return 0;
+    return each;
 }
 
 static void select_all(sym *self)
 {
+    self->node_ranks = find_node_ranks(self);
+
     self->all_mapped = self->all_reached = true;
     for (int32_t pe = 0; pe < self->size; pe++) {
         select_for(self, pe);
@@ -198,6 +228,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .nodes = self->nodes,
         .peer_heaps = peer_heaps,
         .timeout_ms = self->timeout_ms,
+        .crowded = self->crowded,
         .check = site_check,
         .told = site_told,
         .arrived = site_arrived,
@@ -257,6 +288,21 @@ static expar_status complete_proxy(sym *self, const char *what)
     return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
 }
 
+expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
+{
+    if (ordered == EXPAR_OK || sym_check_pe(self, pe, "an operation before") != EXPAR_OK) return ordered;
+    atomic_store_explicit(&self->owes_failure, true, memory_order_relaxed);
+    return EXPAR_OK;
+}
+
+static expar_status tell_owed(sym *self, expar_status status)
+{
+    if (!atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
+        return status;
+    status = sym_check(self, "an earlier operation");
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;
+}
+
 /* One transport's failures do not keep the others' operations from being completed. */
 expar_status sym_fence(sym *self)
 {
@@ -265,7 +311,7 @@ expar_status sym_fence(sym *self)
         expar_status one = self->transports[t]->ops->fence(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return status;
+    return tell_owed(self, status);
 }
 
 expar_status sym_quiet(sym *self)
@@ -275,7 +321,7 @@ expar_status sym_quiet(sym *self)
         expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return status;
+    return tell_owed(self, status);
 }
 
 expar_status sym_settle(sym *self, transport_batch *batch)
@@ -299,7 +345,7 @@ expar_status sym_word_set(sym *self, int32_t pe, uint64_t offset, uint64_t value
     }
     transport *via = self->reach_atomic[pe];
     if (!via) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
-    expar_status status = via->ops->fence(via);
+    expar_status status = sym_order_before(self, via->ops->fence(via), pe);
     if (status != EXPAR_OK) return status;
     return via->ops->atomic(via, pe, offset, sizeof value, TRANSPORT_SET, value, 0, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Put and get of expar/rma.h, in bytes, typed and single. Without a proxy the nbi forms are the plain ones: what is
  * complete at once is complete after quiet, too. */
+#include "shmem/direct.h"
 #include "shmem/ops.h"
 #include "shmem/target.h"
 
@@ -68,11 +69,13 @@ static expar_status get_nbi(const char *call, expar_group *group, void *dest, co
 
 expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
+    if (direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
     return ops_put("expar_put", group, dest, source, bytes, pe);
 }
 
 expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
+    if (direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
     return ops_get("expar_get", group, dest, source, bytes, pe);
 }
 

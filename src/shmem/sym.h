@@ -19,11 +19,18 @@
    writer stores its flag, full fence, reads `asleep`, and if it is set takes it down, raises `rings` and wakes all
    sleepers. One of the two always sees the other. Several threads of a PE may sleep on its bell: whoever wakes sets
    `asleep` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
-   nothing. */
+   nothing.
+
+   Sleeps are rare and writes are many, so where the system allows it the sleeper makes the fence for both sides:
+   membarrier(2) runs a full fence on every core that runs a thread of a process that asked for it. A writer whose
+   process has asked then needs none of its own. */
 typedef struct sym_bell {
     /* 1: somebody sleeps or is about to. Set by the PE's own threads, read and taken down by all writers; ordered by
        the full fences above. */
     _Alignas(64) _Atomic uint32_t asleep;
+    /* 1: sleepers make the writers' fence, too. Written by the owner before anybody else uses the bell, read by all
+       (relaxed: who reads 0 makes a fence that is not needed). */
+    _Atomic uint32_t fences;
     /* The futex word: raised by all writers after they took `asleep` down, read by the PE's own sleepers. The futex
        compares it in the kernel, so relaxed order is enough. */
     _Alignas(64) _Atomic uint32_t rings;
@@ -32,8 +39,8 @@ typedef struct sym_bell {
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
     sym_bell bell;
-    /* Dissemination barrier: word r is set to the barrier's epoch by the PE 2^r below (release), read by the owner
-       (acquire). Never cleared: epochs only grow. */
+    /* Barrier: each word is set to the barrier's epoch by one other PE (release): that 2^r below in round r of a
+       meeting, or the one that releases the owner; read by the owner (acquire). Never cleared: epochs only grow. */
     _Alignas(64) _Atomic uint64_t barrier[SYM_BARRIER_ROUNDS];
     /* Why peers go: kind << 32 | rank of the first failure that one of them noticed; 0: none. Written by peers before
        they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
@@ -74,6 +81,7 @@ typedef struct sym {
     bool all_mapped;    /* every PE's heap is mapped here */
     bool some_mapped;   /* that of some other PE is */
     bool all_reached;   /* every PE is mapped or reached by atomics */
+    int32_t node_ranks; /* several nodes, each of so many ranks (2 or more) who map each other; 0: not so */
     bool owns_heap;     /* heap was made by sym_create, not by the group */
     bool fixed_heap;    /* all of it is there from the start */
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
@@ -102,14 +110,21 @@ typedef struct sym {
         uint64_t offset; /* of those pages in the heap */
     } globals;
     uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL; its own always is */
+    uint8_t **direct; /* [size] the same where puts, gets and atomics go by loads and stores, else NULL */
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     sym_listener *listeners;  /* guarded by lock */
     struct team_table *teams; /* NULL until teams are first used; changed by collective calls only (team_table.c) */
-    uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */
+    /* The order of calls on each GPU that this rank uses; NULL without. Owned by the CUDA executor (exec/cuda/order.c),
+       changed as buffers are made and destroyed, which this rank does one at a time. */
+    struct gpu_order *gpu_orders;
+    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
+    /* A call that was about others met the failure of an earlier operation: the next fence or quiet of a caller tells.
+       Set and taken down by any thread of the rank; relaxed, since it orders nothing. */
+    _Atomic bool owes_failure;
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
@@ -147,6 +162,12 @@ expar_status sym_check(sym *sym, const char *what);
 /* The same for an operation that touches pe alone: EXPAR_OK while this rank has not aborted and pe is not gone,
    whatever has become of others. */
 expar_status sym_check_pe(sym *sym, int32_t pe, const char *what);
+/* Ranks start, start + stride, …, `size` of them. */
+typedef struct sym_ranks {
+    int32_t start, stride, size;
+} sym_ranks;
+/* The same for what these ranks do together. */
+expar_status sym_check_ranks(sym *sym, const sym_ranks *ranks, const char *what);
 /* For what touches nobody: EXPAR_OK while this rank has not aborted. */
 expar_status sym_check_self(sym *sym, const char *what);
 /* An error that names the rank as lost is on its way to a caller. */
@@ -162,9 +183,17 @@ expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
-/* Offset of a local address in the heap; false when [address, address + bytes) is not wholly in the heap proper, as far
-   as it has grown. */
-bool sym_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
+/* Whether [start, start + bytes) is wholly in the heap proper, as far as it has grown, and its offset there. */
+static inline bool sym_heap_offset(const sym *self, const void *start, size_t bytes, uint64_t *offset)
+{
+    const uint64_t at = (uintptr_t)start - (uintptr_t)self->heap.base;
+    const uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
+    *offset = at;
+    return at >= SYM_CONTROL_BYTES && at < grown && bytes <= grown - at;
+}
+/* Offset of a local address in the heap, or in the heap's pages of the program's data; false when [start, start +
+   bytes) is not wholly in one of the two, the heap as far as it has grown. */
+bool sym_offset(const sym *sym, const void *start, size_t bytes, uint64_t *offset);
 /* pe's heap at offset, as mapped here; NULL where it is not mapped. */
 static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)
 {
@@ -219,9 +248,12 @@ typedef struct sym_rest {
     bool handed_over;  /* the network's own thread does */
     bool timed_out;    /* set when a turn failed by time-out */
     bool open;         /* by sym_rest_begin_open */
+    sym_ranks among;   /* those whose loss ends the wait, unless it is open; size 0: all */
     uint32_t tellings; /* open: of sym at the beginning */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
+/* For what some ranks do together, whatever becomes of others. */
+sym_rest sym_rest_begin_among(sym *sym, const char *what, sym_ranks among);
 /* For waits that cannot know who will end them: the loss of a rank ends those that are under way. It ends a later one
    too unless some call has told of it before, and then is not in the way any more. */
 sym_rest sym_rest_begin_open(sym *sym, const char *what);
@@ -235,6 +267,9 @@ expar_status sym_fence(sym *sym);
 expar_status sym_quiet(sym *sym);
 /* Those of the batch are, where a transport may still have them under way. */
 expar_status sym_settle(sym *sym, transport_batch *batch);
+/* `ordered` is what a fence or quiet gave before something for pe. A failure that has nothing to do with pe is kept for
+   the caller's next fence or quiet, and EXPAR_OK returned. */
+expar_status sym_order_before(sym *sym, expar_status ordered, int32_t pe);
 /* Sets a word of pe's heap to `value`, after all that this rank did before, and wakes pe if it waits for it: by a store
    (release) where the heap is mapped, else by the transport of pe's atomics after a fence. */
 expar_status sym_word_set(sym *sym, int32_t pe, uint64_t offset, uint64_t value);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The suite that every transport passes, on thread ranks, with the argument `processes` on process ranks, and with
- * `hosts` on process ranks of several hosts, for those transports that reach over hosts,
- * without the shim. */
+ * `hosts` on process ranks of several hosts, without the shim. */
 #include "netns/netns.h"
 #include "stage.h"
 
@@ -341,7 +340,7 @@ static void signalled_puts(expar_group *group, void *shared)
 static void run_on_all(ranks_body body, int32_t size, int32_t ranks_per_node)
 {
     for (size_t t = 0; t < num_subjects; t++) {
-        if (several_hosts && (subjects[t].ops == transport_find("p2p", 3) || subjects[t].late)) continue;
+        if (several_hosts && subjects[t].late) continue;
         print_message("transport %s%s\n", subjects[t].ops->name, subjects[t].late ? ", late" : "");
         ranks_plan plan = {.kind = kind, .size = size, .ranks_per_node = ranks_per_node};
         assert_true(ranks_run(&plan, body, (void *)&subjects[t]));

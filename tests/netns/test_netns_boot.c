@@ -174,6 +174,20 @@ static void test_foreign_endpoint(void **state)
     unsetenv("EXPAR_FABRIC_INTERFACE");
 }
 
+/* What is left of an interface without an IPv4 address means nothing on another host. */
+static void test_link_local(void **state)
+{
+    stage *s = *state;
+    expar_unique_id id;
+    assert_true(netns_command(&s->net, 0, "ip -4 addr flush dev net1"));
+    setenv("EXPAR_BOOTSTRAP_INTERFACE", "net1", 1);
+    assert_int_equal(expar_unique_id_create(&id), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "no address that other hosts could reach"));
+    setenv("EXPAR_BOOTSTRAP_INTERFACE", "net7", 1);
+    assert_int_equal(expar_unique_id_create(&id), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "no such interface"));
+}
+
 /* ---- out of reach --------------------------------------------------------------------------------------------------
  */
 
@@ -276,11 +290,11 @@ static void test_silent_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_A_NETWORK(test_by_id),          ON_A_NETWORK(test_by_torchrun),
-        ON_A_NETWORK(test_endpoints),      ON_A_NETWORK(test_foreign_endpoint),
-        ON_A_NETWORK(test_id_on_loopback), ON_A_NETWORK(test_no_route),
-        ON_A_NETWORK(test_no_answer),      ON_A_NETWORK(test_firewall),
-        ON_A_NETWORK(test_silent_host),
+        ON_A_NETWORK(test_by_id),      ON_A_NETWORK(test_by_torchrun),
+        ON_A_NETWORK(test_endpoints),  ON_A_NETWORK(test_foreign_endpoint),
+        ON_A_NETWORK(test_link_local), ON_A_NETWORK(test_id_on_loopback),
+        ON_A_NETWORK(test_no_route),   ON_A_NETWORK(test_no_answer),
+        ON_A_NETWORK(test_firewall),   ON_A_NETWORK(test_silent_host),
     };
     netns probe;
     if (!netns_make(&probe)) return netns_skip();

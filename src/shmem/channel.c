@@ -2,6 +2,8 @@
 /* Messages between the members of a team. */
 #include "shmem/team.h"
 
+#include <stdio.h>
+
 static team_channel *channel_of(const expar_team *team)
 {
     return &team->group->sym->teams->channels[team->slot];
@@ -44,13 +46,59 @@ static expar_status complete_data(const sym *self, int32_t rank)
     return data && data != flag ? data->ops->quiet(data) : EXPAR_OK;
 }
 
+/* Where this rank's messages are counted in the heap of whoever hears them. */
+static uint64_t own_flag(const expar_team *team)
+{
+    return channel_of(team)->flags + (uint64_t)team->group->rank * sizeof(uint64_t);
+}
+
 expar_status channel_tell(const expar_team *team, int32_t to)
 {
     sym *self = team->group->sym;
     int32_t rank = team_rank(team, to);
-    uint64_t flag = channel_of(team)->flags + (uint64_t)self->rank * sizeof(uint64_t);
+    uint64_t flag = own_flag(team);
     expar_status status = complete_data(self, rank);
     return status == EXPAR_OK ? sym_word_set(self, rank, flag, ++peer_of(team, to)->told) : status;
+}
+
+/* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends on.
+ */
+static bool can_post(const sym *self, int32_t rank)
+{
+    return !self->peers[rank] && self->reach_rma[rank] && self->reach_rma[rank] == self->reach_atomic[rank];
+}
+
+expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
+                          channel_batch *batch)
+{
+    sym *self = team->group->sym;
+    int32_t rank = team_rank(team, to);
+    if (bytes == 0 || !can_post(self, rank)) {
+        expar_status status = channel_put(team, to, offset, source, bytes);
+        return status == EXPAR_OK ? channel_tell(team, to) : status;
+    }
+    const transport_request request = {.kind = TRANSPORT_KIND_PUT,
+                                       .pe = rank,
+                                       .offset = offset,
+                                       .source = source,
+                                       .bytes = bytes,
+                                       .copies = batch->copies,
+                                       .signals = true,
+                                       .signal_offset = own_flag(team),
+                                       .op = TRANSPORT_SET,
+                                       .operand = ++peer_of(team, to)->told};
+    return transport_post(self->reach_rma[rank], &self->site, &request, &batch->sent);
+}
+
+expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status)
+{
+    char cause[ERROR_TEXT_BYTES];
+    if (atomic_load_explicit(&batch->sent.left, memory_order_acquire) == 0 &&
+        atomic_load_explicit(&batch->sent.status, memory_order_relaxed) == EXPAR_OK)
+        return status;
+    snprintf(cause, sizeof cause, "%s", status == EXPAR_OK ? "" : expar_last_error());
+    expar_status sent = sym_settle(team->group->sym, &batch->sent);
+    return status == EXPAR_OK ? sent : error_set(status, "%s", cause);
 }
 
 expar_status channel_hear(const expar_team *team, int32_t from, const char *call)
@@ -83,22 +131,35 @@ static uint64_t piece_offset(const expar_team *team, int32_t giver_rank, uint64_
     return channel_of(team)->scratch + ((uint64_t)giver_rank * 2 + count % 2) * channel_piece_bytes(team);
 }
 
-expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes)
+expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes, channel_batch *batch)
 {
     uint64_t offset = piece_offset(team, team->group->rank, peer_of(team, to)->given++);
-    expar_status status = channel_put(team, to, offset, piece, bytes);
-    return status == EXPAR_OK ? channel_tell(team, to) : status;
+    return channel_send(team, to, offset, piece, bytes, batch);
 }
 
 expar_status channel_take(const expar_team *team, int32_t from, const char *call, const void **piece)
 {
-    uint64_t offset = piece_offset(team, team_rank(team, from), peer_of(team, from)->taken++);
+    peer_of(team, from)->taken++;
     expar_status status = channel_hear(team, from, call);
-    if (status == EXPAR_OK) *piece = (const uint8_t *)team->group->sym->heap.base + offset;
+    if (status == EXPAR_OK) *piece = channel_taken(team, from);
     return status;
 }
 
-void *channel_own_piece(const expar_team *team)
+const void *channel_taken(const expar_team *team, int32_t from)
 {
-    return (uint8_t *)team->group->sym->heap.base + piece_offset(team, team->group->rank, 0);
+    uint64_t offset = piece_offset(team, team_rank(team, from), peer_of(team, from)->taken - 1);
+    return (const uint8_t *)team->group->sym->heap.base + offset;
+}
+
+void *channel_own_piece(const expar_team *team, uint64_t number)
+{
+    return (uint8_t *)team->group->sym->heap.base + piece_offset(team, team->group->rank, number);
+}
+
+expar_status circle_hear(const circle *c, const char *call)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t place = 0; place < c->count && status == EXPAR_OK; place++)
+        if (place != c->me) status = channel_hear(c->team, circle_member(c, place), call);
+    return status;
 }

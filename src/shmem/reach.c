@@ -165,8 +165,30 @@ static void select_for(sym *self, int32_t pe)
         self->peers[pe] = map->ops->map(map, pe, 0);
 }
 
+/* All of a node map each other's heaps. All ranks find the same. */
+static bool node_is_mapped(const sym *self, int32_t first, int32_t ranks)
+{
+    for (int32_t rank = first; rank < first + ranks; rank++)
+        for (int32_t pe = first; pe < first + ranks; pe++)
+            if (rank != pe && first_with(self, rank, pe, TRANSPORT_MAP) < 0) return false;
+    return true;
+}
+
+static int32_t find_node_ranks(const sym *self)
+{
+    int32_t each = 1;
+    while (each < self->size && self->nodes[each] == self->nodes[0])
+        each++;
+    if (each == 1 || each == self->size || self->size % each != 0) return 0;
+    for (int32_t first = 0; first < self->size; first += each)
+        if (self->nodes[first] != self->nodes[first + each - 1] || !node_is_mapped(self, first, each)) return 0;
+    return each;
+}
+
 static void select_all(sym *self)
 {
+    self->node_ranks = find_node_ranks(self);
+
     self->all_mapped = self->all_reached = true;
     for (int32_t pe = 0; pe < self->size; pe++) {
         select_for(self, pe);

@@ -32,8 +32,8 @@ typedef struct sym_bell {
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
     sym_bell bell;
-    /* Dissemination barrier: word r is set to the barrier's epoch by the PE 2^r below (release), read by the owner
-       (acquire). Never cleared: epochs only grow. */
+    /* Barrier: each word is set to the barrier's epoch by one other PE (release): that 2^r below in round r of a
+       meeting, or the one that releases the owner; read by the owner (acquire). Never cleared: epochs only grow. */
     _Alignas(64) _Atomic uint64_t barrier[SYM_BARRIER_ROUNDS];
     /* Why peers go: kind << 32 | rank of the first failure that one of them noticed; 0: none. Written by peers before
        they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
@@ -74,6 +74,7 @@ typedef struct sym {
     bool all_mapped;    /* every PE's heap is mapped here */
     bool some_mapped;   /* that of some other PE is */
     bool all_reached;   /* every PE is mapped or reached by atomics */
+    int32_t node_ranks; /* several nodes, each of so many ranks (2 or more) who map each other; 0: not so */
     bool owns_heap;     /* heap was made by sym_create, not by the group */
     bool fixed_heap;    /* all of it is there from the start */
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */

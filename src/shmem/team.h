@@ -34,6 +34,9 @@ typedef struct team_channel {
        after. */
     uint64_t scratch;
     team_peer *peers; /* [size of the group]; made when the channel is first used */
+    /* Puts and flags on their way. They are completed apart from what the program does itself, so that its failures,
+       with ranks outside the team above all, are not the team's. */
+    transport_batch sent;
 } team_channel;
 
 /* Who of a team reaches whom by loads and stores: members that map each other's heaps make a *node* of the team. Ranks

@@ -36,6 +36,9 @@ expar_status expar_team_barrier(expar_team *team)
 {
     static const char call[] = "expar_team_barrier";
     expar_status status = team_check(call, team);
-    if (status == EXPAR_OK) status = sym_quiet(team->group->sym);
-    return status == EXPAR_OK ? team_sync(call, team) : status;
+    if (status != EXPAR_OK) return status;
+    /* The members meet whatever has failed, or they would be out of step. */
+    expar_status unfinished = sym_quiet(team->group->sym);
+    status = team_sync(call, team);
+    return status == EXPAR_OK ? unfinished : status;
 }

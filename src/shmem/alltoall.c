@@ -49,8 +49,7 @@ static bool is_for_leaders(const expar_team *team, const blocks *b)
     if (reach->num_nodes == 1 || part == 0 || b->count == 0) return false;
     if (!blocks_plain(b)) return true;
     const size_t rounds = b->count / part + (b->count % part != 0), others = (size_t)(team->size - reach->largest);
-    return reach->largest > 1 && b->count * b->element_bytes <= CHOICE_LEADER_BLOCK_BYTES &&
-           rounds * (size_t)(reach->num_nodes - 1) * 2 <= others;
+    return reach->largest > 1 && rounds * (size_t)(reach->num_nodes - 1) * CHOICE_RELAY_COST <= others;
 }
 
 static expar_status exchange(const collective *c, const blocks *b)

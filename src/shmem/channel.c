@@ -121,7 +121,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     uint64_t awaited = ++peer_of(team, from)->heard;
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
     expar_status status = EXPAR_OK;
-    sym_rest rest = sym_rest_begin(self, call);
+    sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }

@@ -279,6 +279,21 @@ static expar_status complete_proxy(sym *self, const char *what)
     return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
 }
 
+expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
+{
+    if (ordered == EXPAR_OK || sym_check_pe(self, pe, "an operation before") != EXPAR_OK) return ordered;
+    atomic_store_explicit(&self->owes_failure, true, memory_order_relaxed);
+    return EXPAR_OK;
+}
+
+static expar_status tell_owed(sym *self, expar_status status)
+{
+    if (!atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
+        return status;
+    status = sym_check(self, "an earlier operation");
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;
+}
+
 /* One transport's failures do not keep the others' operations from being completed. */
 expar_status sym_fence(sym *self)
 {
@@ -287,7 +302,7 @@ expar_status sym_fence(sym *self)
         expar_status one = self->transports[t]->ops->fence(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return status;
+    return tell_owed(self, status);
 }
 
 expar_status sym_quiet(sym *self)
@@ -297,7 +312,7 @@ expar_status sym_quiet(sym *self)
         expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return status;
+    return tell_owed(self, status);
 }
 
 expar_status sym_settle(sym *self, transport_batch *batch)
@@ -321,7 +336,7 @@ expar_status sym_word_set(sym *self, int32_t pe, uint64_t offset, uint64_t value
     }
     transport *via = self->reach_atomic[pe];
     if (!via) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
-    expar_status status = via->ops->fence(via);
+    expar_status status = sym_order_before(self, via->ops->fence(via), pe);
     if (status != EXPAR_OK) return status;
     return via->ops->atomic(via, pe, offset, sizeof value, TRANSPORT_SET, value, 0, NULL);
 }

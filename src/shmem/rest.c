@@ -46,6 +46,11 @@ sym_rest sym_rest_begin(sym *self, const char *what)
     return (sym_rest){.sym = self, .what = what};
 }
 
+sym_rest sym_rest_begin_among(sym *self, const char *what, sym_ranks among)
+{
+    return (sym_rest){.sym = self, .what = what, .among = among};
+}
+
 sym_rest sym_rest_begin_open(sym *self, const char *what)
 {
     return (sym_rest){.sym = self,
@@ -56,7 +61,9 @@ sym_rest sym_rest_begin_open(sym *self, const char *what)
 
 static expar_status check(const sym_rest *rest)
 {
-    return rest->open ? sym_check_losses(rest->sym, rest->tellings, rest->what) : sym_check(rest->sym, rest->what);
+    if (rest->open) return sym_check_losses(rest->sym, rest->tellings, rest->what);
+    if (rest->among.size > 0) return sym_check_ranks(rest->sym, &rest->among, rest->what);
+    return sym_check(rest->sym, rest->what);
 }
 
 /* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */

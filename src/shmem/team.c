@@ -9,7 +9,14 @@ expar_status team_check(const char *call, const expar_team *team)
 {
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
     if (!team->group) return error_set(EXPAR_ERR_HANDLE, "%s: the team was destroyed", call);
-    return sym_check(team->group->sym, call);
+    const sym_ranks awaited = team_awaited(team);
+    return sym_check_ranks(team->group->sym, &awaited, call);
+}
+
+sym_ranks team_awaited(const expar_team *team)
+{
+    if (team->slot == TEAM_FORMED_SLOT) return (sym_ranks){.start = 0, .stride = 1, .size = team->group->size};
+    return (sym_ranks){.start = team->start, .stride = team->stride, .size = team->size};
 }
 
 int32_t team_member(const expar_team *team, int32_t rank)
@@ -28,7 +35,7 @@ static expar_status get_standing(const char *call, expar_group *group, int32_t s
     team_table *table;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
-    expar_status status = sym_check(group->sym, call);
+    expar_status status = group->sym->teams ? sym_check_self(group->sym, call) : sym_check(group->sym, call);
     if (status == EXPAR_OK) status = team_table_open(call, group, &table);
     if (status == EXPAR_OK) *team = &table->teams[slot];
     return status;

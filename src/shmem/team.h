@@ -76,6 +76,9 @@ static inline int32_t team_rank(const expar_team *team, int32_t member)
 {
     return team->start + member * team->stride;
 }
+/* Those whose loss ends what the team does: its members. Formed teams share one channel, and whoever broke off a
+   collective of one may be out of step with members of another: there it is all ranks. */
+sym_ranks team_awaited(const expar_team *team);
 /* The member that is this rank of the group; -1: none. */
 int32_t team_member(const expar_team *team, int32_t rank);
 

@@ -2,6 +2,8 @@
 /* Sync and barrier of a team: dissemination, as the group's barrier, by leaders where there are some. */
 #include "shmem/collective.h"
 
+#include <stdio.h>
+
 static expar_status sync_circle(const circle *c, const char *call)
 {
     expar_status status = EXPAR_OK;
@@ -37,8 +39,11 @@ expar_status expar_team_barrier(expar_team *team)
     static const char call[] = "expar_team_barrier";
     expar_status status = team_check(call, team);
     if (status != EXPAR_OK) return status;
-    /* The members meet whatever has failed, or they would be out of step. */
-    expar_status unfinished = sym_quiet(team->group->sym);
-    status = team_sync(call, team);
-    return status == EXPAR_OK ? unfinished : status;
+    expar_status sync, quiet = sym_quiet(team->group->sym);
+    if (quiet == EXPAR_OK) return team_sync(call, team);
+    /* What failed may have gone to somebody who is no member; the members wait all the same. */
+    char cause[ERROR_TEXT_BYTES];
+    snprintf(cause, sizeof cause, "%s", expar_last_error());
+    sync = team_sync(call, team);
+    return sync == EXPAR_OK ? error_set(quiet, "%s: %s", call, cause) : sync;
 }

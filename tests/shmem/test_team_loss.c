@@ -21,6 +21,7 @@ typedef struct scene {
     bool silence;          /* stopped, not killed */
     _Atomic int32_t ready; /* ranks; written by them, read by the test */
     _Atomic bool struck;   /* written by the test, read by the ranks */
+    _Atomic int32_t done;  /* ranks; nobody leaves before all who live are done, since leaving ends collectives, too */
 } scene;
 
 typedef struct stage {
@@ -177,7 +178,23 @@ static void touch_the_silent(const stage *s)
     CHECK_TEXT("rank 5");
 }
 
+/* What was under way is given up after the time-out, unless the victim has answered before it was stopped. */
+static void end_with_the_lost(const stage *s)
+{
+    kind_set_timeout(s->group, SILENCE_MS);
+    check_told(expar_quiet(s->group));
+    kind_set_timeout(s->group, RANKS_TIMEOUT_MS);
+}
+
 /* ---- the test ---------------------------------------------------------------------------------------------------- */
+
+static void part(scene *plot)
+{
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    atomic_fetch_add(&plot->done, 1);
+    while (atomic_load(&plot->done) < RANKS - 1 && ranks_clock_ms() < until_ms)
+        sched_yield();
+}
 
 static void await_strike(scene *plot)
 {
@@ -197,6 +214,7 @@ static void outlive(expar_group *group, void *shared)
         pause();
     if (group->rank == 0) begin_with_the_lost(&s);
     meet_on(&s, s.team);
+    if (group->rank == 0 && plot->silence) end_with_the_lost(&s);
     check_told(expar_team_barrier(s.team));
     CHECK_OK(expar_team_barrier(s.team));
     talk_on(&s);
@@ -208,6 +226,7 @@ static void outlive(expar_group *group, void *shared)
     meet_on(&s, s.team);
     CHECK_OK(expar_ctx_destroy(s.ctx));
     CHECK_OK(expar_team_sync(s.team));
+    part(plot);
     if (plot->silence) kind_set_timeout(group, SILENCE_MS); /* leaving waits for all whose end is not known */
 }
 

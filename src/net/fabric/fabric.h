@@ -182,9 +182,9 @@ typedef struct fabric_sending {
     fabric_op *behind; /* record of the signal behind several pieces; held by this */
 } fabric_sending;
 
-/* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. stage: a small source is
-   copied, so that it is free at once; a small get comes by way of the stage, so that it can be given up. */
-expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage);
+/* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. What is small goes by way
+   of the stage, puts as gets: a put's source is free at once, and both can be given up. */
+expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch);
 /* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where status is EXPAR_OK.
  */
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);
@@ -204,15 +204,15 @@ void fabric_op_release(fabric *f, fabric_channel *channel, fabric_op *signal, ex
 bool fabric_channel_poll(fabric *f, fabric_channel *channel);
 bool fabric_progress(fabric *f);
 /* Operations to pe (of that batch; NULL: of any) are given up: they count as failed with `status`. Nothing of them
-   refers to the caller's memory afterwards, but for a large get that the network itself writes there: its data may
-   still come until the endpoint is closed. */
+   refers to the caller's memory afterwards, but for a large one that the network itself reads or writes there, which it
+   may do until the endpoint is closed. */
 void fabric_drop(fabric *f, int32_t pe, const transport_batch *batch, expar_status status);
 void fabric_op_unlink(fabric_channel *channel, fabric_op *op);
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------ */
 
 /* Posts all, as soon as there is room. */
-expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage);
+expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch);
 /* Posts and waits until it is complete. */
 expar_status fabric_run(fabric *f, const char *what, const transport_request *request);
 /* Waits for what has been posted with the batch. Failures are told once. */

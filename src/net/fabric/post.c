@@ -18,7 +18,7 @@ static uint64_t remote_address(const fabric_extent *e, int32_t pe, uint64_t offs
 }
 
 /* The next piece of a put or get. False: the heap has not grown there. */
-static bool cut(const fabric *f, const transport_request *r, uint64_t done, bool stage, piece *out)
+static bool cut(const fabric *f, const transport_request *r, uint64_t done, piece *out)
 {
     void *descriptor;
     const fabric_extent *e = fabric_extent_find(f, r->offset + done);
@@ -27,7 +27,7 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, bool
     const uint8_t *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
     if (bytes > room) bytes = room;
     if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
-    bool staged = (stage && r->bytes <= FABRIC_STAGE_BYTES) || !fabric_descriptor(f, local + done, bytes, &descriptor);
+    bool staged = r->bytes <= FABRIC_STAGE_BYTES || !fabric_descriptor(f, local + done, bytes, &descriptor);
     if (staged && bytes > FABRIC_STAGE_BYTES) bytes = FABRIC_STAGE_BYTES;
     *out = (piece){.request = r, .done = done, .bytes = bytes, .staged = staged};
     return true;
@@ -226,7 +226,7 @@ int32_t fabric_full_of(fabric *f, int32_t pe)
     return full_of;
 }
 
-expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage)
+expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch)
 {
     const transport_request *r = sending->request;
     fabric_channel *c = fabric_channel_of(f, r->pe);
@@ -237,7 +237,7 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
     pthread_mutex_lock(&c->lock);
     while (sending->done < r->bytes && status == EXPAR_OK) {
         piece p;
-        if (!cut(f, r, sending->done, stage, &p)) {
+        if (!cut(f, r, sending->done, &p)) {
             status = error_set(EXPAR_ERR_ADDRESS, "offset %llu of the symmetric heap has not been allocated",
                                (unsigned long long)(r->offset + sending->done));
             break;

@@ -12,6 +12,7 @@
  *   bench_measure.c   turns, times of all ranks           stats.c           median, minimum, 99th percentile
  *   bench_report.c, bench_json.c, machine.c  table, CSV, JSON
  *   mpi_*.c           the baseline over MPI, in its own program
+ *   rma.h, rma_*.c  operations on symmetric memory, by themselves
  *   device_cpu.c, copy_limit.c  tensors, clock and copies on the CPU
  *   gpu_*.c, kernels/           the same on GPUs
  *
@@ -33,6 +34,16 @@
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+
+#define BENCH_MAX_SIZES 32
+/* What `expar bench rma` measures. */
+struct rma_options {
+    bool wanted;
+    size_t sizes_bytes[BENCH_MAX_SIZES];
+    int num_sizes;
+    const char *ops;        /* names divided by commas; NULL: all */
+    const char *transports; /* the same; NULL: those that this machine has */
+};
 
 struct bench_options {
     bool dispatch, combine;
@@ -56,6 +67,8 @@ struct bench_options {
     uint64_t seed;
     enum bench_format format;
     bool mpi;
+    int nodes; /* that the ranks play */
+    struct rma_options rma;
 };
 
 /* ---- bench_options.c -------------------------------------------------------------------------------------------- */
@@ -176,6 +189,8 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 
 /* One of those who take turns. */
 struct contender {
+    /* On the CPU, not timed: what it works on is in the caches. NULL: nothing to do. */
+    bool (*before)(void *context);
     bool (*run)(void *context);              /* timed */
     bool (*after)(void *context, bool last); /* not timed; last: of the last iteration. NULL: nothing to do */
     void *context;
@@ -197,6 +212,8 @@ bool bench_measure(const struct bench_world *world, const struct bench_options *
 /* The same for a session (bench_session.c). */
 bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
                            int count);
+/* Where the time of this rank's last call went; false: not known (bench_session.c). */
+bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
 /* Of `count` ≥ 1 times, which are sorted. */
 struct bench_times bench_summary(double *times_us, int count);
 
@@ -226,6 +243,8 @@ struct bench_device {
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
+    /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */
+    bool (*breakdown)(const struct bench_session *session, struct bench_breakdown *out);
 };
 extern const struct bench_device bench_cpu;
 

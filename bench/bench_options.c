@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of the benchmark and everything that can be refused before ranks are there. */
 #include "bench.h"
+#include "rma.h"
 #include "routing.h"
 #include "text.h"
 #include <expar/info.h>
@@ -31,12 +32,15 @@ enum {
     KEY_JSON,
     KEY_CSV,
     KEY_MPI,
-    KEY_GPUS
+    KEY_GPUS,
+    KEY_SIZES,
+    KEY_OPS,
+    KEY_TRANSPORTS
 };
 
 const struct argp_option bench_option_table[] = {
-    {"ranks", 'n', "N", 0, "Ranks (default: 8; on GPUs one for each)", 0},
-    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play (1; more are not supported yet)", 0},
+    {"ranks", 'n', "N", 0, "Ranks (default: 8; rma: 2; on GPUs one for each)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play (default: 1; more only for rma)", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "cpu (default), or cuda: the ranks are threads of this process, one a GPU unless -n asks for more", 0},
     {"gpus", KEY_GPUS, "G", 0, "Ranks share out the first G GPUs (default: all, at most one for each rank)", 0},
@@ -68,12 +72,25 @@ const struct argp_option bench_option_table[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
     {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
+    {"sizes", KEY_SIZES, "BYTES", 0,
+     "rma: sizes, with K or M behind a number: a list A,B,C, or a range A..B by powers of two "
+     "(default: 8,64,512,4K,64K,1M)",
+     0},
+    {"ops", KEY_OPS, "NAMES", 0,
+     "rma: put, get, put_signal, atomics (fetch_add, add), barrier, collectives (broadcast, fcollect, collect, "
+     "alltoall, reduce), divided by commas (default: all)",
+     0},
+    {"transports", KEY_TRANSPORTS, "NAMES", 0,
+     "rma: transports that are measured one after another: p2p, fabric, or auto for the library's choice "
+     "(default: those that this machine has; with several nodes auto)",
+     0},
     {0},
 };
 
 void bench_options_init(struct bench_options *options)
 {
-    *options = (struct bench_options){.tokens = {256},
+    *options = (struct bench_options){.nodes = 1,
+                                      .tokens = {256},
                                       .num_tokens = 1,
                                       .hidden = 7168,
                                       .dtypes = {EXPAR_BF16},
@@ -83,7 +100,8 @@ void bench_options_init(struct bench_options *options)
                                       .iters = 50,
                                       .warmup = 5,
                                       .path = EXPAR_PATH_AUTO,
-                                      .seed = 1};
+                                      .seed = 1,
+                                      .rma = {.sizes_bytes = {8, 64, 512, 4096, 65536, 1048576}, .num_sizes = 6}};
 }
 
 static int64_t number(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high)
@@ -174,8 +192,10 @@ static void parse_path(struct argp_state *state, struct bench_options *options, 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
     int index = word(state, "operation", text, "dispatch|combine|all|layout|ll|rma");
-    if (index > 3) argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine, layout are", text);
+    if (index == 4)
+        argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine, layout, all and rma are", text);
     options->layout |= index == 3;
+    options->rma.wanted |= index == 5;
     options->dispatch |= index == 0 || index == 2;
     options->combine |= index == 1 || index == 2;
 }
@@ -231,6 +251,13 @@ static void check_rows(struct argp_state *state, const struct bench_options *opt
 
 static void check(struct argp_state *state, struct bench_options *options)
 {
+    if (options->rma.wanted) {
+        rma_options_check(state, options);
+        return;
+    }
+    if (options->nodes != 1)
+        argp_failure(state, 1, 0, "--nodes %d: dispatch and combine across nodes are not in this version",
+                     options->nodes);
     if (!options->dispatch && !options->combine && !options->layout) options->dispatch = options->combine = true;
     check_ranks(state, options);
     if (!options->has_cached && options->cuda) options->cached = BENCH_BOTH;
@@ -285,8 +312,7 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         options->num_ranks = (int)number(state, "-n", arg, 1, MAX_RANKS);
         return 0;
     case KEY_NODES:
-        if (number(state, "--nodes", arg, 1, MAX_RANKS) != 1)
-            argp_failure(state, 1, 0, "--nodes %s: dispatch and combine across nodes are not in this version", arg);
+        options->nodes = (int)number(state, "--nodes", arg, 1, MAX_RANKS);
         return 0;
     case KEY_DEVICE:
         options->cuda = word(state, "--device", arg, "cpu|cuda") == 1;
@@ -330,6 +356,15 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MPI:
         options->mpi = true;
+        return 0;
+    case KEY_SIZES:
+        rma_parse_sizes(state, &options->rma, arg);
+        return 0;
+    case KEY_OPS:
+        options->rma.ops = arg;
+        return 0;
+    case KEY_TRANSPORTS:
+        options->rma.transports = arg;
         return 0;
     case ARGP_KEY_END:
         check(state, options);

@@ -113,6 +113,7 @@ static int64_t now_ns(void)
 static bool cpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
 {
     if (!bench_good(world, expar_barrier_all(world->group))) return false;
+    if (contender->before && !contender->before(contender->context)) return false;
     span->start_ns = now_ns();
     bool good = contender->run(contender->context);
     span->end_ns = now_ns();

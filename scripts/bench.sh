@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures dispatch and combine against the copy limit and Open MPI, and keeps one JSON file a run.
+# Measures dispatch and combine against the copy limit and Open MPI, and symmetric memory against memcpy and bare
+# libfabric, and keeps one JSON file a run.
 # usage: bench.sh BUILD_DIR OUTPUT_DIR
 set -euo pipefail
 expar=$1/bin/expar
@@ -18,7 +19,18 @@ measure() {
     echo "$file"
 }
 
+measure_rma() {
+    local ranks=$1 ops=$2
+    local file=$out/rma-ranks$ranks.json
+    echo "bench: $ranks ranks, symmetric memory: $ops" >&2
+    "$expar" bench rma -n "$ranks" --ops "$ops" --json >"$file"
+    echo "$file"
+}
+
 for ranks in 2 4 8; do
     measure $ranks 256
 done
 measure 8 32
+
+measure_rma 2 put,get,put_signal,atomics,barrier,collectives
+measure_rma 8 barrier,collectives

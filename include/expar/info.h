@@ -3,7 +3,7 @@
 #ifndef EXPAR_INFO_H
 #define EXPAR_INFO_H
 
-#include <expar/status.h>
+#include <expar/group.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +17,29 @@ extern "C" {
    Static storage. Any thread. */
 EXPAR_API bool expar_env_describe(size_t index, const char **name, const char **values, const char **fallback,
                                   const char **meaning);
+
+/* ---- transports ------------------------------------------------------------------------------------------------- */
+
+/* How a rank reaches a PE's memory; a set. */
+typedef enum expar_reach {
+    EXPAR_REACH_MAP = 1, /* loads and stores at expar_ptr() */
+    EXPAR_REACH_PUT = 2,
+    EXPAR_REACH_GET = 4,
+    EXPAR_REACH_ATOMIC = 8
+} expar_reach;
+
+/* Transport number `index` of a group (0, 1, … in the order of preference): its name (static storage), and one line on
+   what it runs on and what its self-test found, "" where there is nothing to tell, cut to text_bytes. False when there
+   are no more; nothing is written then. name and text may be NULL. Any thread. */
+EXPAR_API bool expar_transport_describe(const expar_group *group, int32_t index, const char **name, char *text,
+                                        size_t text_bytes);
+/* Why a transport that the group could have used is not there; NULL: none is missing. Lives as long as the group. */
+EXPAR_API const char *expar_transport_missing(const expar_group *group);
+/* The set of expar_reach that `rank` has to pe by a transport; every rank knows that of all. 0: none, or no such
+   transport or rank. */
+EXPAR_API unsigned expar_transport_reach(const expar_group *group, int32_t index, int32_t rank, int32_t pe);
+/* What this rank uses that transport for with pe; a set of expar_reach. */
+EXPAR_API unsigned expar_transport_selected(const expar_group *group, int32_t index, int32_t pe);
 
 /* ---- CUDA ------------------------------------------------------------------------------------------------------- */
 

@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The doorbell: a futex in the control page, and the handshake that keeps its users from missing each other. */
 #include "shmem/bell.h"
-#include "mem/fence.h"
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+_Atomic bool bell_is_fenced;
+
+void bell_open(sym_bell *bell)
+{
+    /* Asked for at every opening: a child of this process would have to ask again. */
+    bool granted = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    atomic_store_explicit(&bell_is_fenced, granted, memory_order_release);
+    atomic_store_explicit(&bell->fences, granted, memory_order_relaxed);
+}
 
 void bell_arm(sym_bell *bell, uint32_t *rings)
 {
@@ -15,7 +25,10 @@ void bell_arm(sym_bell *bell, uint32_t *rings)
      * difference. */
     *rings = atomic_load_explicit(&bell->rings, memory_order_relaxed);
     atomic_store_explicit(&bell->asleep, 1, memory_order_seq_cst);
-    /* Partner: the fence in bell_ring. Either the writer sees asleep, or the caller's next look sees the flag. */
+    /* Partner: the fence in bell_ring, which those who are registered leave to this call. Either the writer sees
+       asleep, or the caller's next look sees the flag. */
+    if (atomic_load_explicit(&bell->fences, memory_order_relaxed))
+        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
     fence_full();
 }
 
@@ -27,11 +40,8 @@ void bell_sleep(sym_bell *bell, uint32_t rings, int64_t limit_ns, bool local)
     syscall(SYS_futex, &bell->rings, operation, rings, &limit, NULL, 0);
 }
 
-void bell_ring(sym_bell *bell, bool local)
+void bell_wake(sym_bell *bell, bool local)
 {
-    /* Partner: the fence in bell_arm. */
-    fence_full();
-    if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) == 0) return;
     /* One of several writers takes the word down and wakes; the others save the system call. */
     if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_seq_cst) == 0) return;
     atomic_fetch_add_explicit(&bell->rings, 1, memory_order_seq_cst);

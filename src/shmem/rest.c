@@ -107,6 +107,7 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         self->driven->ops->sleep(self->driven, limit_ns);
         return;
     }
+    /* That thread stays on guard from then on, and would ring the bell for every time that it is woken. */
     if (self->driven && !rest->handed_over) {
         attend(rest, false);
         self->driven->ops->attend(self->driven, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Put and get of expar/rma.h and expar/context.h, in bytes, typed and single. */
+#include "shmem/direct.h"
 #include "shmem/ops.h"
 #include "shmem/target.h"
 
@@ -50,11 +51,13 @@ expar_status ops_get(const char *call, expar_group *group, void *dest, const voi
 
 expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
+    if (direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
     return ops_put("expar_put", group, dest, source, bytes, pe);
 }
 
 expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
+    if (direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
     return ops_get("expar_get", group, dest, source, bytes, pe);
 }
 

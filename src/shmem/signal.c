@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts with a signal behind them, and reading one's own signal. */
+#include "shmem/direct.h"
 #include "shmem/ops.h"
 #include "shmem/target.h"
 
@@ -96,6 +97,7 @@ expar_status ops_put_signal(const char *call, expar_group *group, void *dest, co
 expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
                               uint64_t value, expar_signal_op op, int32_t pe)
 {
+    if (direct_put_signal(group, dest, source, bytes, signal, value, op, pe)) return EXPAR_OK;
     return ops_put_signal("expar_put_signal", group, dest, source, bytes, &(ops_signal){signal, value, op}, pe);
 }
 

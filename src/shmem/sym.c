@@ -45,6 +45,7 @@ void sym_destroy(sym *self)
     free(self->reach_rma);
     free(self->reach_atomic);
     free(self->peers);
+    free(self->direct);
     free(self->gone);
     free(self->lost);
     free(self->told_at);
@@ -65,17 +66,17 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->timeout_ms = timeout_ms;
     self->host_ranks = count_on_host(ctl);
     self->credit.sharers = self->host_ranks;
-    self->crowded = self->host_ranks > ctl->places[ctl->rank].num_cores;
     self->heap.fd = -1;
     self->reach_map = calloc(size, sizeof(transport *));
     self->reach_rma = calloc(size, sizeof(transport *));
     self->reach_atomic = calloc(size, sizeof(transport *));
     self->peers = calloc(size, sizeof *self->peers);
+    self->direct = calloc(size, sizeof *self->direct);
     self->gone = calloc(size, sizeof *self->gone);
     self->lost = calloc(size, sizeof *self->lost);
     self->told_at = calloc(size, sizeof *self->told_at);
-    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->gone && self->lost &&
-        self->told_at)
+    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->direct && self->gone &&
+        self->lost && self->told_at)
         return self;
     sym_destroy(self);
     return NULL;
@@ -114,7 +115,9 @@ static expar_status make_heap(sym *self, const sym_heap_plan *plan)
     self->owns_heap = plan->region == NULL;
     self->fixed_heap = self->keeps_pages = plan->fixed;
     status = make_arena(self);
-    return status == EXPAR_OK ? open_heap(self) : status;
+    if (status == EXPAR_OK) status = open_heap(self);
+    if (status == EXPAR_OK) bell_open(&((sym_control *)self->heap.base)->bell);
+    return status;
 }
 
 /* What each rank tells of its heap. */
@@ -154,6 +157,7 @@ expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, con
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
     expar_status status = make_heap(self, plan);
     status = agree_on_heaps(self, status);
+    if (status == EXPAR_OK) status = sym_cores_count(self);
     if (status == EXPAR_OK) status = sym_reach_open(self, plan->peers);
     if (status != EXPAR_OK) {
         sym_destroy(self);
@@ -351,10 +355,10 @@ static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
 
 bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
 {
-    const uintptr_t at = (uintptr_t)address, base = (uintptr_t)self->heap.base;
-    const uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
-    if (within(at, bytes, base + SYM_CONTROL_BYTES, grown - SYM_CONTROL_BYTES))
-        *offset = at - base;
+    const uintptr_t at = (uintptr_t)address;
+    uint64_t in_heap;
+    if (sym_heap_offset(self, address, bytes, &in_heap))
+        *offset = in_heap;
     else if (within(at, bytes, self->globals.base, self->globals.bytes))
         *offset = self->globals.offset + (at - self->globals.base);
     else

@@ -19,11 +19,18 @@
    writer stores its flag, full fence, reads `asleep`, and if it is set takes it down, raises `rings` and wakes all
    sleepers. One of the two always sees the other. Several threads of a PE may sleep on its bell: whoever wakes sets
    `asleep` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
-   nothing. */
+   nothing.
+
+   Sleeps are rare and writes are many, so where the system allows it the sleeper makes the fence for both sides:
+   membarrier(2) runs a full fence on every core that runs a thread of a process that asked for it. A writer whose
+   process has asked then needs none of its own. */
 typedef struct sym_bell {
     /* 1: somebody sleeps or is about to. Set by the PE's own threads, read and taken down by all writers; ordered by
        the full fences above. */
     _Alignas(64) _Atomic uint32_t asleep;
+    /* 1: sleepers make the writers' fence, too. Written by the owner before anybody else uses the bell, read by all
+       (relaxed: who reads 0 makes a fence that is not needed). */
+    _Atomic uint32_t fences;
     /* The futex word: raised by all writers after they took `asleep` down, read by the PE's own sleepers. The futex
        compares it in the kernel, so relaxed order is enough. */
     _Alignas(64) _Atomic uint32_t rings;
@@ -103,11 +110,15 @@ typedef struct sym {
         uint64_t offset; /* of those pages in the heap */
     } globals;
     uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL; its own always is */
+    uint8_t **direct; /* [size] the same where puts, gets and atomics go by loads and stores, else NULL */
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     sym_listener *listeners;  /* guarded by lock */
     struct team_table *teams; /* NULL until teams are first used; changed by collective calls only (team_table.c) */
-    uint64_t barrier_epoch;   /* own count; barriers are called by one thread of a rank at a time */
+    /* The order of calls on each GPU that this rank uses; NULL without. Owned by the CUDA executor (exec/cuda/order.c),
+       changed as buffers are made and destroyed, which this rank does one at a time. */
+    struct gpu_order *gpu_orders;
+    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
@@ -172,8 +183,16 @@ expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
-/* Offset of a local address in the heap; false when [address, address + bytes) is not wholly in the heap proper, as far
-   as it has grown. */
+/* Whether [address, address + bytes) is wholly in the heap proper, as far as it has grown, and its offset there. */
+static inline bool sym_heap_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
+{
+    const uint64_t at = (uintptr_t)address - (uintptr_t)self->heap.base;
+    const uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
+    *offset = at;
+    return at >= SYM_CONTROL_BYTES && at < grown && bytes <= grown - at;
+}
+/* Offset of a local address in the heap, or in the heap's pages of the program's data; false when [address, address +
+   bytes) is not wholly in one of the two, the heap as far as it has grown. */
 bool sym_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
 /* pe's heap at offset, as mapped here; NULL where it is not mapped. */
 static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)

@@ -8,6 +8,7 @@
 #include "shim.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -64,12 +65,21 @@ static bool is_held_back(const shim *s, const kept *k)
     return false;
 }
 
+static uint64_t oldest_epoch(const shim *s)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (const kept *k = s->list; k; k = k->next)
+        if (k->epoch < oldest) oldest = k->epoch;
+    return oldest;
+}
+
 /* The one with the earliest time among those that may start; NULL: there is none. */
 static kept *find_next(const shim *s)
 {
     kept *best = NULL;
+    uint64_t oldest = oldest_epoch(s);
     for (kept *k = s->list; k; k = k->next)
-        if (!k->running && !is_held_back(s, k) && (!best || k->due_ns < best->due_ns)) best = k;
+        if (!k->running && (!best || k->due_ns < best->due_ns) && (k->epoch == oldest || !is_held_back(s, k))) best = k;
     return best;
 }
 
@@ -89,7 +99,10 @@ static expar_status carry_out(shim *s, const transport_request *request)
     expar_status status = transport_post(inner, s->site, request, &batch);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0) {
         status = s->site->check(s->site->context, request->pe, "shim");
-        inner->ops->progress(inner);
+        if (inner->ops->progress)
+            inner->ops->progress(inner);
+        else
+            sched_yield(); /* it moves by itself */
     }
     if (status != EXPAR_OK) return status;
     return (expar_status)atomic_load_explicit(&batch.status, memory_order_relaxed);

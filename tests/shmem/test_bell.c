@@ -62,6 +62,8 @@ static void *play(void *argument)
     player *self = argument;
     int next = (self->number + 1) % self->players;
     _Atomic uint64_t *next_flag = &self->table->flags[next][self->lane];
+    /* Both ways to fence, side by side. */
+    if (self->number % 2 == 0) bell_open(&self->table->bells[self->number]);
     uint64_t random = (uint64_t)self->number * 977 + (uint64_t)self->lane + 1;
     for (int round = 1; round <= self->rounds; round++) {
         if (self->number > 0) await_flag(self, (uint64_t)round);

@@ -94,10 +94,56 @@ static void info_as_json(void **state)
     assert_true(json_is_array(json_object_get(cpu, "caches")));
     assert_true(json_integer_value(json_object_get(memory, "total_bytes")) > 0);
     assert_true(json_is_array(json_object_get(info, "launchers")));
-    assert_string_equal(
-        json_string_value(json_object_get(json_array_get(json_object_get(info, "transports"), 0), "name")), "p2p");
     assert_true(json_is_array(json_object_get(info, "advice")));
     json_decref(info);
+}
+
+/* What one rank can do with one PE by a transport of the list. */
+static const char *cell(const json_t *transports, const char *name, size_t rank, size_t pe)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(transports, "list"), i, entry)
+    {
+        if (strcmp(json_string_value(json_object_get(entry, "name")), name)) continue;
+        return json_string_value(json_array_get(json_array_get(json_object_get(entry, "matrix"), rank), pe));
+    }
+    return "none";
+}
+
+static void transports_of_one_node(void **state)
+{
+    (void)state;
+    json_t *info = parse_output("$EXPAR info -n 3 --nodes 1 --json");
+    const json_t *transports = json_object_get(info, "transports");
+    assert_int_equal(json_array_size(json_object_get(transports, "list")), 1);
+    for (size_t i = 0; i < 9; i++)
+        assert_string_equal(cell(transports, "p2p", i / 3, i % 3), "MPGA");
+    assert_true(json_is_null(json_object_get(transports, "missing")));
+    json_decref(info);
+}
+
+static void transports_of_two_nodes(void **state)
+{
+    (void)state;
+    json_t *info = parse_output("$EXPAR info -n 4 --nodes 2 --json");
+    const json_t *transports = json_object_get(info, "transports");
+    assert_int_equal(json_integer_value(json_object_get(transports, "ranks")), 4);
+    assert_string_equal(cell(transports, "p2p", 0, 1), "MPGA");
+    assert_string_equal(cell(transports, "p2p", 2, 3), "MPGA");
+    assert_string_equal(cell(transports, "p2p", 0, 2), "----");
+#ifdef HAVE_FABRIC
+    assert_string_equal(cell(transports, "fabric", 0, 2), "-PGA");
+    assert_string_equal(cell(transports, "fabric", 3, 0), "-PGA");
+    assert_string_equal(cell(transports, "fabric", 0, 1), "-pga");
+    shell_expect("$EXPAR info", 0, "self-test: puts, gets and atomics right", "");
+    shell_expect("EXPAR_TRANSPORTS=fabric $EXPAR info -n 2 --nodes 1", 0, "-PGA -PGA", "");
+#endif
+    json_decref(info);
+    shell_expect("EXPAR_TRANSPORTS=p2p $EXPAR info", 0, "MPGA MPGA ---- ---- \n", "");
+    shell_expect("EXPAR_TRANSPORTS=ether $EXPAR info", 0, "EXPAR_TRANSPORTS names 'ether'", "");
+    shell_expect("$EXPAR info -n 4 --nodes 3", 64, "", "--nodes 3 does not divide -n 4");
+    shell_expect("$EXPAR info -n 0", 64, "", "-n '0'");
 }
 
 /* With the GPUs hidden a machine that has some looks like one that has none. */
@@ -168,6 +214,8 @@ int main(void)
         cmocka_unit_test(lost_output_is_no_success),
         cmocka_unit_test(man_pages_are_clean),
         cmocka_unit_test(info_as_json),
+        cmocka_unit_test(transports_of_one_node),
+        cmocka_unit_test(transports_of_two_nodes),
         cmocka_unit_test(info_without_a_gpu),
         cmocka_unit_test(a_compiler_that_is_not_there_is_named),
         cmocka_unit_test(info_for_people),

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "gpu.h"
 #include "launch.h"
+#include "rma.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -19,6 +20,8 @@ static const struct command_example examples[] = {
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
     {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
      "on all GPUs of this host, one rank each"},
+    {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
+    {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
     {NULL, NULL},
 };
 
@@ -111,15 +114,18 @@ static int run(int argc, char **argv)
     launch_prepare_gpus();
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
     if (options.cuda) return run_cuda(&options);
+    if (launch_inside() && options.rma.wanted) return rma_run(&options);
     if (launch_inside() && !options.mpi) return run_inside(&options);
     if (options.mpi) return run_mpi(&options, argc, argv);
-    return launch_self(options.num_ranks, argc, argv);
+    /* Two ranks that share a core while another one is idle would measure the scheduler. */
+    bool bind = options.rma.wanted && options.num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+    return launch_self(options.num_ranks, bind, argc, argv);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .summary = "measure dispatch and combine, and verify every byte",
-    .arguments = "[dispatch] [combine] [layout] [all]",
+    .summary = "measure dispatch, combine and RMA, and verify each byte",
+    .arguments = "[dispatch] [combine] [layout] [all] [rma]",
     .description =
         "Measures the operations (default: all, which is dispatch and combine) on ranks of this machine, which it "
         "starts "
@@ -130,7 +136,13 @@ const struct command command_bench = {
         "The time of an iteration is the last end minus the first start over all ranks; on GPUs by events behind a "
         "gate "
         "that opens for all ranks at once. GB/s counts the rows that go into a rank's output, 10^9 bytes a second. "
-        "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.",
+        "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.\n\n"
+        "rma measures the operations on symmetric memory instead, over each transport: put and get (latency with the "
+        "wait for completion, bandwidth of many on their way), round trips of a put with signal, atomics, barrier, "
+        "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "
+        "and for a barrier a token that goes once round the ranks by futex, in memory that is mapped; bare libfabric "
+        "on the same provider, complete when delivered, where the network is used; for collectives the copies alone, "
+        "without any agreement.",
     .options = bench_option_table,
     .examples = examples,
     .run = run,

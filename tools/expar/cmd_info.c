@@ -2,6 +2,7 @@
 /* expar info: the library, the machine, and what is missing on it. */
 #include "command.h"
 #include "info.h"
+#include "text.h"
 #include <expar/info.h>
 #include <expar/status.h>
 #include <stdio.h>
@@ -9,13 +10,18 @@
 #include <sys/utsname.h>
 #include <sysexits.h>
 
+#define MAX_RANKS 64
+
 struct info_options {
     bool json, env;
+    int64_t ranks, nodes; /* of the group whose transports are shown */
 };
 
-enum { KEY_JSON = 1000, KEY_ENV };
+enum { KEY_JSON = 1000, KEY_ENV, KEY_NODES };
 
 static const struct argp_option options[] = {
+    {"ranks", 'n', "N", 0, "Ranks of the group whose transport matrix is shown (default: 4)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that these ranks play (default: 2 where N is even, else 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"env", KEY_ENV, NULL, 0, "Print the environment variables that the library reads, instead", 0},
     {0},
@@ -23,10 +29,27 @@ static const struct argp_option options[] = {
 
 static const struct command_example examples[] = {
     {"expar info", "the library, processors, memory, GPUs, launchers, transports, and advice"},
+    {"expar info -n 8 --nodes 4", "the transport matrix of eight ranks on four nodes"},
     {"expar info --env", "all EXPAR_* variables with their meaning"},
     {"expar info --json | jq .memory", "for programs"},
     {NULL, NULL},
 };
+
+static int64_t count(struct argp_state *state, const char *option, const char *text)
+{
+    int64_t value = 1;
+    if (!text_to_int(text, 1, MAX_RANKS, &value))
+        argp_error(state, "%s '%s': a number from 1 to %d is expected", option, text, MAX_RANKS);
+    return value;
+}
+
+static void complete(struct argp_state *state, struct info_options *input)
+{
+    if (!input->ranks) input->ranks = 4;
+    if (!input->nodes) input->nodes = input->ranks % 2 ? 1 : 2;
+    if (input->ranks % input->nodes)
+        argp_error(state, "--nodes %d does not divide -n %d", (int)input->nodes, (int)input->ranks);
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -37,6 +60,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ENV:
         input->env = true;
+        return 0;
+    case 'n':
+        input->ranks = count(state, "-n", arg);
+        return 0;
+    case KEY_NODES:
+        input->nodes = count(state, "--nodes", arg);
+        return 0;
+    case ARGP_KEY_END:
+        complete(state, input);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not expected here", arg);
@@ -56,12 +88,11 @@ static json_t *build_info(void)
                      *EXPAR_BUILD_SANITIZE ? EXPAR_BUILD_SANITIZE : "none", "kernel", kernel);
 }
 
-static json_t *collect(void)
+static json_t *collect(const struct info_options *input)
 {
     json_t *memory = info_memory(), *launchers = info_launchers(), *cuda = info_cuda();
-    json_t *advice = info_advice(memory, launchers, cuda);
-    json_t *transports =
-        json_pack("[{s:s, s:s}]", "name", "p2p", "reach", "ranks of one host, by loads and stores in shared memory");
+    json_t *transports = info_transports((int)input->ranks, (int)input->nodes);
+    json_t *advice = info_advice(memory, launchers, cuda, transports);
     return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", expar_version(), "build", build_info(),
                      "cpu", info_cpu(), "memory", memory, "cuda", cuda, "launchers", launchers, "transports",
                      transports, "advice", advice);
@@ -98,7 +129,7 @@ static int run(int argc, char **argv)
         print_env();
         return 0;
     }
-    json_t *value = input.env ? collect_env() : collect();
+    json_t *value = input.env ? collect_env() : collect(&input);
     if (!value) {
         fprintf(stderr, "expar info: out of memory, or hwloc cannot read this machine\n");
         return EX_OSERR;
@@ -116,9 +147,12 @@ const struct command command_info = {
     .summary = "show the library, the machine, and what is missing on it",
     .description =
         "Shows the version and build of the library, processors, caches and NUMA nodes, memory and the limits on it, "
-        "GPUs and which of them reach each other, CUDA's driver and compiler, launchers and transports, and, for each "
+        "GPUs and which of them reach each other, CUDA's driver and compiler, launchers, and, for each "
         "faster path that this machine does not allow yet, the command "
-        "that would provide it.",
+        "that would provide it.\n\n"
+        "To show the transports a group of threads is formed, which also runs their self-tests; EXPAR_TRANSPORTS and "
+        "the other variables hold for it. The matrix says for each rank (row) and each PE (column) what the "
+        "transport can do: m map, p put, g get, a atomics; a capital where it is the one that is used.",
     .options = options,
     .examples = examples,
     .run = run,

@@ -5,6 +5,7 @@
  *   info_machine.c   processors, caches, NUMA nodes, launchers
  *   info_memory.c    memory, its limits, huge pages
  *   info_cuda.c      GPUs, their links, the driver, the compiler of kernels
+ *   info_transports.c who reaches whom by which transport
  *   info_advice.c    what is missing for a faster path, and the command that provides it
  *   info_print.c     the object as text for a person */
 #ifndef EXPAR_TOOL_INFO_H
@@ -21,8 +22,10 @@ json_t *info_launchers(void); /* [{name, path}]; path null where it is not found
 json_t *info_memory(void); /* total_bytes, available_bytes, memlock_bytes, address_space_bytes, shared_huge_pages, … */
 json_t *
 info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missing}, ready_kernels, gpus: [{…}] */
+/* ranks, nodes, list: [{name, reach, note, matrix: [[text]]}], missing: why others are not there, or null */
+json_t *info_transports(int num_ranks, int num_nodes);
 /* [{missing, effect, command}] */
-json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda);
+json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda, const json_t *transports);
 
 /* The whole object as lines of text on stdout. */
 void info_print(const json_t *info);

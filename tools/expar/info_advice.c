@@ -36,7 +36,7 @@ static void advise_cuda(json_t *list, const json_t *cuda)
             "pip install nvidia-cuda-nvrtc   (or install CUDA's toolkit, or set EXPAR_NVRTC)");
 }
 
-json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda)
+json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda, const json_t *transports)
 {
     json_t *list = json_array();
     const char *shared = json_string_value(json_object_get(memory, "shared_huge_pages"));
@@ -50,6 +50,9 @@ json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t 
     if (!has_launcher(launchers, "mpirun"))
         add(list, "mpirun", "expar bench --mpi can compare with Open MPI",
             "sudo apt-get install openmpi-bin libopenmpi-dev   (then build again)");
+    if (json_is_string(json_object_get(transports, "missing")))
+        add(list, "a network", "ranks of several hosts reach each other",
+            "sudo apt-get install libfabric1   (see above for what exactly is missing)");
     advise_cuda(list, cuda);
     return list;
 }

@@ -137,6 +137,46 @@ static void print_paths(const json_t *list, const char *title, const char *key)
     }
 }
 
+static void print_matrix(const json_t *transport)
+{
+    size_t rank, pe;
+    json_t *row, *reach;
+    json_array_foreach(json_object_get(transport, "matrix"), rank, row)
+    {
+        char label[64];
+        snprintf(label, sizeof label, "  from rank %zu to all", rank);
+        print_label(label);
+        json_array_foreach(row, pe, reach)
+        {
+            printf("%s ", json_string_value(reach));
+        }
+        printf("\n");
+    }
+}
+
+static void print_transports(const json_t *transports)
+{
+    size_t i;
+    json_t *entry;
+    printf("transports, tried by %d ranks on %d nodes (m map, p put, g get, a atomics; capital: used)\n",
+           (int)json_integer_value(json_object_get(transports, "ranks")),
+           (int)json_integer_value(json_object_get(transports, "nodes")));
+    json_array_foreach(json_object_get(transports, "list"), i, entry)
+    {
+        const char *note = json_string_value(json_object_get(entry, "note"));
+        print_text(entry, json_string_value(json_object_get(entry, "name")), "reach");
+        if (*note) {
+            print_label("");
+            printf("%s\n", note);
+        }
+        print_matrix(entry);
+    }
+    const char *missing = json_string_value(json_object_get(transports, "missing"));
+    if (!missing) return;
+    print_label("not to be had");
+    printf("%s\n", missing);
+}
+
 static void print_advice(const json_t *advice)
 {
     size_t i;
@@ -163,6 +203,6 @@ void info_print(const json_t *info)
     print_memory(json_object_get(info, "memory"));
     print_cuda(json_object_get(info, "cuda"));
     print_paths(json_object_get(info, "launchers"), "launchers", "path");
-    print_paths(json_object_get(info, "transports"), "transports", "reach");
+    print_transports(json_object_get(info, "transports"));
     print_advice(json_object_get(info, "advice"));
 }

@@ -27,7 +27,7 @@ void launch_prepare_gpus(void)
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
-int launch_self(int num_ranks, int argc, char **argv)
+int launch_self(int num_ranks, bool bind, int argc, char **argv)
 {
     char program[4096];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -40,7 +40,8 @@ int launch_self(int num_ranks, int argc, char **argv)
     program[length] = '\0';
     args[0] = program;
     memcpy(args + 1, argv, (size_t)argc * sizeof *args);
-    struct job job = {.num_ranks = num_ranks, .num_nodes = 1, .who = "expar", .file = program, .argv = args};
+    struct job job = {
+        .num_ranks = num_ranks, .num_nodes = 1, .bind = bind, .who = "expar", .file = program, .argv = args};
     int code = job_run(&job);
     free(args);
     return code;

@@ -15,7 +15,7 @@ void launch_prepare_gpus(void);
 /* Runs num_ranks copies of this very program as the ranks of one job, with a subcommand's arguments (argv[0] is its
    name, as the subcommand got them). They share this process's stdout and stderr; rank 0 has its stdin. Returns the
    job's exit code: 0 when every rank ended with 0, else that of the first that failed (128 + signal). Prints what went
-   wrong. */
-int launch_self(int num_ranks, int argc, char **argv);
+   wrong. bind: each rank stays on one core. */
+int launch_self(int num_ranks, bool bind, int argc, char **argv);
 
 #endif

@@ -52,14 +52,6 @@ static void fabric_close(transport *self)
     free(f);
 }
 
-static uint32_t count_spins(const boot *ctl)
-{
-    int32_t neighbours = 0;
-    for (int32_t r = 0; r < ctl->size; r++)
-        if (ctl->places[r].host == ctl->places[ctl->rank].host) neighbours++;
-    return neighbours > ctl->places[ctl->rank].num_cores ? 0 : SPINS_ROOMY;
-}
-
 static fabric *fabric_new(const transport_site *site)
 {
     fabric *f = calloc(1, sizeof *f);
@@ -69,7 +61,7 @@ static fabric *fabric_new(const transport_site *site)
     f->rank = site->boot->rank;
     f->size = site->boot->size;
     f->wake_event = f->nudge_event = -1;
-    f->spins = count_spins(site->boot);
+    f->spins = site->crowded ? 0 : SPINS_ROOMY;
     f->max_extents = site->heap->bytes / EXTENT_BYTES + 2;
     f->extents = calloc(f->max_extents, sizeof(fabric_extent *));
     f->lost = calloc((size_t)f->size, sizeof *f->lost);

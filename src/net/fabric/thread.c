@@ -13,7 +13,7 @@
    ends them. */
 #define FIRST_NAP_NS 200000
 #define LONG_NAP_NS  1000000
-#define LAST_NAP_NS  50000000
+#define LAST_NAP_NS  400000000
 /* Connections in the making do not wake every provider's queue. */
 #define LONGEST_SLEEP_NS 100000000
 

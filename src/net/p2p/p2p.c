@@ -4,11 +4,14 @@
  * Reaches the PEs of its own node and no other, also when the nodes are only pretended. Between processes each rank
  * maps its peers' memfds; ranks that are threads use each other's regions as they are. */
 #include "mem/fence.h"
+#include "net/p2p/access.h"
 #include "net/transport.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+extern const transport_ops transport_p2p;
 
 typedef struct p2p {
     transport base; /* first: a transport of these operations is a p2p */
@@ -111,34 +114,15 @@ static void *p2p_map(const transport *self, int32_t pe, uint64_t offset)
     return p->peers[pe] ? p->peers[pe] + offset : NULL;
 }
 
-static bool is_word(const void *a, const void *b, size_t bytes, size_t word_bytes)
-{
-    return bytes == word_bytes && ((uintptr_t)a | (uintptr_t)b) % word_bytes == 0;
-}
-
-/* Aligned words travel whole and in order, for programs that put a flag behind their data and wait for it there:
-   release here, acquire in the target's wait. Longer copies are ordered by fence, quiet or a signal. */
 static expar_status p2p_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
 {
-    uint8_t *dest = ((p2p *)self)->peers[pe] + offset;
-    if (is_word(dest, source, bytes, 8))
-        atomic_store_explicit((_Atomic uint64_t *)(void *)dest, *(const uint64_t *)source, memory_order_release);
-    else if (is_word(dest, source, bytes, 4))
-        atomic_store_explicit((_Atomic uint32_t *)(void *)dest, *(const uint32_t *)source, memory_order_release);
-    else if (bytes > 0)
-        memmove(dest, source, bytes);
+    p2p_store(((p2p *)self)->peers[pe] + offset, source, bytes);
     return EXPAR_OK;
 }
 
 static expar_status p2p_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
 {
-    const uint8_t *source = ((p2p *)self)->peers[pe] + offset;
-    if (is_word(dest, source, bytes, 8))
-        *(uint64_t *)dest = atomic_load_explicit((const _Atomic uint64_t *)(const void *)source, memory_order_acquire);
-    else if (is_word(dest, source, bytes, 4))
-        *(uint32_t *)dest = atomic_load_explicit((const _Atomic uint32_t *)(const void *)source, memory_order_acquire);
-    else if (bytes > 0)
-        memmove(dest, source, bytes);
+    p2p_load(dest, ((p2p *)self)->peers[pe] + offset, bytes);
     return EXPAR_OK;
 }
 
@@ -225,6 +209,7 @@ static expar_status p2p_quiet(transport *self)
 
 const transport_ops transport_p2p = {
     .name = "p2p",
+    .node_local = true,
     .open = p2p_open,
     .reach = p2p_reach,
     .map = p2p_map,

@@ -221,7 +221,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
     demo_task *task = &request->task;
     if (task->ranks == 0) task->ranks = DEFAULT_RANKS;
     if (!demo_task_prepare(task, request->directory, &error)) return fail(&error);
-    if (!task->kind->threads) return launch_self(task->ranks, argc, argv);
+    if (!task->kind->threads) return launch_self(task->ranks, false, argc, argv);
     int code = crew_run(task->ranks, run_member, task, &error);
     return error.text[0] ? fail(&error) : code;
 }

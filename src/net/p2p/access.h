@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* access: how mapped memory is read and written, for the transport and for shmem's short way past it. */
+#ifndef EXPAR_NET_P2P_ACCESS_H
+#define EXPAR_NET_P2P_ACCESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline bool p2p_is_word(const void *a, const void *b, size_t bytes, size_t word_bytes)
+{
+    return bytes == word_bytes && ((uintptr_t)a | (uintptr_t)b) % word_bytes == 0;
+}
+
+/* Aligned words travel whole and in order, for programs that put a flag behind their data and wait for it there:
+   release here, acquire in the target's wait. Longer copies are ordered by fence, quiet or a signal. */
+static inline void p2p_store(void *dest, const void *source, size_t bytes)
+{
+    if (p2p_is_word(dest, source, bytes, 8))
+        atomic_store_explicit((_Atomic uint64_t *)dest, *(const uint64_t *)source, memory_order_release);
+    else if (p2p_is_word(dest, source, bytes, 4))
+        atomic_store_explicit((_Atomic uint32_t *)dest, *(const uint32_t *)source, memory_order_release);
+    else if (bytes > 0)
+        memmove(dest, source, bytes);
+}
+
+static inline void p2p_load(void *dest, const void *source, size_t bytes)
+{
+    if (p2p_is_word(dest, source, bytes, 8))
+        *(uint64_t *)dest = atomic_load_explicit((const _Atomic uint64_t *)source, memory_order_acquire);
+    else if (p2p_is_word(dest, source, bytes, 4))
+        *(uint32_t *)dest = atomic_load_explicit((const _Atomic uint32_t *)source, memory_order_acquire);
+    else if (bytes > 0)
+        memmove(dest, source, bytes);
+}
+
+#endif

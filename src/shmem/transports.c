@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transports of a group as tools see them: the public calls of expar/info.h. */
+#include "group/group.h"
+#include <expar/info.h>
+
+#include <assert.h>
+#include <stdio.h>
+
+static_assert((int)EXPAR_REACH_MAP == (int)TRANSPORT_MAP && (int)EXPAR_REACH_PUT == (int)TRANSPORT_PUT &&
+                  (int)EXPAR_REACH_GET == (int)TRANSPORT_GET && (int)EXPAR_REACH_ATOMIC == (int)TRANSPORT_ATOMIC,
+              "the public set is the transports' own");
+#define PUBLIC_REACH ((unsigned)(EXPAR_REACH_MAP | EXPAR_REACH_PUT | EXPAR_REACH_GET | EXPAR_REACH_ATOMIC))
+
+static bool has(const expar_group *group, int32_t index)
+{
+    return group && index >= 0 && index < group->sym->num_transports;
+}
+
+static bool is_rank(const expar_group *group, int32_t rank)
+{
+    return rank >= 0 && rank < group->size;
+}
+
+bool expar_transport_describe(const expar_group *group, int32_t index, const char **name, char *text, size_t text_bytes)
+{
+    if (!has(group, index)) return false;
+    const transport *t = group->sym->transports[index];
+    if (name) *name = t->ops->name;
+    if (text && text_bytes > 0) {
+        text[0] = '\0';
+        if (t->ops->describe) t->ops->describe(t, text, text_bytes);
+    }
+    return true;
+}
+
+const char *expar_transport_missing(const expar_group *group)
+{
+    return group ? group->sym->unreached : NULL;
+}
+
+unsigned expar_transport_reach(const expar_group *group, int32_t index, int32_t rank, int32_t pe)
+{
+    if (!has(group, index) || !is_rank(group, rank) || !is_rank(group, pe)) return 0;
+    return sym_reach(group->sym, rank, pe, index) & PUBLIC_REACH;
+}
+
+unsigned expar_transport_selected(const expar_group *group, int32_t index, int32_t pe)
+{
+    if (!has(group, index) || !is_rank(group, pe)) return 0;
+    const sym *self = group->sym;
+    const transport *t = self->transports[index];
+    unsigned uses = 0;
+    if (self->reach_map[pe] == t) uses |= EXPAR_REACH_MAP;
+    if (self->reach_rma[pe] == t) uses |= EXPAR_REACH_PUT | EXPAR_REACH_GET;
+    if (self->reach_atomic[pe] == t) uses |= EXPAR_REACH_ATOMIC;
+    return uses;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transports: a group of thread ranks is formed on this machine, and asked who reaches whom, and how. */
+#include "info.h"
+#include <expar/group.h>
+#include <expar/info.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAP_BYTES ((size_t)16 << 20)
+
+/* "MPGA": map, put, get, atomics; capital: selected, small: another transport is preferred, '-': not to be had. */
+static json_t *cell(const expar_group *group, int32_t index, int32_t pe)
+{
+    static const char letters[] = "mpga";
+    unsigned reach = expar_transport_reach(group, index, expar_group_rank(group), pe);
+    unsigned selected = expar_transport_selected(group, index, pe);
+    char text[5] = "----";
+    for (int bit = 0; bit < 4; bit++) {
+        if (reach & 1u << bit) text[bit] = letters[bit];
+        if (selected & 1u << bit) text[bit] = (char)(letters[bit] - 'a' + 'A');
+    }
+    return json_string(text);
+}
+
+static json_t *matrix(expar_group *const *groups, int num_ranks, int32_t index)
+{
+    json_t *rows = json_array();
+    for (int rank = 0; rank < num_ranks; rank++) {
+        json_t *row = json_array();
+        for (int pe = 0; pe < num_ranks; pe++)
+            json_array_append_new(row, cell(groups[rank], index, pe));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static const char *meaning(const char *name)
+{
+    if (!strcmp(name, "p2p")) return "ranks of one host, by loads and stores in shared memory";
+    return "all ranks, by libfabric";
+}
+
+static json_t *list_of(expar_group *const *groups, int num_ranks)
+{
+    json_t *list = json_array();
+    const char *name;
+    char text[512];
+    for (int32_t i = 0; expar_transport_describe(groups[0], i, &name, text, sizeof text); i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", name, "reach", meaning(name), "note",
+                                              text, "matrix", matrix(groups, num_ranks, i)));
+    return list;
+}
+
+static void destroy(expar_group **groups, int num_ranks)
+{
+    /* One thread cannot come to a collective end for all of them. */
+    for (int rank = 0; rank < num_ranks; rank++)
+        expar_group_abort(groups[rank]);
+    for (int rank = 0; rank < num_ranks; rank++)
+        expar_group_destroy(groups[rank]);
+}
+
+json_t *info_transports(int num_ranks, int num_nodes)
+{
+    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    expar_group **groups = calloc((size_t)num_ranks, sizeof *groups);
+    if (!groups) return NULL;
+    options.ranks_per_node = num_ranks / num_nodes;
+    options.heap_bytes = HEAP_BYTES;
+    json_t *found = NULL;
+    if (expar_group_create_threads(num_ranks, &options, groups) != EXPAR_OK) {
+        found = json_pack("{s:i, s:i, s:[], s:s}", "ranks", num_ranks, "nodes", num_nodes, "list", "missing",
+                          expar_last_error());
+    } else {
+        found = json_pack("{s:i, s:i, s:o, s:s?}", "ranks", num_ranks, "nodes", num_nodes, "list",
+                          list_of(groups, num_ranks), "missing", expar_transport_missing(groups[0]));
+        destroy(groups, num_ranks);
+    }
+    free(groups);
+    return found;
+}

@@ -108,7 +108,7 @@ typedef struct transport_ops {
        to 0; with batch NULL after quiet. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again. */
     expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
     /* pe answers no more: what was posted to it with the batch is given up. From then on nothing touches the batch, nor
-       the caller's memory but for the data of a large get. NULL: post never leaves anything under way. */
+       the caller's memory but for the data of a large get or put. NULL: post never leaves anything under way. */
     void (*drop)(transport *self, int32_t pe, transport_batch *batch);
     /* Orders earlier operations without a batch before all later ones, to each PE. Fails as quiet does. */
     expar_status (*fence)(transport *self);

@@ -25,8 +25,10 @@ expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, co
     transport *via;
     int32_t rank = team_rank(team, to);
     if (bytes == 0) return EXPAR_OK;
+    const transport_request put = {
+        .kind = TRANSPORT_KIND_PUT, .pe = rank, .offset = offset, .source = source, .bytes = bytes, .copies = true};
     expar_status status = way_to(team->group->sym->reach_rma, rank, &via);
-    return status == EXPAR_OK ? via->ops->put(via, rank, offset, source, bytes) : status;
+    return status == EXPAR_OK ? transport_post(via, &team->group->sym->site, &put, &channel_of(team)->sent) : status;
 }
 
 expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes)
@@ -38,12 +40,10 @@ expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint6
     return status == EXPAR_OK ? via->ops->get(via, rank, dest, offset, bytes) : status;
 }
 
-/* A flag that goes another way than the data could overtake it. */
-static expar_status complete_data(sym *self, int32_t rank)
+static bool is_complete(transport_batch *batch)
 {
-    transport *data = self->reach_rma[rank];
-    transport *flag = self->peers[rank] ? self->reach_map[rank] : self->reach_atomic[rank];
-    return data && data != flag ? sym_order_before(self, data->ops->quiet(data), rank) : EXPAR_OK;
+    return atomic_load_explicit(&batch->left, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
 }
 
 /* Where this rank's messages are counted in the heap of whoever hears them. */
@@ -52,13 +52,28 @@ static uint64_t own_flag(const expar_team *team)
     return channel_of(team)->flags + (uint64_t)team->group->rank * sizeof(uint64_t);
 }
 
-expar_status channel_tell(const expar_team *team, int32_t to)
+/* Raises the flag at a rank: by a store, or by the transport of its atomics. */
+static expar_status raise_flag(const expar_team *team, int32_t rank, uint64_t value)
 {
     sym *self = team->group->sym;
-    int32_t rank = team_rank(team, to);
-    uint64_t flag = own_flag(team);
-    expar_status status = complete_data(self, rank);
-    return status == EXPAR_OK ? sym_word_set(self, rank, flag, ++peer_of(team, to)->told) : status;
+    transport *via;
+    if (self->peers[rank]) return sym_word_set(self, rank, own_flag(team), value);
+    const transport_request set = {.kind = TRANSPORT_KIND_ATOMIC,
+                                   .pe = rank,
+                                   .offset = own_flag(team),
+                                   .bytes = sizeof value,
+                                   .op = TRANSPORT_SET,
+                                   .operand = value};
+    expar_status status = way_to(self->reach_atomic, rank, &via);
+    return status == EXPAR_OK ? transport_post(via, &self->site, &set, &channel_of(team)->sent) : status;
+}
+
+/* Neither data nor an earlier flag is overtaken: both have arrived. */
+expar_status channel_tell(const expar_team *team, int32_t to)
+{
+    transport_batch *sent = &channel_of(team)->sent;
+    expar_status status = is_complete(sent) ? EXPAR_OK : sym_settle(team->group->sym, sent);
+    return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
 }
 
 /* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends on.
@@ -93,9 +108,7 @@ expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, c
 expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status)
 {
     char cause[ERROR_TEXT_BYTES];
-    if (atomic_load_explicit(&batch->sent.left, memory_order_acquire) == 0 &&
-        atomic_load_explicit(&batch->sent.status, memory_order_relaxed) == EXPAR_OK)
-        return status;
+    if (is_complete(&batch->sent)) return status;
     snprintf(cause, sizeof cause, "%s", status == EXPAR_OK ? "" : expar_last_error());
     expar_status sent = sym_settle(team->group->sym, &batch->sent);
     return status == EXPAR_OK ? sent : error_set(status, "%s", cause);

@@ -266,7 +266,7 @@ void sym_rest_end(sym_rest *rest);
 expar_status sym_fence(sym *sym);
 /* All of this rank's operations without a batch are complete at their targets. */
 expar_status sym_quiet(sym *sym);
-/* Those of the batch are, where a transport may still have them under way. */
+/* Those of the batch are. What failed is told once, and none is under way any more then. */
 expar_status sym_settle(sym *sym, transport_batch *batch);
 /* `ordered` is what a fence or quiet gave before something for pe. A failure that has nothing to do with pe is kept for
    the caller's next fence or quiet, and EXPAR_OK returned. */

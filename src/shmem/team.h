@@ -34,6 +34,9 @@ typedef struct team_channel {
        after. */
     uint64_t scratch;
     team_peer *peers; /* [size of the group]; made when the channel is first used */
+    /* Puts and flags on their way. They are completed apart from what the program does itself, so that its failures,
+       with ranks outside the team above all, are not the team's. */
+    transport_batch sent;
 } team_channel;
 
 /* Who of a team reaches whom by loads and stores: members that map each other's heaps make a *node* of the team. Ranks
@@ -63,6 +66,7 @@ typedef struct team_table {
     uint64_t used; /* bit s: slot s is taken by a team that this rank is a member of */
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
+    struct expar_ctx *contexts; /* all that were ever made; guarded by sym's lock (context.c) */
 } team_table;
 
 /* ---- teams (team.c) ---------------------------------------------------------------------------------------------- */

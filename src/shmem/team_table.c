@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a rank's teams and the memory of their channels, made at the first use of teams. */
+#include "shmem/context.h"
 #include "shmem/parts.h"
 #include "shmem/team.h"
 
@@ -104,5 +105,6 @@ void team_table_close(team_table *table)
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
+    if (table) context_free_list(table->contexts);
     free(table);
 }

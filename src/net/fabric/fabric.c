@@ -170,7 +170,7 @@ static expar_status fabric_put(transport *self, int32_t pe, uint64_t offset, con
     transport_request request = {
         .kind = TRANSPORT_KIND_PUT, .pe = pe, .offset = offset, .source = source, .bytes = bytes};
     if (bytes > FABRIC_STAGE_BYTES) return fabric_run(f, "put", &request);
-    return fabric_post_soon(f, "put", &(fabric_sending){.request = &request}, NULL, true);
+    return fabric_post_soon(f, "put", &(fabric_sending){.request = &request}, NULL);
 }
 
 static expar_status fabric_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
@@ -193,7 +193,7 @@ static expar_status fabric_atomic(transport *self, int32_t pe, uint64_t offset, 
                                  .op = op,
                                  .operand = operand,
                                  .compare = compare};
-    if (!old) return fabric_post_soon(f, "atomic", &(fabric_sending){.request = &request}, NULL, true);
+    if (!old) return fabric_post_soon(f, "atomic", &(fabric_sending){.request = &request}, NULL);
     request.dest = bytes == 8 ? (void *)&old64 : (void *)&old32;
     expar_status status = fabric_run(f, "atomic", &request);
     if (status == EXPAR_OK) *old = bytes == 8 ? old64 : old32;
@@ -207,7 +207,7 @@ static expar_status put_then_signal(fabric *f, const transport_request *request,
     data.signals = false;
     expar_status status = data.bytes > 0 ? fabric_run(f, "put", &data) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
-    return fabric_post_soon(f, "signal", &(fabric_sending){.request = &signal}, batch, true);
+    return fabric_post_soon(f, "signal", &(fabric_sending){.request = &signal}, batch);
 }
 
 static expar_status fabric_post_request(transport *self, const transport_request *request, transport_batch *batch)
@@ -215,12 +215,13 @@ static expar_status fabric_post_request(transport *self, const transport_request
     fabric *f = fabric_of(self);
     fabric_sending sending = {.request = request};
     bool too_large = request->copies && request->bytes > FABRIC_STAGE_BYTES;
-    if (request->signals && (too_large || request->bytes == 0 || !fabric_is_one_piece(f, request)))
-        return put_then_signal(f, request, batch);
+    if (request->signals && (too_large || request->bytes == 0)) return put_then_signal(f, request, batch);
     if (too_large) return fabric_run(f, "put", request);
-    expar_status status = fabric_post(f, &sending, batch, request->copies);
-    if (status != EXPAR_ERR_BUSY || sending.done == 0) return status;
-    return fabric_post_soon(f, "post", &sending, batch, request->copies);
+    expar_status status = fabric_post(f, &sending, batch);
+    if (status == EXPAR_ERR_BUSY && (sending.done > 0 || sending.behind))
+        status = fabric_post_soon(f, "post", &sending, batch);
+    fabric_sending_end(f, &sending, status);
+    return status;
 }
 
 static void fabric_give_up(transport *self, int32_t pe, transport_batch *batch)

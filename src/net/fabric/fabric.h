@@ -80,6 +80,11 @@ typedef struct fabric_op {
     bool signals;             /* `signal` is to be posted when this has come back */
     bool late;                /* it has, and there was no room for the signal */
     transport_request signal; /* an atomic */
+    /* A put in several pieces: they name the record of the signal behind them all, which itself is not posted until
+       none of them, nor their poster, holds it back. */
+    struct fabric_op *behind;
+    uint32_t holds;
+    expar_status status; /* of the pieces that have come back */
 } fabric_op;
 
 typedef struct fabric_channel {
@@ -185,14 +190,16 @@ bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **
 /* A request on its way out. */
 typedef struct fabric_sending {
     const transport_request *request;
-    uint64_t done; /* bytes that were posted */
+    uint64_t done;     /* bytes that were posted */
+    fabric_op *behind; /* record of the signal behind several pieces; held by this */
 } fabric_sending;
 
-/* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. stage: a small source is
-   copied, so that it is free at once. A signal goes with a request that is one piece (fabric_is_one_piece). */
-expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage);
-/* Whether the provider takes all of a put at once. */
-bool fabric_is_one_piece(const fabric *f, const transport_request *request);
+/* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. What is small goes by way
+   of the stage, puts as gets: a put's source is free at once, and both can be given up. */
+expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch);
+/* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where status is EXPAR_OK.
+ */
+void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);
 /* The signal of an op that has come back goes out by the same record; the lock is held. As libfabric's calls: 0, or
    -FI_EAGAIN when there is no room now. */
 ssize_t fabric_post_signal(fabric *f, fabric_channel *channel, fabric_op *op);
@@ -203,19 +210,21 @@ transport_request fabric_signal_of(const transport_request *put);
 
 /* ---- complete.c -------------------------------------------------------------------------------------------------- */
 
+/* Something that held the signal's record back has ended, with `status`; the lock is held. */
+void fabric_op_release(fabric *f, fabric_channel *channel, fabric_op *signal, expar_status status);
 /* Takes what has come back on a channel; the lock is held. */
 bool fabric_channel_poll(fabric *f, fabric_channel *channel);
 bool fabric_progress(fabric *f);
 /* Operations to pe (of that batch; NULL: of any) are given up: they count as failed with `status`. Nothing of them
-   refers to the caller's memory afterwards, but for a large get that the network itself writes there: its data may
-   still come until the endpoint is closed. */
+   refers to the caller's memory afterwards, but for a large one that the network itself reads or writes there, which it
+   may do until the endpoint is closed. */
 void fabric_drop(fabric *f, int32_t pe, const transport_batch *batch, expar_status status);
 void fabric_op_unlink(fabric_channel *channel, fabric_op *op);
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------ */
 
 /* Posts all, as soon as there is room. */
-expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage);
+expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch);
 /* Posts and waits until it is complete. */
 expar_status fabric_run(fabric *f, const char *what, const transport_request *request);
 /* Waits for what has been posted with the batch. Failures are told once. */

@@ -18,7 +18,7 @@ static uint64_t remote_address(const fabric_extent *e, int32_t pe, uint64_t offs
 }
 
 /* The next piece of a put or get. False: the heap has not grown there. */
-static bool cut(const fabric *f, const transport_request *r, uint64_t done, bool stage, piece *out)
+static bool cut(const fabric *f, const transport_request *r, uint64_t done, piece *out)
 {
     void *descriptor;
     const fabric_extent *e = fabric_extent_find(f, r->offset + done);
@@ -27,7 +27,7 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, bool
     const uint8_t *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
     if (bytes > room) bytes = room;
     if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
-    bool staged = (stage && r->bytes <= FABRIC_STAGE_BYTES) || !fabric_descriptor(f, local + done, bytes, &descriptor);
+    bool staged = r->bytes <= FABRIC_STAGE_BYTES || !fabric_descriptor(f, local + done, bytes, &descriptor);
     if (staged && bytes > FABRIC_STAGE_BYTES) bytes = FABRIC_STAGE_BYTES;
     *out = (piece){.request = r, .done = done, .bytes = bytes, .staged = staged};
     return true;
@@ -119,6 +119,11 @@ transport_request fabric_signal_of(const transport_request *put)
                                .operand = put->operand};
 }
 
+static bool has_room(const fabric *f, const fabric_channel *c, int32_t pe)
+{
+    return c->unused && c->in_flight[pe] < f->most_in_flight;
+}
+
 static fabric_op *take_op(fabric_channel *c, const transport_request *r, transport_batch *batch)
 {
     fabric_op *op = c->unused;
@@ -129,8 +134,8 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
     op->dest = NULL;
     op->result_at = 0;
     op->late = false;
-    op->signals = r->signals;
-    if (r->signals) op->signal = fabric_signal_of(r);
+    op->signals = false;
+    op->behind = NULL;
     op->next = NULL;
     op->previous = c->newest;
     if (c->newest)
@@ -139,7 +144,26 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
         c->oldest = op;
     c->newest = op;
     op->number = ++c->posted;
+    atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
     return op;
+}
+
+static void add_signal(fabric_op *op, const transport_request *put)
+{
+    op->signals = true;
+    op->signal = fabric_signal_of(put);
+}
+
+/* The record of the signal behind a put in several pieces. False: there is no room. */
+static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *sending, transport_batch *batch)
+{
+    const transport_request *put = sending->request;
+    if (!has_room(f, c, put->pe)) return false;
+    sending->behind = take_op(c, put, batch);
+    add_signal(sending->behind, put);
+    sending->behind->holds = 1; /* by `sending` */
+    sending->behind->status = EXPAR_OK;
+    return true;
 }
 
 static expar_status refused(fabric *f, int32_t pe, ssize_t code)
@@ -150,23 +174,38 @@ static expar_status refused(fabric *f, int32_t pe, ssize_t code)
     return fabric_peer_error(f, pe, "rank %d cannot be reached at %s: %s", pe, where, f->library->strerror((int)-code));
 }
 
-static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, transport_batch *batch)
+static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fabric_sending *sending,
+                               transport_batch *batch)
 {
     const transport_request *r = p->request;
-    if (!c->unused || c->in_flight[r->pe] >= f->most_in_flight) return EXPAR_ERR_BUSY;
+    bool whole = p->bytes == r->bytes;
+    if (r->signals && !whole && !sending->behind && !take_signal(f, c, sending, batch)) return EXPAR_ERR_BUSY;
+    if (!has_room(f, c, r->pe)) return EXPAR_ERR_BUSY;
     fabric_op *op = take_op(c, r, batch);
-    atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
-    ssize_t code;
-    if (r->kind == TRANSPORT_KIND_ATOMIC) {
-        op->result_at = RESULT_AT;
-        code = change(f, c, op, r);
-    } else {
-        code = move(f, c, op, p);
+    if (r->signals && whole) add_signal(op, r);
+    bool is_atomic = r->kind == TRANSPORT_KIND_ATOMIC;
+    op->result_at = is_atomic ? RESULT_AT : 0;
+    ssize_t code = is_atomic ? change(f, c, op, r) : move(f, c, op, p);
+    if (code == 0) {
+        op->behind = sending->behind;
+        if (op->behind) op->behind->holds++;
+        return EXPAR_OK;
     }
-    if (code == 0) return EXPAR_OK;
     fabric_op_unlink(c, op);
     atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
     return code == -FI_EAGAIN ? EXPAR_ERR_BUSY : refused(f, r->pe, code);
+}
+
+void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
+{
+    fabric_channel *c = fabric_channel_of(f, sending->request->pe);
+    if (!sending->behind) return;
+    pthread_mutex_lock(&c->lock);
+    /* The caller is told of a failure here; it is not the batch's as well. */
+    if (status != EXPAR_OK) sending->behind->signals = false;
+    fabric_op_release(f, c, sending->behind, EXPAR_OK);
+    pthread_mutex_unlock(&c->lock);
+    sending->behind = NULL;
 }
 
 ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
@@ -175,12 +214,6 @@ ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
     ssize_t code = change(f, c, op, &op->signal);
     if (code == 0) op->signals = false;
     return code;
-}
-
-bool fabric_is_one_piece(const fabric *f, const transport_request *request)
-{
-    piece p;
-    return cut(f, request, 0, request->copies, &p) && p.bytes == request->bytes;
 }
 
 int32_t fabric_full_of(fabric *f, int32_t pe)
@@ -195,7 +228,7 @@ int32_t fabric_full_of(fabric *f, int32_t pe)
     return full_of;
 }
 
-expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage)
+expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch)
 {
     const transport_request *r = sending->request;
     fabric_channel *c = fabric_channel_of(f, r->pe);
@@ -206,12 +239,12 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
     pthread_mutex_lock(&c->lock);
     while (sending->done < r->bytes && status == EXPAR_OK) {
         piece p;
-        if (!cut(f, r, sending->done, stage, &p)) {
+        if (!cut(f, r, sending->done, &p)) {
             status = error_set(EXPAR_ERR_ADDRESS, "offset %llu of the symmetric heap has not been allocated",
                                (unsigned long long)(r->offset + sending->done));
             break;
         }
-        status = post_piece(f, c, &p, batch);
+        status = post_piece(f, c, &p, sending, batch);
         if (status == EXPAR_OK) sending->done += p.bytes;
     }
     pthread_mutex_unlock(&c->lock);

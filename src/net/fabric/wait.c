@@ -67,22 +67,22 @@ static expar_status turn(patience *p, int32_t pe)
     return EXPAR_OK;
 }
 
-static expar_status post_all(patience *p, fabric_sending *sending, transport_batch *batch, bool stage)
+static expar_status post_all(patience *p, fabric_sending *sending, transport_batch *batch)
 {
     expar_status status;
-    while ((status = fabric_post(p->f, sending, batch, stage)) == EXPAR_ERR_BUSY &&
+    while ((status = fabric_post(p->f, sending, batch)) == EXPAR_ERR_BUSY &&
            (status = turn(p, fabric_full_of(p->f, sending->request->pe))) == EXPAR_OK) {
     }
     return status;
 }
 
-expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch, bool stage)
+expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch)
 {
     patience p = {.f = f, .what = what, .pe = -1};
-    expar_status status = fabric_post(f, sending, batch, stage);
+    expar_status status = fabric_post(f, sending, batch);
     if (status != EXPAR_ERR_BUSY) return status;
     fabric_attend(f, 1);
-    status = post_all(&p, sending, batch, stage);
+    status = post_all(&p, sending, batch);
     fabric_attend(f, -1);
     return status;
 }
@@ -93,7 +93,7 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
     fabric_sending sending = {.request = request};
     patience p = {.f = f, .what = what, .pe = -1};
     fabric_attend(f, 1);
-    expar_status status = post_all(&p, &sending, &batch, true);
+    expar_status status = post_all(&p, &sending, &batch);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0)
         status = turn(&p, request->pe);
     fabric_attend(f, -1);

@@ -41,15 +41,23 @@ void sym_ring(sym *self, int32_t pe)
     if (control) bell_ring(&control->bell, self->by_threads);
 }
 
-sym_rest sym_rest_begin(sym *self, const char *what)
+void sym_ring_put(sym *self, int32_t pe, uint64_t offset, uint64_t bytes)
 {
-    return (sym_rest){.sym = self, .what = what};
+    sym_control *control = sym_at(self, pe, 0);
+    if (control) bell_ring_put(&control->bell, offset, bytes, self->by_threads);
 }
 
-sym_rest sym_rest_begin_open(sym *self, const char *what)
+sym_rest sym_rest_begin(sym *self, const char *what)
+{
+    /* No put goes to the control page. */
+    return (sym_rest){.sym = self, .what = what, .watch = bell_range(0, 1)};
+}
+
+sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint64_t bytes)
 {
     return (sym_rest){.sym = self,
                       .what = what,
+                      .watch = bell_range(offset, bytes),
                       .open = true,
                       .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
 }
@@ -79,7 +87,7 @@ static void drive(sym_rest *rest)
 static void arm(sym_rest *rest)
 {
     transport *network = rest->sym->driven;
-    bell_arm(own_bell(rest->sym), &rest->rings);
+    bell_arm(own_bell(rest->sym), rest->watch, &rest->rings);
     rest->armed = !network || rest->handed_over || network->ops->arm(network);
     if (rest->since_ns == 0) rest->since_ns = clock_ns();
 }

@@ -26,7 +26,7 @@ static expar_status put(const char *call, expar_group *group, void *dest, const 
     const proxy_command command = command_of(PROXY_PUT, pe, offset, source, bytes);
     if (by) return proxy_issue(by, call, &command);
     status = via->ops->put(via, pe, offset, source, bytes);
-    if (status == EXPAR_OK) sym_ring(group->sym, pe); /* the target may wait for a word in it */
+    if (status == EXPAR_OK) sym_ring_put(group->sym, pe, offset, bytes); /* the target may wait for a word in it */
     return status;
 }
 

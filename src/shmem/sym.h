@@ -15,23 +15,27 @@
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
-/* A PE's doorbell. The sleeper sets `asleep`, full fence, looks again at what it waits for, and sleeps on `rings`; the
-   writer stores its flag, full fence, reads `asleep`, and if it is set takes it down, raises `rings` and wakes all
+/* A PE's doorbell. The sleeper sets `watched`, full fence, looks again at what it waits for, and sleeps on `rings`; the
+   writer stores its flag, full fence, reads `watched`, and if it is set takes it down, raises `rings` and wakes all
    sleepers. One of the two always sees the other. Several threads of a PE may sleep on its bell: whoever wakes sets
-   `asleep` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
+   `watched` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
    nothing.
+
+   A put may change any word, but mostly it carries data that nobody waits for. So `watched` says where the words lie
+   that sleepers wait for, and a put that goes elsewhere lets them sleep. Flags of the library's own are announced by a
+   ring of their own, wherever they lie.
 
    Sleeps are rare and writes are many, so where the system allows it the sleeper makes the fence for both sides:
    membarrier(2) runs a full fence on every core that runs a thread of a process that asked for it. A writer whose
    process has asked then needs none of its own. */
 typedef struct sym_bell {
-    /* 1: somebody sleeps or is about to. Set by the PE's own threads, read and taken down by all writers; ordered by
-       the full fences above. */
-    _Alignas(64) _Atomic uint32_t asleep;
+    /* 0: nobody sleeps or is about to; else the bell_range that holds all that sleepers watch. Widened by the PE's own
+       threads, read and taken down by all writers; ordered by the full fences above. */
+    _Alignas(64) _Atomic uint64_t watched;
     /* 1: sleepers make the writers' fence, too. Written by the owner before anybody else uses the bell, read by all
        (relaxed: who reads 0 makes a fence that is not needed). */
     _Atomic uint32_t fences;
-    /* The futex word: raised by all writers after they took `asleep` down, read by the PE's own sleepers. The futex
+    /* The futex word: raised by all writers after they took `watched` down, read by the PE's own sleepers. The futex
        compares it in the kernel, so relaxed order is enough. */
     _Alignas(64) _Atomic uint32_t rings;
 } sym_bell;
@@ -211,6 +215,8 @@ void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 
 /* Wakes pe if it sleeps. To be called after the store (release) of a flag that it may wait for. */
 void sym_ring(sym *sym, int32_t pe);
+/* The same after a put to [offset, offset + bytes) of its heap: only if it watches words there. */
+void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 
 /* A wait in progress, for conditions of any shape:
  *
@@ -230,6 +236,7 @@ typedef struct sym_rest {
     int64_t since_ns; /* 0 until the first clock reading */
     uint32_t turn;
     uint32_t rings; /* value of the futex word when armed */
+    uint64_t watch; /* bell_range of the words that puts may change to end the wait */
     bool armed;
     bool attends;      /* drives the network meanwhile */
     bool handed_over;  /* the network's own thread does */
@@ -239,8 +246,9 @@ typedef struct sym_rest {
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
 /* For waits that cannot know who will end them: the loss of a rank ends those that are under way. It ends a later one
-   too unless some call has told of it before, and then is not in the way any more. */
-sym_rest sym_rest_begin_open(sym *sym, const char *what);
+   too unless some call has told of it before, and then is not in the way any more. Puts to [offset, offset + bytes) of
+   this rank's heap may end the wait. */
+sym_rest sym_rest_begin_open(sym *sym, const char *what, uint64_t offset, uint64_t bytes);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);

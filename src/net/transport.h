@@ -117,6 +117,9 @@ typedef struct transport_ops {
     /* Moves on what this rank has under way, and serves what others ask of it; never sleeps. NULL: nothing ever needs
        it. True when something happened. */
     bool (*progress)(transport *self);
+    /* What this rank's threads have brought in by now, the transport's own too, is seen by the caller from here on: not
+       only a flag that it has found set, but all that the network wrote before. NULL: loads are enough. */
+    void (*behold)(transport *self);
     /* change 1: a thread begins to call progress over and over; -1: it has ended. Meanwhile the transport's own thread
        leaves the work to it. 0: the caller goes to sleep on something else, so that thread must take over at once, and
        call `arrived`. NULL as progress. */

@@ -164,8 +164,14 @@ void sym_rest_progress(sym_rest *rest)
     rest->armed = rest->handed_over = false;
 }
 
+void sym_behold(sym *self)
+{
+    if (self->driven && self->driven->ops->behold) self->driven->ops->behold(self->driven);
+}
+
 void sym_rest_end(sym_rest *rest)
 {
+    sym_behold(rest->sym);
     /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
     rest->armed = false;
     attend(rest, false);

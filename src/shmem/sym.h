@@ -253,6 +253,9 @@ expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
 
+/* For who has found a flag of its own set without sym_rest_end behind it: what came before the flag is seen, too. */
+void sym_behold(sym *sym);
+
 /* Orders this rank's operations to each PE. */
 expar_status sym_fence(sym *sym);
 /* All of this rank's operations without a batch are complete at their targets. */

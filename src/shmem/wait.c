@@ -194,6 +194,7 @@ static expar_status run_set(expar_group *group, word_set *set, patience how, loo
     if (status != EXPAR_OK) return status;
     if (how == TEST) {
         *ended = has_ended(set, result);
+        if (*ended) sym_behold(group->sym);
         return EXPAR_OK;
     }
     *ended = true;

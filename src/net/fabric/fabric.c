@@ -243,6 +243,11 @@ static bool fabric_move(transport *self)
     return fabric_progress(fabric_of(self));
 }
 
+static void fabric_see(transport *self)
+{
+    fabric_behold(fabric_of(self));
+}
+
 static void fabric_attend_to(transport *self, int change)
 {
     fabric_attend(fabric_of(self), change);
@@ -280,6 +285,7 @@ const transport_ops transport_fabric = {
     .quiet = fabric_quiet_all,
     .settle = fabric_settle_batch,
     .progress = fabric_move,
+    .behold = fabric_see,
     .attend = fabric_attend_to,
     .arm = fabric_arm_sleep,
     .sleep = fabric_rest,

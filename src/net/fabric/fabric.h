@@ -194,6 +194,8 @@ transport_request fabric_signal_of(const transport_request *put);
 /* Takes what has come back on a channel; the lock is held. */
 bool fabric_channel_poll(fabric *f, fabric_channel *channel);
 bool fabric_progress(fabric *f);
+/* As transport_ops.behold. */
+void fabric_behold(fabric *f);
 /* Operations to pe (of that batch; NULL: of any) are given up: they count as failed with `status`. Nothing of them
    refers to the caller's memory afterwards, but for a large get that the network itself writes there: its data may
    still come until the endpoint is closed. */

@@ -251,7 +251,9 @@ expar_status sym_grow(sym *self, uint64_t end)
         if (via->ops->grow && *reached < border) status = via->ops->grow(via, *reached, border - *reached);
         if (status == EXPAR_OK) *reached = border;
     }
-    if (status == EXPAR_OK) atomic_store_explicit(&self->grown_bytes, border, memory_order_release);
+    if (status != EXPAR_OK || border == atomic_load_explicit(&self->grown_bytes, memory_order_relaxed)) return status;
+    atomic_fetch_add_explicit(&self->chunks, 1, memory_order_relaxed);
+    atomic_store_explicit(&self->grown_bytes, border, memory_order_release);
     return status;
 }
 

@@ -40,6 +40,16 @@ typedef struct sym_bell {
     _Alignas(64) _Atomic uint32_t rings;
 } sym_bell;
 
+/* How full the heap is, for tools that look at it from outside (heap_stats.c). Written by the owner whenever blocks
+   come or go: `mark` last for the first time (release, acquire by readers), so rank and size are there; the words
+   relaxed, each by itself, so that they may be of different moments. */
+enum { SYM_CARD_WORDS = 10 };
+typedef struct sym_heap_card {
+    _Atomic uint64_t mark;
+    int32_t rank, size;
+    _Atomic uint64_t words[SYM_CARD_WORDS];
+} sym_heap_card;
+
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
     sym_bell bell;
@@ -50,6 +60,7 @@ typedef struct sym_control {
        they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
        that hears of the leaving before it hears of its cause can still name the cause. */
     _Alignas(64) _Atomic uint64_t told;
+    _Alignas(64) sym_heap_card card;
 } sym_control;
 /* The heap proper starts here; offsets given to users are never 0. */
 #define SYM_CONTROL_BYTES 4096
@@ -104,6 +115,7 @@ typedef struct sym {
     /* The heap up to here is open on all ranks and reachable by all transports; the rest is addresses alone. Raised by
        collective calls (release), read by any thread that checks an address (acquire). */
     _Atomic uint64_t grown_bytes;
+    _Atomic uint64_t chunks; /* times that it has grown, the first included; as grown_bytes, but relaxed */
     uint64_t reached_bytes[SYM_MAX_TRANSPORTS]; /* as far as each transport has grown; changed by collective calls */
     /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
        expar_globals_share alone (globals.c). */

@@ -3,14 +3,17 @@
 #include "boot/crew.h"
 #include "boot/unit.h"
 
+#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+enum { QUIET_LOOKS = 3 }; /* in a row */
 #define CREW_LIMIT_NS ((int64_t)60 * 1000 * 1000 * 1000)
 
 static void child_main(int32_t rank, crew_body body, void *context, int pipe_fd)
@@ -24,6 +27,45 @@ static void child_main(int32_t rank, crew_body body, void *context, int pipe_fd)
     /* Not exit: the leak checker would wait for locks that a thread of the parent held when this process was forked. */
     fflush(NULL);
     _exit(0);
+}
+
+static char thread_state(const char *tid)
+{
+    char path[300], text[512] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", tid);
+    FILE *file = fopen(path, "r");
+    if (!file) return 'X'; /* it has ended */
+    size_t count = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[count] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] == ' ' ? name_end[2] : 'R';
+}
+
+static bool others_sleep(void)
+{
+    bool sleep = true;
+    pid_t self = gettid();
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks)) != NULL;) {
+        if (task->d_name[0] == '.' || atoi(task->d_name) == self) continue;
+        sleep &= strchr("SXZ", thread_state(task->d_name)) != NULL;
+    }
+    closedir(tasks);
+    return sleep;
+}
+
+/* The child of a fork has the locks as they stood, and nobody to open them: those of a sanitizer's allocator too, which
+   a rendezvous that starts or tidies up takes. It sleeps in poll once it has nothing to do, and only ranks give it
+   work. */
+static void await_quiet_threads(void)
+{
+    int64_t deadline_ns = clock_ns() + CREW_LIMIT_NS;
+    for (int quiet = 0; quiet < QUIET_LOOKS; quiet = others_sleep() ? quiet + 1 : 0) {
+        assert_true(clock_ns() < deadline_ns);
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
 }
 
 /* Ranks run only once all are forked: a fork beside a busy thread of this process is what sanitizers do not bear. */
@@ -58,6 +100,7 @@ void crew_start(crew *self, int32_t size, crew_body body, void *context)
 {
     int gate[2];
     *self = (crew){0};
+    await_quiet_threads();
     assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
     while (self->size < size)
         add(self, body, context, gate);

@@ -22,8 +22,9 @@ extern "C" {
 EXPAR_API expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
 /* Returns when the data is here. */
 EXPAR_API expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
-/* Return at once, or when the data has moved, whichever suits the transport: complete after expar_quiet, until when
-   source must not change and dest must not be read. */
+/* Return when the operation has been started, which waits for nobody but where too many are under way; one that loads
+   and stores carry out is complete at once. Complete after expar_quiet, until when source must not change and dest must
+   not be read; a failure after the start is told there, with the PE. */
 EXPAR_API expar_status expar_put_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
 EXPAR_API expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
 
@@ -32,19 +33,30 @@ EXPAR_API expar_status expar_iput(expar_group *group, void *dest, const void *so
                                   ptrdiff_t source_stride, size_t element_bytes, size_t count, int32_t pe);
 EXPAR_API expar_status expar_iget(expar_group *group, void *dest, const void *source, ptrdiff_t dest_stride,
                                   ptrdiff_t source_stride, size_t element_bytes, size_t count, int32_t pe);
+EXPAR_API expar_status expar_iput_nbi(expar_group *group, void *dest, const void *source, ptrdiff_t dest_stride,
+                                      ptrdiff_t source_stride, size_t element_bytes, size_t count, int32_t pe);
+EXPAR_API expar_status expar_iget_nbi(expar_group *group, void *dest, const void *source, ptrdiff_t dest_stride,
+                                      ptrdiff_t source_stride, size_t element_bytes, size_t count, int32_t pe);
 
-/* The same by type, and one element by value (p) or into *value (g). */
-#define EXPAR_RMA_DECLARE(T, S)                                                                                        \
-    EXPAR_API expar_status expar_put_##S(expar_group *group, T *dest, const T *source, size_t count, int32_t pe);      \
-    EXPAR_API expar_status expar_get_##S(expar_group *group, T *dest, const T *source, size_t count, int32_t pe);      \
-    EXPAR_API expar_status expar_put_nbi_##S(expar_group *group, T *dest, const T *source, size_t count, int32_t pe);  \
-    EXPAR_API expar_status expar_get_nbi_##S(expar_group *group, T *dest, const T *source, size_t count, int32_t pe);  \
-    EXPAR_API expar_status expar_iput_##S(expar_group *group, T *dest, const T *source, ptrdiff_t dest_stride,         \
-                                          ptrdiff_t source_stride, size_t count, int32_t pe);                          \
-    EXPAR_API expar_status expar_iget_##S(expar_group *group, T *dest, const T *source, ptrdiff_t dest_stride,         \
-                                          ptrdiff_t source_stride, size_t count, int32_t pe);                          \
-    EXPAR_API expar_status expar_p_##S(expar_group *group, T *dest, T value, int32_t pe);                              \
-    EXPAR_API expar_status expar_g_##S(expar_group *group, const T *source, int32_t pe, T *value);
+/* The same by type, and one element by value (p) or into *value (g). P is what the names begin with, ON says on what
+   they act. */
+#define EXPAR_RMA_MOVE_DECLARE(P, ON, T, S, name)                                                                      \
+    EXPAR_API expar_status P##name##_##S(ON, T *dest, const T *source, size_t count, int32_t pe);
+#define EXPAR_RMA_STRIDED_DECLARE(P, ON, T, S, name)                                                                   \
+    EXPAR_API expar_status P##name##_##S(ON, T *dest, const T *source, ptrdiff_t dest_stride, ptrdiff_t source_stride, \
+                                         size_t count, int32_t pe);
+#define EXPAR_RMA_DECLARE_ON(P, ON, T, S)                                                                              \
+    EXPAR_RMA_MOVE_DECLARE(P, ON, T, S, put)                                                                           \
+    EXPAR_RMA_MOVE_DECLARE(P, ON, T, S, get)                                                                           \
+    EXPAR_RMA_MOVE_DECLARE(P, ON, T, S, put_nbi)                                                                       \
+    EXPAR_RMA_MOVE_DECLARE(P, ON, T, S, get_nbi)                                                                       \
+    EXPAR_RMA_STRIDED_DECLARE(P, ON, T, S, iput)                                                                       \
+    EXPAR_RMA_STRIDED_DECLARE(P, ON, T, S, iget)                                                                       \
+    EXPAR_RMA_STRIDED_DECLARE(P, ON, T, S, iput_nbi)                                                                   \
+    EXPAR_RMA_STRIDED_DECLARE(P, ON, T, S, iget_nbi)                                                                   \
+    EXPAR_API expar_status P##p_##S(ON, T *dest, T value, int32_t pe);                                                 \
+    EXPAR_API expar_status P##g_##S(ON, const T *source, int32_t pe, T *value);
+#define EXPAR_RMA_DECLARE(T, S) EXPAR_RMA_DECLARE_ON(expar_, expar_group *group, T, S)
 EXPAR_DATA_TYPES(EXPAR_RMA_DECLARE)
 #undef EXPAR_RMA_DECLARE
 
@@ -55,7 +67,7 @@ typedef enum expar_signal_op { EXPAR_SIGNAL_SET = 0, EXPAR_SIGNAL_ADD = 1 } expa
 /* Puts, then updates the 64-bit signal at pe: whoever has seen the new signal sees the data. bytes may be 0. */
 EXPAR_API expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes,
                                         uint64_t *signal, uint64_t value, expar_signal_op op, int32_t pe);
-/* The same, but source must not change before expar_quiet. */
+/* The same, but it returns when it has been started, and source must not change before expar_quiet. */
 EXPAR_API expar_status expar_put_signal_nbi(expar_group *group, void *dest, const void *source, size_t bytes,
                                             uint64_t *signal, uint64_t value, expar_signal_op op, int32_t pe);
 /* The value of this rank's own signal (acquire). */
@@ -65,7 +77,8 @@ EXPAR_API expar_status expar_signal_fetch(expar_group *group, const uint64_t *si
 
 /* Orders this rank's puts, signals and atomics to each PE: those before the fence arrive before those after it. */
 EXPAR_API expar_status expar_fence(expar_group *group);
-/* All of this rank's puts, signals and atomics are complete at their targets, and what it fetched is here. */
+/* All of this rank's puts, signals and atomics are complete at their targets, and what it fetched is here. Like fence
+   and the barriers it is about operations on the group; those on a context are the context's (expar/context.h). */
 EXPAR_API expar_status expar_quiet(expar_group *group);
 /* quiet, and no rank leaves before all have come. Over the symmetric heap (fast); where the ranks are on several
    nodes over the control sockets, as expar_group_barrier. */
@@ -76,5 +89,6 @@ EXPAR_API expar_status expar_barrier_all(expar_group *group);
 #endif
 
 #include <expar/atomics.h>
+#include <expar/context.h>
 #include <expar/wait.h>
 #endif

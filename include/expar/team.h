@@ -47,7 +47,8 @@ EXPAR_API expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, 
    collectives in the same order. EXPAR_ERR_RANGE. */
 EXPAR_API expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size,
                                        expar_team **team);
-/* Collective over the team (formed ones: local). EXPAR_ERR_STATE for a standing team. NULL is allowed. */
+/* Collective over the team (formed ones: local). Completes and destroys the team's contexts, too; what fails there is
+   told, and the team is gone all the same. EXPAR_ERR_STATE for a standing team. NULL is allowed. */
 EXPAR_API expar_status expar_team_destroy(expar_team *team);
 
 /* Facts of a team; 0 (my_pe: -1, group: NULL) for NULL. Any thread. */

@@ -26,9 +26,11 @@ static expar_status post_patiently(transport *self, const transport_site *site, 
         make_room(self, turn);
         status = site->check(site->context, request->pe, "posting");
         if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
-        if (status == EXPAR_ERR_BUSY && clock_ns() > deadline_ns)
+        if (status == EXPAR_ERR_BUSY && clock_ns() > deadline_ns) {
+            site->told(site->context, request->pe);
             return error_set(EXPAR_ERR_PEER, "posting: no room for an operation to rank %d for %lld ms", request->pe,
                              (long long)site->timeout_ms);
+        }
     }
     return status;
 }

@@ -9,13 +9,6 @@ static size_t bytes_of(size_t nelems, size_t element_bytes)
     return bytes;
 }
 
-static void put_signal(shmem_ctx_t ctx, void *dest, const void *source, size_t bytes, uint64_t *sig_addr,
-                       uint64_t signal, int sig_op, int pe)
-{
-    shm_must(expar_put_signal(shm.group, dest, source, bytes, sig_addr, signal, (expar_signal_op)sig_op,
-                              shm_ctx_rank(ctx, pe)));
-}
-
 /* Both forms of a call, the first on the default context. */
 #define BOTH(R, name, parameters, arguments, body)                                                                     \
     R shmem_ctx_##name(shmem_ctx_t ctx, EXPAR_SHMEM_UNPACK parameters)                                                 \
@@ -27,32 +20,31 @@ static void put_signal(shmem_ctx_t ctx, void *dest, const void *source, size_t b
 
 #define MOVE(name, T, size, call)                                                                                      \
     BOTH(void, name, (T * dest, const T *source, size_t nelems, int pe), (dest, source, nelems, pe),                   \
-         { shm_must(call(shm.group, dest, source, bytes_of(nelems, size), shm_ctx_rank(ctx, pe))); })
+         { SHM_ON(ctx, call, dest, source, bytes_of(nelems, size), pe); })
 #define MOVE_STRIDED(name, T, size, call)                                                                              \
     BOTH(void, name, (T * dest, const T *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe),                 \
-         (dest, source, dst, sst, nelems, pe),                                                                         \
-         { shm_must(call(shm.group, dest, source, dst, sst, size, nelems, shm_ctx_rank(ctx, pe))); })
-#define MOVE_SIGNAL(name, T, size)                                                                                     \
+         (dest, source, dst, sst, nelems, pe), { SHM_ON(ctx, call, dest, source, dst, sst, size, nelems, pe); })
+#define MOVE_SIGNAL(name, T, size, call)                                                                               \
     BOTH(void, name,                                                                                                   \
          (T * dest, const T *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe),          \
          (dest, source, nelems, sig_addr, signal, sig_op, pe),                                                         \
-         { put_signal(ctx, dest, source, bytes_of(nelems, size), sig_addr, signal, sig_op, pe); })
+         { SHM_ON(ctx, call, dest, source, bytes_of(nelems, size), sig_addr, signal, (expar_signal_op)sig_op, pe); })
 
 #define TYPED(T, N)                                                                                                    \
-    MOVE(N##_put, T, sizeof(T), expar_put)                                                                             \
-    MOVE(N##_get, T, sizeof(T), expar_get)                                                                             \
-    MOVE(N##_put_nbi, T, sizeof(T), expar_put_nbi)                                                                     \
-    MOVE(N##_get_nbi, T, sizeof(T), expar_get_nbi)                                                                     \
-    MOVE_STRIDED(N##_iput, T, sizeof(T), expar_iput)                                                                   \
-    MOVE_STRIDED(N##_iget, T, sizeof(T), expar_iget)                                                                   \
-    MOVE_SIGNAL(N##_put_signal, T, sizeof(T))                                                                          \
-    MOVE_SIGNAL(N##_put_signal_nbi, T, sizeof(T))                                                                      \
+    MOVE(N##_put, T, sizeof(T), put)                                                                                   \
+    MOVE(N##_get, T, sizeof(T), get)                                                                                   \
+    MOVE(N##_put_nbi, T, sizeof(T), put_nbi)                                                                           \
+    MOVE(N##_get_nbi, T, sizeof(T), get_nbi)                                                                           \
+    MOVE_STRIDED(N##_iput, T, sizeof(T), iput)                                                                         \
+    MOVE_STRIDED(N##_iget, T, sizeof(T), iget)                                                                         \
+    MOVE_SIGNAL(N##_put_signal, T, sizeof(T), put_signal)                                                              \
+    MOVE_SIGNAL(N##_put_signal_nbi, T, sizeof(T), put_signal_nbi)                                                      \
     BOTH(void, N##_p, (T * dest, T value, int pe), (dest, value, pe),                                                  \
-         { shm_must(expar_put(shm.group, dest, &value, sizeof value, shm_ctx_rank(ctx, pe))); })                       \
+         { SHM_ON(ctx, put, dest, &value, sizeof value, pe); })                                                        \
     T shmem_ctx_##N##_g(shmem_ctx_t ctx, const T *source, int pe)                                                      \
     {                                                                                                                  \
         T value;                                                                                                       \
-        shm_must(expar_get(shm.group, &value, source, sizeof value, shm_ctx_rank(ctx, pe)));                           \
+        SHM_ON(ctx, get, &value, source, sizeof value, pe);                                                            \
         return value;                                                                                                  \
     }                                                                                                                  \
     T shmem_##N##_g(const T *source, int pe)                                                                           \
@@ -62,16 +54,16 @@ static void put_signal(shmem_ctx_t ctx, void *dest, const void *source, size_t b
 EXPAR_SHMEM_RMA_TYPES(TYPED)
 
 #define BLOCKS(W, size)                                                                                                \
-    MOVE(put##W, void, size, expar_put)                                                                                \
-    MOVE(get##W, void, size, expar_get)                                                                                \
-    MOVE(put##W##_nbi, void, size, expar_put_nbi)                                                                      \
-    MOVE(get##W##_nbi, void, size, expar_get_nbi)                                                                      \
-    MOVE_SIGNAL(put##W##_signal, void, size)                                                                           \
-    MOVE_SIGNAL(put##W##_signal_nbi, void, size)
+    MOVE(put##W, void, size, put)                                                                                      \
+    MOVE(get##W, void, size, get)                                                                                      \
+    MOVE(put##W##_nbi, void, size, put_nbi)                                                                            \
+    MOVE(get##W##_nbi, void, size, get_nbi)                                                                            \
+    MOVE_SIGNAL(put##W##_signal, void, size, put_signal)                                                               \
+    MOVE_SIGNAL(put##W##_signal_nbi, void, size, put_signal_nbi)
 #define SIZED(W)                                                                                                       \
     BLOCKS(W, (W / 8))                                                                                                 \
-    MOVE_STRIDED(iput##W, void, (W / 8), expar_iput)                                                                   \
-    MOVE_STRIDED(iget##W, void, (W / 8), expar_iget)
+    MOVE_STRIDED(iput##W, void, (W / 8), iput)                                                                         \
+    MOVE_STRIDED(iget##W, void, (W / 8), iget)
 EXPAR_SHMEM_WIDTHS(SIZED)
 BLOCKS(mem, 1)
 

@@ -27,8 +27,12 @@ void shm_must(expar_status status);
 /* A mistake of the program that expar has not found. */
 void shm_fail(const char *what) __attribute__((noreturn));
 
-/* Where a team-relative PE number leads: contexts and teams by their handles. */
-int32_t shm_ctx_rank(shmem_ctx_t ctx, int pe);
+/* A context of expar's; the job ends for SHMEM_CTX_INVALID. Not for SHMEM_CTX_DEFAULT, which is the group. */
+expar_ctx *shm_ctx(shmem_ctx_t ctx);
+/* expar_CALL on the group or expar_ctx_CALL on a context, by a shmem_ctx_t; the job ends when it fails. */
+#define SHM_ON(ctx, call, ...)                                                                                         \
+    shm_must((ctx) == SHMEM_CTX_DEFAULT ? expar_##call(shm.group, __VA_ARGS__)                                         \
+                                        : expar_ctx_##call(shm_ctx(ctx), __VA_ARGS__))
 /* NULL for SHMEM_TEAM_INVALID. */
 expar_team *shm_team(shmem_team_t team);
 

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Teams and contexts. A context names a team, by whose numbers its PEs go; completion is the whole PE's. */
+/* Teams and contexts: their handles are expar's own, but for the constants. */
 #include "openshmem/shm.h"
-
-#include <stdlib.h>
-
-struct expar_shmem_ctx {
-    shmem_team_t team;
-};
 
 expar_team *shm_team(shmem_team_t team)
 {
@@ -14,13 +8,10 @@ expar_team *shm_team(shmem_team_t team)
     return team == SHMEM_TEAM_SHARED ? shm.shared : (expar_team *)team;
 }
 
-int32_t shm_ctx_rank(shmem_ctx_t ctx, int pe)
+expar_ctx *shm_ctx(shmem_ctx_t ctx)
 {
-    int32_t rank;
-    if (ctx == SHMEM_CTX_DEFAULT) return pe;
     if (ctx == SHMEM_CTX_INVALID) shm_fail("SHMEM_CTX_INVALID is no context to communicate on");
-    shm_must(expar_team_translate_pe(shm_team(ctx->team), pe, shm.world, &rank));
-    return rank;
+    return (expar_ctx *)ctx;
 }
 
 int shmem_team_my_pe(shmem_team_t team)
@@ -106,15 +97,19 @@ int shmem_ctx_create(long options, shmem_ctx_t *ctx)
     return shmem_team_create_ctx(SHMEM_TEAM_WORLD, options, ctx);
 }
 
+/* The standard's options are expar's. One that is not known is a failure to create the context, as want of memory is.
+ */
 int shmem_team_create_ctx(shmem_team_t team, long options, shmem_ctx_t *ctx)
 {
-    (void)options; /* they only allow what is done for all contexts anyhow */
+    expar_ctx_options known = EXPAR_CTX_OPTIONS_INIT;
+    expar_ctx *made;
     *ctx = SHMEM_CTX_INVALID;
     if (team == SHMEM_TEAM_INVALID) return -1;
-    shmem_ctx_t made = malloc(sizeof *made);
-    if (!made) return -1;
-    made->team = team;
-    *ctx = made;
+    known.flags = (uint32_t)options;
+    expar_status status = expar_ctx_create(shm_team(team), &known, &made);
+    if (status == EXPAR_ERR_ARGUMENT || status == EXPAR_ERR_MEMORY) return -1;
+    shm_must(status);
+    *ctx = (shmem_ctx_t)made;
     return 0;
 }
 
@@ -122,24 +117,32 @@ void shmem_ctx_destroy(shmem_ctx_t ctx)
 {
     if (ctx == SHMEM_CTX_INVALID) return;
     if (ctx == SHMEM_CTX_DEFAULT) shm_fail("shmem_ctx_destroy: the default context cannot be destroyed");
-    shmem_quiet();
-    free(ctx);
+    shm_must(expar_ctx_destroy(shm_ctx(ctx)));
+}
+
+/* Of the standing teams the program knows other handles. */
+static shmem_team_t handle_of(expar_team *team)
+{
+    if (team == shm.world) return SHMEM_TEAM_WORLD;
+    return team == shm.shared ? SHMEM_TEAM_SHARED : (shmem_team_t)team;
 }
 
 int shmem_ctx_get_team(shmem_ctx_t ctx, shmem_team_t *team)
 {
     *team = SHMEM_TEAM_INVALID;
     if (ctx == SHMEM_CTX_INVALID) return -1;
-    *team = ctx == SHMEM_CTX_DEFAULT ? SHMEM_TEAM_WORLD : ctx->team;
+    *team = ctx == SHMEM_CTX_DEFAULT ? SHMEM_TEAM_WORLD : handle_of(expar_ctx_team(shm_ctx(ctx)));
     return 0;
 }
 
 void shmem_ctx_fence(shmem_ctx_t ctx)
 {
-    if (ctx != SHMEM_CTX_INVALID) shmem_fence();
+    if (ctx == SHMEM_CTX_INVALID) return;
+    shm_must(ctx == SHMEM_CTX_DEFAULT ? expar_fence(shm.group) : expar_ctx_fence(shm_ctx(ctx)));
 }
 
 void shmem_ctx_quiet(shmem_ctx_t ctx)
 {
-    if (ctx != SHMEM_CTX_INVALID) shmem_quiet();
+    if (ctx == SHMEM_CTX_INVALID) return;
+    shm_must(ctx == SHMEM_CTX_DEFAULT ? expar_quiet(shm.group) : expar_ctx_quiet(shm_ctx(ctx)));
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls of expar/atomics.h. Without a proxy the nbi forms are the plain ones: a value that is here at once
- * is here after quiet, too. */
+/* The public calls of expar/atomics.h, and their like on contexts. */
 #include "shmem/ops.h"
 #include "shmem/target.h"
 #include <expar/atomics.h>
@@ -39,97 +38,119 @@ static uint64_t bits_of(const void *value, size_t bytes)
     return whole;
 }
 
+/* The old word comes by quiet; old may be NULL. */
+static expar_status start_atomic(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
+                                 void *old)
+{
+    transport *via;
+    transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
+                                 .pe = pe,
+                                 .dest = old,
+                                 .bytes = atomic->bytes,
+                                 .op = atomic->op,
+                                 .operand = atomic->operand,
+                                 .compare = atomic->compare};
+    expar_status status = check_atomic(atomic, from->group, word, pe, &request.offset, &via);
+    if (status == EXPAR_OK) status = ops_start(from, via, &request);
+    if (status == EXPAR_OK && atomic->op != TRANSPORT_FETCH) sym_ring(from->group->sym, pe);
+    return status;
+}
+
+/* An operation without a result. */
+static expar_status run_plain(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe)
+{
+    return from->batch ? start_atomic(from, atomic, word, pe, NULL)
+                       : ops_atomic_run(atomic, from->group, word, pe, NULL);
+}
+
 /* *old: a number of the atomic's size. */
-static expar_status run_fetching(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe, void *old)
+static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
+                                 void *old)
 {
     uint64_t before;
-    if (!old) return error_set(EXPAR_ERR_NULL, "%s: no place for the value before", atomic->call);
-    expar_status status = ops_atomic_run(atomic, group, word, pe, &before);
+    if (!old) return error_set(EXPAR_ERR_NULL, "%s: no place for the value before", from->call);
+    if (from->nbi) return start_atomic(from, atomic, word, pe, old);
+    expar_status status = ops_atomic_run(atomic, from->group, word, pe, &before);
     uint32_t low = (uint32_t)before;
     if (status == EXPAR_OK) memcpy(old, atomic->bytes == sizeof low ? (void *)&low : (void *)&before, atomic->bytes);
     return status;
 }
 
-/* The value before comes by quiet. */
-static expar_status run_fetching_nbi(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe,
-                                     void *old)
-{
-    uint64_t offset;
-    transport *via;
-    if (!old || !group || !group->sym->proxy) return run_fetching(atomic, group, word, pe, old);
-    expar_status status = check_atomic(atomic, group, word, pe, &offset, &via);
-    if (status != EXPAR_OK) return status;
-    return proxy_issue(group->sym->proxy, atomic->call,
-                       &(proxy_command){.kind = PROXY_ATOMIC,
-                                        .pe = pe,
-                                        .offset = offset,
-                                        .local = (uintptr_t)old,
-                                        .bytes = atomic->bytes,
-                                        .op = (uint16_t)atomic->op,
-                                        .operand = atomic->operand,
-                                        .compare = atomic->compare});
-}
+#define OPERATION(op, operand, compare)                                                                                \
+    (&(ops_atomic){from.call, op, sizeof(*word), bits_of(&(operand), sizeof(operand)),                                 \
+                   bits_of(&(compare), sizeof(compare))})
 
-#define OPERATION(call, op, operand, compare)                                                                          \
-    (&(ops_atomic){call, op, sizeof(*word), bits_of(&(operand), sizeof(operand)), bits_of(&(compare), sizeof(compare))})
+/* ---- the calls: P is what names begin with, O declares the group or context, ON makes the origin ------------------
+ */
 
 /* name(word, value) and name(word, value, old) of one operation. */
-#define PLAIN_DEFINE(T, S, name, op)                                                                                   \
-    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, T value, int32_t pe)                           \
+#define PLAIN_DEFINE(P, O, ON, T, S, name, op)                                                                         \
+    expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe)                                               \
     {                                                                                                                  \
-        return ops_atomic_run(OPERATION("expar_atomic_" #name "_" #S, op, value, value), group, word, pe, NULL);       \
+        ON(#P "atomic_" #name "_" #S, false)                                                                           \
+        return run_plain(&from, OPERATION(op, value, value), word, pe);                                                \
     }
-#define FETCHING_DEFINE(T, S, name, op, run)                                                                           \
-    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, T value, int32_t pe, T *old)                   \
+#define FETCHING_DEFINE(P, O, ON, T, S, name, nbi, op)                                                                 \
+    expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe, T *old)                                       \
     {                                                                                                                  \
-        return run(OPERATION("expar_atomic_" #name "_" #S, op, value, value), group, word, pe, old);                   \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(op, value, value), word, pe, old);                                        \
     }
-#define FETCH_DEFINE(T, S, name, run)                                                                                  \
-    expar_status expar_atomic_##name##_##S(expar_group *group, const T *word, int32_t pe, T *value)                    \
+#define FETCH_DEFINE(P, O, ON, T, S, name, nbi)                                                                        \
+    expar_status P##atomic_##name##_##S(O, const T *word, int32_t pe, T *value)                                        \
     {                                                                                                                  \
         const T none = 0;                                                                                              \
-        return run(OPERATION("expar_atomic_" #name "_" #S, TRANSPORT_FETCH, none, none), group, word, pe, value);      \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(TRANSPORT_FETCH, none, none), word, pe, value);                           \
     }
-#define COMPARE_SWAP_DEFINE(T, S, name, run)                                                                           \
-    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, T expected, T desired, int32_t pe, T *old)     \
+#define COMPARE_SWAP_DEFINE(P, O, ON, T, S, name, nbi)                                                                 \
+    expar_status P##atomic_##name##_##S(O, T *word, T expected, T desired, int32_t pe, T *old)                         \
     {                                                                                                                  \
-        return run(OPERATION("expar_atomic_" #name "_" #S, TRANSPORT_COMPARE_SWAP, desired, expected), group, word,    \
-                   pe, old);                                                                                           \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(TRANSPORT_COMPARE_SWAP, desired, expected), word, pe, old);               \
     }
-#define FETCH_INC_DEFINE(T, S, name, run)                                                                              \
-    expar_status expar_atomic_##name##_##S(expar_group *group, T *word, int32_t pe, T *old)                            \
-    {                                                                                                                  \
-        const T one = 1;                                                                                               \
-        return run(OPERATION("expar_atomic_" #name "_" #S, TRANSPORT_ADD, one, one), group, word, pe, old);            \
-    }
-
-#define SWAP_SET_DEFINE(T, S)                                                                                          \
-    FETCH_DEFINE(T, S, fetch, run_fetching)                                                                            \
-    FETCH_DEFINE(T, S, fetch_nbi, run_fetching_nbi)                                                                    \
-    PLAIN_DEFINE(T, S, set, TRANSPORT_SET)                                                                             \
-    FETCHING_DEFINE(T, S, swap, TRANSPORT_SWAP, run_fetching)                                                          \
-    FETCHING_DEFINE(T, S, swap_nbi, TRANSPORT_SWAP, run_fetching_nbi)
-
-#define OPERATION_DEFINE(T, S, name, op)                                                                               \
-    PLAIN_DEFINE(T, S, name, op)                                                                                       \
-    FETCHING_DEFINE(T, S, fetch_##name, op, run_fetching)                                                              \
-    FETCHING_DEFINE(T, S, fetch_##name##_nbi, op, run_fetching_nbi)
-
-#define ATOMICS_DEFINE(T, S)                                                                                           \
-    SWAP_SET_DEFINE(T, S)                                                                                              \
-    COMPARE_SWAP_DEFINE(T, S, compare_swap, run_fetching)                                                              \
-    COMPARE_SWAP_DEFINE(T, S, compare_swap_nbi, run_fetching_nbi)                                                      \
-    OPERATION_DEFINE(T, S, add, TRANSPORT_ADD)                                                                         \
-    OPERATION_DEFINE(T, S, and, TRANSPORT_AND)                                                                         \
-    OPERATION_DEFINE(T, S, or, TRANSPORT_OR)                                                                           \
-    OPERATION_DEFINE(T, S, xor, TRANSPORT_XOR)                                                                         \
-    FETCH_INC_DEFINE(T, S, fetch_inc, run_fetching)                                                                    \
-    FETCH_INC_DEFINE(T, S, fetch_inc_nbi, run_fetching_nbi)                                                            \
-    expar_status expar_atomic_inc_##S(expar_group *group, T *word, int32_t pe)                                         \
+#define FETCH_INC_DEFINE(P, O, ON, T, S, name, nbi)                                                                    \
+    expar_status P##atomic_##name##_##S(O, T *word, int32_t pe, T *old)                                                \
     {                                                                                                                  \
         const T one = 1;                                                                                               \
-        return ops_atomic_run(OPERATION("expar_atomic_inc_" #S, TRANSPORT_ADD, one, one), group, word, pe, NULL);      \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe, old);                                 \
     }
 
-EXPAR_FLOAT_TYPES(SWAP_SET_DEFINE)
-EXPAR_WORD_TYPES(ATOMICS_DEFINE)
+#define SWAP_SET_DEFINE(P, O, ON, T, S)                                                                                \
+    FETCH_DEFINE(P, O, ON, T, S, fetch, false)                                                                         \
+    FETCH_DEFINE(P, O, ON, T, S, fetch_nbi, true)                                                                      \
+    PLAIN_DEFINE(P, O, ON, T, S, set, TRANSPORT_SET)                                                                   \
+    FETCHING_DEFINE(P, O, ON, T, S, swap, false, TRANSPORT_SWAP)                                                       \
+    FETCHING_DEFINE(P, O, ON, T, S, swap_nbi, true, TRANSPORT_SWAP)
+
+#define OPERATION_DEFINE(P, O, ON, T, S, name, op)                                                                     \
+    PLAIN_DEFINE(P, O, ON, T, S, name, op)                                                                             \
+    FETCHING_DEFINE(P, O, ON, T, S, fetch_##name, false, op)                                                           \
+    FETCHING_DEFINE(P, O, ON, T, S, fetch_##name##_nbi, true, op)
+
+#define ATOMICS_DEFINE(P, O, ON, T, S)                                                                                 \
+    SWAP_SET_DEFINE(P, O, ON, T, S)                                                                                    \
+    COMPARE_SWAP_DEFINE(P, O, ON, T, S, compare_swap, false)                                                           \
+    COMPARE_SWAP_DEFINE(P, O, ON, T, S, compare_swap_nbi, true)                                                        \
+    OPERATION_DEFINE(P, O, ON, T, S, add, TRANSPORT_ADD)                                                               \
+    OPERATION_DEFINE(P, O, ON, T, S, and, TRANSPORT_AND)                                                               \
+    OPERATION_DEFINE(P, O, ON, T, S, or, TRANSPORT_OR)                                                                 \
+    OPERATION_DEFINE(P, O, ON, T, S, xor, TRANSPORT_XOR)                                                               \
+    FETCH_INC_DEFINE(P, O, ON, T, S, fetch_inc, false)                                                                 \
+    FETCH_INC_DEFINE(P, O, ON, T, S, fetch_inc_nbi, true)                                                              \
+    expar_status P##atomic_inc_##S(O, T *word, int32_t pe)                                                             \
+    {                                                                                                                  \
+        const T one = 1;                                                                                               \
+        ON(#P "atomic_inc_" #S, false)                                                                                 \
+        return run_plain(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe);                                         \
+    }
+
+#define GROUP_SWAP_SET(T, S) SWAP_SET_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)
+#define GROUP_ATOMICS(T, S)  ATOMICS_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)
+#define CTX_SWAP_SET(T, S)   SWAP_SET_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, T, S)
+#define CTX_ATOMICS(T, S)    ATOMICS_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, T, S)
+EXPAR_FLOAT_TYPES(GROUP_SWAP_SET)
+EXPAR_WORD_TYPES(GROUP_ATOMICS)
+EXPAR_FLOAT_TYPES(CTX_SWAP_SET)
+EXPAR_WORD_TYPES(CTX_ATOMICS)

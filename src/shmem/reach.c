@@ -289,7 +289,7 @@ expar_status sym_settle(sym *self, transport_batch *batch)
     expar_status status = EXPAR_OK;
     for (int32_t t = 0; t < self->num_transports; t++) {
         transport *via = self->transports[t];
-        expar_status one = via->ops->settle ? via->ops->settle(via, batch) : EXPAR_OK;
+        expar_status one = via->ops->settle ? via->ops->settle(via, batch) : via->ops->quiet(via);
         if (one != EXPAR_OK) status = one;
     }
     return status;

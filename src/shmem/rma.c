@@ -1,70 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Put and get of expar/rma.h, in bytes, typed and single. Without a proxy the nbi forms are the plain ones: what is
- * complete at once is complete after quiet, too. */
+/* Put and get of expar/rma.h and expar/context.h, in bytes, typed and single. */
 #include "shmem/direct.h"
 #include "shmem/ops.h"
 #include "shmem/target.h"
 
-static proxy_command command_of(proxy_kind kind, int32_t pe, uint64_t offset, const void *local, size_t bytes)
+/* Returns when source may be reused. */
+static expar_status put_now(const ops_origin *from, transport *via, const transport_request *put)
 {
-    return (proxy_command){
-        .kind = (uint16_t)kind, .pe = pe, .offset = offset, .local = (uintptr_t)local, .bytes = bytes};
+    return from->batch ? ops_start(from, via, put) : via->ops->put(via, put->pe, put->offset, put->source, put->bytes);
 }
 
-/* by: the proxy that is to carry it out; NULL: this thread does. */
-static expar_status put(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe,
-                        proxy *by)
+expar_status ops_put_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    uint64_t offset;
     transport *via;
-    expar_status status = target_check_pe(call, group, pe);
+    expar_group *group = from->group;
+    if (ops_goes_straight(from) && direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
+    transport_request put = {.kind = TRANSPORT_KIND_PUT, .pe = pe, .source = source, .bytes = bytes};
+    expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
-    if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", call);
-    status = target_check_range(call, group, "dest", dest, bytes, &offset);
-    if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_rma, pe, &via);
-    if (status != EXPAR_OK) return status;
-    const proxy_command command = command_of(PROXY_PUT, pe, offset, source, bytes);
-    if (by) return proxy_issue(by, call, &command);
-    status = via->ops->put(via, pe, offset, source, bytes);
-    if (status == EXPAR_OK) sym_ring_put(group->sym, pe, offset, bytes); /* the target may wait for a word in it */
+    if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
+    status = target_check_range(from->call, group, "dest", dest, bytes, &put.offset);
+    if (status == EXPAR_OK) status = target_transport(from->call, group, group->sym->reach_rma, pe, &via);
+    if (status == EXPAR_OK) status = from->nbi ? ops_start(from, via, &put) : put_now(from, via, &put);
+    if (status == EXPAR_OK) sym_ring_put(group->sym, pe, put.offset, bytes); /* the target may watch words in it */
     return status;
 }
 
 expar_status ops_put(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return put(call, group, dest, source, bytes, pe, NULL);
+    return ops_put_from(&(ops_origin){.call = call, .group = group}, dest, source, bytes, pe);
 }
 
-static expar_status put_nbi(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
-                            int32_t pe)
+expar_status ops_get_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return put(call, group, dest, source, bytes, pe, group ? group->sym->proxy : NULL);
-}
-
-static expar_status get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe,
-                        proxy *by)
-{
-    uint64_t offset;
     transport *via;
-    expar_status status = target_check_pe(call, group, pe);
+    expar_group *group = from->group;
+    if (ops_goes_straight(from) && direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
+    transport_request get = {.kind = TRANSPORT_KIND_GET, .pe = pe, .dest = dest, .bytes = bytes};
+    expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
-    if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", call);
-    status = target_check_range(call, group, "source", source, bytes, &offset);
-    if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_rma, pe, &via);
+    if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
+    status = target_check_range(from->call, group, "source", source, bytes, &get.offset);
+    if (status == EXPAR_OK) status = target_transport(from->call, group, group->sym->reach_rma, pe, &via);
     if (status != EXPAR_OK) return status;
-    const proxy_command command = command_of(PROXY_GET, pe, offset, dest, bytes);
-    return by ? proxy_issue(by, call, &command) : via->ops->get(via, pe, dest, offset, bytes);
+    return from->nbi ? ops_start(from, via, &get) : via->ops->get(via, pe, dest, get.offset, bytes);
 }
 
 expar_status ops_get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return get(call, group, dest, source, bytes, pe, NULL);
-}
-
-static expar_status get_nbi(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
-                            int32_t pe)
-{
-    return get(call, group, dest, source, bytes, pe, group ? group->sym->proxy : NULL);
+    return ops_get_from(&(ops_origin){.call = call, .group = group}, dest, source, bytes, pe);
 }
 
 expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
@@ -81,43 +65,67 @@ expar_status expar_get(expar_group *group, void *dest, const void *source, size_
 
 expar_status expar_put_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return put_nbi("expar_put_nbi", group, dest, source, bytes, pe);
+    OPS_ON_GROUP("expar_put_nbi", true)
+    return ops_put_from(&from, dest, source, bytes, pe);
 }
 
 expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    return get_nbi("expar_get_nbi", group, dest, source, bytes, pe);
+    OPS_ON_GROUP("expar_get_nbi", true)
+    return ops_get_from(&from, dest, source, bytes, pe);
 }
 
-typedef expar_status (*mover)(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
-                              int32_t pe);
+/* ---- on a context ------------------------------------------------------------------------------------------------ */
 
-static expar_status move_elements(mover move, const char *call, expar_group *group, void *dest, const void *source,
+#define CTX_MOVE_DEFINE(name, nbi, move)                                                                               \
+    expar_status expar_ctx_##name(expar_ctx *ctx, void *dest, const void *source, size_t bytes, int32_t pe)            \
+    {                                                                                                                  \
+        OPS_ON_CTX("expar_ctx_" #name, nbi)                                                                            \
+        return move(&from, dest, source, bytes, pe);                                                                   \
+    }
+CTX_MOVE_DEFINE(put, false, ops_put_from)
+CTX_MOVE_DEFINE(get, false, ops_get_from)
+CTX_MOVE_DEFINE(put_nbi, true, ops_put_from)
+CTX_MOVE_DEFINE(get_nbi, true, ops_get_from)
+
+/* ---- typed: P is what names begin with, O declares the group or context, ON makes the origin ----------------------
+ */
+
+typedef expar_status (*mover)(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe);
+
+static expar_status move_elements(mover move, const ops_origin *from, void *dest, const void *source,
                                   size_t element_bytes, size_t count, int32_t pe)
 {
     size_t bytes;
     if (size_mul_overflows(count, element_bytes, &bytes))
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow", call, count, element_bytes);
-    return move(call, group, dest, source, bytes, pe);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow", from->call, count,
+                         element_bytes);
+    return move(from, dest, source, bytes, pe);
 }
 
 /* The typed calls that move a row of elements. */
-#define MOVE_DEFINE(T, S, name, move)                                                                                  \
-    expar_status expar_##name##_##S(expar_group *group, T *dest, const T *source, size_t count, int32_t pe)            \
+#define MOVE_DEFINE(P, O, ON, T, S, name, nbi, move)                                                                   \
+    expar_status P##name##_##S(O, T *dest, const T *source, size_t count, int32_t pe)                                  \
     {                                                                                                                  \
-        return move_elements(move, "expar_" #name "_" #S, group, dest, source, sizeof(T), count, pe);                  \
+        ON(#P #name "_" #S, nbi)                                                                                       \
+        return move_elements(move, &from, dest, source, sizeof(T), count, pe);                                         \
     }
-#define RMA_DEFINE(T, S)                                                                                               \
-    MOVE_DEFINE(T, S, put, ops_put)                                                                                    \
-    MOVE_DEFINE(T, S, get, ops_get)                                                                                    \
-    MOVE_DEFINE(T, S, put_nbi, put_nbi)                                                                                \
-    MOVE_DEFINE(T, S, get_nbi, get_nbi)                                                                                \
-    expar_status expar_p_##S(expar_group *group, T *dest, T value, int32_t pe)                                         \
+#define RMA_DEFINE(P, O, ON, T, S)                                                                                     \
+    MOVE_DEFINE(P, O, ON, T, S, put, false, ops_put_from)                                                              \
+    MOVE_DEFINE(P, O, ON, T, S, get, false, ops_get_from)                                                              \
+    MOVE_DEFINE(P, O, ON, T, S, put_nbi, true, ops_put_from)                                                           \
+    MOVE_DEFINE(P, O, ON, T, S, get_nbi, true, ops_get_from)                                                           \
+    expar_status P##p_##S(O, T *dest, T value, int32_t pe)                                                             \
     {                                                                                                                  \
-        return ops_put("expar_p_" #S, group, dest, &value, sizeof value, pe);                                          \
+        ON(#P "p_" #S, false)                                                                                          \
+        return ops_put_from(&from, dest, &value, sizeof value, pe);                                                    \
     }                                                                                                                  \
-    expar_status expar_g_##S(expar_group *group, const T *source, int32_t pe, T *value)                                \
+    expar_status P##g_##S(O, const T *source, int32_t pe, T *value)                                                    \
     {                                                                                                                  \
-        return ops_get("expar_g_" #S, group, value, source, sizeof *value, pe);                                        \
+        ON(#P "g_" #S, false)                                                                                          \
+        return ops_get_from(&from, value, source, sizeof *value, pe);                                                  \
     }
-EXPAR_DATA_TYPES(RMA_DEFINE)
+#define GROUP_DEFINE(T, S) RMA_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)
+#define CTX_DEFINE(T, S)   RMA_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, T, S)
+EXPAR_DATA_TYPES(GROUP_DEFINE)
+EXPAR_DATA_TYPES(CTX_DEFINE)

@@ -49,47 +49,70 @@ static expar_status carry_put_signal(const signalled_put *put, const ops_signal 
     return status;
 }
 
-static expar_status issue_put_signal(proxy *by, const char *call, const signalled_put *put, const ops_signal *signal,
+/* Starts both: in one, or where two transports carry them the signal once the data has been delivered. */
+static expar_status start_put_signal(const ops_origin *from, const signalled_put *put, const ops_signal *signal,
                                      int32_t pe)
 {
-    return proxy_issue(by, call,
-                       &(proxy_command){.kind = PROXY_PUT_SIGNAL,
-                                        .pe = pe,
-                                        .offset = put->dest_offset,
-                                        .local = (uintptr_t)put->source,
-                                        .bytes = put->bytes,
-                                        .signal = put->signal_offset,
-                                        .operand = signal->value,
-                                        .op = (uint16_t)atomic_of(signal->op)});
+    transport_request data = {.kind = TRANSPORT_KIND_PUT,
+                              .pe = pe,
+                              .offset = put->dest_offset,
+                              .source = put->source,
+                              .bytes = put->bytes,
+                              .op = atomic_of(signal->op),
+                              .operand = signal->value,
+                              .signals = true,
+                              .signal_offset = put->signal_offset};
+    if (put->data == put->signal || ops_goes_by_proxy(from)) return ops_start(from, put->data, &data);
+    transport_request behind = {.kind = TRANSPORT_KIND_ATOMIC,
+                                .pe = pe,
+                                .offset = put->signal_offset,
+                                .bytes = sizeof(uint64_t),
+                                .op = data.op,
+                                .operand = data.operand};
+    data.signals = false;
+    expar_status status = put->bytes > 0 ? ops_start(from, put->data, &data) : EXPAR_OK;
+    if (status == EXPAR_OK)
+        status = from->batch ? sym_settle(from->group->sym, from->batch) : put->data->ops->quiet(put->data);
+    return status == EXPAR_OK ? ops_start(from, put->signal, &behind) : status;
+}
+
+expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void *source, size_t bytes,
+                                 const ops_signal *signal, int32_t pe)
+{
+    if (ops_goes_straight(from) &&
+        direct_put_signal(from->group, dest, source, bytes, signal->address, signal->value, signal->op, pe))
+        return EXPAR_OK;
+    signalled_put put = {.source = source, .bytes = bytes};
+    expar_status status = check_put_signal(from->call, from->group, dest, signal, pe, &put);
+    if (status != EXPAR_OK) return status;
+    bool now = !from->nbi && !from->batch;
+    status = now ? carry_put_signal(&put, signal, pe) : start_put_signal(from, &put, signal, pe);
+    if (status == EXPAR_OK) sym_ring(from->group->sym, pe);
+    return status;
 }
 
 expar_status ops_put_signal(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
                             const ops_signal *signal, int32_t pe)
 {
-    signalled_put put = {.source = source, .bytes = bytes};
-    expar_status status = check_put_signal(call, group, dest, signal, pe, &put);
-    if (status == EXPAR_OK) status = carry_put_signal(&put, signal, pe);
-    if (status == EXPAR_OK) sym_ring(group->sym, pe);
-    return status;
+    return ops_put_signal_from(&(ops_origin){.call = call, .group = group}, dest, source, bytes, signal, pe);
 }
 
 expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
                               uint64_t value, expar_signal_op op, int32_t pe)
 {
-    if (direct_put_signal(group, dest, source, bytes, signal, value, op, pe)) return EXPAR_OK;
     return ops_put_signal("expar_put_signal", group, dest, source, bytes, &(ops_signal){signal, value, op}, pe);
 }
 
-expar_status expar_put_signal_nbi(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
-                                  uint64_t value, expar_signal_op op, int32_t pe)
-{
-    static const char call[] = "expar_put_signal_nbi";
-    const ops_signal behind = {signal, value, op};
-    signalled_put put = {.source = source, .bytes = bytes};
-    if (!group || !group->sym->proxy) return ops_put_signal(call, group, dest, source, bytes, &behind, pe);
-    expar_status status = check_put_signal(call, group, dest, &behind, pe, &put);
-    return status == EXPAR_OK ? issue_put_signal(group->sym->proxy, call, &put, &behind, pe) : status;
-}
+#define SIGNAL_DEFINE(P, O, ON, name, nbi)                                                                             \
+    expar_status P##name(O, void *dest, const void *source, size_t bytes, uint64_t *signal, uint64_t value,            \
+                         expar_signal_op op, int32_t pe)                                                               \
+    {                                                                                                                  \
+        ON(#P #name, nbi)                                                                                              \
+        return ops_put_signal_from(&from, dest, source, bytes, &(ops_signal){signal, value, op}, pe);                  \
+    }
+SIGNAL_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, put_signal_nbi, true)
+SIGNAL_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, put_signal, false)
+SIGNAL_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, put_signal_nbi, true)
 
 expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint64_t *value)
 {

@@ -272,7 +272,7 @@ void sym_behold(sym *sym);
 expar_status sym_fence(sym *sym);
 /* All of this rank's operations without a batch are complete at their targets. */
 expar_status sym_quiet(sym *sym);
-/* Those of the batch are, where a transport may still have them under way. */
+/* Those of the batch are. What failed is told once, and none is under way any more then. */
 expar_status sym_settle(sym *sym, transport_batch *batch);
 /* Sets a word of pe's heap to `value`, after all that this rank did before, and wakes pe if it waits for it: by a store
    (release) where the heap is mapped, else by the transport of pe's atomics after a fence. */

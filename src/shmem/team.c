@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls of expar/team.h that make, end and describe teams. */
 #include "shmem/team.h"
+#include "shmem/context.h"
 
 #include <stdlib.h>
 
@@ -192,20 +193,29 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     return EXPAR_OK;
 }
 
+/* The team and all that belongs to it. */
+static void end_team(expar_team *team)
+{
+    context_end_all(team);
+    if (team->slot == TEAM_FORMED_SLOT)
+        free(team);
+    else
+        retire(team);
+}
+
 expar_status expar_team_destroy(expar_team *team)
 {
     static const char call[] = "expar_team_destroy";
     if (!team) return EXPAR_OK;
-    if (team->group && team->slot == TEAM_FORMED_SLOT) {
-        free(team);
-        return EXPAR_OK;
-    }
-    expar_status status = team_check(call, team);
+    bool formed = team->group && team->slot == TEAM_FORMED_SLOT;
+    expar_status status = formed ? EXPAR_OK : team_check(call, team);
     if (status != EXPAR_OK) return status;
-    if (team->slot < TEAM_FIRST_SLOT) return error_set(EXPAR_ERR_STATE, "%s: a standing team", call);
-    status = team_sync(call, team);
-    if (status == EXPAR_OK) retire(team);
-    return status;
+    if (team->slot < TEAM_FORMED_SLOT) return error_set(EXPAR_ERR_STATE, "%s: a standing team", call);
+    expar_status unfinished = context_quiet_all(call, team);
+    if (!formed) status = team_sync(call, team);
+    if (status != EXPAR_OK) return status;
+    end_team(team);
+    return unfinished;
 }
 
 /* ---- facts --------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ typedef struct team_table {
     uint64_t used; /* bit s: slot s is taken by a team that this rank is a member of */
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
+    struct expar_ctx *contexts; /* all that were ever made; guarded by sym's lock (context.c) */
 } team_table;
 
 /* ---- teams (team.c) ---------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a rank's teams and the memory of their channels, made at the first use of teams. */
+#include "shmem/context.h"
 #include "shmem/parts.h"
 #include "shmem/team.h"
 
@@ -100,5 +101,6 @@ void team_table_close(team_table *table)
 {
     for (int32_t s = 0; table && s < TEAM_SLOTS; s++)
         free(table->channels[s].peers);
+    if (table) context_free_list(table->contexts);
     free(table);
 }

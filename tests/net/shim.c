@@ -34,8 +34,8 @@ typedef struct shim {
     kept *list;
     uint64_t epoch, random;
     uint32_t posts;
-    expar_status failed; /* the first that a kept operation ended with; told by quiet */
-    bool stops;
+    expar_status failed; /* the first that a kept operation without a batch ended with; told by quiet */
+    bool stops, held;
 } shim;
 
 static shim *shim_of(const transport *self)
@@ -98,7 +98,7 @@ static expar_status carry_out(shim *s, const transport_request *request)
 static void finish(shim *s, kept *k, expar_status status)
 {
     unlink_kept(s, k);
-    if (status != EXPAR_OK && s->failed == EXPAR_OK) s->failed = status;
+    if (status != EXPAR_OK && !k->batch && s->failed == EXPAR_OK) s->failed = status;
     if (k->batch) {
         if (status != EXPAR_OK) atomic_store_explicit(&k->batch->status, (int32_t)status, memory_order_relaxed);
         atomic_fetch_sub_explicit(&k->batch->left, 1, memory_order_release);
@@ -122,7 +122,7 @@ static void *run(void *argument)
     shim *s = argument;
     pthread_mutex_lock(&s->lock);
     while (!s->stops) {
-        kept *next = find_next(s);
+        kept *next = s->held ? NULL : find_next(s);
         if (!next) {
             pthread_cond_wait(&s->changed, &s->lock);
         } else if (next->due_ns > clock_ns()) {
@@ -210,11 +210,11 @@ static void delay(shim *s)
 static bool holds_epoch_before(const shim *s, int32_t pe, uint64_t epoch)
 {
     for (const kept *k = s->list; k; k = k->next)
-        if ((pe < 0 || k->request.pe == pe) && k->epoch < epoch) return true;
+        if (k->request.pe == pe && k->epoch < epoch) return true;
     return false;
 }
 
-/* Waits until nothing of earlier epochs to pe (-1: to anybody) is kept. */
+/* Waits until nothing of earlier epochs to pe is kept. */
 static void await_epoch(shim *s, int32_t pe, uint64_t epoch)
 {
     pthread_mutex_lock(&s->lock);
@@ -271,11 +271,21 @@ static expar_status shim_fence(transport *self)
     return s->inner->ops->fence(s->inner);
 }
 
+/* Those of batches are settled apart. */
+static bool keeps_plain(const shim *s)
+{
+    for (const kept *k = s->list; k; k = k->next)
+        if (!k->batch) return true;
+    return false;
+}
+
 static expar_status shim_quiet(transport *self)
 {
     shim *s = shim_of(self);
-    await_epoch(s, -1, next_epoch(s));
+    next_epoch(s);
     pthread_mutex_lock(&s->lock);
+    while (keeps_plain(s))
+        pthread_cond_wait(&s->changed, &s->lock);
     expar_status failed = s->failed;
     s->failed = EXPAR_OK;
     pthread_mutex_unlock(&s->lock);
@@ -358,6 +368,26 @@ static const transport_ops shim_ops = {
     .progress = shim_progress,
     .close = shim_close,
 };
+
+void shim_hold(transport *self, bool held)
+{
+    shim *s = shim_of(self);
+    pthread_mutex_lock(&s->lock);
+    s->held = held;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+size_t shim_count(transport *self)
+{
+    shim *s = shim_of(self);
+    size_t count = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const kept *k = s->list; k; k = k->next)
+        count++;
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
 
 expar_status shim_open(transport *inner, const transport_site *site, const shim_plan *plan, transport **out)
 {

@@ -15,4 +15,9 @@ typedef struct shim_plan {
 /* Over `inner`, which it owns from then on. A thread carries the operations out. */
 expar_status shim_open(transport *inner, const transport_site *site, const shim_plan *plan, transport **out);
 
+/* While held, nothing that is kept is carried out; nothing that waits for it comes to its end. */
+void shim_hold(transport *shim, bool held);
+/* Operations that are kept. */
+size_t shim_count(transport *shim);
+
 #endif

@@ -18,13 +18,22 @@ static bool stage_delay(stage *s)
     return CHECK_OK(shim_open(s->via, &s->group->sym->site, &plan, &s->via));
 }
 
+/* In two parts, so that operations meet the border between them. */
+static bool stage_grow(stage *s, uint64_t bytes)
+{
+    const transport_ops *ops = s->via->ops;
+    uint64_t middle = s->area + bytes / 2;
+    return !ops->grow ||
+           (CHECK_OK(ops->grow(s->via, 0, middle)) && CHECK_OK(ops->grow(s->via, middle, s->area + bytes - middle)));
+}
+
 bool stage_open(stage *s, expar_group *group, const subject *who, uint64_t bytes)
 {
     const transport_ops *ops = who->ops;
     *s = (stage){.group = group};
     return CHECK_OK(ops->open(&group->sym->site, &s->via)) &&
-           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area)) &&
-           (!ops->grow || CHECK_OK(ops->grow(s->via, 0, s->area + bytes))) && (!who->late || stage_delay(s));
+           CHECK_OK(sym_take(group->sym, "stage", bytes, 4096, &s->area)) && stage_grow(s, bytes) &&
+           (!who->late || stage_delay(s));
 }
 
 void stage_close(stage *s)

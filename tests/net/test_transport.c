@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -294,8 +295,8 @@ static void posts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
-/* Puts with a signal behind them, whose sources are free again when they have been posted: whoever sees the signal sees
-   the data. The bytes of a round are those of its number. */
+/* Puts with a signal behind them: whoever sees the signal sees the data. The bytes of a round are those of its number.
+   Some rounds' sources are free again when they have been posted, the others' when they are complete. */
 static void signalled_puts(expar_group *group, void *shared)
 {
     static const size_t bytes[] = {8, 1000, 4096, 4104, ((size_t)1 << 20) + 8, 0};
@@ -310,27 +311,107 @@ static void signalled_puts(expar_group *group, void *shared)
     CHECK_OK(sym_barrier(group->sym));
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         size_t count = bytes[round % ARRAY_LENGTH(bytes)];
+        bool copies = round / ARRAY_LENGTH(bytes) % 2;
         memset(source, (int)round, count);
         transport_request put = {.kind = TRANSPORT_KIND_PUT,
                                  .pe = next,
                                  .offset = data,
                                  .source = source,
                                  .bytes = count,
-                                 .copies = true,
+                                 .copies = copies,
                                  .signals = true,
                                  .signal_offset = s.area,
                                  .op = round % 2 ? TRANSPORT_ADD : TRANSPORT_SET,
                                  .operand = round % 2 ? 1 : round};
         CHECK_OK(transport_post(s.via, &group->sym->site, &put, &batch));
-        memset(source, 0xff, count);
+        if (copies) memset(source, 0xff, count);
         if (!await_word(group, (const _Atomic uint64_t *)(void *)own(&s, s.area), round)) break;
         for (size_t i = 0; i < count; i++)
             if (own(&s, data)[i] != (uint8_t)round && !CHECK(false, "%zu bytes: byte %zu", count, i)) break;
+        settle(&s, &batch);
         CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
     }
     settle(&s, &batch);
     free(source);
     CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
+#define MANY 3000
+
+/* More than any queue holds, none of them waited for: room is made by progress. The shim's has no end, but takes long.
+ */
+static void full_queue(expar_group *group, void *shared)
+{
+    stage s;
+    const uint64_t count = ((const subject *)shared)->late ? MANY / 20 : MANY;
+    if (!stage_open(&s, group, shared, MANY * 8)) return;
+    int32_t next = (group->rank + 1) % group->size;
+    uint64_t *sent = malloc(MANY * sizeof *sent), wrong = 0;
+    transport_batch batch = {0};
+    for (uint64_t i = 0; i < count; i++) {
+        sent[i] = i * 5 + 1;
+        transport_request put = {
+            .kind = TRANSPORT_KIND_PUT, .pe = next, .offset = s.area + 8 * i, .source = &sent[i], .bytes = 8};
+        CHECK_OK(transport_post(s.via, &group->sym->site, &put, i % 2 ? &batch : NULL));
+    }
+    settle(&s, &batch);
+    CHECK_OK(s.via->ops->quiet(s.via));
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t i = 0; i < count; i++)
+        wrong += ((const uint64_t *)(const void *)own(&s, s.area))[i] != i * 5 + 1;
+    CHECK(wrong == 0, "%llu words are wrong", (unsigned long long)wrong);
+    free(sent);
+    CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
+#define RELAY_ROUNDS 200
+
+static uint64_t word_at(const stage *s, int32_t pe, uint64_t offset)
+{
+    uint64_t word = 0;
+    CHECK_OK(s->via->ops->get(s->via, pe, &word, offset, sizeof word));
+    return word;
+}
+
+/* Quiet is about all endpoints: rank 0 puts to rank 1, quiet, raises a flag at rank 2, by another channel where there
+   are several; who sees the flag finds the data at rank 1. */
+static void quiet_is_over_all(expar_group *group, void *shared)
+{
+    stage s;
+    if (!stage_open(&s, group, shared, 4096)) return;
+    memset(own(&s, s.area), 0, 4096);
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t round = 1; round <= RELAY_ROUNDS && check_failures() == 0; round++) {
+        uint64_t data[LITMUS_WORDS];
+        for (size_t i = 0; i < LITMUS_WORDS; i++)
+            data[i] = round;
+        if (group->rank == 0) {
+            CHECK_OK(s.via->ops->put(s.via, 1, s.area, data, sizeof data));
+            CHECK_OK(s.via->ops->quiet(s.via));
+            CHECK_OK(s.via->ops->put(s.via, 2, s.area + 2048, &round, sizeof round));
+            sym_ring(group->sym, 2);
+        } else if (group->rank == 2) {
+            await_word(group, (const _Atomic uint64_t *)(void *)own(&s, s.area + 2048), round);
+            uint64_t seen = word_at(&s, 1, s.area + (round % LITMUS_WORDS) * sizeof round);
+            CHECK(seen == round, "word %llu in round %llu", (unsigned long long)seen, (unsigned long long)round);
+        }
+        CHECK_OK(sym_barrier(group->sym));
+    }
+    stage_close(&s);
+}
+
+/* As many endpoints as were asked for. */
+static void counts_channels(expar_group *group, void *shared)
+{
+    stage s;
+    char text[512] = "", expected[32] = "";
+    const char *asked_for = getenv("EXPAR_FABRIC_CHANNELS");
+    if (!stage_open(&s, group, shared, 4096)) return;
+    if (s.via->ops->describe) s.via->ops->describe(s.via, text, sizeof text);
+    snprintf(expected, sizeof expected, ", %s channel", asked_for ? asked_for : "1");
+    CHECK(!s.via->ops->describe || strstr(text, expected), "'%s' without '%s'", text, expected);
     stage_close(&s);
 }
 
@@ -386,13 +467,33 @@ static void test_signalled_puts(void **state)
     run_on_all(signalled_puts, RANKS, 0);
 }
 
+static void test_full_queue(void **state)
+{
+    (void)state;
+    run_on_all(full_queue, 2, 0);
+    run_on_all(full_queue, RANKS, 0);
+}
+
+static void test_quiet_is_over_all(void **state)
+{
+    (void)state;
+    run_on_all(quiet_is_over_all, RANKS, 0);
+}
+
+static void test_counts_channels(void **state)
+{
+    (void)state;
+    run_on_all(counts_channels, 2, 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_all),    cmocka_unit_test(test_keeps_nodes_apart),
-        cmocka_unit_test(test_put_and_get),    cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_atomics),        cmocka_unit_test(test_fence_orders),
-        cmocka_unit_test(test_signalled_puts),
+        cmocka_unit_test(test_reaches_all),       cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),       cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_atomics),           cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_signalled_puts),    cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_quiet_is_over_all), cmocka_unit_test(test_counts_channels),
     };
     if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,9 +37,11 @@ static void tell_batch(fabric_op *op, expar_status status)
 
 static void end_op(fabric *f, fabric_channel *c, fabric_op *op, expar_status status)
 {
+    fabric_op *behind = op->behind;
     if (status != EXPAR_OK) atomic_store_explicit(&f->lost[op->pe], true, memory_order_relaxed);
     fabric_op_unlink(c, op);
     tell_batch(op, status);
+    if (behind) fabric_op_release(f, c, behind, status);
 }
 
 /* False: there is no room, it is late. */
@@ -61,6 +63,12 @@ static void finish(fabric *f, fabric_channel *c, fabric_op *op, expar_status sta
         op->late = true;
         c->num_late++;
     }
+}
+
+void fabric_op_release(fabric *f, fabric_channel *c, fabric_op *signal, expar_status status)
+{
+    if (status != EXPAR_OK) signal->status = status;
+    if (--signal->holds == 0) finish(f, c, signal, signal->status);
 }
 
 static void send_late_signals(fabric *f, fabric_channel *c)
@@ -126,7 +134,7 @@ void fabric_drop(fabric *f, int32_t pe, const transport_batch *batch, expar_stat
         next = op->next;
         if (op->pe != pe || !op->batch || (batch && op->batch != batch)) continue;
         bool late = op->late;
-        tell_batch(op, status);
+        tell_batch(op, status); /* a signal behind others is ended by the last of them */
         if (!late) continue;
         /* It has come back already. */
         c->num_late--;

@@ -203,17 +203,24 @@ static expar_status put_then_signal(fabric *f, const transport_request *request,
     return fabric_post_soon(f, "signal", &(fabric_sending){.request = &signal}, batch, true);
 }
 
+/* A small get comes by way of the stage, as the answer of an atomic does, so that it can be given up. */
+static bool is_staged(const transport_request *request)
+{
+    return request->copies || request->kind == TRANSPORT_KIND_GET;
+}
+
 static expar_status fabric_post_request(transport *self, const transport_request *request, transport_batch *batch)
 {
     fabric *f = fabric_of(self);
     fabric_sending sending = {.request = request};
     bool too_large = request->copies && request->bytes > FABRIC_STAGE_BYTES;
-    if (request->signals && (too_large || request->bytes == 0 || !fabric_is_one_piece(f, request)))
-        return put_then_signal(f, request, batch);
+    if (request->signals && (too_large || request->bytes == 0)) return put_then_signal(f, request, batch);
     if (too_large) return fabric_run(f, "put", request);
-    expar_status status = fabric_post(f, &sending, batch, request->copies);
-    if (status != EXPAR_ERR_BUSY || sending.done == 0) return status;
-    return fabric_post_soon(f, "post", &sending, batch, request->copies);
+    expar_status status = fabric_post(f, &sending, batch, is_staged(request));
+    if (status == EXPAR_ERR_BUSY && (sending.done > 0 || sending.behind))
+        status = fabric_post_soon(f, "post", &sending, batch, is_staged(request));
+    fabric_sending_end(f, &sending, status);
+    return status;
 }
 
 static void fabric_give_up(transport *self, int32_t pe, transport_batch *batch)

@@ -71,6 +71,11 @@ typedef struct fabric_op {
     bool signals;             /* `signal` is to be posted when this has come back */
     bool late;                /* it has, and there was no room for the signal */
     transport_request signal; /* an atomic */
+    /* A put in several pieces: they name the record of the signal behind them all, which itself is not posted until
+       none of them, nor their poster, holds it back. */
+    struct fabric_op *behind;
+    uint32_t holds;
+    expar_status status; /* of the pieces that have come back */
 } fabric_op;
 
 typedef struct fabric_channel {
@@ -173,14 +178,16 @@ bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **
 /* A request on its way out. */
 typedef struct fabric_sending {
     const transport_request *request;
-    uint64_t done; /* bytes that were posted */
+    uint64_t done;     /* bytes that were posted */
+    fabric_op *behind; /* record of the signal behind several pieces; held by this */
 } fabric_sending;
 
 /* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. stage: a small source is
-   copied, so that it is free at once. A signal goes with a request that is one piece (fabric_is_one_piece). */
+   copied, so that it is free at once; a small get comes by way of the stage, so that it can be given up. */
 expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch, bool stage);
-/* Whether the provider takes all of a put at once. */
-bool fabric_is_one_piece(const fabric *f, const transport_request *request);
+/* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where status is EXPAR_OK.
+ */
+void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);
 /* The signal of an op that has come back goes out by the same record; the lock is held. As libfabric's calls: 0, or
    -FI_EAGAIN when there is no room now. */
 ssize_t fabric_post_signal(fabric *f, fabric_channel *channel, fabric_op *op);
@@ -191,6 +198,8 @@ transport_request fabric_signal_of(const transport_request *put);
 
 /* ---- complete.c -------------------------------------------------------------------------------------------------- */
 
+/* Something that held the signal's record back has ended, with `status`; the lock is held. */
+void fabric_op_release(fabric *f, fabric_channel *channel, fabric_op *signal, expar_status status);
 /* Takes what has come back on a channel; the lock is held. */
 bool fabric_channel_poll(fabric *f, fabric_channel *channel);
 bool fabric_progress(fabric *f);

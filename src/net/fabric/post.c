@@ -119,6 +119,11 @@ transport_request fabric_signal_of(const transport_request *put)
                                .operand = put->operand};
 }
 
+static bool has_room(const fabric *f, const fabric_channel *c, int32_t pe)
+{
+    return c->unused && c->in_flight[pe] < f->most_in_flight;
+}
+
 static fabric_op *take_op(fabric_channel *c, const transport_request *r, transport_batch *batch)
 {
     fabric_op *op = c->unused;
@@ -129,8 +134,8 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
     op->dest = NULL;
     op->result_at = 0;
     op->late = false;
-    op->signals = r->signals;
-    if (r->signals) op->signal = fabric_signal_of(r);
+    op->signals = false;
+    op->behind = NULL;
     op->next = NULL;
     op->previous = c->newest;
     if (c->newest)
@@ -139,7 +144,26 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
         c->oldest = op;
     c->newest = op;
     op->number = ++c->posted;
+    atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
     return op;
+}
+
+static void add_signal(fabric_op *op, const transport_request *put)
+{
+    op->signals = true;
+    op->signal = fabric_signal_of(put);
+}
+
+/* The record of the signal behind a put in several pieces. False: there is no room. */
+static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *sending, transport_batch *batch)
+{
+    const transport_request *put = sending->request;
+    if (!has_room(f, c, put->pe)) return false;
+    sending->behind = take_op(c, put, batch);
+    add_signal(sending->behind, put);
+    sending->behind->holds = 1; /* by `sending` */
+    sending->behind->status = EXPAR_OK;
+    return true;
 }
 
 static expar_status refused(fabric *f, int32_t pe, ssize_t code)
@@ -148,23 +172,38 @@ static expar_status refused(fabric *f, int32_t pe, ssize_t code)
     return fabric_peer_error(f, pe, "rank %d cannot be reached: %s", pe, f->library->strerror((int)-code));
 }
 
-static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, transport_batch *batch)
+static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fabric_sending *sending,
+                               transport_batch *batch)
 {
     const transport_request *r = p->request;
-    if (!c->unused || c->in_flight[r->pe] >= f->most_in_flight) return EXPAR_ERR_BUSY;
+    bool whole = p->bytes == r->bytes;
+    if (r->signals && !whole && !sending->behind && !take_signal(f, c, sending, batch)) return EXPAR_ERR_BUSY;
+    if (!has_room(f, c, r->pe)) return EXPAR_ERR_BUSY;
     fabric_op *op = take_op(c, r, batch);
-    atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
-    ssize_t code;
-    if (r->kind == TRANSPORT_KIND_ATOMIC) {
-        op->result_at = RESULT_AT;
-        code = change(f, c, op, r);
-    } else {
-        code = move(f, c, op, p);
+    if (r->signals && whole) add_signal(op, r);
+    bool is_atomic = r->kind == TRANSPORT_KIND_ATOMIC;
+    op->result_at = is_atomic ? RESULT_AT : 0;
+    ssize_t code = is_atomic ? change(f, c, op, r) : move(f, c, op, p);
+    if (code == 0) {
+        op->behind = sending->behind;
+        if (op->behind) op->behind->holds++;
+        return EXPAR_OK;
     }
-    if (code == 0) return EXPAR_OK;
     fabric_op_unlink(c, op);
     atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
     return code == -FI_EAGAIN ? EXPAR_ERR_BUSY : refused(f, r->pe, code);
+}
+
+void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
+{
+    fabric_channel *c = fabric_channel_of(f, sending->request->pe);
+    if (!sending->behind) return;
+    pthread_mutex_lock(&c->lock);
+    /* The caller is told of a failure here; it is not the batch's as well. */
+    if (status != EXPAR_OK) sending->behind->signals = false;
+    fabric_op_release(f, c, sending->behind, EXPAR_OK);
+    pthread_mutex_unlock(&c->lock);
+    sending->behind = NULL;
 }
 
 ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
@@ -173,12 +212,6 @@ ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
     ssize_t code = change(f, c, op, &op->signal);
     if (code == 0) op->signals = false;
     return code;
-}
-
-bool fabric_is_one_piece(const fabric *f, const transport_request *request)
-{
-    piece p;
-    return cut(f, request, 0, request->copies, &p) && p.bytes == request->bytes;
 }
 
 int32_t fabric_full_of(fabric *f, int32_t pe)
@@ -209,7 +242,7 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
                                (unsigned long long)(r->offset + sending->done));
             break;
         }
-        status = post_piece(f, c, &p, batch);
+        status = post_piece(f, c, &p, sending, batch);
         if (status == EXPAR_OK) sending->done += p.bytes;
     }
     pthread_mutex_unlock(&c->lock);

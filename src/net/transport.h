@@ -127,8 +127,9 @@ typedef struct transport_ops {
     /* To be called before a sleep, while attending; the caller looks at its condition once more in between, since it
        may make progress. False: there is no need to sleep. NULL as progress. */
     bool (*arm)(transport *self);
-    /* Sleeps until there is something to make progress with, at most limit_ns. NULL as progress. */
-    void (*sleep)(transport *self, int64_t limit_ns);
+    /* Sleeps until there is something to make progress with, at most limit_ns; false: there was nothing. NULL as
+       progress. */
+    bool (*sleep)(transport *self, int64_t limit_ns);
     /* One line for people on what it runs on and what its self-test found. NULL: nothing to tell. */
     void (*describe)(const transport *self, char *text, size_t text_bytes);
     void (*close)(transport *self);

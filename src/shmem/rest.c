@@ -98,15 +98,15 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
     return limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS;
 }
 
-/* Where neighbours may ring, the bell is slept on, and the network is left to its own thread, which rings when
+/* True: something came from the network, and so there may be more.
+   Where neighbours may ring, the bell is slept on, and the network is left to its own thread, which rings when
    something comes from there. That holds for the rest of the wait: the thread rings whenever it has looked, so a waiter
    who made it look again would be woken by it again. Without neighbours everything comes from the network. */
-static void rest_asleep(sym_rest *rest, int64_t limit_ns)
+static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
     if (self->driven && !self->some_mapped) {
-        self->driven->ops->sleep(self->driven, limit_ns);
-        return;
+        return self->driven->ops->sleep(self->driven, limit_ns);
     }
     /* That thread stays on guard from then on, and would ring the bell for every time that it is woken. */
     if (self->driven && !rest->handed_over) {
@@ -115,6 +115,14 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         rest->handed_over = true;
     }
     bell_sleep(own_bell(self), rest->rings, limit_ns, self->by_threads);
+    return false;
+}
+
+/* Waking up takes longer than what is between two pieces of a large message. The time-out runs on. */
+static void spin_again(sym_rest *rest)
+{
+    rest->turn = 0;
+    rest->armed = false;
 }
 
 /* A turn behind the spins and yields: arms, and sleeps once that has been done and the caller has looked again. A
@@ -131,12 +139,13 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
         }
         if (limit_ns > left_ns) limit_ns = left_ns;
     }
-    if (rest->armed)
-        rest_asleep(rest, limit_ns);
-    else if (turns > 0)
-        sched_yield();
+    bool came = rest->armed && rest_asleep(rest, limit_ns);
+    if (!rest->armed && turns > 0) sched_yield();
     drive(rest);
-    arm(rest);
+    if (came)
+        spin_again(rest);
+    else
+        arm(rest);
     return EXPAR_OK;
 }
 

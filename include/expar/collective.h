@@ -34,7 +34,9 @@ EXPAR_API expar_status expar_alltoalls(expar_team *team, void *dest, const void 
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 
-/* Element by element over all members, in their order, so that all get the same bits, and the same ones again. */
+/* Element by element over all members: those of a node (who map each other's memory) in their order, then what the
+   nodes have in theirs, whatever the number of elements; so all get the same bits, and the same ones again. On one
+   node, and where each member is alone on its own, that is the order of members. */
 #define EXPAR_REDUCE_DECLARE(T, S, operation)                                                                          \
     EXPAR_API expar_status expar_##operation##_reduce_##S(expar_team *team, T *dest, const T *source, size_t count);
 #define EXPAR_REDUCE_BITS_DECLARE(T, S)                                                                                \

@@ -1,21 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The barrier over the heaps: dissemination. In round r every PE tells the PE 2^r above it that it, and all whom it
  * has heard of, have come; after ⌈log2 N⌉ rounds everybody has heard of everybody. No PE waits for a chain longer than
- * that. */
+ * that. Where there are several nodes of several PEs, the PEs of a node do so first, then the first PEs of all nodes,
+ * who then release their nodes: so the network carries as few words as it can. */
+#include "shmem/choice.h"
 #include "shmem/sym.h"
+#include "shmem/tree.h"
 
 #include <stddef.h>
 #include <stdio.h>
 
-static uint64_t barrier_offset(int32_t round)
+/* PEs at equal distances that meet, each `place` from the first; words of the control page from `word` on are theirs.
+ */
+typedef struct meeting {
+    int32_t first, stride, count, place, word;
+} meeting;
+
+static int32_t meeting_pe(const meeting *m, int64_t step)
 {
-    return offsetof(sym_control, barrier) + (uint64_t)round * sizeof(uint64_t);
+    return m->first + (int32_t)((m->place + step) % m->count) * m->stride;
+}
+
+static int32_t rounds_of(const meeting *m)
+{
+    int32_t rounds = 0;
+    while (((int64_t)1 << rounds) < m->count)
+        rounds++;
+    return rounds;
+}
+
+/* The first meeting that a PE comes to. */
+static meeting meeting_of(const sym *self, int32_t pe)
+{
+    const int32_t each = self->node_ranks > 0 ? self->node_ranks : self->size;
+    return (meeting){.first = pe - pe % each, .stride = 1, .count = each, .place = pe % each};
+}
+
+static uint64_t barrier_offset(int32_t word)
+{
+    return offsetof(sym_control, barrier) + (uint64_t)word * sizeof(uint64_t);
 }
 
 /* NULL where the PE's heap is not mapped. */
-static _Atomic uint64_t *barrier_word(const sym *self, int32_t pe, int32_t round)
+static _Atomic uint64_t *barrier_word(const sym *self, int32_t pe, int32_t word)
 {
-    return sym_at(self, pe, barrier_offset(round));
+    return sym_at(self, pe, barrier_offset(word));
 }
 
 static bool has_come(const _Atomic uint64_t *word, uint64_t epoch)
@@ -31,7 +60,8 @@ static int32_t list_missing(const sym *self, uint64_t epoch, char *text, size_t 
     size_t used = 0;
     text[0] = '\0';
     for (int32_t pe = 0; pe < self->size; pe++) {
-        const _Atomic uint64_t *word = barrier_word(self, (pe + 1) % self->size, 0);
+        const meeting its = meeting_of(self, pe);
+        const _Atomic uint64_t *word = barrier_word(self, meeting_pe(&its, 1), 0);
         if (pe == self->rank || !word || has_come(word, epoch)) continue;
         if (used < text_bytes)
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", first < 0 ? "" : ", ", pe);
@@ -54,29 +84,58 @@ static expar_status barrier_failed(sym *self, uint64_t epoch, int32_t awaited, c
     return error_set(status, "%s; not come: rank %s", cause, missing);
 }
 
-static expar_status barrier_round(sym *self, uint64_t epoch, int32_t round)
+static expar_status tell(sym *self, uint64_t epoch, int32_t pe, int32_t word)
 {
-    int32_t step = (int32_t)(((int64_t)1 << round) % self->size);
-    int32_t above = (int32_t)(((int64_t)self->rank + step) % self->size);
-    int32_t below = (self->rank - step + self->size) % self->size;
-    expar_status status = sym_word_set(self, above, barrier_offset(round), epoch);
-    if (status != EXPAR_OK) return barrier_failed(self, epoch, above, &(sym_rest){.sym = self}, status);
+    expar_status status = sym_word_set(self, pe, barrier_offset(word), epoch);
+    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, pe, &(sym_rest){.sym = self}, status);
+}
 
-    const _Atomic uint64_t *word = barrier_word(self, self->rank, round);
+static expar_status hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
+{
+    const _Atomic uint64_t *word = barrier_word(self, self->rank, number);
+    expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin(self, "barrier");
     while (!has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
-    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, below, &rest, status);
+    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, pe, &rest, status);
+}
+
+static expar_status meet(sym *self, uint64_t epoch, const meeting *m)
+{
+    const int32_t rounds = rounds_of(m);
+    expar_status status = EXPAR_OK;
+    for (int32_t round = 0; round < rounds && status == EXPAR_OK; round++) {
+        int64_t step = (int64_t)1 << round;
+        status = tell(self, epoch, meeting_pe(m, step), m->word + round);
+        if (status == EXPAR_OK) status = hear(self, epoch, meeting_pe(m, m->count - step), m->word + round);
+    }
+    return status;
+}
+
+/* From the first of a node to all others of it. */
+static expar_status release(sym *self, uint64_t epoch, const meeting *node, int32_t word)
+{
+    const tree t = tree_of(node->count, node->place, 0, CHOICE_STAR_MEMBERS);
+    expar_status status = EXPAR_OK;
+    if (t.parent >= 0) status = hear(self, epoch, node->first + t.parent, word);
+    for (int32_t i = 0; i < t.num_children && status == EXPAR_OK; i++)
+        status = tell(self, epoch, node->first + t.children[i], word);
+    return status;
 }
 
 static expar_status barrier_over_heap(sym *self)
 {
-    uint64_t epoch = ++self->barrier_epoch;
-    expar_status status = EXPAR_OK;
-    for (int32_t round = 0; ((int64_t)1 << round) < self->size && status == EXPAR_OK; round++)
-        status = barrier_round(self, epoch, round);
-    return status;
+    const uint64_t epoch = ++self->barrier_epoch;
+    const meeting node = meeting_of(self, self->rank);
+    const meeting leaders = {.stride = node.count,
+                             .count = self->size / node.count,
+                             .place = self->rank / node.count,
+                             .word = rounds_of(&node)};
+    expar_status status = meet(self, epoch, &node);
+    if (leaders.count == 1 || status != EXPAR_OK) return status;
+    if (node.place == 0) status = meet(self, epoch, &leaders);
+    return status == EXPAR_OK ? release(self, epoch, &node, leaders.word + rounds_of(&leaders)) : status;
 }
 
 expar_status sym_barrier(sym *self)

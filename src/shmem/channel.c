@@ -2,6 +2,8 @@
 /* Messages between the members of a team. */
 #include "shmem/team.h"
 
+#include <stdio.h>
+
 static team_channel *channel_of(const expar_team *team)
 {
     return &team->group->sym->teams->channels[team->slot];
@@ -23,8 +25,10 @@ expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, co
     transport *via;
     int32_t rank = team_rank(team, to);
     if (bytes == 0) return EXPAR_OK;
+    const transport_request put = {
+        .kind = TRANSPORT_KIND_PUT, .pe = rank, .offset = offset, .source = source, .bytes = bytes, .copies = true};
     expar_status status = way_to(team->group->sym->reach_rma, rank, &via);
-    return status == EXPAR_OK ? via->ops->put(via, rank, offset, source, bytes) : status;
+    return status == EXPAR_OK ? transport_post(via, &team->group->sym->site, &put, &channel_of(team)->sent) : status;
 }
 
 expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes)
@@ -36,21 +40,78 @@ expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint6
     return status == EXPAR_OK ? via->ops->get(via, rank, dest, offset, bytes) : status;
 }
 
-/* A flag that goes another way than the data could overtake it. */
-static expar_status complete_data(const sym *self, int32_t rank)
+static bool is_complete(transport_batch *batch)
 {
-    transport *data = self->reach_rma[rank];
-    transport *flag = self->peers[rank] ? self->reach_map[rank] : self->reach_atomic[rank];
-    return data && data != flag ? data->ops->quiet(data) : EXPAR_OK;
+    return atomic_load_explicit(&batch->left, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
 }
 
+/* Where this rank's messages are counted in the heap of whoever hears them. */
+static uint64_t own_flag(const expar_team *team)
+{
+    return channel_of(team)->flags + (uint64_t)team->group->rank * sizeof(uint64_t);
+}
+
+/* Raises the flag at a rank: by a store, or by the transport of its atomics. */
+static expar_status raise_flag(const expar_team *team, int32_t rank, uint64_t value)
+{
+    sym *self = team->group->sym;
+    transport *via;
+    if (self->peers[rank]) return sym_word_set(self, rank, own_flag(team), value);
+    const transport_request set = {.kind = TRANSPORT_KIND_ATOMIC,
+                                   .pe = rank,
+                                   .offset = own_flag(team),
+                                   .bytes = sizeof value,
+                                   .op = TRANSPORT_SET,
+                                   .operand = value};
+    expar_status status = way_to(self->reach_atomic, rank, &via);
+    return status == EXPAR_OK ? transport_post(via, &self->site, &set, &channel_of(team)->sent) : status;
+}
+
+/* Neither data nor an earlier flag is overtaken: both have arrived. */
 expar_status channel_tell(const expar_team *team, int32_t to)
+{
+    transport_batch *sent = &channel_of(team)->sent;
+    expar_status status = is_complete(sent) ? EXPAR_OK : sym_settle(team->group->sym, sent);
+    return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
+}
+
+/* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends on.
+ */
+static bool can_post(const sym *self, int32_t rank)
+{
+    return !self->peers[rank] && self->reach_rma[rank] && self->reach_rma[rank] == self->reach_atomic[rank];
+}
+
+expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
+                          channel_batch *batch)
 {
     sym *self = team->group->sym;
     int32_t rank = team_rank(team, to);
-    uint64_t flag = channel_of(team)->flags + (uint64_t)self->rank * sizeof(uint64_t);
-    expar_status status = complete_data(self, rank);
-    return status == EXPAR_OK ? sym_word_set(self, rank, flag, ++peer_of(team, to)->told) : status;
+    if (bytes == 0 || !can_post(self, rank)) {
+        expar_status status = channel_put(team, to, offset, source, bytes);
+        return status == EXPAR_OK ? channel_tell(team, to) : status;
+    }
+    const transport_request request = {.kind = TRANSPORT_KIND_PUT,
+                                       .pe = rank,
+                                       .offset = offset,
+                                       .source = source,
+                                       .bytes = bytes,
+                                       .copies = batch->copies,
+                                       .signals = true,
+                                       .signal_offset = own_flag(team),
+                                       .op = TRANSPORT_SET,
+                                       .operand = ++peer_of(team, to)->told};
+    return transport_post(self->reach_rma[rank], &self->site, &request, &batch->sent);
+}
+
+expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status)
+{
+    char cause[ERROR_TEXT_BYTES];
+    if (is_complete(&batch->sent)) return status;
+    snprintf(cause, sizeof cause, "%s", status == EXPAR_OK ? "" : expar_last_error());
+    expar_status sent = sym_settle(team->group->sym, &batch->sent);
+    return status == EXPAR_OK ? sent : error_set(status, "%s", cause);
 }
 
 expar_status channel_hear(const expar_team *team, int32_t from, const char *call)
@@ -60,7 +121,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     uint64_t awaited = ++peer_of(team, from)->heard;
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
     expar_status status = EXPAR_OK;
-    sym_rest rest = sym_rest_begin(self, call);
+    sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
@@ -83,22 +144,35 @@ static uint64_t piece_offset(const expar_team *team, int32_t giver_rank, uint64_
     return channel_of(team)->scratch + ((uint64_t)giver_rank * 2 + count % 2) * channel_piece_bytes(team);
 }
 
-expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes)
+expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes, channel_batch *batch)
 {
     uint64_t offset = piece_offset(team, team->group->rank, peer_of(team, to)->given++);
-    expar_status status = channel_put(team, to, offset, piece, bytes);
-    return status == EXPAR_OK ? channel_tell(team, to) : status;
+    return channel_send(team, to, offset, piece, bytes, batch);
 }
 
 expar_status channel_take(const expar_team *team, int32_t from, const char *call, const void **piece)
 {
-    uint64_t offset = piece_offset(team, team_rank(team, from), peer_of(team, from)->taken++);
+    peer_of(team, from)->taken++;
     expar_status status = channel_hear(team, from, call);
-    if (status == EXPAR_OK) *piece = (const uint8_t *)team->group->sym->heap.base + offset;
+    if (status == EXPAR_OK) *piece = channel_taken(team, from);
     return status;
 }
 
-void *channel_own_piece(const expar_team *team)
+const void *channel_taken(const expar_team *team, int32_t from)
 {
-    return (uint8_t *)team->group->sym->heap.base + piece_offset(team, team->group->rank, 0);
+    uint64_t offset = piece_offset(team, team_rank(team, from), peer_of(team, from)->taken - 1);
+    return (const uint8_t *)team->group->sym->heap.base + offset;
+}
+
+void *channel_own_piece(const expar_team *team, uint64_t number)
+{
+    return (uint8_t *)team->group->sym->heap.base + piece_offset(team, team->group->rank, number);
+}
+
+expar_status circle_hear(const circle *c, const char *call)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t place = 0; place < c->count && status == EXPAR_OK; place++)
+        if (place != c->me) status = channel_hear(c->team, circle_member(c, place), call);
+    return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the collectives share: checks, and telling and hearing everybody. */
+/* What the collectives share: checks, and putting into everybody's dest. */
 #include "shmem/collective.h"
 
 #include <string.h>
@@ -21,23 +21,17 @@ expar_status collective_bytes(const char *call, size_t count, size_t bytes, size
     return EXPAR_OK;
 }
 
-expar_status collective_tell_others(const collective *c)
-{
-    expar_status status = EXPAR_OK;
-    for (int32_t step = 1; step < c->team->size && status == EXPAR_OK; step++)
-        status = channel_tell(c->team, collective_next(c->team, step));
-    return status;
-}
-
-expar_status collective_hear_others(const collective *c)
-{
-    expar_status status = EXPAR_OK;
-    for (int32_t member = 0; member < c->team->size && status == EXPAR_OK; member++)
-        if (member != c->team->me) status = channel_hear(c->team, member, c->call);
-    return status;
-}
-
 void collective_copy(void *to, const void *from, size_t bytes)
 {
     if (bytes > 0 && to != from) memmove(to, from, bytes);
+}
+
+expar_status collective_spread(const collective *c, const circle *among, const void *source, span part)
+{
+    channel_batch batch = {.copies = false};
+    expar_status status = EXPAR_OK;
+    for (int32_t step = 1; step < among->count && status == EXPAR_OK; step++)
+        status = channel_send(c->team, circle_next(among, step), c->dest_offset + part.at, source, part.bytes, &batch);
+    if (status == EXPAR_OK) status = circle_hear(among, c->call);
+    return channel_finish(c->team, &batch, status);
 }

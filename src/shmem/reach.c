@@ -168,8 +168,30 @@ static void select_for(sym *self, int32_t pe)
     self->direct[pe] = by_stores ? self->peers[pe] : NULL;
 }
 
+/* All of a node map each other's heaps. All ranks find the same. */
+static bool node_is_mapped(const sym *self, int32_t first, int32_t ranks)
+{
+    for (int32_t rank = first; rank < first + ranks; rank++)
+        for (int32_t pe = first; pe < first + ranks; pe++)
+            if (rank != pe && first_with(self, rank, pe, TRANSPORT_MAP) < 0) return false;
+    return true;
+}
+
+static int32_t find_node_ranks(const sym *self)
+{
+    int32_t each = 1;
+    while (each < self->size && self->nodes[each] == self->nodes[0])
+        each++;
+    if (each == 1 || each == self->size || self->size % each != 0) return 0;
+    for (int32_t first = 0; first < self->size; first += each)
+        if (self->nodes[first] != self->nodes[first + each - 1] || !node_is_mapped(self, first, each)) return 0;
+    return each;
+}
+
 static void select_all(sym *self)
 {
+    self->node_ranks = find_node_ranks(self);
+
     self->all_mapped = self->all_reached = true;
     for (int32_t pe = 0; pe < self->size; pe++) {
         select_for(self, pe);
@@ -263,6 +285,21 @@ static expar_status complete_proxy(sym *self, const char *what)
     return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
 }
 
+expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
+{
+    if (ordered == EXPAR_OK || sym_check_pe(self, pe, "an operation before") != EXPAR_OK) return ordered;
+    atomic_store_explicit(&self->owes_failure, true, memory_order_relaxed);
+    return EXPAR_OK;
+}
+
+static expar_status tell_owed(sym *self, expar_status status)
+{
+    if (!atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
+        return status;
+    status = sym_check(self, "an earlier operation");
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;
+}
+
 /* One transport's failures do not keep the others' operations from being completed. */
 expar_status sym_fence(sym *self)
 {
@@ -271,7 +308,7 @@ expar_status sym_fence(sym *self)
         expar_status one = self->transports[t]->ops->fence(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return status;
+    return tell_owed(self, status);
 }
 
 expar_status sym_quiet(sym *self)
@@ -281,7 +318,7 @@ expar_status sym_quiet(sym *self)
         expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return status;
+    return tell_owed(self, status);
 }
 
 expar_status sym_settle(sym *self, transport_batch *batch)
@@ -305,7 +342,7 @@ expar_status sym_word_set(sym *self, int32_t pe, uint64_t offset, uint64_t value
     }
     transport *via = self->reach_atomic[pe];
     if (!via) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
-    expar_status status = via->ops->fence(via);
+    expar_status status = sym_order_before(self, via->ops->fence(via), pe);
     if (status != EXPAR_OK) return status;
     return via->ops->atomic(via, pe, offset, sizeof value, TRANSPORT_SET, value, 0, NULL);
 }

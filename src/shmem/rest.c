@@ -47,10 +47,20 @@ void sym_ring_put(sym *self, int32_t pe, uint64_t offset, uint64_t bytes)
     if (control) bell_ring_put(&control->bell, offset, bytes, self->by_threads);
 }
 
+/* No put goes to the control page: who watches that alone is woken by rings. */
+static uint64_t watches_nothing(void)
+{
+    return bell_range(0, 1);
+}
+
 sym_rest sym_rest_begin(sym *self, const char *what)
 {
-    /* No put goes to the control page. */
-    return (sym_rest){.sym = self, .what = what, .watch = bell_range(0, 1)};
+    return (sym_rest){.sym = self, .what = what, .watch = watches_nothing()};
+}
+
+sym_rest sym_rest_begin_among(sym *self, const char *what, sym_ranks among)
+{
+    return (sym_rest){.sym = self, .what = what, .watch = watches_nothing(), .among = among};
 }
 
 sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint64_t bytes)
@@ -64,7 +74,9 @@ sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint6
 
 static expar_status check(const sym_rest *rest)
 {
-    return rest->open ? sym_check_losses(rest->sym, rest->tellings, rest->what) : sym_check(rest->sym, rest->what);
+    if (rest->open) return sym_check_losses(rest->sym, rest->tellings, rest->what);
+    if (rest->among.size > 0) return sym_check_ranks(rest->sym, &rest->among, rest->what);
+    return sym_check(rest->sym, rest->what);
 }
 
 /* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */

@@ -308,6 +308,17 @@ expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
     return failure_kind(failure) == SYM_ABORTED || gone != 0 ? sym_check(self, what) : EXPAR_OK;
 }
 
+expar_status sym_check_ranks(sym *self, const sym_ranks *ranks, const char *what)
+{
+    uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
+    expar_status status = EXPAR_OK;
+    if (failure == 0) return EXPAR_OK;
+    if ((int32_t)(uint32_t)failure < 0) return sym_check(self, what); /* nobody knows who is out of step */
+    for (int32_t i = 0; i < ranks->size && status == EXPAR_OK; i++)
+        status = sym_check_pe(self, ranks->start + i * ranks->stride, what);
+    return status;
+}
+
 expar_status sym_check_self(sym *self, const char *what)
 {
     uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);

@@ -53,8 +53,8 @@ typedef struct sym_heap_card {
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
     sym_bell bell;
-    /* Dissemination barrier: word r is set to the barrier's epoch by the PE 2^r below (release), read by the owner
-       (acquire). Never cleared: epochs only grow. */
+    /* Barrier: each word is set to the barrier's epoch by one other PE (release): that 2^r below in round r of a
+       meeting, or the one that releases the owner; read by the owner (acquire). Never cleared: epochs only grow. */
     _Alignas(64) _Atomic uint64_t barrier[SYM_BARRIER_ROUNDS];
     /* Why peers go: kind << 32 | rank of the first failure that one of them noticed; 0: none. Written by peers before
        they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
@@ -96,6 +96,7 @@ typedef struct sym {
     bool all_mapped;    /* every PE's heap is mapped here */
     bool some_mapped;   /* that of some other PE is */
     bool all_reached;   /* every PE is mapped or reached by atomics */
+    int32_t node_ranks; /* several nodes, each of so many ranks (2 or more) who map each other; 0: not so */
     bool owns_heap;     /* heap was made by sym_create, not by the group */
     bool fixed_heap;    /* all of it is there from the start */
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
@@ -134,6 +135,9 @@ typedef struct sym {
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
     _Atomic uint64_t failure;
+    /* A call that was about others met the failure of an earlier operation: the next fence or quiet of a caller tells.
+       Set and taken down by any thread of the rank; relaxed, since it orders nothing. */
+    _Atomic bool owes_failure;
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
@@ -171,6 +175,12 @@ expar_status sym_check(sym *sym, const char *what);
 /* The same for an operation that touches pe alone: EXPAR_OK while this rank has not aborted and pe is not gone,
    whatever has become of others. */
 expar_status sym_check_pe(sym *sym, int32_t pe, const char *what);
+/* Ranks start, start + stride, …, `size` of them. */
+typedef struct sym_ranks {
+    int32_t start, stride, size;
+} sym_ranks;
+/* The same for what these ranks do together. */
+expar_status sym_check_ranks(sym *sym, const sym_ranks *ranks, const char *what);
 /* For what touches nobody: EXPAR_OK while this rank has not aborted. */
 expar_status sym_check_self(sym *sym, const char *what);
 /* An error that names the rank as lost is on its way to a caller. */
@@ -254,9 +264,12 @@ typedef struct sym_rest {
     bool handed_over;  /* the network's own thread does */
     bool timed_out;    /* set when a turn failed by time-out */
     bool open;         /* by sym_rest_begin_open */
+    sym_ranks among;   /* those whose loss ends the wait, unless it is open; size 0: all */
     uint32_t tellings; /* open: of sym at the beginning */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
+/* For what some ranks do together, whatever becomes of others. */
+sym_rest sym_rest_begin_among(sym *sym, const char *what, sym_ranks among);
 /* For waits that cannot know who will end them: the loss of a rank ends those that are under way. It ends a later one
    too unless some call has told of it before, and then is not in the way any more. Puts to [offset, offset + bytes) of
    this rank's heap may end the wait. */
@@ -274,6 +287,9 @@ expar_status sym_fence(sym *sym);
 expar_status sym_quiet(sym *sym);
 /* Those of the batch are. What failed is told once, and none is under way any more then. */
 expar_status sym_settle(sym *sym, transport_batch *batch);
+/* `ordered` is what a fence or quiet gave before something for pe. A failure that has nothing to do with pe is kept for
+   the caller's next fence or quiet, and EXPAR_OK returned. */
+expar_status sym_order_before(sym *sym, expar_status ordered, int32_t pe);
 /* Sets a word of pe's heap to `value`, after all that this rank did before, and wakes pe if it waits for it: by a store
    (release) where the heap is mapped, else by the transport of pe's atomics after a fence. */
 expar_status sym_word_set(sym *sym, int32_t pe, uint64_t offset, uint64_t value);

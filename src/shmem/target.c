@@ -10,13 +10,25 @@ expar_status target_check_pe(const char *call, expar_group *group, int32_t pe)
     return sym_check_pe(group->sym, pe, call);
 }
 
+/* Where the heap is, as far as it has grown, and by how much a range that begins in it leaves it. */
+static expar_status outside(const char *call, const sym *self, const char *name, const void *address, size_t bytes)
+{
+    uint64_t offset, grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
+    const uint8_t *base = self->heap.base, *end = base + grown;
+    if (sym_offset(self, address, 1, &offset) && (const uint8_t *)address >= base && (const uint8_t *)address < end)
+        return error_set(EXPAR_ERR_ADDRESS,
+                         "%s: %s: %p with %zu bytes leaves the symmetric heap, which ends %zu "
+                         "bytes behind it",
+                         call, name, address, bytes, (size_t)(end - (const uint8_t *)address));
+    return error_set(EXPAR_ERR_ADDRESS, "%s: %s: %p with %zu bytes is not within the symmetric heap, %p to %p", call,
+                     name, address, bytes, (const void *)(base + SYM_CONTROL_BYTES), (const void *)end);
+}
+
 expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
                                 size_t bytes, uint64_t *offset)
 {
     if (!address) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, name);
-    if (!sym_offset(group->sym, address, bytes, offset))
-        return error_set(EXPAR_ERR_ADDRESS, "%s: %s: %p with %zu bytes is not within the symmetric heap", call, name,
-                         address, bytes);
+    if (!sym_offset(group->sym, address, bytes, offset)) return outside(call, group->sym, name, address, bytes);
     return EXPAR_OK;
 }
 

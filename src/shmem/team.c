@@ -9,7 +9,14 @@ expar_status team_check(const char *call, const expar_team *team)
 {
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
     if (!team->group) return error_set(EXPAR_ERR_HANDLE, "%s: the team was destroyed", call);
-    return sym_check(team->group->sym, call);
+    const sym_ranks awaited = team_awaited(team);
+    return sym_check_ranks(team->group->sym, &awaited, call);
+}
+
+sym_ranks team_awaited(const expar_team *team)
+{
+    if (team->slot == TEAM_FORMED_SLOT) return (sym_ranks){.start = 0, .stride = 1, .size = team->group->size};
+    return (sym_ranks){.start = team->start, .stride = team->stride, .size = team->size};
 }
 
 int32_t team_member(const expar_team *team, int32_t rank)
@@ -28,7 +35,7 @@ static expar_status get_standing(const char *call, expar_group *group, int32_t s
     team_table *table;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
-    expar_status status = sym_check(group->sym, call);
+    expar_status status = group->sym->teams ? sym_check_self(group->sym, call) : sym_check(group->sym, call);
     if (status == EXPAR_OK) status = team_table_open(call, group, &table);
     if (status == EXPAR_OK) *team = &table->teams[slot];
     return status;
@@ -100,6 +107,7 @@ static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t 
 static void retire(expar_team *team)
 {
     team->group->sym->teams->used &= ~(UINT64_C(1) << team->slot);
+    team_reach_free(&team->reach);
     team->group = NULL;
 }
 
@@ -107,7 +115,7 @@ static void retire(expar_team *team)
 static expar_status split(const char *call, expar_team *parent, const selection *members,
                           const expar_team_config *config, expar_team **team)
 {
-    int32_t slot;
+    int32_t slot = -1;
     expar_group *group = parent->group;
     expar_team made = {.group = group,
                        .start = team_rank(parent, members->start),
@@ -116,8 +124,12 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     expar_status status = agree_on_slot(call, parent, &slot);
     made.me = team_member(&made, group->rank);
     made.slot = slot;
+    if (status == EXPAR_OK && made.me >= 0) status = team_reach_find(call, &made);
     if (status == EXPAR_OK && made.me >= 0) status = team_slot_use(call, group->sym->teams, slot, group->size);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) {
+        team_reach_free(&made.reach);
+        return status;
+    }
     made.config = config ? *config : (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
     if (made.me >= 0) group->sym->teams->teams[slot] = made;
     *team = made.me >= 0 ? &group->sym->teams->teams[slot] : NULL;
@@ -172,6 +184,19 @@ expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expa
     return split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team);
 }
 
+static expar_status keep_formed(const char *call, expar_team *made, expar_team **copy)
+{
+    expar_status status = team_reach_find(call, made);
+    if (status != EXPAR_OK) return status;
+    *copy = malloc(sizeof **copy);
+    if (!*copy) {
+        team_reach_free(&made->reach);
+        return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a team", call);
+    }
+    **copy = *made;
+    return EXPAR_OK;
+}
+
 expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size, expar_team **team)
 {
     static const char call[] = "expar_team_form";
@@ -186,21 +211,22 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     expar_team made = {.group = group, .start = start, .stride = stride, .size = size, .slot = TEAM_FORMED_SLOT};
     made.me = team_member(&made, group->rank);
     made.config = (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
-    expar_team *copy = made.me < 0 ? NULL : malloc(sizeof *copy);
-    if (made.me >= 0 && !copy) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a team", call);
-    if (copy) *copy = made;
-    *team = copy;
-    return EXPAR_OK;
+    expar_team *copy = NULL;
+    if (made.me >= 0) status = keep_formed(call, &made, &copy);
+    if (status == EXPAR_OK) *team = copy;
+    return status;
 }
 
 /* The team and all that belongs to it. */
 static void end_team(expar_team *team)
 {
     context_end_all(team);
-    if (team->slot == TEAM_FORMED_SLOT)
-        free(team);
-    else
+    if (team->slot != TEAM_FORMED_SLOT) {
         retire(team);
+        return;
+    }
+    team_reach_free(&team->reach);
+    free(team);
 }
 
 expar_status expar_team_destroy(expar_team *team)

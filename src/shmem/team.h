@@ -10,6 +10,7 @@
 
 #include "group/group.h"
 #include <expar/team.h>
+#include <stdbool.h>
 
 /* One an EXPAR_MAX_TEAMS, and one for all teams that were formed without asking. */
 #define TEAM_SLOTS       (EXPAR_MAX_TEAMS + 1)
@@ -33,13 +34,28 @@ typedef struct team_channel {
        after. */
     uint64_t scratch;
     team_peer *peers; /* [size of the group]; made when the channel is first used */
+    /* Puts and flags on their way. They are completed apart from what the program does itself, so that its failures,
+       with ranks outside the team above all, are not the team's. */
+    transport_batch sent;
 } team_channel;
+
+/* Who of a team reaches whom by loads and stores: members that map each other's heaps make a *node* of the team. Ranks
+ * are numbered node by node, so the members of a node stand side by side, whatever the team's stride. All members find
+ * the same. A node's first member is its *leader*. */
+typedef struct team_reach {
+    int32_t *first;    /* [num_nodes + 1] first member of each node; the last one is the team's size */
+    int32_t num_nodes; /* each member is a node of its own where no memory is mapped */
+    int32_t node;      /* this member's */
+    int32_t largest;   /* members of the largest node */
+    int32_t smallest;  /* of the smallest that has more than one; 0: none has */
+} team_reach;
 
 struct expar_team {
     expar_group *group;          /* NULL: destroyed */
     int32_t start, stride, size; /* members in ranks of the group */
     int32_t me;                  /* this rank's number */
     int32_t slot;
+    team_reach reach; /* of a rank that is a member */
     expar_team_config config;
 };
 
@@ -60,8 +76,47 @@ static inline int32_t team_rank(const expar_team *team, int32_t member)
 {
     return team->start + member * team->stride;
 }
+/* Those whose loss ends what the team does: its members. Formed teams share one channel, and whoever broke off a
+   collective of one may be out of step with members of another: there it is all ranks. */
+sym_ranks team_awaited(const expar_team *team);
 /* The member that is this rank of the group; -1: none. */
 int32_t team_member(const expar_team *team, int32_t rank);
+
+/* ---- reach (team_reach.c) ---------------------------------------------------------------------------------------- */
+
+/* For a team whose members are known and whose `me` is one of them. EXPAR_ERR_MEMORY. */
+expar_status team_reach_find(const char *call, expar_team *team);
+void team_reach_free(team_reach *reach);
+
+/* Members that act together, in order: all of a team, those of a node, or the leaders of all nodes. */
+typedef struct circle {
+    const expar_team *team;
+    const int32_t *members; /* [count]; NULL: `first` and those behind it */
+    int32_t first, count;
+    int32_t me; /* this member's place; -1: it has none */
+} circle;
+circle circle_of_all(const expar_team *team);
+circle circle_of_node(const expar_team *team);
+circle circle_of_leaders(const expar_team *team);
+static inline int32_t circle_member(const circle *c, int32_t place)
+{
+    return c->members ? c->members[place] : c->first + place;
+}
+/* The member `step` places behind this one (step >= 0); so each one starts with another. */
+static inline int32_t circle_next(const circle *c, int32_t step)
+{
+    return circle_member(c, (int32_t)(((int64_t)c->me + step) % c->count));
+}
+
+/* Several nodes, and some of them with several members: what is worth to be done by leaders. */
+static inline bool team_has_leaders(const expar_team *team)
+{
+    return team->reach.num_nodes > 1 && team->reach.largest > 1;
+}
+static inline bool team_leads(const expar_team *team)
+{
+    return team->reach.first[team->reach.node] == team->me;
+}
 
 /* ---- table (team_table.c) ---------------------------------------------------------------------------------------- */
 
@@ -73,21 +128,40 @@ expar_status team_slot_use(const char *call, team_table *table, int32_t slot, in
 
 /* ---- messages (channel.c) ---------------------------------------------------------------------------------------- */
 
-/* Puts into member `to`'s heap; it may read after it has heard of it. */
+/* Messages on their way through a network, so that several members can be sent to at once. */
+typedef struct channel_batch {
+    transport_batch sent;
+    bool copies; /* what is sent may be changed at once; else once the batch is finished */
+} channel_batch;
+
+/* Puts into member `to`'s heap and tells it: what was put is there when it hears. */
+expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
+                          channel_batch *batch);
+/* Waits for all that was sent with the batch, whatever became of it; returns `status`, or, when that is EXPAR_OK, how
+   the sending went. To be called on every way out, and before anything more is sent to the same members. */
+expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status);
+/* Puts into member `to`'s heap; it may read after it has been told. */
 expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes);
 expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes);
 /* Tells member `to`: all that was put there before has arrived when it hears. */
 expar_status channel_tell(const expar_team *team, int32_t to);
 /* Waits for the next message of member `from`. `call` is for the error text. A time-out fails the group. */
 expar_status channel_hear(const expar_team *team, int32_t from, const char *call);
-/* Gives member `to` a scratch piece of at most piece_bytes, and tells it. To be used only where all members give to all
-   others, and take from them before they give again: that is what makes two pieces a pair enough. */
-expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes);
+
+/* Sends member `to` a scratch piece of at most piece_bytes. There are two pieces a pair of members, taken in turns, and
+   that is enough as long as this holds: whoever gives a piece hears, before its next one, something that the taker has
+   sent after it came to the same exchange; so the taker is done with the piece before. */
+expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes, channel_batch *batch);
 /* Waits for the next piece of member `from`; it stays until this rank has given twice more. */
 expar_status channel_take(const expar_team *team, int32_t from, const char *call, const void **piece);
+/* The piece that was last taken from member `from`. */
+const void *channel_taken(const expar_team *team, int32_t from);
 size_t channel_piece_bytes(const expar_team *team);
-/* A piece in this rank's own heap that nobody else writes. */
-void *channel_own_piece(const expar_team *team);
+/* A piece in this rank's own heap that nobody else writes; number 0 or 1. */
+void *channel_own_piece(const expar_team *team, uint64_t number);
+
+/* Hears all others of the circle. */
+expar_status circle_hear(const circle *c, const char *call);
 
 /* ---- sync (team_sync.c) ------------------------------------------------------------------------------------------ */
 

@@ -54,6 +54,8 @@ static expar_status add_standing(const char *call, expar_group *group, team_tabl
         table->teams[s] = standing[s];
         table->teams[s].group = group;
         table->teams[s].slot = s;
+        expar_status status = team_reach_find(call, &table->teams[s]);
+        if (status != EXPAR_OK) return status;
     }
     for (int32_t s = 0; s < TEAM_FIRST_SLOT; s++) {
         expar_status status = team_slot_use(call, table, s, group->size);
@@ -99,8 +101,10 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
 
 void team_table_close(team_table *table)
 {
-    for (int32_t s = 0; table && s < TEAM_SLOTS; s++)
+    for (int32_t s = 0; table && s < TEAM_SLOTS; s++) {
         free(table->channels[s].peers);
+        team_reach_free(&table->teams[s].reach);
+    }
     if (table) context_free_list(table->contexts);
     free(table);
 }

@@ -297,7 +297,7 @@ static expar_status shim_settle(transport *self, transport_batch *batch)
 {
     shim *s = shim_of(self);
     pthread_mutex_lock(&s->lock);
-    while (atomic_load_explicit(&batch->left, memory_order_acquire) > 0)
+    while (find_of_batch(s, batch)) /* others' operations may be in it, too */
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
     expar_status failed = (expar_status)atomic_exchange(&batch->status, EXPAR_OK);

@@ -148,6 +148,11 @@ static void refuse_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, heap + bytes - 8, local, 9, 0));
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, heap + bytes, local, 1, 0));
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, box, local, SIZE_MAX, 0));
+    CHECK_TEXT("expar_put", "dest", "leaves the symmetric heap");
+    CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put_nbi_u64(group, box, local, bytes / 8, 0));
+    CHECK_TEXT("expar_put_nbi_u64", "leaves the symmetric heap");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_put_u64(group, box, local, SIZE_MAX / 4, 0));
+    CHECK_TEXT("expar_put_u64", "overflow");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_get(NULL, local, box, 8, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_get(group, NULL, box, 8, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_get(group, local, NULL, 8, 0));
@@ -167,6 +172,11 @@ static void refuse_signals_and_waits(expar_group *group, uint64_t *box)
     CHECK_TEXT("expar_put_signal", "signal is NULL");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put_signal(group, box, &local, 8, &local, 1, set, 0));
     CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_put_signal(group, box, &local, 8, crooked, 1, set, 0));
+    CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_atomic_add_u64(group, crooked, 1, 0));
+    CHECK_TEXT("expar_atomic_add_u64", "word", "multiple of 8");
+    CHECK_STATUS(EXPAR_ERR_ALIGNMENT,
+                 expar_atomic_fetch_nbi_u32(group, (uint32_t *)(void *)((char *)box + 2), 0, &(uint32_t){0}));
+    CHECK_TEXT("expar_atomic_fetch_nbi_u32", "multiple of 4");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_put_signal(group, box, &local, 8, box + 1, 1, (expar_signal_op)2, 0));
     CHECK(box[0] == 0 && box[1] == 0, "a refused put has written");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_signal_fetch(group, NULL, &value));

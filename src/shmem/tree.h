@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trees over the places 0 … count - 1 of a circle. Private to shmem. */
+#ifndef EXPAR_SHMEM_TREE_H
+#define EXPAR_SHMEM_TREE_H
+
+#include <stdint.h>
+
+/* What one place does in the tree: from whom it has the data, and whom it gives them; in places. */
+#define TREE_MOST_CHILDREN 64
+typedef struct tree {
+    int32_t parent; /* -1: the root */
+    int32_t children[TREE_MOST_CHILDREN];
+    int32_t num_children;
+} tree;
+
+/* A star where there are at most `star` places (which is at most TREE_MOST_CHILDREN), else a binomial tree. */
+tree tree_of(int32_t count, int32_t place, int32_t root, int32_t star);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* No network to be had: a provider that is not there, or with the argument `library` libfabric itself (a file of its
+ * name that is none comes first on the library path). Errors say how to get it; a group that does not need the network
+ * is formed all the same. */
+#include "ep/check.h"
+#include "ep/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool no_library;
+
+static const char *reason(void)
+{
+    return no_library ? "libfabric cannot be loaded" : "no provider nowhere";
+}
+
+/* Asked for by name: no group. */
+static void test_asked_for(void **state)
+{
+    (void)state;
+    expar_group *group = NULL;
+    setenv("EXPAR_TRANSPORTS", "fabric", 1);
+    assert_int_equal(expar_group_create_threads(1, NULL, &group), EXPAR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(expar_last_error(), reason()));
+    assert_non_null(strstr(expar_last_error(), "apt-get install libfabric1"));
+    assert_null(group);
+    unsetenv("EXPAR_TRANSPORTS");
+}
+
+/* Not asked for: ranks of other nodes cannot be reached, and the error says what would reach them. */
+static void far_and_near(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *box, local = 1;
+    int32_t me = expar_group_rank(group), far = (me + 2) % 4;
+    CHECK_OK(expar_calloc(group, 1, sizeof *box, (void **)&box));
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_put(group, box, &local, sizeof local, far));
+    CHECK_TEXT("expar_put", "another node", reason(), "apt-get install libfabric1");
+    CHECK_OK(expar_put(group, box, &local, sizeof local, me ^ 1));
+    CHECK_OK(expar_barrier_all(group));
+    CHECK(*box == 1, "the neighbour's put is missing");
+    CHECK_OK(expar_free(group, box));
+}
+
+static void test_not_asked_for(void **state)
+{
+    (void)state;
+    ranks_plan plan = {.kind = RANKS_THREADS, .size = 4, .ranks_per_node = 2};
+    assert_true(ranks_run(&plan, far_and_near, NULL));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_asked_for), cmocka_unit_test(test_not_asked_for)};
+    no_library = argc > 1 && strcmp(argv[1], "library") == 0;
+    if (!no_library) setenv("EXPAR_FABRIC_PROVIDER", "nowhere", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

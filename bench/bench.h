@@ -212,6 +212,8 @@ bool bench_measure(const struct bench_world *world, const struct bench_options *
 /* The same for a session (bench_session.c). */
 bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
                            int count);
+/* Where the time of this rank's last call went; false: not known (bench_session.c). */
+bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
 /* Of `count` ≥ 1 times, which are sorted. */
 struct bench_times bench_summary(double *times_us, int count);
 
@@ -241,6 +243,8 @@ struct bench_device {
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
+    /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */
+    bool (*breakdown)(const struct bench_session *session, struct bench_breakdown *out);
 };
 extern const struct bench_device bench_cpu;
 

@@ -8,7 +8,8 @@ struct combine_case {
     const struct bench_session *session;
     expar_combine_args args;
     expar_ep_handle *handle;
-    bool verified;
+    bool verified, has_breakdown;
+    struct bench_breakdown breakdown; /* of the last measured call */
 };
 
 /* Of y, which the host may have to fetch. */
@@ -36,7 +37,9 @@ static bool combine_run(void *context)
 static bool combine_after(void *context, bool last)
 {
     struct combine_case *self = context;
-    if (last) self->verified &= verify(self->session, bench_measured_salt(self->session));
+    if (!last) return true;
+    self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
+    self->verified &= verify(self->session, bench_measured_salt(self->session));
     return true;
 }
 
@@ -132,6 +135,8 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
     if (!good) return false;
     struct bench_result *result = bench_results_add(results);
     if (!result) return bench_complain(session->world, "out of memory");
+    result->has_breakdown = self.has_breakdown;
+    result->breakdown = self.breakdown;
     result->path = path == EXPAR_PATH_QUEUE ? "queue" : "direct"; /* AUTO: the rows lie in symmetric memory */
     return add_result(session, contenders, num_copies, self.verified && baseline.verified, result);
 }

@@ -14,7 +14,8 @@ struct dispatch_case {
     expar_dispatch_args args;
     expar_dispatch_result result;
     expar_ep_handle *handle; /* of an uncached dispatch; cached ones repeat it */
-    bool cached, direct, verified;
+    bool cached, direct, verified, has_breakdown;
+    struct bench_breakdown breakdown; /* of the last measured call */
 };
 
 static bool dispatch_run(void *context)
@@ -60,7 +61,10 @@ static bool verify(const struct dispatch_case *self, uint64_t salt)
 static bool dispatch_after(void *context, bool last)
 {
     struct dispatch_case *self = context;
-    if (last) self->verified &= verify(self, bench_measured_salt(self->session));
+    if (last) {
+        self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
+        self->verified &= verify(self, bench_measured_salt(self->session));
+    }
     self->verified &= self->result.num_recv_tokens == self->session->problem->num_received;
     self->direct &= self->result.path == EXPAR_PATH_DIRECT;
     dispatch_release(self);
@@ -185,7 +189,9 @@ static bool add_result(struct turns *self, const struct contender *own, struct b
                                     .tokens = problem->tokens,
                                     .expar = own->times,
                                     .num_copies = self->num_copies,
-                                    .has_mpi = self->of_baseline != NULL};
+                                    .has_mpi = self->of_baseline != NULL,
+                                    .has_breakdown = what->has_breakdown,
+                                    .breakdown = what->breakdown};
     for (int i = 0; i < self->num_copies; i++)
         result->copies[i] = self->copies[i].times;
     if (self->of_baseline) result->mpi = self->of_baseline->times;

@@ -120,6 +120,12 @@ bool bench_session_measure(const struct bench_session *session, const char *op, 
     return bench_measure(session->world, session->options, label, contenders, count);
 }
 
+bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out)
+{
+    const struct bench_device *device = session->world->device;
+    return device->breakdown && device->breakdown(session, out);
+}
+
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
 static struct problem *make_problem(const struct bench_session *session, const struct problem_shape *shape)

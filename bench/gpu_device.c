@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs: tensors in device memory, and a turn timed by events behind a gate that opens for the streams of all ranks at
  * the same moment. The calling thread has entered its rank's device. */
+#include "ep/ep.h"
 #include "gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,23 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
     return good;
 }
 
+/* ---- clocks read in the kernels ------------------------------------------------------------------------------- */
+
+/* A store a block and moment, to the GPU's own memory. Nobody calls before all have taken that. */
+static bool gpu_open(struct bench_session *session)
+{
+    bool taken = bench_good(session->world, executor_cuda_stamps(session->ep->exec, true));
+    return bench_all_true(session->world, taken) && gpu_copy_open(session);
+}
+
+static bool gpu_breakdown(const struct bench_session *session, struct bench_breakdown *out)
+{
+    executor_times times;
+    if (!executor_cuda_times(session->ep->exec, &times)) return false;
+    *out = (struct bench_breakdown){.open_us = times.open_us, .rows_us = times.rows_us, .close_us = times.close_us};
+    return true;
+}
+
 const struct bench_device bench_cuda = {
     .name = "cuda",
     .workers = "sms",
@@ -146,8 +164,9 @@ const struct bench_device bench_cuda = {
     .unview = gpu_unview,
     .draft = gpu_draft,
     .commit = gpu_commit,
-    .open = gpu_copy_open,
+    .open = gpu_open,
     .close = gpu_copy_close,
     .add_copies = gpu_copy_add,
     .turn = gpu_turn,
+    .breakdown = gpu_breakdown,
 };

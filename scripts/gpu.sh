@@ -1,10 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests that need GPUs, on this machine or, packed, on another one that cannot build.
-# usage: gpu.sh test BUILD_DIR        packs into BUILD_DIR/gpu and runs that
-#        gpu.sh pack BUILD_DIR DIR    copies programs, libraries and this script
-#        gpu.sh run DIR [PATTERN]     runs what was packed, or the tests whose names match; prints a table
+# Builds, tests and measures on GPUs, on this machine or, packed, on another one that cannot build.
+# usage: gpu.sh all                     builds build/release, then test
+#        gpu.sh test BUILD_DIR          packs into BUILD_DIR/gpu, runs that and measures
+#        gpu.sh pack BUILD_DIR DIR      copies programs, libraries, the demo's model and this script
+#        gpu.sh run DIR [PATTERN]       runs what was packed, or the tests whose names match; prints a table
+#        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
+#        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs
+#        gpu.sh demo DIR                the demo on all GPUs
+#        gpu.sh sanitize DIR            tests on process ranks under compute-sanitizer, a tool a GPU
+#        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, most valuable first; a part is a word from
+#                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN
+# Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there.
 set -euo pipefail
+
+# ---- packing -----------------------------------------------------------------------------------------------------------
 
 # Name, environment ("-": none) and command of each test with the label:
 # "test_device_heap_processes - /…/test_device_heap processes".
@@ -24,58 +34,217 @@ list() {
         }'
 }
 
+# A program without its symbols, and what a bare machine may lack of its libraries; the C library is the machine's own.
+pack_program() {
+    strip -o "$2/bin/$(basename "$1")" "$1"
+    ldd "$1" | awk '/libsodium|libcmocka|libjansson|libhwloc|libfabric|libexpar/ { print $3 }' | xargs -r cp -L -t "$2/lib"
+}
+
 pack() {
-    local build=$1 out=$2 name set program arguments
-    mkdir -p "$out/bin" "$out/lib"
+    local build=$1 out=$2 data name set program arguments
+    data=$(dirname "$0")/../data/moe-lm
+    mkdir -p "$out/bin" "$out/lib" "$out/moe-lm"
     : >"$out/tests.txt"
     while read -r name set program arguments; do
         [ -x "$program" ] || { echo "gpu.sh: $name is not built" >&2 && exit 1; }
-        strip -o "$out/bin/$(basename "$program")" "$program"
-        # What a bare machine may lack; the C library is the machine's own.
-        ldd "$program" | awk '/libsodium|libcmocka|libjansson|libhwloc|libexpar/ { print $3 }' |
-            xargs -r cp -L -t "$out/lib"
+        pack_program "$program" "$out"
         echo "$name $set $(basename "$program") $arguments" >>"$out/tests.txt"
     done < <(list "$build")
-    cp "$(dirname "$0")/../data/moe-lm/routing_topk_idx.npy" "$0" "$out"
+    pack_program "$build/bin/expar" "$out"
+    cp "$data/config.json" "$data/model.safetensors" "$out/moe-lm"
+    cp "$data/routing_topk_idx.npy" "$0" "$out"
 }
 
-run() {
-    local here=$1 pattern=${2:-.} name set program arguments code start seconds result passed=0 failed=0 skipped=0
+# ---- where things lie, and how much time is left -------------------------------------------------------------------------
+
+open_packed() {
+    here=$(realpath "$1")
+    logs=${EXPAR_TEST_LOGS:-$here/logs}
+    mkdir -p "$logs"
     export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} EXPAR_TEST_DATA=$here
-    command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
-    mkdir -p "$here/logs"
+}
+
+count_gpus() {
+    local count
+    count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
+    echo $((count > 0 ? count : 1))
+}
+
+# Seconds that something may take: EXPAR_TEST_SECONDS, and no more than are left of a call.
+allowed() {
+    local most=${EXPAR_TEST_SECONDS:-300} left=$((${EXPAR_CALL_ENDS:-EPOCHSECONDS + 86400} - EPOCHSECONDS))
+    echo $((left < most ? left : most))
+}
+
+# A command with that limit; rc 124: it was over.
+limited() {
+    local seconds
+    seconds=$(allowed)
+    [ "$seconds" -gt 1 ] || return 124
+    timeout -k 3 "$seconds" "$@"
+}
+
+# ---- tests ---------------------------------------------------------------------------------------------------------------
+
+# One packed test: its line of the table, with the end of its output where it did not pass. Printed at once, since
+# others may run beside it. EXPAR_TEST_GPU: that GPU is all it sees.
+one() {
+    local wanted=$1 name set program arguments code=0 start=$EPOCHREALTIME seconds result text=
+    read -r name set program arguments < <(grep "^$wanted " "$here/tests.txt")
+    [ "$set" = - ] && set=
+    [ -n "${EXPAR_TEST_GPU:-}" ] && export CUDA_VISIBLE_DEVICES=$EXPAR_TEST_GPU
+    # shellcheck disable=SC2086 # words on purpose
+    limited env ${set//,/ } "$here/bin/$program" $arguments >"$logs/$name" 2>&1 </dev/null || code=$?
+    seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    case $code in
+        0) result=passed ;;
+        77) result=skipped text=$(grep -m 1 '^SKIPPED' "$logs/$name") || true ;;
+        124 | 137) result="too long" ;;
+        *) result="rc $code" ;;
+    esac
+    [[ $result = passed || $result = skipped ]] || text=$(grep -v '^\[       OK' "$logs/$name" | tail -n 30)
+    printf '%-36s %-8s %8s\n%s' "$name" "$result" "$seconds" "${text:+$text$'\n'}"
+    echo "$result" >>"$logs/results"
+}
+
+# Tests whose names match, so many at a time.
+tests() {
+    local pattern=$1 jobs=$2 slot=() passed failed skipped
+    [ "$jobs" = 1 ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
+    : >"$logs/results"
     printf '%-36s %-8s %8s\n' test result seconds
-    while read -r name set program arguments; do
-        [[ $name =~ $pattern ]] || continue
-        start=$EPOCHREALTIME
-        code=0
-        [ "$set" = - ] && set=
-        # shellcheck disable=SC2086 # words on purpose
-        timeout -k 5 "${EXPAR_TEST_SECONDS:-300}" env ${set//,/ } "$here/bin/$program" $arguments >"$here/logs/$name" 2>&1 </dev/null || code=$?
-        seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
-        case $code in
-            0) result=passed passed=$((passed + 1)) ;;
-            77) result=skipped skipped=$((skipped + 1)) ;;
-            *) result="rc $code" failed=$((failed + 1)) ;;
-        esac
-        printf '%-36s %-8s %8s\n' "$name" "$result" "$seconds"
-        case $result in
-            passed) ;;
-            skipped) grep -m 1 '^SKIPPED' "$here/logs/$name" || true ;;
-            *) grep -v '^\[ RUN\|^\[       OK' "$here/logs/$name" | tail -n 40 ;;
-        esac
-    done <"$here/tests.txt"
+    awk -v pattern="$pattern" '$1 ~ pattern { print $1 }' "$here/tests.txt" |
+        xargs -r -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
+    passed=$(grep -c '^passed' "$logs/results") || true
+    skipped=$(grep -c '^skipped' "$logs/results") || true
+    failed=$(($(wc -l <"$logs/results") - passed - skipped))
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ] && [ "$passed" != 0 ]
 }
 
+run() {
+    command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
+    tests "${1:-.}" 1
+}
+
+# The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
+# deadlines. Process ranks share a GPU in turns.
+sanitize_by() {
+    local tool=$1 gpu=$2 program=$3 code=0 log=$logs/$1_$3 sanitizer
+    sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    CUDA_VISIBLE_DEVICES=$gpu EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
+        limited "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9 \
+        "$here/bin/$program" processes >"$log" 2>&1 || code=$?
+    if [ "$code" = 0 ]; then
+        echo "$tool $program: clean"
+    else
+        echo "$tool $program: rc $code"
+        grep -A 6 'Invalid\|Race reported\|Barrier error\|^\[  FAILED\|ERROR SUMMARY: [^0]' "$log" | head -n 20
+    fi
+    return $code
+}
+
+sanitize() {
+    local tool gpu=0 gpus program failed=0 pids=() pid
+    gpus=$(count_gpus)
+    for program in test_gpu_options_random test_gpu_random; do
+        for tool in memcheck synccheck racecheck; do
+            sanitize_by "$tool" $((gpu++ % gpus)) "$program" &
+            pids+=($!)
+        done
+        for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+        pids=()
+    done
+    return $failed
+}
+
+# ---- figures ---------------------------------------------------------------------------------------------------------------
+
+# The JSON of a benchmark as a table.
+table() {
+    awk -F '[:,]' '
+        function row() {
+            printf "%-9s %-6s %-6s %5s %4s %6s %10.1f %10.1f %8s %8s %8s %8s %s\n", v["op"], v["cached"] == "true" ? "cached" : "", \
+                v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], v["copy_limit_us"], v["fraction_of_copy_limit"], \
+                v["open_us"], v["rows_us"], v["close_us"], v["verified"] == "true" ? "yes" : "NO"
+            delete v
+        }
+        BEGIN {
+            printf "%-9s %-6s %-6s %5s %4s %6s %10s %10s %8s %8s %8s %8s %s\n", "operation", "", "path", "dtype", "sms", "tokens", \
+                "median us", "copy us", "of copy", "open us", "rows us", "close us", "verified"
+        }
+        /"results"/ { inside = 1 }
+        inside && /^    }/ { row(); next }
+        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
+}
+
+measure() {
+    local tokens=${1:-1,16,128,512,4096} gpus json
+    gpus=$(count_gpus)
+    json=$logs/bench_${gpus}_${tokens//,/_}.json
+    limited "$here/bin/expar" bench dispatch combine layout --device cuda -n "$gpus" --experts $((256 / gpus * gpus)) --cached=both \
+        --sms 8,12,24 --tokens "$tokens" --dtype bf16,fp8 --json >"$json" || { echo "expar bench: rc $?" && return 1; }
+    table <"$json"
+}
+
+demo() {
+    limited "$here/bin/expar" demo --device cuda --model "$here/moe-lm" --json >"$logs/demo.json" || { echo "expar demo: rc $?" && return 1; }
+    grep '"matches_reference"\|"device"\|"ranks"\|"tokens_per_second"' "$logs/demo.json"
+}
+
+# ---- several of them -----------------------------------------------------------------------------------------------------
+
+test_and_measure() {
+    pack "$1" "$1/gpu"
+    open_packed "$1/gpu"
+    run . && measure
+}
+
+part() {
+    local word=${1%%=*} argument=
+    [ "$word" = "$1" ] || argument=${1#*=}
+    case $word in
+        run) tests "${argument:-.}" 1 ;;
+        spread) tests "${argument:-.}" "$(count_gpus)" ;;
+        measure) measure "$argument" ;;
+        sanitize | demo) "$word" ;;
+        *) echo "gpu.sh: $1 is no part of a call" >&2 && return 2 ;;
+    esac
+}
+
+# Every part is tried, whatever became of those before it.
+call() {
+    local seconds=$1 failed=0 one_part start=$EPOCHSECONDS
+    shift
+    export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-40}
+    [ $# -gt 0 ] || set -- 'run=test_gpu_(calls|graph|deadlines)$' measure=128,4096 'run=test_gpu_(cpu|mismatch_ready)$' \
+        measure=1,16,512 demo sanitize 'spread=_ready$' 'spread=_processes$'
+    for one_part in "$@"; do
+        echo "== $((EPOCHSECONDS - start)) s: $one_part"
+        part "$one_part" || failed=1
+    done
+    echo "== $((EPOCHSECONDS - start)) s: end"
+    return $failed
+}
+
 case ${1:-}:$# in
-    test:2)
-        pack "$2" "$2/gpu"
-        run "$(realpath "$2/gpu")"
+    all:1)
+        cd "$(dirname "$0")/.."
+        cmake --preset release && cmake --build --preset release && test_and_measure build/release
         ;;
+    test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;
-    run:2 | run:3) run "$(realpath "$2")" "${3:-.}" ;;
+    run:[23] | spread:[23] | one:3 | measure:[23] | demo:2 | sanitize:2)
+        open_packed "$2"
+        case $1 in
+            spread) tests "${3:-.}" "$(count_gpus)" ;;
+            *) "$1" "${@:3}" ;;
+        esac
+        ;;
+    call:[3-9] | call:1?)
+        open_packed "$2"
+        call "${@:3}"
+        ;;
     *)
         sed -n 's/^# usage: /usage: /p; s/^#        /       /p' "$0" >&2
         exit 2

@@ -13,13 +13,23 @@
  * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
  * poisoned: later calls fail at once with the same report.
  *
- * On GPUs (config.device) calls put their work on the stream that they are given and return; results are there for what
- * comes behind them in that stream. A fresh dispatch waits on the host until counts are known, unless num_worst_tokens
- * makes that needless: then num_recv_tokens is -1 and recv_tokens_per_expert NULL. Arguments that this rank's host
- * refuses are returned at once; what others refuse, and rows that are dropped, are known on the device only and come
- * with the event of async_finish. A wait that is given up on the device fails the event and the next call. Memory of
- * outputs and handles that are freed is used again by later calls in stream order: whoever reads an output on another
- * stream keeps it until that is done. Ranks that share a GPU need streams other than the default one. */
+ * On GPUs (config.device) calls put their work on the stream that they are given; results are there for what comes
+ * behind them in that stream. A call waits on the host until it is known whether all ranks go on (a fresh dispatch:
+ * until counts are known as well), and returns what any of them refuses; rows may still be on their way. With
+ * async_finish it waits for counts only, and the event tells the rest. With num_worst_tokens a fresh dispatch waits for
+ * nothing: num_recv_tokens is -1 and recv_tokens_per_expert NULL; what others refuse and rows that are dropped come
+ * with the event, or are logged by a later call where there is none; a dispatch that was refused brings no rows. A wait
+ * that is given up on the device fails the event and the next call. A rank's calls on one GPU follow each other,
+ * whatever buffers of the group and streams they use. Memory of outputs and handles that are freed is used again by
+ * later calls in that order: whoever reads an output on another stream keeps it until that is done. Ranks that share a
+ * GPU need streams other than the default one.
+ *
+ * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
+ * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
+ * All ranks capture the same calls and launch their graphs in the same order among their calls. Graphs of one buffer
+ * may be launched again and again, beside each other and calls. A graph keeps the memory that its calls use until it is
+ * destroyed, with all that was made of it, also when outputs and handles are freed; it is not launched any more once
+ * the buffer is destroyed. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 

@@ -57,9 +57,10 @@ typedef struct expar_group_options {
 
 /* Joins a group; collective: returns when all ranks have. `options` may be NULL (environment). The environment
    is read in this order: EXPAR_RANK/EXPAR_SIZE/EXPAR_UNIQUE_ID (set by `expar run`), torchrun's RANK/WORLD_SIZE/
-   MASTER_ADDR/MASTER_PORT, Open MPI's OMPI_COMM_WORLD_RANK/…; with none of them a group of one rank is made.
-   *group is set on success only. Errors: EXPAR_ERR_ARGUMENT, EXPAR_ERR_RANGE, EXPAR_ERR_BOOTSTRAP (who came, who did
-   not), EXPAR_ERR_AUTH, EXPAR_ERR_VERSION, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM. */
+   MASTER_ADDR/MASTER_PORT, PMIx (mpirun, srun --mpi=pmix), Open MPI's OMPI_COMM_WORLD_RANK/…; with none of them a group
+   of one rank is made. *group is set on success only. Errors: EXPAR_ERR_ARGUMENT, EXPAR_ERR_RANGE, EXPAR_ERR_BOOTSTRAP
+   (who came, who did not), EXPAR_ERR_AUTH, EXPAR_ERR_VERSION, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM.
+ */
 EXPAR_API expar_status expar_group_create(const expar_group_options *options, expar_group **group);
 
 /* Makes all `size` ranks of a group at once inside this process, one for each thread that will use it; no

@@ -54,20 +54,27 @@ struct boot {
     bool threads;       /* ranks are threads of one process */
 };
 
-/* What a rank wants to join; filled from the caller's options or from the environment. */
+/* What a rank wants to join; filled from the caller's options or from the environment. To be ended by boot_request_end
+   once all have met, or it failed. */
 typedef struct boot_request {
     expar_unique_id id;
     bool have_id;      /* else `meeting` says where rank 0 listens */
     char meeting[128]; /* "unix:NAME" (abstract, this host) or "tcp:HOST:PORT"; its secret is in id.bytes' place */
     int32_t rank, size;
     int64_t timeout_ms;
+    bool own_id;   /* id was made for this group alone, by this rank */
+    char roll[40]; /* what this host's ranks of the job are called (roll.h); "" where that is not known */
+    int roll_fd;   /* with it: this rank's socket */
     /* What all ranks must agree on, compared at the rendezvous: a mismatch is refused there, naming rank and field. */
     int32_t ranks_per_node;
     uint64_t heap_bytes;
 } boot_request;
 
-/* Fills rank, size, id or meeting from the environment (order: expar run, torchrun, Open MPI; none: size 1). */
+/* Fills rank, size, id or meeting from the environment (order: expar run, torchrun, PMIx, Open MPI; none: size 1): of
+   launchers inside each other the inner one counts, and torchrun hands on what srun's or mpirun's PMIx told it alone.
+   timeout_ms says how long it may wait for rank 0 (PMIx). */
 expar_status boot_request_from_env(boot_request *request);
+void boot_request_end(boot_request *request);
 
 /* Joins; collective. EXPAR_ERR_BOOTSTRAP says which ranks came and which did not. */
 expar_status boot_join_sockets(const boot_request *request, boot **out);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* environment: what a launcher has told this process: expar run, torchrun or Open MPI.
+/* environment: what a launcher has told this process: expar run, torchrun, PMIx or Open MPI.
  *
  * Ranks of one host meet at an abstract Unix socket whose name follows from user and job; its users are checked by the
  * kernel. Ranks of several hosts meet at a TCP port, and need a secret that the launcher or the user ships. */
 #include "boot/auth.h"
 #include "boot/boot.h"
 #include "boot/hello.h"
+#include "boot/pmix.h"
+#include "boot/roll.h"
 #include "boot/unique_id.h"
 
 #include <errno.h>
@@ -69,6 +71,7 @@ static void meet_on_host(boot_request *request, const char *launcher, const char
     snprintf(all, sizeof all, "secret|%s|%ld|%.200s|%.16s|%.200s", launcher, (long)geteuid(), job, port,
              secret ? secret : "");
     set_secret(request, all);
+    roll_answer(request->meeting, request);
 }
 
 static expar_status meet_by_tcp(boot_request *request, const char *secret)
@@ -177,9 +180,39 @@ static expar_status from_open_mpi(boot_request *request)
     if (secret && foreign_string("MASTER_ADDR") && foreign_string("MASTER_PORT")) return meet_by_tcp(request, secret);
     return error_set(
         EXPAR_ERR_BOOTSTRAP,
-        "environment: %s: set EXPAR_BOOTSTRAP_SECRET, MASTER_ADDR and MASTER_PORT on all ranks (mpirun -x), or "
-        "ship a unique id",
+        "environment: %s: set EXPAR_BOOTSTRAP_SECRET, MASTER_ADDR and MASTER_PORT on all ranks (mpirun -x), install "
+        "libpmix, or ship a unique id",
         job ? "Open MPI's ranks are on several hosts" : "Open MPI names no job (PMIX_NAMESPACE)");
+}
+
+/* PMIx names its server in a variable for each version of its protocol. */
+static bool is_pmix(void)
+{
+    static const char server[] = "PMIX_SERVER_URI";
+    bool named = false;
+    for (char **entry = environ; *entry && !named; entry++)
+        named = strncmp(*entry, server, sizeof server - 1) == 0;
+    return named && foreign_string("PMIX_NAMESPACE") && foreign_string("PMIX_RANK");
+}
+
+/* Where PMIx is not to be had, Open MPI's variables may do. */
+static expar_status from_pmix(boot_request *request)
+{
+    expar_status status = boot_pmix_request(request);
+    if (status != EXPAR_ERR_UNSUPPORTED || !is_open_mpi()) return status;
+    LOG(LOG_INFO, "%s; Open MPI's variables are used", expar_last_error());
+    return from_open_mpi(request);
+}
+
+/* srun without PMIx tells its tasks their numbers, but not where to meet. */
+static expar_status refuse_srun(void)
+{
+    const char *size = foreign_string("SLURM_STEP_NUM_TASKS");
+    if (!size || !foreign_string("SLURM_PROCID") || strcmp(size, "1") == 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_BOOTSTRAP,
+                     "environment: srun has started %.16s tasks without PMIx: use srun --mpi=pmix, or expar run inside "
+                     "one task",
+                     size);
 }
 
 expar_status boot_request_from_env(boot_request *request)
@@ -191,12 +224,27 @@ expar_status boot_request_from_env(boot_request *request)
     found.size = 1;
     found.have_id = false;
     found.meeting[0] = 0;
+    found.roll[0] = 0;
     if (is_expar_run())
         status = from_expar_run(&found);
     else if (is_torchrun())
         status = from_torchrun(&found);
+    else if (is_pmix())
+        status = from_pmix(&found);
     else if (is_open_mpi())
         status = from_open_mpi(&found);
-    if (status == EXPAR_OK) *request = found;
+    else
+        status = refuse_srun();
+    if (status == EXPAR_OK)
+        *request = found;
+    else
+        roll_close(&found);
     return status;
+}
+
+void boot_request_end(boot_request *request)
+{
+    if (request->own_id) expar_unique_id_retire(&request->id);
+    request->own_id = false;
+    roll_close(request);
 }

@@ -61,7 +61,7 @@ static expar_status meet(const boot_request *request, const address *where, cons
     auth_key key;
     int64_t deadline_ns = clock_ns() + request->timeout_ms * 1000000;
     auth_key_derive(parts->secret, &key);
-    expar_status status = rendezvous_open(&entrance, where, !request->have_id, &key, request->size, deadline_ns);
+    expar_status status = rendezvous_open(&entrance, where, &key, request, deadline_ns);
     if (status != EXPAR_OK) return status;
     status = mesh_open(&control);
     if (status == EXPAR_OK) status = rendezvous_enter(&entrance, request, &places[request->rank], &control);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rendezvous: connecting, proving the secret, saying hello, waiting for the table. */
 #include "boot/rendezvous.h"
+#include "boot/roll.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,12 +12,13 @@
 #define FIRST_PAUSE_NS ((int64_t)1000 * 1000)
 #define LAST_PAUSE_NS  ((int64_t)20 * 1000 * 1000)
 
-expar_status rendezvous_open(rendezvous *self, const address *where, bool meeting, const auth_key *key, int32_t size,
+expar_status rendezvous_open(rendezvous *self, const address *where, const auth_key *key, const boot_request *request,
                              int64_t deadline_ns)
 {
-    size_t limit_bytes = hello_table_bytes(size);
+    size_t limit_bytes = hello_table_bytes(request->size);
     if (limit_bytes < sizeof(hello_verdict)) limit_bytes = sizeof(hello_verdict);
-    *self = (rendezvous){.where = *where, .meeting = meeting, .key = *key, .deadline_ns = deadline_ns, .fd = -1};
+    *self = (rendezvous){.where = *where, .request = request, .key = *key, .deadline_ns = deadline_ns, .fd = -1};
+    self->meeting = !request->have_id;
     self->inbox = (wire_inbox){.payload = malloc(limit_bytes), .limit_bytes = limit_bytes};
     return self->inbox.payload ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "rendezvous: out of memory");
 }
@@ -67,11 +69,13 @@ static int connect_once(const rendezvous *self)
 
 static expar_status report_unreachable(const rendezvous *self, int error)
 {
-    char text[ADDRESS_TEXT];
+    char text[ADDRESS_TEXT], here[ROLL_TEXT];
     address_format(&self->where, text);
-    if (self->meeting)
-        return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: rank 0 did not come to the meeting place %s (%s)", text,
-                         strerror(error));
+    if (self->meeting) {
+        roll_call(self->request, here);
+        return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: rank 0 did not come to the meeting place %s (%s); %s", text,
+                         strerror(error), here);
+    }
     return error_set(EXPAR_ERR_BOOTSTRAP,
                      "nobody serves the unique id at %s (%s): it was retired, or the process that made it ended", text,
                      strerror(error));

@@ -12,6 +12,7 @@
 
 typedef struct rendezvous {
     address where;
+    const boot_request *request;
     bool meeting; /* rank 0 may not listen yet: retry. Else the id is served, or it never will be */
     auth_key key;
     int64_t deadline_ns;
@@ -19,7 +20,8 @@ typedef struct rendezvous {
     wire_inbox inbox; /* payload on the heap */
 } rendezvous;
 
-expar_status rendezvous_open(rendezvous *self, const address *where, bool meeting, const auth_key *key, int32_t size,
+/* `request` lives as long. */
+expar_status rendezvous_open(rendezvous *self, const address *where, const auth_key *key, const boot_request *request,
                              int64_t deadline_ns);
 /* Says hello until the table comes; it lies in the inbox then, checked. Opens the TCP listener of `control` where
  * needed.

@@ -22,6 +22,8 @@ typedef struct CUstream_st *cu_stream;
 typedef struct CUevent_st *cu_event;
 typedef struct CUgraph_st *cu_graph;
 typedef struct CUgraphExec_st *cu_graph_exec;
+typedef struct CUgraphNode_st *cu_graph_node;
+typedef struct CUuserObject_st *cu_user_object;
 typedef void (*cu_host_fn)(void *context);
 
 enum cu_result_value { CU_OK = 0, CU_ERROR_OUT_OF_MEMORY = 2, CU_ERROR_NO_DEVICE = 100, CU_ERROR_NOT_READY = 600 };
@@ -52,6 +54,9 @@ enum cu_memory_type { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 enum cu_flags {
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_NO_TIMING = 2,
+    CU_EVENT_EXTERNAL = 1, /* recording, waiting: in a capture a node of its own, not an edge of the graph */
+    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
+    CU_GRAPH_USER_OBJECT_MOVE = 1,
     CU_HOST_PORTABLE = 1, /* MemHostAlloc: pinned for all contexts */
     CU_HOST_MAPPED = 2,   /* and mapped for kernels */
     CU_IPC_PEER_ACCESS = 1,
@@ -180,17 +185,28 @@ typedef struct cu_launch_config {
     X(StreamQuery, "cuStreamQuery", (cu_stream stream))                                                                \
     X(StreamWaitEvent, "cuStreamWaitEvent", (cu_stream stream, cu_event event, unsigned int flags))                    \
     X(StreamIsCapturing, "cuStreamIsCapturing", (cu_stream stream, int *capture_status))                               \
+    X(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2",                                                               \
+      (cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,                                 \
+       const cu_graph_node **dependencies, size_t *num_dependencies))                                                  \
+    X(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *mode))                               \
     X(StreamBeginCapture, "cuStreamBeginCapture_v2", (cu_stream stream, int mode))                                     \
     X(StreamEndCapture, "cuStreamEndCapture", (cu_stream stream, cu_graph * graph))                                    \
     X(GraphInstantiate, "cuGraphInstantiateWithFlags",                                                                 \
       (cu_graph_exec * exec, cu_graph graph, unsigned long long flags))                                                \
+    X(GraphUpload, "cuGraphUpload", (cu_graph_exec exec, cu_stream stream))                                            \
     X(GraphLaunch, "cuGraphLaunch", (cu_graph_exec exec, cu_stream stream))                                            \
+    X(UserObjectCreate, "cuUserObjectCreate",                                                                          \
+      (cu_user_object * object, void *context, cu_host_fn destroy, unsigned int count, unsigned int flags))            \
+    X(UserObjectRelease, "cuUserObjectRelease", (cu_user_object object, unsigned int count))                           \
+    X(GraphRetainUserObject, "cuGraphRetainUserObject",                                                                \
+      (cu_graph graph, cu_user_object object, unsigned int count, unsigned int flags))                                 \
     X(GraphExecDestroy, "cuGraphExecDestroy", (cu_graph_exec exec))                                                    \
     X(GraphDestroy, "cuGraphDestroy", (cu_graph graph))                                                                \
     X(LaunchHostFunc, "cuLaunchHostFunc", (cu_stream stream, cu_host_fn run, void *context))                           \
     X(EventCreate, "cuEventCreate", (cu_event * event, unsigned int flags))                                            \
     X(EventDestroy, "cuEventDestroy_v2", (cu_event event))                                                             \
     X(EventRecord, "cuEventRecord", (cu_event event, cu_stream stream))                                                \
+    X(EventRecordWithFlags, "cuEventRecordWithFlags", (cu_event event, cu_stream stream, unsigned int flags))          \
     X(EventSynchronize, "cuEventSynchronize", (cu_event event))                                                        \
     X(EventElapsedTime, "cuEventElapsedTime", (float *milliseconds, cu_event start, cu_event end))                     \
     X(ModuleLoadData, "cuModuleLoadData", (cu_module * module, const void *image))                                     \

@@ -27,6 +27,7 @@ static expar_status compare_records(const config_record *records, int32_t ranks,
             const char *name;
             int64_t a, b;
         } members[] = {
+            {"device.type", records[r].device_type, records[0].device_type},
             {"max_tokens", a->tokens, b->tokens},
             {"max_row_bytes", a->row_bytes, b->row_bytes},
             {"max_topk", a->topk, b->topk},
@@ -35,7 +36,6 @@ static expar_status compare_records(const config_record *records, int32_t ranks,
             {"ring_slots", a->ring_slots, b->ring_slots},
             {"pool_bytes", (int64_t)a->pool_bytes, (int64_t)b->pool_bytes},
             {"max_scales", a->scales, b->scales},
-            {"device.type", records[r].device_type, records[0].device_type},
         };
         for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
             if (members[i].a != members[i].b)

@@ -19,6 +19,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         expar_status status = error_set(ep->poison, "%s", ep->poison_text);
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
     }
+    if (ep->gpu) ep_gpu_tell_untold(call);
     ep->epoch++;
     return EXPAR_OK;
 }
@@ -37,6 +38,8 @@ expar_status ep_call_poison(const ep_call *call, expar_status status)
 expar_status ep_call_end(const ep_call *call, expar_status status)
 {
     ep_call_poison(call, status);
+    /* A call that failed on its way has left work on its stream all the same. */
+    if (call->ep->gpu && status != EXPAR_OK) executor_cuda_end(call->ep->exec);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }
@@ -51,6 +54,8 @@ expar_status ep_call_refuse(ep_call *call, expar_status status)
 
 expar_status ep_call_tell_refusal(ep_call *call)
 {
+    /* In a graph it would be told again and again. */
+    if (call->ep->exec->capturing) return (expar_status)call->refusal.status;
     ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
     expar_status status = call->ep->exec->ops->notify(call->ep->exec, &step);
     return status == EXPAR_OK ? (expar_status)call->refusal.status : status;

@@ -9,10 +9,10 @@
 typedef struct combine_call {
     ep_call base;
     expar_combine_args args;
-    mem_block
-        *reduced; /* expert-major: one row a token; on a GPU also: rows that peers could not reach where they are */
-    mem_block *reduced_weights; /* on a GPU: the same for topk_weights */
-    const void *x;              /* the rows that travel: the caller's, or the reduced ones */
+    mem_block *reduced; /* expert-major: one row a token */
+    /* On a GPU: copies of rows and weights that peers could not reach where they are. */
+    mem_block *staged_x, *staged_weights;
+    const void *x; /* the rows that travel: the caller's, or the reduced ones */
     int64_t x_pitch_bytes;
     ep_mode mode;
     uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
@@ -92,14 +92,16 @@ static expar_status check_options(const expar_combine_args *args)
 static expar_status check(combine_call *call, const expar_combine_args *args)
 {
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
-    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream);
+    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream, true);
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_x(call);
     if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
     if (status == EXPAR_OK) status = check_biases(call);
     if (status == EXPAR_OK) status = check_weights(call);
     if (status == EXPAR_OK) status = check_expert_weights(call);
-    return status == EXPAR_OK ? check_options(&call->args) : status;
+    if (status == EXPAR_OK) status = check_options(&call->args);
+    if (status != EXPAR_OK) return status;
+    return ep_gpu_check_capture(call->base.ep, call->args.wait_event, call->args.async_finish);
 }
 
 /* ---- the rows that travel ---- */
@@ -136,44 +138,56 @@ static bool in_heap(const combine_call *call, const void *data, int64_t rows, in
     return ep_in_heap(call->base.ep, data, (uint64_t)((rows - 1) * pitch_bytes + bytes), offset);
 }
 
-/* On a GPU: blocks of the pool for what peers cannot reach; the copies are made when the call runs. */
-static expar_status stage(combine_call *call, bool x_in, bool weights_in)
+static void release_stages(combine_call *call)
+{
+    mem_block_release(call->staged_x);
+    mem_block_release(call->staged_weights);
+    call->staged_x = call->staged_weights = NULL;
+}
+
+static uint64_t x_span_bytes(const combine_call *call)
+{
+    return (uint64_t)((rows_held(call) - 1) * call->x_pitch_bytes + row_bytes(call));
+}
+
+static uint64_t weights_span_bytes(const combine_call *call)
 {
     const expar_tensor *weights = &call->args.topk_weights;
-    expar_status status = EXPAR_OK;
-    if (!x_in) {
-        uint64_t bytes = (uint64_t)((rows_held(call) - 1) * call->x_pitch_bytes + row_bytes(call));
-        status = ep_block_take(call->base.ep, bytes, &call->reduced);
-        if (status == EXPAR_OK) call->x_offset = call->reduced->offset;
+    return (uint64_t)((rows_held(call) - 1) * tensor_pitch(weights) + weights->shape[1]) * sizeof(float);
+}
+
+/* On a GPU: blocks of the pool for what peers cannot reach; the copies are made when the call runs. Where there is no
+   room, all goes by the queue. */
+static void stage(combine_call *call, bool x_in, bool weights_in)
+{
+    mem_pool *pool = call->base.ep->pool;
+    bool room = x_in || mem_pool_take(pool, x_span_bytes(call), &call->staged_x) == EXPAR_OK;
+    room = room && (weights_in || mem_pool_take(pool, weights_span_bytes(call), &call->staged_weights) == EXPAR_OK);
+    if (room) {
+        if (call->staged_x) call->x_offset = call->staged_x->offset;
+        if (call->staged_weights) call->weights_offset = call->staged_weights->offset;
+        call->mode = EP_MODE_DIRECT;
+        return;
     }
-    if (status == EXPAR_OK && !weights_in) {
-        uint64_t bytes = (uint64_t)((rows_held(call) - 1) * tensor_pitch(weights) + weights->shape[1]) * 4;
-        status = ep_block_take(call->base.ep, bytes, &call->reduced_weights);
-        if (status == EXPAR_OK) call->weights_offset = call->reduced_weights->offset;
-    }
-    call->mode = EP_MODE_DIRECT;
-    return status;
+    release_stages(call);
 }
 
 static expar_status fill_stages(combine_call *call)
 {
     executor *exec = call->base.ep->exec;
-    const expar_tensor *weights = &call->args.topk_weights;
     expar_status status = EXPAR_OK;
-    if (call->reduced && !call->args.expert_major)
-        status = executor_cuda_copy(exec, call->reduced->data, call->x,
-                                    (uint64_t)((rows_held(call) - 1) * call->x_pitch_bytes + row_bytes(call)));
-    if (status == EXPAR_OK && call->reduced_weights)
-        status = executor_cuda_copy(exec, call->reduced_weights->data, weights->data,
-                                    (uint64_t)((rows_held(call) - 1) * tensor_pitch(weights) + weights->shape[1]) * 4);
+    if (call->staged_x) status = executor_cuda_copy(exec, call->staged_x->data, call->x, x_span_bytes(call));
+    if (status == EXPAR_OK && call->staged_weights)
+        status = executor_cuda_copy(exec, call->staged_weights->data, call->args.topk_weights.data,
+                                    weights_span_bytes(call));
     return status;
 }
 
 static void release_blocks(combine_call *call)
 {
-    if (call->reduced) mem_block_release(call->reduced);
-    if (call->reduced_weights) mem_block_release(call->reduced_weights);
-    call->reduced = call->reduced_weights = NULL;
+    mem_block_release(call->reduced);
+    call->reduced = NULL;
+    release_stages(call);
 }
 
 static expar_status choose_mode(combine_call *call)
@@ -181,15 +195,14 @@ static expar_status choose_mode(combine_call *call)
     const expar_tensor *weights = &call->args.topk_weights;
     int64_t rows = rows_held(call), pitch_bytes = tensor_pitch(weights) * 4;
     call->mode = EP_MODE_QUEUE;
-    if (call->base.ep->gpu && call->args.path == EXPAR_PATH_QUEUE)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "path is QUEUE; on GPUs rows travel by the direct path only");
     if (call->args.path == EXPAR_PATH_QUEUE) return EXPAR_OK;
     bool x_in = in_heap(call, call->x, rows, call->x_pitch_bytes, row_bytes(call), &call->x_offset);
     bool weights_in = !tensor_given(weights) ||
                       in_heap(call, weights->data, rows, pitch_bytes, weights->shape[1] * 4, &call->weights_offset);
     if (x_in && weights_in) call->mode = EP_MODE_DIRECT;
-    if (call->mode == EP_MODE_DIRECT) return EXPAR_OK;
-    if (call->args.path == EXPAR_PATH_AUTO) return call->base.ep->gpu ? stage(call, x_in, weights_in) : EXPAR_OK;
+    if (call->mode != EP_MODE_DIRECT && call->args.path == EXPAR_PATH_AUTO && call->base.ep->gpu)
+        stage(call, x_in, weights_in);
+    if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
     if (call->reduced && !x_in)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "path is DIRECT, but the pool of %llu bytes has no room for %lld rows",
                          (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows);
@@ -259,7 +272,8 @@ static expar_status move_rows(combine_call *call)
                             .y = args->y.data,
                             .y_pitch_bytes = tensor_pitch(&args->y) * (int64_t)expar_dtype_bytes(args->y.dtype),
                             .out_weights = args->out_topk_weights.data,
-                            .out_weights_pitch = tensor_pitch(&args->out_topk_weights)};
+                            .out_weights_pitch = tensor_pitch(&args->out_topk_weights),
+                            .no_wait = args->async_finish || exec->capturing};
     fill_biases(call, &step);
     expar_status status = exec->ops->combine(exec, &step);
     return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
@@ -307,6 +321,15 @@ static expar_status issue(const combine_call *call)
     return EXPAR_OK;
 }
 
+/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
+static expar_status keep_in_graph(const combine_call *call)
+{
+    const expar_ep_handle *handle = call->args.handle;
+    mem_block *const blocks[] = {handle->device, handle->device_map, call->reduced, call->staged_x,
+                                 call->staged_weights};
+    return executor_cuda_keep(call->base.ep->exec, blocks, ARRAY_LENGTH(blocks));
+}
+
 /* On a GPU the call is put on its stream; the event follows it there. */
 static expar_status run_on_gpu(combine_call *call)
 {
@@ -331,6 +354,7 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     if (status == EXPAR_OK) fill_form(&call);
     if (status == EXPAR_OK) status = choose_rows(&call);
     if (status == EXPAR_OK) status = choose_mode(&call);
+    if (status == EXPAR_OK && ep->gpu) status = keep_in_graph(&call);
     bool issued = false;
     if (status == EXPAR_OK && call.args.async_finish && !ep->gpu) {
         status = issue(&call);

@@ -6,16 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const expar_ep_handle *handle_of(const dispatch_call *call)
-{
-    return dispatch_cached(call) ? call->given : call->made;
-}
-
-static int64_t row_bytes(const expar_tensor *x)
-{
-    return x->shape[1] * (int64_t)expar_dtype_bytes(x->dtype);
-}
-
 static void fill_form(dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
@@ -59,25 +49,27 @@ static ep_route_view route_view(const dispatch_call *call)
     return route;
 }
 
-/* Makes the handle and fills the layout part of its routing. */
-static expar_status make_layout(dispatch_call *call)
+static expar_status make_handle(dispatch_call *call)
 {
     expar_ep *ep = call->base.ep;
     const ep_form *form = &call->base.form;
     bool by_hand = tensor_given(&call->args.token_in_rank);
     int32_t most_targets = by_hand || form->topk > ep->shape.ranks ? ep->shape.ranks : form->topk;
-    expar_status status =
-        ep_handle_create(ep, call->args.x.shape[0], form->topk, form->experts, most_targets, &call->made);
-    if (status != EXPAR_OK) return status;
+    return ep_handle_create(ep, call->args.x.shape[0], form->topk, form->experts, most_targets, &call->made);
+}
+
+/* Fills the layout part of the handle's routing. */
+static expar_status make_layout(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
     ep_route_view route = route_view(call);
-    return ep->exec->ops->layout(ep->exec, &route, &call->made->routing);
+    return exec->ops->layout(exec, &route, &call->made->routing);
 }
 
 static expar_status notify(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     expar_ep_handle *made = call->made;
-    call->no_wait = call->base.ep->gpu && call->args.num_worst_tokens;
     ep_notify_step step = {.epoch = call->base.ep->epoch,
                            .form = call->base.form,
                            .routing = &made->routing,
@@ -85,12 +77,7 @@ static expar_status notify(dispatch_call *call)
                            .no_wait = call->no_wait};
     expar_status status = exec->ops->notify(exec, &step);
     if (status == EXPAR_OK) status = ep_call_verdict(&call->base, &step.verdict);
-    if (status != EXPAR_OK) return status;
-    if (call->no_wait) {
-        made->rows = call->args.num_worst_tokens;
-        made->recv_tokens = -1;
-        return EXPAR_OK;
-    }
+    if (status != EXPAR_OK || call->no_wait) return status;
     int64_t coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = call->args.num_worst_tokens;
     made->rows = worst ? worst : coming;
     made->recv_tokens = worst && worst < coming ? worst : coming;
@@ -139,10 +126,10 @@ static expar_status make_destination(dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     const ep_form *form = &call->base.form;
-    const expar_ep_handle *handle = handle_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
     ep_wish wish = {.shape = {.x_rows = args->expert_major ? handle->expert_rows : handle->rows,
                               .rows = handle->rows,
-                              .row_bytes = row_bytes(&args->x),
+                              .row_bytes = dispatch_row_bytes(call),
                               .scale_bytes = 4 * (int64_t)form->scales,
                               .topk = form->topk,
                               .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype),
@@ -150,6 +137,7 @@ static expar_status make_destination(dispatch_call *call)
                               .map = args->expert_major != 0},
                     .expert_major = args->expert_major != 0,
                     .path = args->path,
+                    .rows_known = handle->recv_tokens >= 0,
                     .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL};
     if (wish.out_x && args->out_x.shape[0] < wish.shape.x_rows)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "out_x has %lld rows; %lld are received",
@@ -157,7 +145,7 @@ static expar_status make_destination(dispatch_call *call)
     return ep_destination_make(call->base.ep, &wish, &call->to);
 }
 
-static expar_status make_output(dispatch_call *call)
+expar_status dispatch_make_output(dispatch_call *call)
 {
     int32_t *counts = NULL;
     expar_status status = dispatch_cached(call) ? EXPAR_OK : count_experts(call, &counts);
@@ -171,7 +159,7 @@ static expar_status make_output(dispatch_call *call)
 
 /* ---- rows ---- */
 
-static expar_status move_rows(dispatch_call *call)
+expar_status dispatch_move_rows(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_tensor *x = &call->args.x, *scales = &call->args.x_scales;
@@ -179,76 +167,28 @@ static expar_status move_rows(dispatch_call *call)
                              .form = call->base.form,
                              .refusal = call->base.refusal,
                              /* A cached dispatch only reads it. */
-                             .routing = (ep_routing *)&handle_of(call)->routing,
+                             .routing = (ep_routing *)&dispatch_handle(call)->routing,
                              .x = x->data,
                              .x_pitch_bytes = tensor_pitch(x) * (int64_t)expar_dtype_bytes(x->dtype),
-                             .row_bytes = row_bytes(x),
+                             .row_bytes = dispatch_row_bytes(call),
                              .scales = scales->data,
                              .scales_row_pitch = scales->strides[0],
                              .scales_column_pitch = scales->strides[1],
-                             .arrival = call->to.arrival};
+                             .arrival = call->to.arrival,
+                             .no_wait = call->no_wait || call->args.async_finish || exec->capturing};
     if (!dispatch_cached(call)) step.route = route_view(call);
     expar_status status = exec->ops->dispatch(exec, &step);
-    return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
+    if (status != EXPAR_OK) return status;
+    call->dropped = step.dropped;
+    return ep_call_verdict(&call->base, &step.verdict);
 }
 
 /* ---- after the rows ---- */
 
-/* On a GPU all is put on the stream; what came is known there only. */
-static expar_status expand_on_gpu(dispatch_call *call)
-{
-    executor *exec = call->base.ep->exec;
-    const expar_ep_handle *handle = handle_of(call);
-    const ep_routing *routing = &handle->routing;
-    int64_t bytes = row_bytes(&call->args.x), scale_bytes = 4 * (int64_t)call->base.form.scales;
-    ep_map_step map = {.routing = routing,
-                       .alignment = handle->alignment,
-                       .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
-                       .rows = handle->rows,
-                       .idx = call->to.arrival.idx,
-                       .map = handle->row_map};
-    expar_status status = dispatch_cached(call) ? EXPAR_OK : executor_cuda_map(exec, &map);
-    if (status == EXPAR_OK)
-        status = executor_cuda_copy(exec, call->to.row_map, handle->row_map,
-                                    (uint64_t)handle->rows * (uint64_t)routing->topk * sizeof(int32_t));
-    ep_expand_step step = {.routing = routing,
-                           .rows = handle->rows,
-                           .row_bytes = bytes,
-                           .scale_bytes = scale_bytes,
-                           .topk = routing->topk,
-                           .map = handle->row_map,
-                           .x = call->to.arrival.x,
-                           .scales = call->to.arrival.scales,
-                           .out_x = call->to.x,
-                           .out_scales = call->to.scales};
-    if (status == EXPAR_OK) status = exec->ops->expand(exec, &step);
-    ep_padding_step padding = {.routing = routing,
-                               .alignment = handle->alignment,
-                               .rows = handle->expert_rows,
-                               .row_bytes = bytes,
-                               .scale_bytes = scale_bytes,
-                               .x = call->to.x,
-                               .scales = call->to.scales};
-    if (status == EXPAR_OK && call->args.zero_padding) status = executor_cuda_zero_padding(exec, &padding);
-    mem_block_release(call->to.output->arrival);
-    call->to.output->arrival = NULL;
-    return status;
-}
-
-static expar_status finish_on_gpu(dispatch_call *call)
-{
-    expar_status status = move_rows(call);
-    if (status != EXPAR_OK) return status;
-    if (call->args.expert_major) return expand_on_gpu(call);
-    if (call->to.x == call->to.arrival.x) return EXPAR_OK;
-    return executor_cuda_copy(call->base.ep->exec, call->to.x, call->to.arrival.x,
-                              (uint64_t)handle_of(call)->rows * (uint64_t)row_bytes(&call->args.x));
-}
-
 /* Rows that nobody sent have no experts. */
 static void blank_tail(const dispatch_call *call)
 {
-    const expar_ep_handle *handle = handle_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
     if (!call->to.arrival.idx || handle->recv_tokens == handle->rows) return;
     size_t slot_bytes = expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype);
     size_t row = (size_t)handle->routing.topk * slot_bytes;
@@ -258,7 +198,7 @@ static void blank_tail(const dispatch_call *call)
 
 static expar_status fill_row_map(dispatch_call *call)
 {
-    const expar_ep_handle *handle = handle_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
     const ep_routing *routing = &handle->routing;
     expar_status status = EXPAR_OK;
     if (!dispatch_cached(call))
@@ -272,11 +212,11 @@ static expar_status fill_row_map(dispatch_call *call)
 static expar_status expand(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
-    const expar_ep_handle *handle = handle_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
     expar_status status = fill_row_map(call);
     if (status != EXPAR_OK) return status;
     ep_expand_step step = {.rows = handle->recv_tokens,
-                           .row_bytes = row_bytes(&call->args.x),
+                           .row_bytes = dispatch_row_bytes(call),
                            .scale_bytes = 4 * (int64_t)call->base.form.scales,
                            .topk = handle->routing.topk,
                            .map = call->to.row_map,
@@ -295,12 +235,12 @@ static expar_status expand(dispatch_call *call)
 /* All that is left once the outputs are known. */
 static expar_status finish(dispatch_call *call)
 {
-    if (call->base.ep->gpu) return finish_on_gpu(call);
-    expar_status status = move_rows(call);
+    if (call->base.ep->gpu) return dispatch_gpu_finish(call);
+    expar_status status = dispatch_move_rows(call);
     if (status != EXPAR_OK) return status;
     blank_tail(call);
     if (call->args.expert_major) status = expand(call);
-    const expar_ep_handle *handle = handle_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
     if (status != EXPAR_OK || handle->dropped == 0) return status;
     return error_set(EXPAR_ERR_DROPPED, "expar_dispatch: %lld of %lld rows were dropped: num_worst_tokens is %lld",
                      (long long)handle->dropped, (long long)(handle->dropped + handle->recv_tokens),
@@ -313,13 +253,13 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
 {
     const ep_form *form = &call->base.form;
     const ep_destination *to = &call->to;
-    const expar_ep_handle *handle = handle_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
     int64_t x_rows = call->args.expert_major ? handle->expert_rows : handle->rows;
     expar_dispatch_result full = {.struct_size = result->struct_size,
                                   .recv_x = expar_tensor_2d(to->x, (expar_dtype)form->dtype, x_rows, form->hidden),
                                   .num_local_experts = handle->routing.local_experts,
                                   .num_recv_tokens = handle->recv_tokens,
-                                  .num_dropped_tokens = handle->dropped,
+                                  .num_dropped_tokens = call->dropped ? call->dropped : handle->dropped,
                                   .recv_tokens_per_expert = to->output->tokens_per_expert,
                                   .handle = call->made,
                                   .output = to->output,
@@ -351,11 +291,14 @@ static expar_status prepare_job(dispatch_call *call)
 static expar_status prepare(dispatch_call *call)
 {
     fill_form(call);
-    expar_status status = EXPAR_OK;
-    if (!dispatch_cached(call)) {
-        status = ep_call_wait_event(call->args.wait_event);
-        if (status == EXPAR_OK) status = make_layout(call);
-    }
+    bool fresh = !dispatch_cached(call), on_gpu = call->base.ep->gpu != NULL;
+    call->no_wait = on_gpu && fresh && call->args.num_worst_tokens;
+    expar_status status = fresh ? ep_call_wait_event(call->args.wait_event) : EXPAR_OK;
+    if (status == EXPAR_OK && on_gpu)
+        status = executor_cuda_load(call->base.ep->exec, &call->base.form, dispatch_row_bytes(call));
+    if (status == EXPAR_OK && fresh) status = make_handle(call);
+    if (status == EXPAR_OK && on_gpu && (!fresh || call->no_wait)) status = dispatch_gpu_make_output(call);
+    if (status == EXPAR_OK && fresh) status = make_layout(call);
     if (status != EXPAR_OK || !call->args.async_finish) return status;
     return call->base.ep->gpu ? event_create_for_call(&call->event) : prepare_job(call);
 }
@@ -373,7 +316,7 @@ static expar_status dispatch_job(void *context)
     dispatch_call *call = context;
     expar_status status = ep_call_poison(&call->base, run_to_end(call));
     expar_event_destroy(call->args.wait_event);
-    expar_ep_handle_destroy((expar_ep_handle *)handle_of(call));
+    expar_ep_handle_destroy((expar_ep_handle *)dispatch_handle(call));
     expar_ep_output_release(call->to.output);
     free(call);
     return status;
@@ -385,7 +328,7 @@ static void issue(dispatch_call *call)
     dispatch_call *job = call->job;
     call->job = NULL;
     *job = *call;
-    ep_handle_hold(handle_of(job));
+    ep_handle_hold(dispatch_handle(job));
     atomic_fetch_add_explicit(&job->to.output->holds, 1, memory_order_relaxed);
     if (job->args.wait_event) event_retain(job->args.wait_event);
     ep_issue(job->base.ep, dispatch_job, job, job->event);
@@ -395,15 +338,15 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
 {
     expar_status status = dispatch_cached(call) ? EXPAR_OK : notify(call);
     if (status != EXPAR_OK) return status;
-    status = make_output(call);
+    if (!call->to.output) status = dispatch_make_output(call);
     if (status != EXPAR_OK) {
         ep_call_refuse(&call->base, status);
-        return move_rows(call);
+        return dispatch_move_rows(call);
     }
     if (!call->job) status = run_to_end(call);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) fill_result(call, result);
     if (call->job) issue(call);
-    if (status == EXPAR_OK && call->base.ep->gpu) status = ep_gpu_end(&call->base, call->event);
+    if (status == EXPAR_OK && call->base.ep->gpu) status = dispatch_gpu_end(call);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One dispatch on its way; shared by dispatch.c and dispatch_check.c only. */
+/* One dispatch on its way; shared by dispatch.c, dispatch_check.c and dispatch_gpu.c only. */
 #ifndef EXPAR_EP_DISPATCH_H
 #define EXPAR_EP_DISPATCH_H
 
@@ -14,6 +14,7 @@ typedef struct dispatch_call {
     expar_event *event;        /* with async_finish */
     struct dispatch_call *job; /* with async_finish: room for the call once it runs by itself */
     bool no_wait;              /* on a GPU, with a worst-case size: counts stay on the device */
+    int32_t dropped;           /* on a GPU: rows that find no room, where the call waited to know */
 } dispatch_call;
 
 static inline bool dispatch_cached(const dispatch_call *call)
@@ -21,7 +22,32 @@ static inline bool dispatch_cached(const dispatch_call *call)
     return call->given != NULL;
 }
 
+static inline const expar_ep_handle *dispatch_handle(const dispatch_call *call)
+{
+    return dispatch_cached(call) ? call->given : call->made;
+}
+
+static inline int64_t dispatch_row_bytes(const dispatch_call *call)
+{
+    const expar_tensor *x = &call->args.x;
+    return x->shape[1] * (int64_t)expar_dtype_bytes(x->dtype);
+}
+
 /* Fills args and given, and looks at everything that can be wrong with them. */
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result);
+
+/* ---- dispatch.c ---- */
+/* Takes the memory of all results, once rows are known. */
+expar_status dispatch_make_output(dispatch_call *call);
+/* Offers, and the rows; or this rank's refusal. */
+expar_status dispatch_move_rows(dispatch_call *call);
+
+/* ---- dispatch_gpu.c ---- */
+/* The output of a dispatch with a handle or with a worst-case size, before anything is put on the stream. */
+expar_status dispatch_gpu_make_output(dispatch_call *call);
+/* All that is left once the outputs are known. */
+expar_status dispatch_gpu_finish(dispatch_call *call);
+/* Behind all of it: the event, or what is known now. */
+expar_status dispatch_gpu_end(const dispatch_call *call);
 
 #endif

@@ -101,6 +101,17 @@ static expar_status check_options(const expar_dispatch_args *args)
     return EXPAR_OK;
 }
 
+/* Counts that the host is to learn are known only when a graph runs. */
+static expar_status check_capture(const dispatch_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    if (call->base.ep->exec->capturing && !dispatch_cached(call) && !args->num_worst_tokens)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "num_worst_tokens is 0 while the stream is being captured; expected a worst-case size, or a "
+                         "handle: a graph cannot tell the host how many rows come");
+    return ep_gpu_check_capture(call->base.ep, args->wait_event, args->async_finish);
+}
+
 static expar_status check_out_x(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
@@ -124,12 +135,14 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
 {
     expar_dispatch_result unused;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
-    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream);
+    bool asked = call->args.async_finish || !call->args.num_worst_tokens;
+    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream, asked);
     if (status != EXPAR_OK) return status;
     call->given = call->args.handle;
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
     if ((status = check_x(call)) != EXPAR_OK) return status;
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);
     if (status == EXPAR_OK) status = check_options(&call->args);
+    if (status == EXPAR_OK) status = check_capture(call);
     return status == EXPAR_OK ? check_out_x(call) : status;
 }

@@ -8,7 +8,7 @@
  *   buffer.c    expar_ep: create, destroy
  *   call.c      what every call has: one at a time, poison, epochs, refusals and verdicts
  *   check.c     tensors as arguments
- *   layout.c, dispatch.c (checks: dispatch_check.c), combine.c   the calls
+ *   layout.c, dispatch.c (checks: dispatch_check.c; on GPUs: dispatch_gpu.c), combine.c   the calls
  *   handle.c    the routing that a dispatch leaves; output.c the memory of its results
  *   expert_major.c  which row of an expert-major output belongs to which slot
  *   issue.c     calls that finish by themselves
@@ -131,6 +131,7 @@ typedef struct ep_wish {
     ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
     bool expert_major;
     expar_path path;
+    bool rows_known;           /* the host knows how many rows come; not so on a GPU with num_worst_tokens */
     const expar_tensor *out_x; /* NULL: ours */
     bool staged;               /* set by ep_destination_make: rows come to a block first, and are copied to out_x */
 } ep_wish;
@@ -158,8 +159,13 @@ expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int6
                                     int64_t scale_bytes);
 
 /* ---- gpu.c ---- */
-/* Puts what follows on the stream, behind the buffer's earlier calls. */
-expar_status ep_gpu_begin(expar_ep *ep, void *stream);
+/* Puts what follows on the stream, behind the group's earlier calls on this GPU. asked: somebody will ask how the call
+   ended, by waiting for it or by its event. */
+expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked);
+/* Logs how a call ended that nobody asked for, if it did not end well. */
+void ep_gpu_tell_untold(ep_call *call);
+/* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
+expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_event, bool async_finish);
 /* Ends a call's work on its stream; the event (NULL: none) happens when the stream has come here. */
 expar_status ep_gpu_end(const ep_call *call, expar_event *event);
 /* Opens the GPU, takes the buffer's memory there, makes the executor and the pool. */

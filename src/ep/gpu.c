@@ -65,10 +65,24 @@ static expar_status clear_records(const expar_ep *ep)
     return status;
 }
 
+/* Streams of one process share the queues to a GPU, 8 unless its environment says more: kernels in one queue would wait
+   for those behind them. */
+static expar_status check_queues(const expar_ep *ep, int32_t sharers)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    int32_t queues = text ? atoi(text) : 8;
+    if (!ep->group->threads || sharers <= queues) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "%d ranks of this process share GPU %d, but its streams only %d queues; set "
+                     "CUDA_DEVICE_MAX_CONNECTIONS to %d or more (32 at most) before the process first uses CUDA",
+                     sharers, ep->device.index, queues, sharers);
+}
+
 static expar_status make_parts(expar_ep *ep, int32_t asked_sms, int32_t sharers)
 {
     int32_t num_sms = 0;
-    expar_status status = choose_sms(ep, asked_sms, sharers, &num_sms);
+    expar_status status = check_queues(ep, sharers);
+    if (status == EXPAR_OK) status = choose_sms(ep, asked_sms, sharers, &num_sms);
     if (status == EXPAR_OK)
         status = executor_cuda_create(ep->gpu, ep->group->sym, &ep->shape, ep->buffer, num_sms, &ep->exec);
     if (status == EXPAR_OK)
@@ -98,7 +112,8 @@ void ep_gpu_empty_buffer(expar_ep *ep, bool sound)
     /* Peers' kernels may still read here until all ranks have come. */
     if (sound && device_heap_give(ep->gpu, "expar_ep_destroy", ep->buffer) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
-    device_heap_destroy(ep->gpu);
+    /* Where a call failed, kernels of other ranks may still be on their way here. */
+    device_heap_destroy(ep->gpu, ep->poison == EXPAR_OK);
     ep->exec = NULL;
     ep->pool = NULL;
     ep->gpu = NULL;
@@ -112,14 +127,35 @@ bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *
 
 /* ---- calls on streams ---- */
 
-expar_status ep_gpu_begin(expar_ep *ep, void *stream)
+void ep_gpu_tell_untold(ep_call *call)
+{
+    ep_verdict verdict;
+    int32_t dropped = 0;
+    if (!executor_cuda_untold(call->ep->exec, &verdict, &dropped)) return;
+    if (ep_call_verdict(call, &verdict) != EXPAR_OK)
+        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, was refused: %s", expar_last_error());
+    else
+        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, dropped %d rows", dropped);
+}
+
+expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked)
 {
     if (!ep->gpu) return EXPAR_OK;
     if (!stream && ep->group->threads && ep->group->size > 1)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "stream is the default one, which ranks of one process share; expected a stream of its own");
     ep->exec->stream = stream;
-    return executor_cuda_begin(ep->exec);
+    expar_status status = executor_cuda_begin(ep->exec);
+    ep->exec->untold = !asked || ep->exec->capturing;
+    return status;
+}
+
+expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_event, bool async_finish)
+{
+    if (!ep->exec->capturing) return EXPAR_OK;
+    const char *extra = wait_event ? "wait_event is given" : async_finish ? "async_finish is 1" : NULL;
+    if (!extra) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
 /* What is left of a call when its stream comes to its end. */
@@ -131,7 +167,10 @@ typedef struct gpu_ending {
 static void end_of_call(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped)
 {
     gpu_ending *end = context;
-    if (status == EXPAR_OK) status = ep_call_verdict(&end->call, verdict);
+    if (status != EXPAR_OK)
+        error_prefix(status, "%s", end->call.name);
+    else
+        status = ep_call_verdict(&end->call, verdict);
     if (status == EXPAR_OK && dropped > 0)
         status = error_set(EXPAR_ERR_DROPPED, "%s: %d rows were dropped: num_worst_tokens is too small", end->call.name,
                            dropped);

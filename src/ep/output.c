@@ -33,10 +33,11 @@ static expar_status pool_full(const expar_ep *ep, uint64_t bytes)
 }
 
 /* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
-   On a GPU there is none: taking memory there may wait for kernels that wait for this rank. */
+   On a GPU the pool has to do, also for rows that come by the queue: taking other memory there may wait for kernels
+   that wait for this rank. */
 static expar_status take_private(expar_ep *ep, uint64_t bytes, mem_block **block)
 {
-    if (ep->gpu) return pool_full(ep, bytes);
+    if (ep->gpu) return mem_pool_take(ep->pool, bytes, block) == EXPAR_OK ? EXPAR_OK : pool_full(ep, bytes);
     mem_pool *pool = private_pool(ep);
     if (pool && mem_pool_take(pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
     return mem_block_private(bytes, block);
@@ -68,12 +69,10 @@ static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes
 }
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
-   symmetric when rows arrive elsewhere first. */
+   symmetric when rows arrive elsewhere first: expert-major ones, and on a GPU any, where the pool has room. */
 static expar_status choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
 {
     const ep_block_shape *shape = &wish->shape;
-    if (ep->gpu && wish->path == EXPAR_PATH_QUEUE)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "path is QUEUE; on GPUs rows travel by the direct path only");
     arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
     if (!wish->out_x || wish->expert_major || arrival->mode == EP_MODE_QUEUE || shape->rows == 0) return EXPAR_OK;
     size_t bytes = (size_t)(shape->rows * shape->row_bytes);
@@ -81,7 +80,8 @@ static expar_status choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *a
     if (wish->path == EXPAR_PATH_DIRECT)
         return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
                          wish->out_x->data);
-    if (ep->gpu)
+    /* Rows that do not come are not written: their number must be known to copy the others. */
+    if (ep->gpu && wish->rows_known)
         wish->staged = true;
     else
         arrival->mode = EP_MODE_QUEUE;
@@ -147,9 +147,21 @@ static void place(const ep_wish *wish, ep_destination *to)
     if (shape.map) to->row_map = (int32_t *)(data + map.map);
 }
 
-/* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
-static expar_status take_blocks(expar_ep *ep, const ep_wish *wish, ep_destination *to)
+/* Rows that were to pass through the pool on their way to the caller's memory come by the queue where it has no room.
+ */
+static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
+    ep_block_shape shape = block_shape(wish);
+    if (mem_pool_take(ep->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
+    wish->staged = false;
+    to->arrival.mode = EP_MODE_QUEUE;
+}
+
+/* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
+static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
+{
+    if (wish->staged) drop_stage(ep, wish, to);
+    if (to->output->block) return EXPAR_OK;
     ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
     expar_ep_output *output = to->output;
     expar_status status = take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);

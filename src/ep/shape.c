@@ -3,6 +3,8 @@
 #include "ep/ep.h"
 
 #define DEFAULT_CHANNELS 4
+/* On a GPU a channel is what keeps a block busy that moves rows by the queue. */
+#define DEFAULT_GPU_CHANNELS 24
 
 /* Rings small enough to stay in a cache while they are used: a row that has to go to memory and back on its way costs
    twice (measured: docs/performance.md). */
@@ -74,6 +76,12 @@ static bool default_pool_overflows(const ep_shape *shape, uint64_t *bytes)
     return *bytes >= UINT64_MAX / 4;
 }
 
+static int32_t choose_channels(const expar_ep_config *config)
+{
+    if (config->num_channels) return config->num_channels;
+    return config->device.type == EXPAR_CUDA ? DEFAULT_GPU_CHANNELS : DEFAULT_CHANNELS;
+}
+
 static int32_t default_ring_slots(int64_t row_bytes)
 {
     int64_t slots = DEFAULT_RING_BYTES / row_bytes;
@@ -97,7 +105,7 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     if (status == EXPAR_OK) status = check_members(&config, ranks);
     if (status != EXPAR_OK) return status;
     ep_shape shape = {.ranks = ranks,
-                      .channels = config.num_channels ? config.num_channels : DEFAULT_CHANNELS,
+                      .channels = choose_channels(&config),
                       .ring_slots = config.ring_slots ? config.ring_slots : default_ring_slots(config.max_row_bytes),
                       .topk = config.max_topk,
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),

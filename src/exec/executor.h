@@ -31,11 +31,15 @@ typedef struct executor_ops {
     void (*destroy)(executor *self);
 } executor_ops;
 
-/* A CUDA executor puts its work on `stream` (a CUstream) and returns; only notify waits, for its counts. What goes
-   wrong later is told by executor_cuda_failure and executor_cuda_finish. */
+/* A CUDA executor puts its work on `stream` (a CUstream) and returns; notify waits for its counts, dispatch and combine
+   until it is known whether all ranks go on; none of them where the step says no_wait. What goes wrong later is told by
+   executor_cuda_failure and executor_cuda_finish. */
 struct executor {
     const executor_ops *ops;
-    void *stream; /* of the call that is being made; set by ep */
+    /* Of the call that is being made on a GPU: */
+    void *stream;   /* set by ep */
+    bool untold;    /* set by ep: nobody will ask how it ended */
+    bool capturing; /* set by executor_cuda_begin: the stream is being captured into a graph */
 };
 
 /* On CPU threads. buffer: offset of the EP buffer in the heap. num_threads ≥ 1 counts the calling thread. */
@@ -51,10 +55,15 @@ expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *s
                                   executor **out);
 /* Device memory of one routing. */
 uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
-/* Before a call: waits in its stream for the calls before it, in theirs. */
+/* Before a call: in its stream, waits for the calls of this rank before it on this GPU, on any buffer of the group. */
 expar_status executor_cuda_begin(executor *executor);
-/* After a call's last step: the other half of the above. */
+/* Loads what a dispatch of such rows needs, before any of its kernels is launched: loading may wait for the kernels of
+   its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
+expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);
+/* After a call's last step: the other half of executor_cuda_begin. Without effect unless a call has begun. */
 expar_status executor_cuda_end(executor *executor);
+/* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
+expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, int32_t count);
 /* EXPAR_OK while no wait of a kernel was given up; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED with who was awaited. */
 expar_status executor_cuda_failure(executor *executor, const char *what);
 
@@ -74,13 +83,17 @@ expar_status executor_cuda_stamps(executor *executor, bool on);
 /* Of the last call, which must be done. False: there are none. */
 bool executor_cuda_times(executor *executor, executor_times *out);
 
+/* Of the calls that nobody asks for: the first since the last look that did not end well, as executor_done_fn is told.
+   False: there is none. */
+bool executor_cuda_untold(executor *executor, ep_verdict *verdict, int32_t *dropped);
+
 /* Copies device memory in stream order. bytes may be 0. */
 expar_status executor_cuda_copy(executor *executor, void *dest, const void *source, uint64_t bytes);
-/* Expert-major outputs, on the device. map: [rows][K]. rows: of the padded output. */
+/* Expert-major outputs, on the device. map: [rows][K]; expert_rows: of the padded output. */
 typedef struct ep_map_step {
     const ep_routing *routing;
     int32_t alignment, idx_bytes;
-    int64_t rows;
+    int64_t rows, expert_rows;
     const void *idx;
     int32_t *map;
 } ep_map_step;
@@ -88,7 +101,9 @@ expar_status executor_cuda_map(executor *executor, const ep_map_step *step);
 typedef struct ep_padding_step {
     const ep_routing *routing;
     int32_t alignment;
-    int64_t rows, row_bytes, scale_bytes;
+    const int32_t *map; /* [map_rows][K] */
+    int64_t map_rows;
+    int64_t rows, row_bytes, scale_bytes; /* of the output */
     void *x, *scales;
 } ep_padding_step;
 expar_status executor_cuda_zero_padding(executor *executor, const ep_padding_step *step);

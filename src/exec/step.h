@@ -103,7 +103,9 @@ typedef struct ep_dispatch_step {
     int64_t scales_row_pitch, scales_column_pitch; /* elements */
     ep_route_view route;                           /* empty when cached */
     ep_arrival arrival;
+    bool no_wait;       /* CUDA: return at once; the verdict stays on the device */
     ep_verdict verdict; /* out */
+    int32_t dropped;    /* out, CUDA without no_wait: rows that find no room */
 } ep_dispatch_step;
 
 typedef struct ep_combine_step {
@@ -124,6 +126,7 @@ typedef struct ep_combine_step {
     int64_t y_pitch_bytes;
     float *out_weights; /* [T][K] or NULL */
     int64_t out_weights_pitch;
+    bool no_wait;       /* CUDA: as in a dispatch */
     ep_verdict verdict; /* out */
 } ep_combine_step;
 

@@ -71,7 +71,7 @@ void group_free(expar_group *group, bool sound)
 static expar_status make_request(const expar_group_options *options, const group_settings *settings,
                                  boot_request *request)
 {
-    *request = (boot_request){0};
+    *request = (boot_request){.timeout_ms = settings->bootstrap_timeout_ms};
     if (options->id) {
         if (options->size < 1)
             return error_set(EXPAR_ERR_RANGE, "expar_group_create: options.size %d, expected 1 or more", options->size);
@@ -92,7 +92,6 @@ static expar_status make_request(const expar_group_options *options, const group
         expar_status status = boot_request_from_env(request);
         if (status != EXPAR_OK) return status;
     }
-    request->timeout_ms = settings->bootstrap_timeout_ms;
     request->ranks_per_node = settings->ranks_per_node;
     request->heap_bytes = settings->heap_bytes;
     return EXPAR_OK;
@@ -133,6 +132,7 @@ expar_status expar_group_create(const expar_group_options *options, expar_group 
     if (status != EXPAR_OK) return status;
     log_set_rank(request.rank);
     status = join(&request, &settings, group);
+    boot_request_end(&request);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: rank %d", call, request.rank);
 }
 

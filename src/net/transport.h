@@ -3,7 +3,7 @@
  *
  * Called by shmem only; calls mem (regions), boot (exchange of keys) and base. One folder a transport: p2p (mapped
  * memory), fabric (a network by libfabric). A transport joins by
- * filling this table and standing in transports.c. Every implementation passes tests/net/test_transport.c.
+ * filling this table in a folder of its own (CONTRIBUTING: in five steps). Every one passes tests/net/test_transport.c.
  *
  * Contract of the operations: `offset` is from the start of the heap, already checked against its size and within what
  * has grown; pe is one that `reach` named for that kind of operation; words are aligned. All operations may be called
@@ -17,7 +17,7 @@
 
 /* How a transport reaches a PE; a set. */
 typedef enum transport_reach {
-    TRANSPORT_MAP = 1, /* loads and stores at map() */
+    TRANSPORT_MAP = 1, /* loads and stores at map(), which do what its put, get and atomics do */
     TRANSPORT_PUT = 2, /* put and signal */
     TRANSPORT_GET = 4,
     TRANSPORT_ATOMIC = 8,
@@ -85,6 +85,9 @@ typedef struct transport transport;
 
 typedef struct transport_ops {
     const char *name;
+    /* Reaches all of its node, by loads and stores too, and nobody else: what stands behind it in the list is opened
+       only where there are several nodes. */
+    bool node_local;
     /* Makes this rank's end and exchanges what peers need to reach it; collective over site->boot, and all ranks return
        success or all fail. EXPAR_ERR_UNSUPPORTED: not to be had on (at least) one rank; the text says how to get it. */
     expar_status (*open)(const transport_site *site, transport **out);
@@ -139,14 +142,13 @@ struct transport {
     const transport_ops *ops;
 };
 
-extern const transport_ops transport_p2p;
-extern const transport_ops transport_fabric; /* where libfabric's headers were there */
-
 /* ---- all transports of this build (transports.c) ----------------------------------------------------------------- */
 
+/* The transports in the order of preference, from 0; NULL behind the last one. */
+const transport_ops *transport_at(size_t place);
 /* The transport of that name; NULL when this build has none. */
 const transport_ops *transport_find(const char *name, size_t name_length);
-/* "p2p, fabric": those of this build, in the order of preference. */
+/* "p2p,fabric": those of this build, in the order of preference. */
 const char *transport_names(void);
 
 /* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */

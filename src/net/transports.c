@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports of this build, by name. */
+/* The transports of this build, by name. transports.inc is made from the folders beside this file. */
 #include "net/transport.h"
 
 #include <string.h>
 
+#define TRANSPORT(name) extern const transport_ops transport_##name;
+#include "transports.inc"
+#undef TRANSPORT
+
 static const transport_ops *const all[] = {
-    &transport_p2p,
-#ifdef EXPAR_HAVE_LIBFABRIC
-    &transport_fabric,
-#endif
+#define TRANSPORT(name) &transport_##name,
+#include "transports.inc"
+#undef TRANSPORT
 };
+
+const transport_ops *transport_at(size_t place)
+{
+    return place < ARRAY_LENGTH(all) ? all[place] : NULL;
+}
 
 const transport_ops *transport_find(const char *name, size_t name_length)
 {
@@ -20,9 +28,5 @@ const transport_ops *transport_find(const char *name, size_t name_length)
 
 const char *transport_names(void)
 {
-#ifdef EXPAR_HAVE_LIBFABRIC
-    return "p2p,fabric";
-#else
-    return "p2p";
-#endif
+    return TRANSPORT_NAMES;
 }

@@ -88,7 +88,7 @@ static expar_status choose_kind(const device_heap *self, int32_t *kind)
     int64_t forced = 0;
     expar_status status = env_int("EXPAR_CUDA_IPC", 0, 1, &forced);
     *kind = HEAP_CHUNKS;
-    if (status == EXPAR_OK && !self->sym->boot->threads && (forced || !mem_chunk_exportable(self->device)))
+    if (status == EXPAR_OK && !self->sym->by_threads && (forced || !mem_chunk_exportable(self->device)))
         *kind = HEAP_WHOLE;
     return status;
 }
@@ -142,7 +142,7 @@ static expar_status find_devices(device_heap *self, const heap_card *cards)
         int32_t index = -1;
         expar_status status = check_reach(self, r, &cards[r], &index);
         if (status != EXPAR_OK) return status;
-        if (self->sym->boot->threads) add_device(self, index);
+        if (self->sym->by_threads) add_device(self, index);
         if (cards[r].memory_bytes > self->range_bytes) self->range_bytes = cards[r].memory_bytes;
         if (cards[r].unit_bytes > self->unit_bytes) self->unit_bytes = cards[r].unit_bytes;
         if (cards[r].kind == HEAP_WHOLE) self->kind = HEAP_WHOLE;
@@ -198,21 +198,21 @@ expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out
     expar_status status = meet(self, index, cards);
     free(cards);
     if (status != EXPAR_OK) {
-        device_heap_destroy(self);
+        device_heap_destroy(self, true);
         return status;
     }
     *out = self;
     return EXPAR_OK;
 no_memory:
     free(cards);
-    if (self) device_heap_destroy(self);
+    if (self) device_heap_destroy(self, true);
     return sym_out_of_step(symmetric, create, error_set(EXPAR_ERR_MEMORY, "no memory"));
 }
 
-void device_heap_destroy(device_heap *self)
+void device_heap_destroy(device_heap *self, bool quiet)
 {
     if (!self) return;
-    heap_release(self);
+    heap_release(self, quiet);
     cuda_device_close(self->device);
     mem_arena_destroy(self->arena);
     free(self->chunks);

@@ -21,9 +21,10 @@ typedef struct device_heap device_heap;
    All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs without peer
    access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
-/* Collective while the group is sound. No kernel of any rank may use it any more, unless the group has failed. NULL is
-   allowed. */
-void device_heap_destroy(device_heap *heap);
+/* Collective while all is sound. quiet: no kernel of any rank uses it any more. Else (and where the group has failed)
+   what other ranks of this process may still use stays until the last heap of the process goes, and what other
+   processes may use until this one ends. NULL is allowed. */
+void device_heap_destroy(device_heap *heap, bool quiet);
 
 /* Collective. The memory's content is undefined. alignment: a power of two up to 2 MiB. EXPAR_ERR_MEMORY on all ranks
    says which rank's GPU lacks how much. */

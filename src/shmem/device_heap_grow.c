@@ -27,8 +27,7 @@ expar_status heap_reserve(device_heap *self)
     living++;
     pthread_mutex_unlock(&lock);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK; r++)
-        if (is_own(self, r) || !self->sym->boot->threads)
-            status = mem_range_reserve(self->range_bytes, &self->bases[r]);
+        if (is_own(self, r) || !self->sym->by_threads) status = mem_range_reserve(self->range_bytes, &self->bases[r]);
     return status;
 }
 
@@ -88,7 +87,7 @@ static expar_status make_chunk(device_heap *self, uint64_t bytes, mem_chunk *chu
 {
     cu_address at = self->bases[self->sym->rank] + self->mapped_bytes;
     expar_status status = mem_chunk_create(self->device, bytes, chunk);
-    if (status == EXPAR_OK && !self->sym->boot->threads) status = mem_chunk_export(chunk, fd);
+    if (status == EXPAR_OK && !self->sym->by_threads) status = mem_chunk_export(chunk, fd);
     if (status == EXPAR_OK) status = mem_chunk_map(chunk, at, self->devices, self->num_devices);
     return status;
 }
@@ -103,7 +102,7 @@ static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t 
     expar_status own = chunks ? make_chunk(self, bytes, &chunk, &fd) : error_set(EXPAR_ERR_MEMORY, "no memory");
     heap_note(wish, own);
     expar_status status = heap_agree(self, what, wish);
-    if (status == EXPAR_OK && !self->sym->boot->threads) status = share_chunk(self, what, fd, bytes);
+    if (status == EXPAR_OK && !self->sym->by_threads) status = share_chunk(self, what, fd, bytes);
     if (status == EXPAR_OK) {
         self->chunks[self->num_chunks++] = bytes;
         self->mapped_bytes += bytes;
@@ -190,16 +189,16 @@ expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, 
 
 /* A peer may have this rank's memory open until it has said that it closed it; a failed group cannot say so, and what
    is left goes with the process. Collective while the group is sound. */
-static void release_whole(device_heap *self)
+static void release_whole(device_heap *self, bool quiet)
 {
     close_peers(self);
-    if (!self->mapped_bytes) return;
+    if (!self->mapped_bytes || !quiet) return;
     if (heap_agree(self, "device heap", &(heap_word){0}) == EXPAR_OK)
         mem_ipc_free(self->device, self->bases[self->sym->rank]);
 }
 
-/* A rank's own range of a group that failed, whose ranks are threads: kernels of another rank may still be using it,
-   and memory taken away under them would end the whole process's GPU context. */
+/* A rank's own range, left behind where ranks are threads and something failed: kernels of another rank may still be
+   using it, and memory taken away under them would end the whole process's GPU context. */
 typedef struct left_range {
     cuda_device *device;
     cu_address base;
@@ -247,17 +246,17 @@ static void free_left(void)
     }
 }
 
-static bool others_may_use(const device_heap *self)
+static bool others_may_use(const device_heap *self, bool quiet)
 {
-    return self->sym->boot->threads && self->sym->size > 1 &&
-           atomic_load_explicit(&self->sym->failure, memory_order_acquire) != 0;
+    bool sound = quiet && atomic_load_explicit(&self->sym->failure, memory_order_acquire) == 0;
+    return self->sym->by_threads && self->sym->size > 1 && !sound;
 }
 
-static void release_ranges(device_heap *self)
+static void release_ranges(device_heap *self, bool quiet)
 {
-    bool leave = others_may_use(self) && self->bases[self->sym->rank];
+    bool leave = others_may_use(self, quiet) && self->bases[self->sym->rank];
     for (int32_t r = 0; r < self->sym->size && !leave; r++)
-        if (self->bases[r] && (is_own(self, r) || !self->sym->boot->threads))
+        if (self->bases[r] && (is_own(self, r) || !self->sym->by_threads))
             free_range(self->bases[r], self->range_bytes, self->chunks, self->num_chunks);
     pthread_mutex_lock(&lock);
     if (leave) leave_range(self);
@@ -265,8 +264,8 @@ static void release_ranges(device_heap *self)
     pthread_mutex_unlock(&lock);
 }
 
-void heap_release(device_heap *self)
+void heap_release(device_heap *self, bool quiet)
 {
-    if (self->kind == HEAP_WHOLE && self->bases) release_whole(self);
-    if (self->has_ranges) release_ranges(self);
+    if (self->kind == HEAP_WHOLE && self->bases) release_whole(self, quiet);
+    if (self->has_ranges) release_ranges(self, quiet);
 }

@@ -49,6 +49,6 @@ expar_status heap_reserve(device_heap *heap);
  */
 expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, heap_word *wish);
 /* Gives memory and addresses back. The device is closed after it, or kept with what must stay. */
-void heap_release(device_heap *heap);
+void heap_release(device_heap *heap, bool quiet);
 
 #endif

@@ -73,6 +73,9 @@ static expar_status compare_lists(const sym *self, const transport_list *mine)
 static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for)
 {
     transport *made;
+    if (self->num_transports == SYM_MAX_TRANSPORTS)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_TRANSPORTS: %s would be one too many, %d can be open", ops->name,
+                         SYM_MAX_TRANSPORTS);
     expar_status status = ops->open(&self->site, &made);
     if (status == EXPAR_ERR_UNSUPPORTED && !asked_for) {
         LOG(LOG_INFO, "transport %s is not used: %s", ops->name, expar_last_error());
@@ -86,10 +89,13 @@ static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for
     return EXPAR_OK;
 }
 
-/* Mapped memory first serves a node; what comes behind it is needed only where there are several. */
-static bool is_needed(const sym *self)
+/* What comes behind a transport that serves a node is needed only where there are several. */
+static bool is_needed(const sym *self, const transport_ops *ops)
 {
-    return !has_transport(self, &transport_p2p) || other_nodes(self);
+    bool served = false;
+    for (int32_t t = 0; t < self->num_transports; t++)
+        served = served || self->transports[t]->ops->node_local;
+    return !has_transport(self, ops) && (ops->node_local || !served || other_nodes(self));
 }
 
 static expar_status open_listed(sym *self, const char *names, bool asked_for)
@@ -101,7 +107,7 @@ static expar_status open_listed(sym *self, const char *names, bool asked_for)
         if (!ops)
             status = error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_TRANSPORTS: no transport '%.*s', this build has %s",
                                (int)length, names, transport_names());
-        else if (!has_transport(self, ops) && (ops == &transport_p2p || is_needed(self)))
+        else if (is_needed(self, ops))
             status = open_one(self, ops, asked_for);
         names += length;
         names += *names == ',';
@@ -163,8 +169,7 @@ static void select_for(sym *self, int32_t pe)
         self->peers[pe] = self->heap.base;
     else if (map)
         self->peers[pe] = map->ops->map(map, pe, 0);
-    bool by_stores = self->reach_rma[pe] && self->reach_rma[pe]->ops == &transport_p2p &&
-                     self->reach_atomic[pe] == self->reach_rma[pe];
+    bool by_stores = map && self->reach_rma[pe] == map && self->reach_atomic[pe] == map;
     self->direct[pe] = by_stores ? self->peers[pe] : NULL;
 }
 
@@ -294,7 +299,9 @@ expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
 
 static expar_status tell_owed(sym *self, expar_status status)
 {
-    if (!atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
+    /* The load spares every quiet a locked instruction. */
+    if (!atomic_load_explicit(&self->owes_failure, memory_order_relaxed) ||
+        !atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
         return status;
     status = sym_check(self, "an earlier operation");
     return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;

@@ -30,6 +30,11 @@ bool stage_run(const stage_plan *plan, stage_body body, void *shared);
 /* Dispatch and combine by one path, both against the oracle; rows in the library's memory, or, for a direct combine, in
    the area. */
 bool stage_round_trip(stage *s, const traffic *t, const answers *a, expar_path path);
+/* Process ranks that fit a machine: on a GPU each has a context of its own. */
+#ifndef STAGE_MOST_PROCESSES
+#define STAGE_MOST_PROCESSES 64
+#endif
+
 /* Ranks as threads, or as processes when the program's first argument says so. */
 ranks_kind stage_kind(int argc, char **argv);
 

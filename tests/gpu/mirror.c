@@ -72,11 +72,11 @@ static expar_status settle(trip *t, expar_event *event)
 
 /* ---- dispatch ---- */
 
-/* On GPUs rows travel by the direct path only; a test that asks for the queue is told what it asked for. */
+/* Memory of the host's symmetric heap that has no counterpart in the GPU's is the caller's own there. */
 static expar_path path_on_gpu(const buffer *b, expar_path asked, const expar_tensor *rows)
 {
     bool staged = !b->shared.bytes && rows->data && expar_ptr(b->group, rows->data, b->rank);
-    return asked == EXPAR_PATH_QUEUE || (asked == EXPAR_PATH_DIRECT && staged) ? EXPAR_PATH_AUTO : asked;
+    return asked == EXPAR_PATH_DIRECT && staged ? EXPAR_PATH_AUTO : asked;
 }
 
 /* What the CPU would have done for a test whose own output is not where peers reach it. */

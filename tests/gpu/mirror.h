@@ -5,7 +5,8 @@
  *
  * Rank r has GPU r modulo the number of GPUs. All calls are made with async_finish, whose event tells all that the CPU
  * tells at once; for a test that does not ask for an event the mirror waits. Numbers that only the device knows, with
- * num_worst_tokens, are read there.
+ * num_worst_tokens, are read there. Rows for memory that peers cannot reach pass through the pool on a GPU, where they
+ * come by the queue on the CPU: the test is told the latter.
  *
  *   hand.h  a thread's stream and memory     trip.h  what a call was lent     kept.h  results that a test looks at */
 #ifndef TESTS_GPU_MIRROR_H
@@ -33,6 +34,7 @@ void mirror_event_destroy(expar_event *event);
 #define expar_event_destroy     mirror_event_destroy
 /* Tests that need to know (tests/ep/deal.h). */
 #define EVENTS_HOLD_UP_THE_CALLER true
+#define STAGE_MOST_PROCESSES      8
 #endif
 
 #endif

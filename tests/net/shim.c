@@ -8,6 +8,7 @@
 #include "shim.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -89,7 +90,10 @@ static expar_status carry_out(shim *s, const transport_request *request)
     expar_status status = transport_post(inner, s->site, request, &batch);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0) {
         status = s->site->check(s->site->context, request->pe, "shim");
-        inner->ops->progress(inner);
+        if (inner->ops->progress)
+            inner->ops->progress(inner);
+        else
+            sched_yield(); /* it moves by itself */
     }
     if (status != EXPAR_OK) return status;
     return (expar_status)atomic_load_explicit(&batch.status, memory_order_relaxed);

@@ -13,8 +13,11 @@ typedef struct subject {
     const transport_ops *ops;
     bool late;
 } subject;
-extern const subject subjects[];
-extern const size_t num_subjects;
+#define STAGE_MOST_TRANSPORTS 8
+extern subject subjects[];
+extern size_t num_subjects;
+/* Fills them, with the one that EXPAR_TRANSPORTS names where it is set; a set-up of a group of tests. */
+int stage_find_subjects(void **state);
 
 /* A transport of its own over the group's heap, and an area in it. */
 typedef struct stage {

@@ -12,10 +12,10 @@ static void gpu_destroy(executor *base)
 {
     gpu_executor *self = gpu_of(base);
     if (cuda_enter(self->device) == EXPAR_OK) {
-        if (self->has_last) cuda_driver()->EventSynchronize(self->last);
-        if (self->last) cuda_driver()->EventDestroy(self->last);
+        gpu_order_release(self);
         cuda_leave();
     }
+    gpu_await_endings(self);
     sym_unlisten(self->sym, &self->listener);
     gpu_programs_close(self);
     gpu_scratch_give(self->stamp_memory);
@@ -63,7 +63,7 @@ static expar_status make_memory(gpu_executor *self)
     self->report = self->scratch->pinned.host;
     self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
     status = fill_memory(self, self->scratch->memory, heaps_bytes);
-    return status == EXPAR_OK ? CUDA_CALL(EventCreate, &self->last, CU_EVENT_NO_TIMING) : status;
+    return status == EXPAR_OK ? gpu_order_hold(self) : status;
 }
 
 expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_shape *shape, uint64_t buffer,

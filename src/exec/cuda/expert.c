@@ -43,6 +43,7 @@ expar_status executor_cuda_map(executor *base, const ep_map_step *step)
                          .rank_prefix = (const int32_t *)part(routing, at.rank_prefix),
                          .ranks = routing->ranks,
                          .rows = step->rows,
+                         .expert_rows = step->expert_rows,
                          .map = step->map};
     return gpu_launch(self, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }
@@ -73,6 +74,11 @@ expar_status executor_cuda_zero_padding(executor *base, const ep_padding_step *s
     gpu_padding_args args = {.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
                              .local_experts = routing->local_experts,
                              .alignment = step->alignment,
+                             .map = step->map,
+                             .map_rows = step->map_rows,
+                             .rank_prefix = (const int32_t *)part(routing, at.rank_prefix),
+                             .ranks = routing->ranks,
+                             .topk = routing->topk,
                              .rows = step->rows,
                              .x = step->x,
                              .scales = step->scales,

@@ -1,40 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How calls end on the GPU: their order between streams, what they found, and what they waited for in vain. */
+/* How calls end on the GPU: what they found, and what they waited for in vain. */
 #include "exec/cuda/gpu.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- order ---- */
-
-expar_status executor_cuda_begin(executor *base)
-{
-    gpu_executor *self = gpu_of(base);
-    if (!self->has_last || self->last_stream == self->base.stream) return EXPAR_OK;
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(StreamWaitEvent, self->base.stream, self->last, 0);
-    cuda_leave();
-    return status;
-}
-
-/* Inside a capture the graph's own order holds, and the event would belong to the graph. */
-expar_status executor_cuda_end(executor *base)
-{
-    gpu_executor *self = gpu_of(base);
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    int capture = CU_CAPTURE_NONE;
-    status = CUDA_CALL(StreamIsCapturing, self->base.stream, &capture);
-    if (status == EXPAR_OK && capture == CU_CAPTURE_NONE) {
-        status = CUDA_CALL(EventRecord, self->last, self->base.stream);
-        self->last_stream = self->base.stream;
-        self->has_last = status == EXPAR_OK;
-    }
-    cuda_leave();
-    return status;
-}
 
 /* ---- failures ---- */
 
@@ -73,13 +44,62 @@ expar_status executor_cuda_failure(executor *base, const char *what)
     return failure(self, what);
 }
 
+/* ---- tickets ---- */
+
+/* Who makes a call knows whether anybody will ask how it ended. */
+void gpu_ticket_take(gpu_executor *self)
+{
+    self->world.ticket = self->base.untold ? 0 : ++self->tickets;
+}
+
+/* Whether all that was put on the stream has run. A kernel that crashed is an error. */
+static expar_status query_stream(const gpu_executor *self, bool *idle)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    cu_result result = cuda_driver()->StreamQuery(self->base.stream);
+    *idle = result == CU_OK;
+    if (result != CU_OK && result != CU_ERROR_NOT_READY)
+        status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    cuda_leave();
+    return status;
+}
+
+/* A kernel that has run has set the word: whoever waits for it on an idle stream would wait for ever. */
+static expar_status look_at_stream(const gpu_executor *self, const uint64_t *word, const char *what)
+{
+    bool idle = false;
+    expar_status status = query_stream(self, &idle);
+    if (status != EXPAR_OK || !idle) return status;
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= self->world.ticket) return EXPAR_OK;
+    return error_set(EXPAR_ERR_CUDA, "%s: the stream is idle, but its kernel did not say how call %llu goes", what,
+                     (unsigned long long)self->world.ticket);
+}
+
+/* Polls at first, then gives the core away; the deadline is the kernel's. */
+#define POLLS_BEFORE_REST 2000
+#define POLLS_A_LOOK      64
+
+expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what)
+{
+    const uint64_t ticket = self->world.ticket;
+    for (uint32_t polls = 0;; polls++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
+        if (polls < POLLS_BEFORE_REST) continue;
+        if (polls % POLLS_A_LOOK == 0) {
+            expar_status status = look_at_stream(self, word, what);
+            if (status != EXPAR_OK) return status;
+        }
+        sched_yield();
+    }
+    return executor_cuda_failure(&self->base, what);
+}
+
 /* ---- verdicts ---- */
 
-int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+/* The rows that were dropped, when that is all. */
+static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
 {
-    const gpu_verdict *slot = &self->report->verdicts[ticket % GPU_VERDICTS];
-    *verdict = (ep_verdict){.rank = -1};
-    if (__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) != ticket) return 0;
     verdict->rank = slot->rank;
     if (slot->rank < 0) return slot->dropped;
     verdict->reason = slot->reason;
@@ -88,6 +108,24 @@ int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *
     /* A form that differs is no refusal: it has no text. */
     if (verdict->reason.status == EXPAR_OK) verdict->reason = (ep_refusal){.status = EXPAR_ERR_MISMATCH};
     return 0;
+}
+
+int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+{
+    const gpu_verdict *slot = &self->report->verdicts[ticket % GPU_VERDICTS];
+    *verdict = (ep_verdict){.rank = -1};
+    if (!ticket || __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) != ticket) return 0;
+    return take_verdict(slot, verdict);
+}
+
+bool executor_cuda_untold(executor *base, ep_verdict *verdict, int32_t *dropped)
+{
+    gpu_verdict *slot = &gpu_of(base)->report->untold;
+    *verdict = (ep_verdict){.rank = -1};
+    if (!__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return false;
+    *dropped = take_verdict(slot, verdict);
+    __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
+    return true;
 }
 
 /* ---- the end of a call ---- */
@@ -105,6 +143,7 @@ static void end_of_call(void *context)
     ep_verdict verdict;
     int32_t dropped = gpu_verdict_read(end->self, end->ticket, &verdict);
     end->done(end->context, executor_cuda_failure(&end->self->base, "on the GPU"), &verdict, dropped);
+    atomic_fetch_sub_explicit(&end->self->endings, 1, memory_order_release);
     free(end);
 }
 
@@ -114,11 +153,21 @@ expar_status executor_cuda_finish(executor *base, executor_done_fn done, void *c
     ending *end = malloc(sizeof *end);
     if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
     *end = (ending){.self = self, .ticket = self->world.ticket, .done = done, .context = context};
+    atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     expar_status status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
         status = CUDA_CALL(LaunchHostFunc, self->base.stream, end_of_call, end);
         cuda_leave();
     }
-    if (status != EXPAR_OK) free(end);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    atomic_fetch_sub_explicit(&self->endings, 1, memory_order_relaxed);
+    free(end);
     return status;
+}
+
+void gpu_await_endings(const gpu_executor *self)
+{
+    const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
+    while (atomic_load_explicit(&self->endings, memory_order_acquire) > 0 && clock_ns() < end_ns)
+        sched_yield();
 }

@@ -7,8 +7,9 @@
  *   rows.c      dispatch and combine
  *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
+ *   order.c     calls follow each other, on streams and in graphs; what a graph holds
  *   stamps.c    times that kernels take
- *   finish.c    how calls end: order between streams, verdicts, failures
+ *   finish.c    how calls end: verdicts, failures
  *   kernels/    the kernels; args.h is what both sides know
  *
  * A group's kernels wait for each other. Ranks that share a GPU must therefore fit on it side by side: num_sms of each,
@@ -19,6 +20,8 @@
 #include "exec/cuda/kernels/args.h"
 #include "exec/cuda/scratch.h"
 #include "exec/executor.h"
+
+#include <stdatomic.h>
 
 /* Kernels for rows of one shape. */
 typedef struct gpu_programs {
@@ -32,13 +35,17 @@ typedef struct gpu_programs {
 /* What kernels take of the shared memory for records of their own, at most. */
 #define GPU_STATIC_SHARED_BYTES 1024
 
+/* The order of a rank's calls on one GPU, shared by its buffers of the group (order.c). */
+typedef struct gpu_order gpu_order;
+
 typedef struct gpu_executor {
     executor base;
     device_heap *heap;
     const cuda_device *device;
     sym *sym;
     int32_t num_sms;
-    gpu_world world;        /* as kernels get it; ticket counts calls */
+    gpu_world world;        /* as kernels get it; its ticket is that of the call that is being made */
+    uint64_t tickets;       /* given out so far */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
     gpu_report *report;     /* the host's view */
@@ -47,11 +54,13 @@ typedef struct gpu_executor {
     cu_function layout_kernel, notify_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* pinned memory, in the kernels' view, that they write times to; NULL: they do not */
+    uint64_t *stamps;       /* device memory that kernels write times to; NULL: they do not */
     gpu_scratch *stamp_memory;
-    cu_event last;         /* behind the last call */
-    cu_stream last_stream; /* where that was */
-    bool has_last;
+    gpu_order *order;
+    bool begun; /* a call has begun and not ended */
+    /* Calls whose ends are still to be told. The thread that makes a call adds one (relaxed), the driver's thread that
+       has told it takes one off (release), whoever destroys the executor waits for none (acquire). */
+    atomic_int endings;
 } gpu_executor;
 
 static inline gpu_executor *gpu_of(executor *base)
@@ -81,8 +90,20 @@ expar_status gpu_reduce(executor *base, const ep_reduce_step *step);
 gpu_route gpu_route_of(const ep_route_view *route);
 gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing);
 
+/* ---- order.c ---- */
+expar_status gpu_order_hold(gpu_executor *self);
+/* Waits for the last call. The device has been entered, for both. */
+void gpu_order_release(gpu_executor *self);
+
 /* ---- finish.c ---- */
 void gpu_listen(gpu_executor *self);
+/* Gives the call its ticket. By its first step. */
+void gpu_ticket_take(gpu_executor *self);
+/* Until no end of a call is to be told any more; at most for the group's time-out: in a context that is broken none
+   ever is. */
+void gpu_await_endings(const gpu_executor *self);
+/* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. */
+expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
 

@@ -3,9 +3,7 @@
  * there, without a stream synchronisation. */
 #include "exec/cuda/gpu.h"
 
-#include <sched.h>
 #include <string.h>
-#include <time.h>
 
 #define LAYOUT_THREADS 256
 #define NOTIFY_THREADS 512
@@ -68,49 +66,18 @@ static void take_counts(const gpu_executor *self, ep_routing *routing)
     memcpy(routing->recv_expert_counts, counts + ranks + cells, (size_t)routing->local_experts * sizeof(int32_t));
 }
 
-/* A kernel that crashed sets no flag. */
-static expar_status check_stream(const gpu_executor *self)
-{
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    cu_result result = cuda_driver()->StreamQuery(self->base.stream);
-    if (result != CU_OK && result != CU_ERROR_NOT_READY)
-        status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
-    cuda_leave();
-    return status;
-}
-
-/* Polls at first, then gives the core away; the deadline is the kernel's. */
-#define POLLS_BEFORE_REST 2000
-#define POLLS_A_LOOK      64
-
-static expar_status await_counts(gpu_executor *self)
-{
-    const uint64_t ticket = self->world.ticket;
-    for (uint32_t polls = 0;; polls++) {
-        if (__atomic_load_n(&self->report->counts_ready, __ATOMIC_ACQUIRE) >= ticket) break;
-        if (polls < POLLS_BEFORE_REST) continue;
-        if (polls % POLLS_A_LOOK == 0) {
-            expar_status status = check_stream(self);
-            if (status != EXPAR_OK) return status;
-        }
-        sched_yield();
-    }
-    return executor_cuda_failure(&self->base, "notify");
-}
-
 expar_status gpu_notify(executor *base, ep_notify_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_shape *shape = &self->world.shape;
     ep_routing *routing = step->routing;
+    gpu_ticket_take(self);
     gpu_notify_args args = {.world = self->world,
                             .form = step->form,
                             .refusal = step->refusal,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = self->expert_counts};
-    args.world.ticket = ++self->world.ticket;
     if (routing) {
         args.tokens = routing->tokens;
         args.channel_tokens = (routing->tokens + shape->channels - 1) / shape->channels;
@@ -123,7 +90,7 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
     expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
                                      (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16), &args);
     if (status != EXPAR_OK || step->no_wait) return status;
-    status = await_counts(self);
+    status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
     gpu_verdict_read(self, args.world.ticket, &step->verdict);
     if (step->verdict.rank < 0 && routing) take_counts(self, routing);

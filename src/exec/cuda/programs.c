@@ -84,6 +84,17 @@ static expar_status load(gpu_executor *self, gpu_programs *out)
    first loads all that a shape needs before it launches any of it; the other ranks of the process find it loaded. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
+/* Nothing is loaded in a stream's order, so a capture of this thread need not be disturbed. */
+static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
+{
+    int mode = CU_CAPTURE_RELAXED;
+    expar_status status = CUDA_CALL(ThreadExchangeStreamCaptureMode, &mode);
+    if (status != EXPAR_OK) return status;
+    status = load(self, out);
+    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+    return status;
+}
+
 static expar_status make(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype)
 {
     gpu_programs *made = calloc(1, sizeof *made);
@@ -92,7 +103,7 @@ static expar_status make(gpu_executor *self, int64_t row_bytes, int32_t topk, in
     made->topk = topk;
     made->dtype = dtype;
     pthread_mutex_lock(&loading);
-    expar_status status = load(self, made);
+    expar_status status = load_beside_captures(self, made);
     pthread_mutex_unlock(&loading);
     if (status != EXPAR_OK) {
         release(made);
@@ -116,6 +127,12 @@ expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t to
     }
     *out = p;
     return EXPAR_OK;
+}
+
+expar_status executor_cuda_load(executor *base, const ep_form *form, int64_t row_bytes)
+{
+    const gpu_programs *unused;
+    return gpu_programs_find(gpu_of(base), row_bytes, form->topk, form->dtype, &unused);
 }
 
 expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,

@@ -2,7 +2,8 @@
 /* Dispatch and combine: one kernel each. */
 #include "exec/cuda/gpu.h"
 
-#define MOST_WARPS 32
+/* Both teams of the queue need one. */
+#define LEAST_WARPS 2
 /* A stage holds a whole row up to this; longer rows go in parts. */
 #define MOST_STAGE_BYTES (32 << 10)
 
@@ -17,16 +18,26 @@ typedef struct stages {
 
 static stages plan_stages(const gpu_executor *self, int64_t row_bytes)
 {
-    uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * 48, EP_ALIGN_BYTES);
-    stages plan = {.warps = MOST_WARPS, .shared_bytes = targets};
+    uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES);
+    stages plan = {.warps = GPU_DISPATCH_WARPS, .shared_bytes = targets};
     if (self->device->major < 9) return plan;
     int64_t stage = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
-    plan.stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
+    int32_t stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
     int32_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
-    int32_t fit = room / (plan.stage_bytes + 8);
-    plan.warps = fit < MOST_WARPS ? fit : MOST_WARPS;
+    int32_t fit = room / (stage_bytes + 8);
+    if (fit < LEAST_WARPS) return plan;
+    plan.stage_bytes = stage_bytes;
+    plan.warps = fit < GPU_DISPATCH_WARPS ? fit : GPU_DISPATCH_WARPS;
     plan.shared_bytes = targets + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
     return plan;
+}
+
+/* Until the kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
+static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict, int32_t *dropped)
+{
+    expar_status status = gpu_ticket_await(self, &self->report->opened, what);
+    if (status == EXPAR_OK) *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
+    return status;
 }
 
 expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
@@ -35,9 +46,11 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
     const ep_arrival *arrival = &step->arrival;
     const ep_routing *routing = step->routing;
     step->verdict = (ep_verdict){.rank = -1};
+    step->dropped = 0;
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
     if (status != EXPAR_OK) return status;
+    if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(self);
     gpu_dispatch_args args = {.world = self->world,
                               .form = step->form,
                               .refusal = step->refusal,
@@ -55,8 +68,10 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                                           .rows = arrival->rows,
                                           .mode = arrival->mode},
                               .out_idx = arrival->idx,
+                              .out_x = arrival->x,
+                              .out_scales = arrival->scales,
+                              .out_weights = arrival->weights,
                               .stamps = self->stamps};
-    args.world.ticket = ++self->world.ticket;
     if (routing) {
         args.tokens = routing->tokens;
         args.channels = routing->channels;
@@ -66,25 +81,27 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
     }
     stages plan = plan_stages(self, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
-    return gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
-                      plan.shared_bytes, &args);
+    status = gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                        plan.shared_bytes, &args);
+    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "dispatch", &step->verdict, &step->dropped)
+                                                : status;
 }
 
 /* Of a combine: a warp's stage holds the same part of a row from every rank. */
 static stages plan_parts(const gpu_executor *self, int64_t row_bytes, int32_t *part_bytes)
 {
     int32_t ranks = self->world.shape.ranks;
-    uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * 40, EP_ALIGN_BYTES);
-    stages plan = {.warps = MOST_WARPS, .shared_bytes = sources};
+    uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
+    stages plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
     int64_t row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
     int64_t part = PARTS_BYTES / ranks / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
     int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
     int64_t fit = room / (ranks * part + 8);
-    if (self->device->major < 9 || fit < 1) return plan;
+    if (self->device->major < 9 || fit < LEAST_WARPS) return plan;
     *part_bytes = (int32_t)part;
     plan.stage_bytes = (int32_t)(ranks * part);
-    plan.warps = (int32_t)(fit < MOST_WARPS ? fit : MOST_WARPS);
+    plan.warps = (int32_t)(fit < GPU_COMBINE_WARPS ? fit : GPU_COMBINE_WARPS);
     plan.shared_bytes = sources + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
     return plan;
 }
@@ -93,10 +110,12 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
+    int32_t none;
     step->verdict = (ep_verdict){.rank = -1};
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
     if (status != EXPAR_OK) return status;
+    gpu_ticket_take(self);
     gpu_combine_args args = {.world = self->world,
                              .form = step->form,
                              .refusal = step->refusal,
@@ -111,6 +130,8 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
                                        .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
                                        .rows = step->rows,
                                        .mode = step->mode},
+                             .x = step->x,
+                             .weights = step->weights,
                              .bias = {step->bias[0], step->bias[1]},
                              .bias_pitch_bytes = {step->bias_pitch_bytes[0], step->bias_pitch_bytes[1]},
                              .y = step->y,
@@ -119,9 +140,9 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
                              .stamps = self->stamps};
-    args.world.ticket = ++self->world.ticket;
     stages plan = plan_parts(self, step->row_bytes, &args.part_bytes);
     args.stage_bytes = plan.stage_bytes;
-    return gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
-                      plan.shared_bytes, &args);
+    status = gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                        plan.shared_bytes, &args);
+    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "combine", &step->verdict, &none) : status;
 }

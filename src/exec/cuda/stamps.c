@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a call goes: clocks that each block of a dispatch or combine reads on its way, for benchmarks.
  *
- * Kernels write [4][blocks] words of pinned memory, a row for each moment; only the last block writes the last one. */
+ * Kernels write [4][blocks] words of device memory, a row for each moment; only the last block writes the last one. */
 #include "exec/cuda/gpu.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #define MOMENTS 4
 
@@ -13,16 +13,34 @@ static size_t stamp_bytes(const gpu_executor *self)
     return MOMENTS * (size_t)self->num_sms * sizeof(uint64_t);
 }
 
+static expar_status forget(const gpu_executor *self)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemsetD8, self->stamp_memory->memory, 0, stamp_bytes(self));
+    cuda_leave();
+    return status;
+}
+
+static expar_status fetch(const gpu_executor *self, uint64_t *stamps)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemcpyDtoH, stamps, self->stamp_memory->memory, stamp_bytes(self));
+    cuda_leave();
+    return status;
+}
+
 expar_status executor_cuda_stamps(executor *base, bool on)
 {
     gpu_executor *self = gpu_of(base);
-    if (on && !self->stamp_memory) {
-        expar_status status = gpu_scratch_take(self->device, EP_ALIGN_BYTES, stamp_bytes(self), &self->stamp_memory);
-        if (status != EXPAR_OK) return status;
-    }
-    if (on) memset(self->stamp_memory->pinned.host, 0, stamp_bytes(self));
-    self->stamps = on ? (uint64_t *)(uintptr_t)self->stamp_memory->pinned.device : NULL;
-    return EXPAR_OK;
+    expar_status status = EXPAR_OK;
+    self->stamps = NULL;
+    if (on && !self->stamp_memory)
+        status = gpu_scratch_take(self->device, stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
+    if (status == EXPAR_OK && on) status = forget(self);
+    if (status == EXPAR_OK && on) self->stamps = (uint64_t *)(uintptr_t)self->stamp_memory->memory;
+    return status;
 }
 
 static uint64_t latest(const uint64_t *stamps, int32_t count)
@@ -49,11 +67,15 @@ static double microseconds(uint64_t from, uint64_t to)
 bool executor_cuda_times(executor *base, executor_times *out)
 {
     const gpu_executor *self = gpu_of(base);
-    if (!self->stamps) return false;
-    const uint64_t *stamps = self->stamp_memory->pinned.host;
     int32_t blocks = self->num_sms;
+    uint64_t *stamps = self->stamps ? malloc(stamp_bytes(self)) : NULL;
+    if (!stamps || fetch(self, stamps) != EXPAR_OK) {
+        free(stamps);
+        return false;
+    }
     uint64_t start = earliest(stamps, blocks), open = latest(stamps + blocks, blocks);
     uint64_t rows = latest(stamps + 2 * blocks, blocks), end = latest(stamps + 3 * blocks, blocks);
+    free(stamps);
     if (!start || !end) return false;
     *out = (executor_times){
         .open_us = microseconds(start, open), .rows_us = microseconds(open, rows), .close_us = microseconds(rows, end)};

@@ -23,6 +23,8 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 
+extern const transport_ops transport_fabric;
+
 /* ---- library.c --------------------------------------------------------------------------------------------------- */
 
 typedef struct fabric_library {

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+extern const transport_ops transport_p2p;
+
 typedef struct p2p {
     transport base; /* first: a transport of these operations is a p2p */
     int32_t rank, size;
@@ -207,6 +209,7 @@ static expar_status p2p_quiet(transport *self)
 
 const transport_ops transport_p2p = {
     .name = "p2p",
+    .node_local = true,
     .open = p2p_open,
     .reach = p2p_reach,
     .map = p2p_map,

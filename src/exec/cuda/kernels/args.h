@@ -32,11 +32,18 @@ typedef enum gpu_wait {
     GPU_WAIT_ROW = 5   /* queue: a row from the peer */
 } gpu_wait;
 
+/* Whether a wait on this buffer was given up. */
+typedef enum gpu_soundness {
+    GPU_SOUND = 0,
+    GPU_FAILING = 1, /* one thread writes the report */
+    GPU_FAILED = 2   /* it is written: all waits leave at once */
+} gpu_soundness;
+
 typedef struct gpu_state {
     uint32_t epoch;   /* of the last call: kernels of a call take it from here and move it on, so that graphs replay */
     uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
-    uint32_t failed;  /* a wait was given up: later waits leave at once. Set by any thread, never cleared */
-    uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal */
+    uint32_t failed;  /* gpu_soundness. Set by the thread that gives up a wait, read by all that wait; never cleared */
+    uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
 } gpu_state;
 
@@ -61,7 +68,13 @@ typedef struct gpu_report {
     uint32_t unused;
     /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire). */
     uint64_t counts_ready;
+    /* Ticket of the last dispatch or combine that knows whether it goes on: its verdict, if any, stands below. Written
+       behind that by block 0 (release), read by the host (acquire). */
+    uint64_t opened;
     gpu_verdict verdicts[GPU_VERDICTS];
+    /* Of calls that nobody asks for (ticket 0: in graphs, for one): the first that did not end well. `ticket` is set to
+       1 by the kernel (release), and to 0 by the host once it has read the rest (release). */
+    gpu_verdict untold;
     /* Behind it, of the last notify: int32 rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
 } gpu_report;
 
@@ -106,10 +119,18 @@ typedef struct gpu_world {
     gpu_state *state;
     gpu_report *report;
     uint64_t timeout_ns;
-    uint64_t ticket; /* of this call, from 1 */
+    uint64_t ticket; /* of this call, from 1; 0: nobody will ask how it ended */
     int32_t rank;
     int32_t unused;
 } gpu_world;
+
+/* A block has so many warps at most: the kernels' registers are bounded by it. */
+#define GPU_DISPATCH_WARPS 32
+#define GPU_COMBINE_WARPS  16
+
+/* Dynamic shared memory for each rank: where its rows go or lie, and both ends of its rings. */
+#define GPU_DISPATCH_RANK_BYTES 80
+#define GPU_COMBINE_RANK_BYTES  80
 
 /* ---- arguments of kernels ---------------------------------------------------------------------------------------- */
 
@@ -202,7 +223,8 @@ typedef struct gpu_map_args {
     const int32_t *rank_prefix;   /* [N]: its last entry is what came */
     int32_t ranks;
     int32_t unused;
-    int64_t rows; /* of the map; those beyond what came get -1 */
+    int64_t rows;        /* of the map; those beyond what came get -1 */
+    int64_t expert_rows; /* of the output; slots whose row would lie beyond get -1 */
     int32_t *map;
 } gpu_map_args;
 
@@ -219,6 +241,10 @@ typedef struct gpu_expand_args {
 typedef struct gpu_padding_args {
     const int32_t *expert_counts; /* [L] unaligned */
     int32_t local_experts, alignment;
+    const int32_t *map;
+    int64_t map_rows;
+    const int32_t *rank_prefix; /* [N]: its last entry is what came; more than map_rows: some were dropped */
+    int32_t ranks, topk;
     int64_t rows; /* of the output */
     uint8_t *x, *scales;
     int64_t row_bytes, scale_bytes;

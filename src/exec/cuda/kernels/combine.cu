@@ -6,13 +6,15 @@
  * rows are ready, since it is posted in stream order behind the kernels that made them. Then each warp takes every n-th
  * part of a row (sm_90): bulk copies bring it from all ranks that have it into the warp's stage of shared memory, and a
  * lane takes every 32nd vector of 16 bytes: biases and rows in rank order in FP32, one rounding. On older GPUs a warp
- * takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. The last block posts the dones
- * (release): "I have read all that I will", and polls those of all peers (acquire), after which x may be used again.
+ * takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. Where some rank's rows come by the
+ * queue, blocks take channels instead (combine_queue.h). The last block posts the dones (release): "I have read all
+ * that I will", and polls those of all peers (acquire), after which x may be used again.
  *
- * Bytes a token: one row read a rank that had it, one row written. Shared memory: [N] places of rows, and the stages.
- */
+ * Bytes a token: one row read a rank that had it, one row written. Shared memory: [N] places of rows, [2][N] rings, and
+ * the stages. */
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/number.h"
+#include "exec/cuda/kernels/rings.h"
 
 /* Rows of which a lane has a vector in flight. */
 #define GPU_SOURCES 4
@@ -23,7 +25,10 @@ typedef struct gpu_source {
     int64_t x_pitch_bytes, weights_pitch_bytes;
     int32_t first_row; /* this rank's first row there */
     int32_t rows;      /* rows from here on were dropped */
+    int32_t mode;      /* ep_mode */
+    int32_t unused;
 } gpu_source;
+static_assert(sizeof(gpu_source) + 2 * sizeof(gpu_ring) == GPU_COMBINE_RANK_BYTES, "the host plans shared memory");
 
 /* ---- hellos
  * ---------------------------------------------------------------------------------------------------------- */
@@ -66,6 +71,7 @@ GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_sourc
         sources[pe].weights_pitch_bytes = hello->offer.weights_pitch_bytes;
         sources[pe].first_row = a->routing ? ((const int32_t *)(a->routing + a->at.first_row))[pe] : 0;
         sources[pe].rows = hello->offer.rows;
+        sources[pe].mode = hello->offer.mode;
     }
     if (!__syncthreads_and(come)) return false;
     bool refused = false;
@@ -84,7 +90,9 @@ typedef struct gpu_find {
     uint32_t ranks; /* bit r: the lane's rank has a row */
 } gpu_find;
 
-GPU_FUNC gpu_find find_rows(const gpu_combine_args *a, const gpu_source *sources, int64_t token, int32_t first)
+/* Rows that come by the queue lie in slots; team: the one that takes them, or NULL where there are none. */
+GPU_FUNC gpu_find find_rows(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team, int64_t token,
+                            int32_t first)
 {
     int32_t ranks = GPU_RANKS(&a->world), rank = first + threadIdx.x % 32;
     gpu_find f = {NULL, NULL, 0};
@@ -95,6 +103,10 @@ GPU_FUNC gpu_find find_rows(const gpu_combine_args *a, const gpu_source *sources
         there = hop.goes && row < sources[rank].rows;
         f.x = sources[rank].x + row * sources[rank].x_pitch_bytes;
         f.weights = (const float *)(sources[rank].weights + row * sources[rank].weights_pitch_bytes);
+        if (team && sources[rank].mode == EP_MODE_QUEUE) {
+            f.x = ring_slot(&a->world, team, rank, hop.index - team->rings[rank].first);
+            f.weights = (const float *)(f.x + a->world.space.slot_weights);
+        }
     }
     f.ranks = __ballot_sync(GPU_ALL, there);
     return f;
@@ -138,17 +150,18 @@ GPU_FUNC void add_biases(const gpu_combine_args *a, int64_t token, int32_t v, fl
     }
 }
 
-/* By one warp. */
-GPU_FUNC void add_row(const gpu_combine_args *a, const gpu_source *sources, int64_t token, const gpu_find *first_found)
+/* By one warp: the part-th of `parts` shares of a row. */
+GPU_FUNC void add_row(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team, int64_t token,
+                      const gpu_find *first_found, int32_t part, int32_t parts)
 {
     int32_t vectors = (int32_t)(GPU_ROW_BYTES(a) / 16), lane = threadIdx.x % 32, ranks = GPU_RANKS(&a->world);
-    for (int32_t begin = 0; begin < vectors; begin += 32) {
+    for (int32_t begin = part * 32; begin < vectors; begin += parts * 32) {
         int32_t v = begin + lane;
         float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
         if (v < vectors) add_biases(a, token, v, sums);
         add_found(a, first_found, v, v < vectors, sums);
         for (int32_t first = 32; first < ranks; first += 32) {
-            gpu_find more = find_rows(a, sources, token, first);
+            gpu_find more = find_rows(a, sources, team, token, first);
             add_found(a, &more, v, v < vectors, sums);
         }
         if (v < vectors)
@@ -157,13 +170,13 @@ GPU_FUNC void add_row(const gpu_combine_args *a, const gpu_source *sources, int6
 }
 
 /* Slot by slot, ranks ascending; lanes take slots. */
-GPU_FUNC void add_weights(const gpu_combine_args *a, const gpu_source *sources, int64_t token)
+GPU_FUNC void add_weights(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team, int64_t token)
 {
     int32_t topk = GPU_TOPK(a), lane = threadIdx.x % 32;
     for (int32_t begin = 0; begin < topk; begin += 32) {
         float sum = 0.0f;
         for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
-            gpu_find f = find_rows(a, sources, token, first);
+            gpu_find f = find_rows(a, sources, team, token, first);
             for (uint32_t left = f.ranks; left; left &= left - 1) {
                 const float *row = (const float *)pick((const uint8_t *)f.weights, __ffs(left) - 1);
                 if (begin + lane < topk) sum = __fadd_rn(sum, row[begin + lane]);
@@ -185,7 +198,7 @@ GPU_FUNC void add_part_by_bulk(const gpu_combine_args *a, const gpu_source *sour
     uint32_t bytes = (uint32_t)(left < a->part_bytes ? left : a->part_bytes);
     __syncwarp();
     for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
-        gpu_find f = find_rows(a, sources, token, first);
+        gpu_find f = find_rows(a, sources, NULL, token, first);
         uint32_t below = f.ranks & ((1u << lane) - 1), all = (uint32_t)__popc(f.ranks);
         if (lane == 0) bulk_expect(stage, all * bytes);
         __syncwarp();
@@ -223,7 +236,7 @@ GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sourc
         part -= (int64_t)skip * parts;
         if (token >= a->tokens) return;
         add_part_by_bulk(a, sources, token, part * a->part_bytes, &stage, stages + warp * a->stage_bytes);
-        if (part == 0 && a->out_weights) add_weights(a, sources, token);
+        if (part == 0 && a->out_weights) add_weights(a, sources, NULL, token);
     }
 }
 #endif
@@ -238,10 +251,27 @@ GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint
 #endif
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
     for (int64_t t = (int64_t)warp * gridDim.x + blockIdx.x; t < a->tokens; t += (int64_t)warps * gridDim.x) {
-        gpu_find found = find_rows(a, sources, t, 0);
-        add_row(a, sources, t, &found);
-        if (a->out_weights) add_weights(a, sources, t);
+        gpu_find found = find_rows(a, sources, NULL, t, 0);
+        add_row(a, sources, NULL, t, &found, 0, 1);
+        if (a->out_weights) add_weights(a, sources, NULL, t);
     }
+}
+
+/* ---- all rows ---- */
+
+#include "exec/cuda/kernels/combine_queue.h"
+
+/* rings: [2][N] shared; stages behind them. */
+GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint8_t *stages,
+                        uint32_t epoch)
+{
+    bool queued = false;
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
+        queued |= sources[pe].mode == EP_MODE_QUEUE;
+    if (__syncthreads_or(queued))
+        add_queued(a, sources, rings, epoch);
+    else
+        add_all(a, sources, stages);
 }
 
 /* ---- the kernel
@@ -252,17 +282,22 @@ GPU_FUNC void stamp(const gpu_combine_args *a, int32_t which)
     if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 1) ep_combine(const __grid_constant__ gpu_combine_args a)
+extern "C" __global__ void __launch_bounds__(32 * GPU_COMBINE_WARPS, 1)
+    ep_combine(const __grid_constant__ gpu_combine_args a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     gpu_source *sources = (gpu_source *)shared;
+    gpu_ring *rings = (gpu_ring *)(sources + GPU_RANKS(&a.world));
     const gpu_world *world = &a.world;
     uint32_t epoch = world->state->epoch + 1;
     stamp(&a, 0);
     if (blockIdx.x == 0) post_hellos(&a, epoch);
     bool go = accept_hellos(&a, epoch, sources);
+    if (blockIdx.x == 0) tell_opened(world);
     stamp(&a, 1);
-    if (go) add_all(&a, sources, shared + ep_round(GPU_RANKS(world) * sizeof(gpu_source), EP_ALIGN_BYTES));
+    if (go)
+        move_rows(&a, sources, rings, shared + ep_round(GPU_RANKS(world) * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES),
+                  epoch);
     stamp(&a, 2);
     if (!last_block(world)) return;
     if (go) exchange_dones(world, epoch);

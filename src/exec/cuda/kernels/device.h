@@ -111,11 +111,12 @@ GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, i
 /* ---- waiting ------------------------------------------------------------------------------------------------------
  */
 
-/* The first wait that is given up is the one that is reported. */
+/* The first wait that is given up is the one that is reported. Nobody leaves before the report is whole: what a leaving
+   thread then tells the host must not overtake it. */
 GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
                       uint32_t was_abort)
 {
-    if (atomicExch(&world->state->failed, 1u)) return;
+    if (atomicCAS(&world->state->failed, GPU_SOUND, GPU_FAILING) != GPU_SOUND) return;
     gpu_report *report = world->report;
     report->wait = wait;
     report->peer = peer;
@@ -124,6 +125,13 @@ GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64
     report->expected = expected;
     __threadfence_system();
     store_release_32(&report->failed, 1);
+    __threadfence_system();
+    atomicExch(&world->state->failed, GPU_FAILED);
+}
+
+GPU_FUNC bool has_failed(const gpu_world *world)
+{
+    return load_relaxed(&world->state->failed) == GPU_FAILED;
 }
 
 /* Polls between two looks at the clock and the abort word, which lies across the bus. */
@@ -139,13 +147,13 @@ GPU_FUNC bool may_wait(const gpu_world *world, patience *p, int32_t wait, int32_
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
-    if (load_relaxed(&world->state->failed)) return false;
+    if (has_failed(world)) return false;
     uint64_t now = clock_now();
     if (!p->since_ns) p->since_ns = now;
     uint32_t aborted = load_relaxed(&world->report->abort);
     if (!aborted && now - p->since_ns < world->timeout_ns) return true;
     give_up(world, wait, peer, seen, expected, aborted);
-    return false;
+    return !has_failed(world);
 }
 
 /* Until the flag of a record is that of this call. */
@@ -180,10 +188,12 @@ GPU_FUNC bool last_block(const gpu_world *world)
     return is_last;
 }
 
-/* Tells every rank that this one is through, and waits for all of them. By one block. */
+/* Tells every rank that this one is through, and waits for all of them; but not when a block of this call, or of an
+   earlier one, gave up a wait and so left rows where they were. By the last block. */
 GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
 {
     int32_t ranks = GPU_RANKS(world);
+    if (__syncthreads_or(has_failed(world))) return;
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
         store_release(done_at(world, pe, epoch, world->rank), ep_word(epoch, 1));
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
@@ -239,15 +249,19 @@ GPU_FUNC int32_t judge_replies(const gpu_world *world, uint32_t epoch)
     return worst < ranks ? worst : -1;
 }
 
+/* Where this call's verdict goes; NULL: nobody asks for this call, and the verdict of an earlier such call has not been
+   looked at yet. By one thread. */
 GPU_FUNC gpu_verdict *verdict_slot(const gpu_world *world)
 {
-    return &world->report->verdicts[world->ticket % GPU_VERDICTS];
+    if (world->ticket) return &world->report->verdicts[world->ticket % GPU_VERDICTS];
+    gpu_verdict *slot = &world->report->untold;
+    return load_acquire(&slot->ticket) ? NULL : slot;
 }
 
-GPU_FUNC void publish_verdict(const gpu_world *world)
+GPU_FUNC void publish_verdict(const gpu_world *world, gpu_verdict *slot)
 {
     __threadfence_system();
-    store_release(&verdict_slot(world)->ticket, world->ticket);
+    store_release(&slot->ticket, world->ticket ? world->ticket : 1);
 }
 
 /* By one thread: `rank` stands in the way, by its hello. */
@@ -255,22 +269,41 @@ GPU_FUNC void report_hello(const gpu_world *world, uint32_t epoch, int32_t rank,
 {
     gpu_verdict *slot = verdict_slot(world);
     const ep_hello *hello = hello_at(world, world->rank, epoch, rank);
+    if (!slot) return;
     slot->rank = rank;
     slot->dropped = 0;
     copy_words(&slot->reason, &hello->refusal, sizeof slot->reason);
     slot->reason.status = refused ? hello->refusal.status : 0;
     copy_words(&slot->form, &hello->form, sizeof slot->form);
     copy_words(&slot->form0, &hello_at(world, world->rank, epoch, 0)->form, sizeof slot->form0);
-    publish_verdict(world);
+    publish_verdict(world, slot);
 }
 
 GPU_FUNC void report_reply(const gpu_world *world, uint32_t epoch, int32_t rank)
 {
     gpu_verdict *slot = verdict_slot(world);
+    if (!slot) return;
     slot->rank = rank;
     slot->dropped = 0;
     copy_words(&slot->reason, &reply_at(world, world->rank, epoch, rank)->refusal, sizeof slot->reason);
-    publish_verdict(world);
+    publish_verdict(world, slot);
+}
+
+GPU_FUNC void report_dropped(const gpu_world *world, int32_t rows)
+{
+    gpu_verdict *slot = verdict_slot(world);
+    if (!slot) return;
+    slot->rank = -1;
+    slot->dropped = rows;
+    publish_verdict(world, slot);
+}
+
+/* By block 0 once it knows whether the call goes on: the host may be waiting for that. */
+GPU_FUNC void tell_opened(const gpu_world *world)
+{
+    if (threadIdx.x || !world->ticket) return;
+    __threadfence_system();
+    store_release(&world->report->opened, world->ticket);
 }
 
 /* ---- routing -------------------------------------------------------------------------------------------------------
@@ -292,6 +325,15 @@ GPU_FUNC gpu_hop hop_of(const uint8_t *routing, const gpu_routing *at, int32_t r
     hop.goes = (mask & bit) != 0;
     hop.index = ((const int32_t *)(routing + at->befores))[cell] + __popc(mask & (bit - 1));
     return hop;
+}
+
+/* Makes it one that sends nothing anywhere: of a dispatch that was refused, so that what stands behind it on the stream
+   finds no rows. By one block. */
+GPU_FUNC void empty_routing(uint8_t *routing, const gpu_routing *at)
+{
+    for (uint64_t i = threadIdx.x; routing && i < at->total_bytes / 4; i += blockDim.x)
+        ((uint32_t *)routing)[i] = 0;
+    __syncthreads();
 }
 
 GPU_FUNC int64_t expert_at(const gpu_route *route, int64_t token, int32_t k)

@@ -4,14 +4,19 @@
  * Grid: as many blocks as SMs were granted, each of as many warps as fit. Block 0 first writes this rank's offers into
  * every peer's memory (release). All blocks poll the peers' offers in local memory (acquire): no row is written before
  * its receiver has offered the place. Then each warp takes every n-th token: it looks up the ranks that the token goes
- * to, brings the row in once and sends it to each of them, with its indices, weights and scales. The last block to
- * finish posts the dones (release) and polls those of all peers (acquire); the kernel ends when all rows are here.
+ * to, brings the row in once and sends it to each of them, with its indices, weights and scales. Where some rank
+ * offered the queue, blocks then take channels: half of a block's warps put rows into rings, the other half takes rows
+ * out of this rank's (dispatch_queue.h). The last block to finish posts the dones (release) and polls those of all
+ * peers (acquire); the kernel ends when all rows are here.
  *
  * Bytes a token: one row read, one row written a destination. The row goes by bulk copies through the warp's stage of
  * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
  *
- * Who waits: block 0 … n for offers, the last block for dones; each wait has the deadline of the group. */
-#include "exec/cuda/kernels/dispatch.h"
+ * Who waits: block 0 … n for offers, ring teams for free slots and for rows, the last block for dones; each wait has
+ * the deadline of the group. */
+#include "exec/cuda/kernels/dispatch_queue.h"
+
+static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
 
 /* ---- offers ---------------------------------------------------------------------------------------------------------
  */
@@ -91,11 +96,29 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a)
             ((int64_t *)a->out_idx)[i] = -1;
         else
             ((int32_t *)a->out_idx)[i] = -1;
-    if (came <= a->arrival.rows || blockIdx.x || threadIdx.x) return;
-    gpu_verdict *slot = verdict_slot(&a->world);
-    slot->rank = -1;
-    slot->dropped = (int32_t)(came - a->arrival.rows);
-    publish_verdict(&a->world);
+}
+
+/* Rows that will find no room; by a dispatch with a handle, too. */
+GPU_FUNC void tell_dropped(const gpu_dispatch_args *a)
+{
+    if (blockIdx.x || threadIdx.x) return;
+    int64_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
+    if (came > a->arrival.rows) report_dropped(&a->world, (int32_t)(came - a->arrival.rows));
+}
+
+/* ---- all rows
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+/* rings: [2][N] shared; stages behind them. */
+GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_target *targets, gpu_ring *rings, uint8_t *stages,
+                        uint32_t epoch)
+{
+    bool queued = false;
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
+        queued |= targets[pe].mode == EP_MODE_QUEUE;
+    send_rows(a, targets, stages);
+    if (__syncthreads_or(queued)) move_queued(a, targets, rings, epoch);
 }
 
 /* ---- the kernel -----------------------------------------------------------------------------------------------------
@@ -106,26 +129,36 @@ GPU_FUNC void stamp(const gpu_dispatch_args *a, int32_t which)
     if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 1) ep_dispatch(const __grid_constant__ gpu_dispatch_args a)
+extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
+    ep_dispatch(const __grid_constant__ gpu_dispatch_args a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const gpu_world *world = &a.world;
     gpu_target *targets = (gpu_target *)shared;
+    gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(world));
     bool cached = a.form.kind == EP_DISPATCH_CACHED;
-    if (!cached && world->state->refused) return;
+    if (!cached && world->state->refused) {
+        /* As a dispatch that brought nothing: notify has emptied the routing. */
+        if (a.out_idx) blank_tail(&a);
+        return;
+    }
     uint32_t epoch = world->state->epoch + cached;
     stamp(&a, 0);
     if (blockIdx.x == 0) post_offers(&a, epoch);
     bool go = accept_offers(&a, epoch, targets);
+    if (go) tell_dropped(&a);
+    if (blockIdx.x == 0) tell_opened(world);
     stamp(&a, 1);
     if (go) {
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
-        send_rows(&a, targets, shared + ep_round(GPU_RANKS(world) * sizeof(gpu_target), EP_ALIGN_BYTES));
+        move_rows(&a, targets, rings, shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES),
+                  epoch);
         if (a.out_idx) blank_tail(&a);
     }
     stamp(&a, 2);
     if (!last_block(world)) return;
     if (go) exchange_dones(world, epoch);
+    if (!go && !cached) empty_routing(a.routing, &a.at);
     if (threadIdx.x == 0) world->state->epoch = epoch;
     stamp(&a, 3);
 }

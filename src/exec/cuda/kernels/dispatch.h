@@ -52,25 +52,44 @@ GPU_FUNC uint8_t *shuffle_pointer(uint8_t *value, int32_t lane)
 /* ---- what goes with the row
  * ------------------------------------------------------------------------------------------ */
 
+/* One slot of a token. */
+typedef struct gpu_choice {
+    int64_t expert; /* -1: none */
+    float weight;
+} gpu_choice;
+
+GPU_FUNC gpu_choice choice_at(const gpu_dispatch_args *a, int64_t token, int32_t k)
+{
+    gpu_choice c = {expert_at(&a->route, token, k), 0.0f};
+    if (c.expert >= a->form.experts) c.expert = -1;
+    if (a->form.weights) c.weight = a->route.weights[token * a->route.weights_pitch + k];
+    return c;
+}
+
+/* Entry `at` of recv_topk_idx and recv_topk_weights, as the rank sees the slot. */
+GPU_FUNC void put_choice(const gpu_dispatch_args *a, const gpu_choice *c, int32_t rank, uint8_t *idx, float *weights,
+                         int64_t at)
+{
+    int32_t local = ep_expert_seen_by(c->expert, rank, a->local_experts);
+    if (a->route.idx_bytes == 8)
+        ((int64_t *)idx)[at] = local;
+    else
+        ((int32_t *)idx)[at] = local;
+    if (a->form.weights) weights[at] = local < 0 ? 0.0f : c->weight;
+}
+
 /* recv_topk_idx and recv_topk_weights, as each of the ranks sees them; lanes take slots. */
 GPU_FUNC void send_topk(const gpu_dispatch_args *a, const gpu_target *targets, const gpu_parcel *p)
 {
     int32_t topk = GPU_TOPK(a), lane = threadIdx.x % 32;
     for (int32_t first = 0; first < topk; first += 32) {
         int32_t k = first + lane;
-        int64_t expert = k < topk ? expert_at(&a->route, p->token, k) : -1;
-        if (expert >= a->form.experts) expert = -1;
-        float weight = a->form.weights && k < topk ? a->route.weights[p->token * a->route.weights_pitch + k] : 0.0f;
+        gpu_choice choice = {-1, 0.0f};
+        if (k < topk) choice = choice_at(a, p->token, k);
         for (uint32_t left = p->ranks; left; left &= left - 1) {
             int32_t bit = __ffs(left) - 1, rank = p->first + bit;
             int64_t at = __shfl_sync(GPU_ALL, p->row, bit) * topk + k;
-            if (k >= topk) continue;
-            int32_t local = ep_expert_seen_by(expert, rank, a->local_experts);
-            if (a->route.idx_bytes == 8)
-                ((int64_t *)targets[rank].idx)[at] = local;
-            else
-                ((int32_t *)targets[rank].idx)[at] = local;
-            if (a->form.weights) targets[rank].weights[at] = local < 0 ? 0.0f : weight;
+            if (k < topk) put_choice(a, &choice, rank, targets[rank].idx, targets[rank].weights, at);
         }
     }
 }

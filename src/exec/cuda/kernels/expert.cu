@@ -49,7 +49,9 @@ GPU_FUNC void map_expert(const gpu_map_args *a, int64_t slots, int32_t expert)
         int64_t i = first + lane;
         bool mine = i < slots && slot_expert(a, i) == expert;
         uint32_t hits = __ballot_sync(GPU_ALL, mine);
-        if (mine) a->map[i] = (int32_t)(next + __popc(hits & ((1u << lane) - 1)));
+        int64_t row = next + __popc(hits & ((1u << lane) - 1));
+        /* Counts tell all that was sent: where rows were dropped, places may lie beyond the output. */
+        if (mine) a->map[i] = row < a->expert_rows ? (int32_t)row : -1;
         next += __popc(hits);
     }
 }
@@ -95,12 +97,29 @@ GPU_FUNC void zero_words(uint8_t *data, int64_t begin, int64_t end)
         ((uint32_t *)data)[i] = 0;
 }
 
+/* Where the rows in [begin, end) end that some slot has: they are numbered without gaps. By one block. */
+GPU_FUNC int64_t mapped_end(const gpu_padding_args *a, int64_t begin, int64_t end)
+{
+    __shared__ int32_t most;
+    __syncthreads();
+    if (threadIdx.x == 0) most = (int32_t)begin;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < a->map_rows * a->topk; i += blockDim.x)
+        if (a->map[i] >= begin && a->map[i] < end) atomicMax(&most, a->map[i] + 1);
+    __syncthreads();
+    return most;
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1) ep_zero_padding(const __grid_constant__ gpu_padding_args a)
 {
+    bool dropped = a.rank_prefix[a.ranks - 1] > a.map_rows;
     for (int32_t e = (int32_t)blockIdx.x; e < a.local_experts; e += (int32_t)gridDim.x) {
         int64_t begin = expert_begin(a.expert_counts, a.alignment, e), used = begin + a.expert_counts[e];
         int64_t end = begin + aligned_count(a.expert_counts[e], a.alignment);
-        if (end > a.rows) end = a.rows;
+        /* Behind the last expert nobody has rows. */
+        if (end > a.rows || e == a.local_experts - 1) end = a.rows;
+        if (begin >= end) continue;
+        if (dropped) used = mapped_end(&a, begin, end);
         if (used >= end) continue;
         zero_words(a.x, used * a.row_bytes, end * a.row_bytes);
         if (a.scale_bytes) zero_words(a.scales, used * a.scale_bytes, end * a.scale_bytes);

@@ -287,14 +287,17 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     bool come = exchange_hellos(&a, epoch, &refusal);
     bool refused = false;
     int32_t against = come ? judge_hellos(world, epoch, &refused) : -1;
-    if (come && against < 0 && a.routing) collect(&a, epoch, per_rank);
+    if (come && against < 0 && a.routing)
+        collect(&a, epoch, per_rank);
+    else
+        empty_routing(a.routing, &a.at);
     for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
         a.expert_counts[e] = 0;
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x) return;
     world->state->epoch = epoch;
-    world->state->refused = against >= 0;
+    world->state->refused = !come || against >= 0;
     world->state->bad_slot = ~0ull;
     if (against >= 0) report_hello(world, epoch, against, refused);
     __threadfence_system();

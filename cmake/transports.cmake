@@ -1,0 +1,25 @@
+# Transports: each is a folder, and says in it that it is one. The table that the library looks them up in follows.
+
+# expar_transport(name order source…): the sources of the folder define `transport_ops transport_<name>`. Lower orders come
+# first where EXPAR_TRANSPORTS is not set. The caller of the folder has set transport_target.
+function(expar_transport name order)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  target_sources(${transport_target} PRIVATE ${ARGN})
+  set_property(TARGET ${transport_target} APPEND PROPERTY EXPAR_TRANSPORTS ${order}-${name})
+endfunction()
+
+# expar_transport_table(target): the table of the transports that have been added to the target.
+function(expar_transport_table target)
+  get_target_property(known ${target} EXPAR_TRANSPORTS)
+  list(SORT known COMPARE NATURAL)
+  set(lines "")
+  list(TRANSFORM known REPLACE "^[0-9]+-" "")
+  list(JOIN known "," names)
+  foreach(name ${known})
+    string(APPEND lines "TRANSPORT(${name})\n")
+  endforeach()
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}_transports)
+  file(CONFIGURE OUTPUT ${folder}/transports.inc CONTENT "#define TRANSPORT_NAMES \"${names}\"\n${lines}")
+  target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/net/transports.c)
+  target_include_directories(${target} PRIVATE ${folder})
+endfunction()

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch on a GPU, where it differs: outputs whose size is known before anything is put on the stream, and what
+ * follows the rows there. */
+#include "ep/dispatch.h"
+
+/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
+static expar_status keep_in_graph(const dispatch_call *call)
+{
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const expar_ep_output *output = call->to.output;
+    mem_block *const blocks[] = {handle->device, handle->device_map, output->block, output->arrival};
+    return executor_cuda_keep(call->base.ep->exec, blocks, ARRAY_LENGTH(blocks));
+}
+
+expar_status dispatch_gpu_make_output(dispatch_call *call)
+{
+    if (call->no_wait) {
+        call->made->rows = call->args.num_worst_tokens;
+        call->made->recv_tokens = -1;
+    }
+    expar_status status = dispatch_make_output(call);
+    return status == EXPAR_OK ? keep_in_graph(call) : status;
+}
+
+/* On a GPU all is put on the stream; what came is known there only. */
+static expar_status expand_on_gpu(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const ep_routing *routing = &handle->routing;
+    int64_t bytes = dispatch_row_bytes(call), scale_bytes = 4 * (int64_t)call->base.form.scales;
+    ep_map_step map = {.routing = routing,
+                       .alignment = handle->alignment,
+                       .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
+                       .rows = handle->rows,
+                       .expert_rows = handle->expert_rows,
+                       .idx = call->to.arrival.idx,
+                       .map = handle->row_map};
+    expar_status status = dispatch_cached(call) ? EXPAR_OK : executor_cuda_map(exec, &map);
+    if (status == EXPAR_OK)
+        status = executor_cuda_copy(exec, call->to.row_map, handle->row_map,
+                                    (uint64_t)handle->rows * (uint64_t)routing->topk * sizeof(int32_t));
+    ep_expand_step step = {.routing = routing,
+                           .rows = handle->rows,
+                           .row_bytes = bytes,
+                           .scale_bytes = scale_bytes,
+                           .topk = routing->topk,
+                           .map = handle->row_map,
+                           .x = call->to.arrival.x,
+                           .scales = call->to.arrival.scales,
+                           .out_x = call->to.x,
+                           .out_scales = call->to.scales};
+    if (status == EXPAR_OK) status = exec->ops->expand(exec, &step);
+    ep_padding_step padding = {.routing = routing,
+                               .alignment = handle->alignment,
+                               .map = handle->row_map,
+                               .map_rows = handle->rows,
+                               .rows = handle->expert_rows,
+                               .row_bytes = bytes,
+                               .scale_bytes = scale_bytes,
+                               .x = call->to.x,
+                               .scales = call->to.scales};
+    if (status == EXPAR_OK && call->args.zero_padding) status = executor_cuda_zero_padding(exec, &padding);
+    mem_block_release(call->to.output->arrival);
+    call->to.output->arrival = NULL;
+    return status;
+}
+
+expar_status dispatch_gpu_finish(dispatch_call *call)
+{
+    expar_status status = dispatch_move_rows(call);
+    if (status != EXPAR_OK) return status;
+    if (call->args.expert_major) return expand_on_gpu(call);
+    if (call->to.x == call->to.arrival.x) return EXPAR_OK;
+    return executor_cuda_copy(call->base.ep->exec, call->to.x, call->to.arrival.x,
+                              (uint64_t)dispatch_handle(call)->rows * (uint64_t)dispatch_row_bytes(call));
+}
+
+expar_status dispatch_gpu_end(const dispatch_call *call)
+{
+    expar_status status = ep_gpu_end(&call->base, call->event);
+    if (status != EXPAR_OK || call->dropped == 0) return status;
+    return error_set(EXPAR_ERR_DROPPED,
+                     "expar_dispatch: %d rows were dropped: the handle's num_worst_tokens is too small", call->dropped);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combine with rows that come by the queue: those of ranks whose rows their owners cannot reach, or who want it so. One
+ * team of each block puts this rank's rows into the owners' rings, in the owners' token order; the other adds tokens,
+ * as many at a time as a ring has slots, once all rows that they need from rings have come. Rows of ranks that offered
+ * them in place are read there. Used by combine.cu alone, behind find_rows and its like.
+ *
+ * The adding team waits for all ranks' rings of its channel together; each of these is filled by a team that never
+ * waits for one ring alone, and channels ascend everywhere: no circle. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_COMBINE_QUEUE_H
+#define EXPAR_EXEC_CUDA_KERNELS_COMBINE_QUEUE_H
+
+#include "exec/cuda/kernels/rings.h"
+
+/* ---- into the rings -------------------------------------------------------------------------------------------------
+ */
+
+/* Rows that came from each owner's channel and go back there; those that were dropped do not exist. */
+GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
+{
+    const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
+    const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
+    int32_t held = rows_held(a);
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
+        gpu_ring *ring = &team->rings[pe];
+        int32_t before = channel_before(prefix, a->channels, pe, team->channel);
+        int32_t came = prefix[pe * a->channels + team->channel] - before;
+        ring->first = ep_prefix_before(rank_prefix, pe) + before;
+        int32_t room = held - ring->first;
+        ring->all = a->offer.mode != EP_MODE_QUEUE || room < 0 ? 0 : came < room ? came : room;
+        ring->moved = 0;
+    }
+}
+
+GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t epoch)
+{
+    int32_t warp = team_thread(team) / 32, warps = team->threads / 32, topk = GPU_TOPK(a);
+    for (int32_t rows; (rows = turn_open(&a->world, team, epoch)) != 0; turn_close(&a->world, team, epoch)) {
+        int32_t parts = team_parts(team, rows);
+        for (int32_t i = warp; i < rows * parts; i += warps) {
+            gpu_piece p = piece_of(team, i, parts);
+            int64_t row = team->rings[p.peer].first + (int64_t)p.row;
+            uint8_t *slot = ring_slot(&a->world, team, p.peer, p.row);
+            copy_part(slot, a->x + row * a->offer.x_pitch_bytes, (int32_t)(GPU_ROW_BYTES(a) / 16), &p);
+            if (p.part == 0 && a->form.weights)
+                copy_lanes(slot + a->world.space.slot_weights,
+                           (const uint8_t *)a->weights + row * a->offer.weights_pitch_bytes, topk);
+        }
+    }
+}
+
+/* ---- out of the rings -----------------------------------------------------------------------------------------------
+ */
+
+/* Rows of this rank's channel that come back by each ring. */
+GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const gpu_source *sources)
+{
+    const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
+        gpu_ring *ring = &team->rings[pe];
+        ring->first = channel_before(prefix, a->channels, pe, team->channel);
+        int32_t sent = prefix[pe * a->channels + team->channel] - ring->first;
+        int32_t room = sources[pe].rows - sources[pe].first_row - ring->first;
+        ring->all = sources[pe].mode != EP_MODE_QUEUE || room < 0 ? 0 : sent < room ? sent : room;
+        ring->moved = 0;
+    }
+}
+
+/* Tokens before `token` that went to the rank. */
+GPU_FUNC int32_t sent_before(const gpu_combine_args *a, int64_t token, int32_t rank)
+{
+    const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
+    if (token >= a->tokens) return prefix[(rank + 1) * a->channels - 1];
+    return hop_of(a->routing, &a->at, GPU_RANKS(&a->world), token, rank).index;
+}
+
+/* Until the rank's ring holds all rows that tokens before `end` need of it. False: given up. */
+GPU_FUNC bool await_rows(const gpu_combine_args *a, const gpu_team *team, int32_t rank, int64_t end, uint32_t epoch)
+{
+    gpu_ring *ring = &team->rings[rank];
+    patience p = {0, 0};
+    int32_t sent = sent_before(a, end, rank) - ring->first, need = sent < ring->all ? sent : ring->all;
+    ring->batch = need - ring->moved;
+    if (ring->batch == 0) return true;
+    for (;;) {
+        uint64_t seen = load_acquire(ring_word_here(&a->world, team, rank));
+        if ((int32_t)ep_word_value(seen, epoch) >= need) return true;
+        if (!may_wait(&a->world, &p, GPU_WAIT_ROW, rank, seen, ep_word(epoch, (uint32_t)need))) return false;
+    }
+}
+
+/* Adds tokens [begin, end), of which all rows are there. */
+GPU_FUNC void add_tokens(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team, int64_t begin,
+                         int64_t end)
+{
+    int32_t warp = team_thread(team) / 32, warps = team->threads / 32;
+    int32_t tokens = (int32_t)(end - begin), parts = team_parts(team, tokens);
+    for (int32_t i = warp; i < tokens * parts; i += warps) {
+        int64_t token = begin + i / parts;
+        gpu_find found = find_rows(a, sources, team, token, 0);
+        add_row(a, sources, team, token, &found, i % parts, parts);
+        if (i % parts == 0 && a->out_weights) add_weights(a, sources, team, token);
+    }
+}
+
+GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, gpu_team *team, uint32_t epoch)
+{
+    int64_t end = ep_channel_begin(a->tokens, a->channels, team->channel + 1), slots = a->world.shape.ring_slots;
+    int64_t token = ep_channel_begin(a->tokens, a->channels, team->channel);
+    while (token < end) {
+        int64_t next = token + slots < end ? token + slots : end;
+        for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads)
+            if (!await_rows(a, team, pe, next, epoch)) team->stopped = 1;
+        team_meet(team);
+        if (team->stopped) return;
+        add_tokens(a, sources, team, token, next);
+        turn_close(&a->world, team, epoch);
+        token = next;
+    }
+}
+
+/* ---- both -----------------------------------------------------------------------------------------------------------
+ */
+
+/* By every block, when some rank's rows come by the queue. rings: [2][N] shared. */
+GPU_FUNC void add_queued(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint32_t epoch)
+{
+    gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
+    for (int32_t c = (int32_t)blockIdx.x; c < a->channels; c += (int32_t)gridDim.x) {
+        team_begin(team, c);
+        if (team->end == GPU_PUT) {
+            open_returns(a, team);
+            return_channel(a, team, epoch);
+        } else {
+            open_sums(a, team, sources);
+            sum_channel(a, sources, team, epoch);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Order between calls: a rank's calls on one GPU follow each other, whatever buffers of the group and streams they use,
+ * so that two kernels that wait for peers never wait for each other's SMs. Inside a capture the order becomes part of
+ * the graph: its first call waits for whatever came before the graph's launch, its calls follow each other, and
+ * whatever comes after the launch waits for them. */
+#include "exec/cuda/gpu.h"
+
+#include <stdlib.h>
+
+struct gpu_order {
+    gpu_order *next;
+    int32_t device; /* index */
+    int32_t holds;  /* buffers that use it */
+    cu_event last;  /* behind the last call, also of graphs: each launch of one records it anew */
+    cu_event inner; /* behind the last call of a capture, for the capture's other streams */
+    cu_stream stream;
+    unsigned long long capture; /* number of the capture that `inner` belongs to; 0: none yet */
+    bool has_last;              /* a call was made, on `stream` */
+    bool in_graphs;             /* any stream may have come last */
+};
+
+static expar_status make_events(gpu_order *order)
+{
+    expar_status status = CUDA_CALL(EventCreate, &order->last, CU_EVENT_NO_TIMING);
+    if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &order->inner, CU_EVENT_NO_TIMING);
+    return status;
+}
+
+static void destroy(gpu_order *order)
+{
+    if (order->inner) cuda_driver()->EventDestroy(order->inner);
+    if (order->last) cuda_driver()->EventDestroy(order->last);
+    free(order);
+}
+
+expar_status gpu_order_hold(gpu_executor *self)
+{
+    gpu_order *order = self->sym->gpu_orders;
+    while (order && order->device != self->device->index)
+        order = order->next;
+    if (order) {
+        order->holds++;
+        self->order = order;
+        return EXPAR_OK;
+    }
+    order = calloc(1, sizeof *order);
+    if (!order) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    expar_status status = make_events(order);
+    if (status != EXPAR_OK) {
+        destroy(order);
+        return status;
+    }
+    order->device = self->device->index;
+    order->holds = 1;
+    order->next = self->sym->gpu_orders;
+    self->order = self->sym->gpu_orders = order;
+    return EXPAR_OK;
+}
+
+void gpu_order_release(gpu_executor *self)
+{
+    gpu_order *order = self->order;
+    if (!order) return;
+    if (order->has_last || order->in_graphs) cuda_driver()->EventSynchronize(order->last);
+    self->order = NULL;
+    if (--order->holds) return;
+    gpu_order **place = &self->sym->gpu_orders;
+    while (*place != order)
+        place = &(*place)->next;
+    *place = order->next;
+    destroy(order);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------------
+ */
+
+static expar_status begin_captured(gpu_order *order, cu_stream stream, unsigned long long capture)
+{
+    if (order->capture == capture)
+        return order->stream == stream ? EXPAR_OK : CUDA_CALL(StreamWaitEvent, stream, order->inner, 0);
+    order->capture = capture;
+    return CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
+}
+
+static expar_status end_captured(gpu_order *order, cu_stream stream)
+{
+    order->in_graphs = true;
+    expar_status status = CUDA_CALL(EventRecord, order->inner, stream);
+    return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
+}
+
+expar_status executor_cuda_begin(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    gpu_order *order = self->order;
+    unsigned long long capture = 0;
+    int capturing = CU_CAPTURE_NONE;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(StreamGetCaptureInfo, base->stream, &capturing, &capture, NULL, NULL, NULL);
+    base->capturing = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
+    if (base->capturing)
+        status = begin_captured(order, base->stream, capture);
+    else if (status == EXPAR_OK && (order->in_graphs || (order->has_last && order->stream != base->stream)))
+        status = CUDA_CALL(StreamWaitEvent, base->stream, order->last, 0);
+    cuda_leave();
+    self->begun = status == EXPAR_OK;
+    return status;
+}
+
+expar_status executor_cuda_end(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    gpu_order *order = self->order;
+    if (!self->begun) return EXPAR_OK;
+    self->begun = false;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = base->capturing ? end_captured(order, base->stream) : CUDA_CALL(EventRecord, order->last, base->stream);
+    order->stream = base->stream;
+    order->has_last = true;
+    cuda_leave();
+    return status;
+}
+
+/* ---- what a graph holds --------------------------------------------------------------------------------------------
+ */
+
+typedef struct kept {
+    int32_t count;
+    mem_block *blocks[];
+} kept;
+
+/* From a thread of the driver, when the graph and all that was made of it are gone. */
+static void let_go(void *context)
+{
+    kept *all = context;
+    for (int32_t i = 0; i < all->count; i++)
+        mem_block_release(all->blocks[i]);
+    free(all);
+}
+
+static expar_status give_to_graph(cu_stream stream, kept *all)
+{
+    cu_graph graph = NULL;
+    cu_user_object object = NULL;
+    int capturing;
+    expar_status status = CUDA_CALL(StreamGetCaptureInfo, stream, &capturing, NULL, &graph, NULL, NULL);
+    if (status == EXPAR_OK)
+        status = CUDA_CALL(UserObjectCreate, &object, all, let_go, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    if (status != EXPAR_OK) {
+        let_go(all);
+        return status;
+    }
+    status = CUDA_CALL(GraphRetainUserObject, graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+    if (status != EXPAR_OK) cuda_driver()->UserObjectRelease(object, 1);
+    return status;
+}
+
+expar_status executor_cuda_keep(executor *base, mem_block *const *blocks, int32_t count)
+{
+    gpu_executor *self = gpu_of(base);
+    if (!base->capturing) return EXPAR_OK;
+    kept *all = calloc(1, sizeof *all + (size_t)count * sizeof *all->blocks);
+    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for what a graph holds");
+    for (int32_t i = 0; i < count; i++) {
+        if (!blocks[i]) continue;
+        mem_block_retain(blocks[i]);
+        all->blocks[all->count++] = blocks[i];
+    }
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) {
+        let_go(all);
+        return status;
+    }
+    status = give_to_graph(base->stream, all);
+    cuda_leave();
+    return status;
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
+ * asked for, handed on by descriptors and by IPC), streams are done at once, kernels cannot be launched. What it does
+ * not have fails as "not supported" (stubs made from the table in cuda/driver.h).
+ *
+ *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
+ *   FAKE_CC=80       compute capability (90) */
+#include "cuda/driver.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define GPUS        2
+#define SLOTS       4096
+#define TOTAL_BYTES ((size_t)4 << 30)
+#define TAKEN_BYTES ((size_t)512 << 20) /* by others, as a context takes some */
+#define PAGE        ((size_t)2 << 20)
+
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, LAUNCH_FAILED = 719 };
+
+/* Physical memory, and memory of MemAlloc. */
+typedef struct slot {
+    int fd;
+    size_t bytes;
+    void *at; /* of MemAlloc */
+    bool used;
+} slot;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static slot slots[SLOTS]; /* guarded by lock */
+static size_t used_bytes; /* guarded by lock */
+
+static int setting(const char *name, int fallback)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : fallback;
+}
+
+/* ---- driver and devices -------------------------------------------------------------------------------------------
+ */
+
+cu_result cuInit(unsigned int flags)
+{
+    return flags ? INVALID_VALUE : CU_OK;
+}
+cu_result cuDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return CU_OK;
+}
+cu_result cuGetErrorName(cu_result result, const char **name)
+{
+    *name = result == CU_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+    return CU_OK;
+}
+cu_result cuGetErrorString(cu_result result, const char **text)
+{
+    *text = result == NOT_SUPPORTED ? "operation not supported" : "of the fake driver";
+    return CU_OK;
+}
+cu_result cuDeviceGetCount(int *count)
+{
+    *count = GPUS;
+    return CU_OK;
+}
+cu_result cuDeviceGet(cu_device *device, int ordinal)
+{
+    *device = ordinal;
+    return CU_OK;
+}
+cu_result cuDeviceGetName(char *name, int bytes, cu_device device)
+{
+    snprintf(name, (size_t)bytes, "Fake %d", device);
+    return CU_OK;
+}
+cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
+{
+    int cc = setting("FAKE_CC", 90);
+    (void)device;
+    switch (attribute) {
+    case CU_ATTRIBUTE_NUM_SMS:
+        *value = 132;
+        break;
+    case CU_ATTRIBUTE_CC_MAJOR:
+        *value = cc / 10;
+        break;
+    case CU_ATTRIBUTE_CC_MINOR:
+        *value = cc % 10;
+        break;
+    case CU_ATTRIBUTE_SHARED_BYTES_OPTIN:
+        *value = 232448;
+        break;
+    default:
+        *value = 1;
+    }
+    return CU_OK;
+}
+cu_result cuDeviceTotalMem_v2(size_t *bytes, cu_device device)
+{
+    (void)device;
+    *bytes = TOTAL_BYTES;
+    return CU_OK;
+}
+cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
+{
+    memset(uuid->bytes, 'a' + device, sizeof uuid->bytes);
+    return CU_OK;
+}
+cu_result cuDeviceGetPCIBusId(char *id, int bytes, cu_device device)
+{
+    snprintf(id, (size_t)bytes, "0000:0%d:00.0", device + 1);
+    return CU_OK;
+}
+cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer)
+{
+    *can = device == peer || setting("FAKE_PEERS", 1);
+    return CU_OK;
+}
+cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_device to)
+{
+    (void)attribute;
+    *value = from != to;
+    return CU_OK;
+}
+
+/* ---- contexts: one a device, and nothing depends on which is current -----------------------------------------------
+ */
+
+static char contexts[GPUS];
+
+cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
+{
+    *context = (cu_context)(void *)&contexts[device];
+    return CU_OK;
+}
+cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
+{
+    (void)device;
+    return CU_OK;
+}
+cu_result cuCtxPushCurrent_v2(cu_context context)
+{
+    return context ? CU_OK : INVALID_CONTEXT;
+}
+cu_result cuCtxPopCurrent_v2(cu_context *context)
+{
+    *context = NULL;
+    return CU_OK;
+}
+cu_result cuCtxSynchronize(void)
+{
+    return CU_OK;
+}
+
+/* ---- physical memory ------------------------------------------------------------------------------------------------
+ */
+
+/* A place in the table; -1: full, or more memory than there is. */
+static int slot_take(int fd, size_t bytes, bool own)
+{
+    int found = -1;
+    pthread_mutex_lock(&lock);
+    if (!own || used_bytes + bytes <= TOTAL_BYTES - TAKEN_BYTES)
+        for (int i = 1; i < SLOTS && found < 0; i++)
+            if (!slots[i].used) found = i;
+    if (found >= 0) {
+        slots[found] = (slot){.fd = fd, .bytes = own ? bytes : 0, .used = true};
+        used_bytes += slots[found].bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static void slot_give(int i)
+{
+    pthread_mutex_lock(&lock);
+    close(slots[i].fd);
+    used_bytes -= slots[i].bytes;
+    slots[i].used = false;
+    pthread_mutex_unlock(&lock);
+}
+
+static int slot_make(size_t bytes)
+{
+    int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes)) return -1;
+    int i = slot_take(fd, bytes, true);
+    if (i < 0) close(fd);
+    return i;
+}
+
+cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    pthread_mutex_lock(&lock);
+    *free_bytes = TOTAL_BYTES - TAKEN_BYTES - used_bytes;
+    pthread_mutex_unlock(&lock);
+    *total_bytes = TOTAL_BYTES;
+    return CU_OK;
+}
+cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_allocation *allocation, int option)
+{
+    (void)allocation, (void)option;
+    *bytes = PAGE;
+    return CU_OK;
+}
+cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags)
+{
+    (void)allocation, (void)flags;
+    int i = slot_make(bytes);
+    if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
+    *memory = (cu_memory)i;
+    return CU_OK;
+}
+/* Memory that is still mapped is not counted any more: the tests ask for far more, or far less, than there is. */
+cu_result cuMemRelease(cu_memory memory)
+{
+    slot_give((int)memory);
+    return CU_OK;
+}
+cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, int type, unsigned long long flags)
+{
+    (void)type, (void)flags;
+    if (!setting("FAKE_EXPORT", 1)) return NOT_SUPPORTED;
+    int fd = dup(slots[memory].fd);
+    memcpy(handle, &fd, sizeof fd);
+    return fd < 0 ? INVALID_VALUE : CU_OK;
+}
+cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int type)
+{
+    (void)type;
+    int i = slot_take(dup((int)(intptr_t)handle), 0, false);
+    if (i < 0) return INVALID_VALUE;
+    *memory = (cu_memory)i;
+    return CU_OK;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------------------
+ */
+
+static cu_result map_at(void *at, size_t bytes, int protection, int flags, int fd, cu_address *out)
+{
+    void *got = mmap(at, bytes, protection, flags, fd, 0);
+    if (got == MAP_FAILED) return INVALID_VALUE;
+    if (out) *out = (cu_address)(uintptr_t)got;
+    return CU_OK;
+}
+
+#define NOWHERE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+/* Aligned as the driver's: memory mapped there keeps its alignment. */
+cu_result cuMemAddressReserve(cu_address *address, size_t bytes, size_t alignment, cu_address hint,
+                              unsigned long long flags)
+{
+    (void)alignment, (void)hint, (void)flags;
+    cu_address all;
+    if (map_at(NULL, bytes + PAGE, PROT_NONE, NOWHERE, -1, &all) != CU_OK) return CU_ERROR_OUT_OF_MEMORY;
+    cu_address at = (all + PAGE - 1) / PAGE * PAGE;
+    if (at > all) munmap((void *)(uintptr_t)all, at - all);
+    munmap((void *)(uintptr_t)(at + bytes), all + PAGE - at);
+    *address = at;
+    return CU_OK;
+}
+cu_result cuMemAddressFree(cu_address address, size_t bytes)
+{
+    return munmap((void *)(uintptr_t)address, bytes) ? INVALID_VALUE : CU_OK;
+}
+cu_result cuMemMap(cu_address address, size_t bytes, size_t offset, cu_memory memory, unsigned long long flags)
+{
+    (void)offset, (void)flags;
+    return map_at((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, slots[memory].fd,
+                  NULL);
+}
+cu_result cuMemUnmap(cu_address address, size_t bytes)
+{
+    return map_at((void *)(uintptr_t)address, bytes, PROT_NONE, NOWHERE | MAP_FIXED, -1, NULL);
+}
+cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *access, size_t count)
+{
+    (void)address, (void)bytes;
+    return access && count ? CU_OK : INVALID_VALUE;
+}
+
+/* ---- memory of MemAlloc, and IPC ------------------------------------------------------------------------------------
+ */
+
+static int slot_at(const void *at)
+{
+    for (int i = 1; i < SLOTS; i++)
+        if (slots[i].used && slots[i].at == at) return i;
+    return -1;
+}
+
+cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
+{
+    int i = slot_make(bytes);
+    if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
+    cu_result result = map_at(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots[i].fd, address);
+    if (result == CU_OK) slots[i].at = (void *)(uintptr_t)*address;
+    return result;
+}
+cu_result cuMemFree_v2(cu_address address)
+{
+    void *at = (void *)(uintptr_t)address;
+    int i = slot_at(at);
+    if (i < 0) return INVALID_VALUE;
+    munmap(at, slots[i].bytes);
+    slots[i].at = NULL;
+    slot_give(i);
+    return CU_OK;
+}
+
+/* Another process opens the memory's file by way of /proc. */
+typedef struct ipc_name {
+    int pid, fd;
+    size_t bytes;
+} ipc_name;
+
+cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_address address)
+{
+    int i = slot_at((void *)(uintptr_t)address);
+    if (i < 0) return INVALID_VALUE;
+    ipc_name name = {.pid = getpid(), .fd = slots[i].fd, .bytes = slots[i].bytes};
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &name, sizeof name);
+    return CU_OK;
+}
+cu_result cuIpcOpenMemHandle_v2(cu_address *address, cu_ipc_memory handle, unsigned int flags)
+{
+    char path[64];
+    ipc_name name;
+    memcpy(&name, &handle, sizeof name);
+    if (name.pid == getpid() || flags != CU_IPC_PEER_ACCESS) return INVALID_CONTEXT;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", name.pid, name.fd);
+    FILE *file = fopen(path, "r+");
+    if (!file) return INVALID_VALUE;
+    cu_result result = map_at(NULL, name.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), address);
+    fclose(file);
+    return result;
+}
+cu_result cuIpcCloseMemHandle(cu_address address)
+{
+    /* How long it is stays unknown: a page shows that it was mapped. */
+    return munmap((void *)(uintptr_t)address, 4096) ? INVALID_VALUE : CU_OK;
+}
+
+cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
+{
+    (void)flags;
+    *data = calloc(bytes, 1);
+    return *data ? CU_OK : CU_ERROR_OUT_OF_MEMORY;
+}
+cu_result cuMemHostGetDevicePointer_v2(cu_address *address, void *data, unsigned int flags)
+{
+    (void)flags;
+    *address = (cu_address)(uintptr_t)data;
+    return CU_OK;
+}
+cu_result cuMemFreeHost(void *data)
+{
+    free(data);
+    return CU_OK;
+}
+cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
+{
+    memcpy((void *)(uintptr_t)dest, source, bytes);
+    return CU_OK;
+}
+cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
+{
+    memcpy(dest, (void *)(uintptr_t)source, bytes);
+    return CU_OK;
+}
+cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
+{
+    memset((void *)(uintptr_t)dest, value, bytes);
+    return CU_OK;
+}
+
+/* ---- streams, events, kernels ---------------------------------------------------------------------------------------
+ */
+
+cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
+{
+    (void)flags;
+    *stream = calloc(1, 1);
+    return CU_OK;
+}
+cu_result cuStreamDestroy_v2(cu_stream stream)
+{
+    free(stream);
+    return CU_OK;
+}
+cu_result cuStreamSynchronize(cu_stream stream)
+{
+    (void)stream;
+    return CU_OK;
+}
+cu_result cuEventCreate(cu_event *event, unsigned int flags)
+{
+    (void)flags;
+    *event = calloc(1, 1);
+    return CU_OK;
+}
+cu_result cuEventDestroy_v2(cu_event event)
+{
+    free(event);
+    return CU_OK;
+}
+cu_result cuModuleLoadData(cu_module *module, const void *image)
+{
+    *module = calloc(1, 1);
+    return image ? CU_OK : INVALID_VALUE;
+}
+cu_result cuModuleUnload(cu_module module)
+{
+    free(module);
+    return CU_OK;
+}
+cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
+{
+    *function = (cu_function)(void *)module;
+    return name ? CU_OK : INVALID_VALUE;
+}
+cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
+{
+    (void)function, (void)attribute, (void)value;
+    return CU_OK;
+}
+cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
+{
+    (void)config, (void)function, (void)parameters, (void)extra;
+    return LAUNCH_FAILED;
+}

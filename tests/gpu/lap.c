@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Laps: memory, calls, comparison. */
+#include "gpu/lap.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the GPU ---- */
+
+bool card_open(card *c, int32_t rank)
+{
+    int32_t count = 0;
+    bool open = CHECK_OK(cuda_device_count(&count)) && CHECK_OK(cuda_device_open(rank % count, &c->device)) &&
+                CHECK_OK(cuda_enter(c->device));
+    for (int i = 0; open && i < CARD_STREAMS; i++)
+        open = CHECK_OK(CUDA_CALL(StreamCreate, &c->streams[i], CU_STREAM_NON_BLOCKING));
+    return open;
+}
+
+void card_close(card *c)
+{
+    for (int i = 0; i < CARD_STREAMS; i++)
+        CHECK_OK(CUDA_CALL(StreamDestroy, c->streams[i]));
+    cuda_leave();
+    cuda_device_close(c->device);
+}
+
+expar_ep_config card_config(const card *c, const expar_ep_config *config)
+{
+    expar_ep_config on_gpu = *config;
+    on_gpu.device = (expar_device){.type = EXPAR_CUDA, .index = c->device->index};
+    return on_gpu;
+}
+
+/* ---- memory ---- */
+
+static size_t tensor_bytes(const expar_tensor *t, int64_t rows)
+{
+    return (size_t)(rows * t->shape[1]) * expar_dtype_bytes(t->dtype);
+}
+
+static bool take(const card *c, expar_tensor *out, expar_dtype dtype, int64_t rows, int64_t columns)
+{
+    cu_address at = 0;
+    *out = expar_tensor_2d(NULL, dtype, rows, columns);
+    if (!CHECK_OK(CUDA_CALL(MemAlloc, &at, tensor_bytes(out, rows + 1)))) return false;
+    out->data = (void *)(uintptr_t)at;
+    out->device = (expar_device){.type = EXPAR_CUDA, .index = c->device->index};
+    return true;
+}
+
+static bool put(const expar_tensor *to, int64_t rows, const void *from, cu_stream stream)
+{
+    size_t bytes = tensor_bytes(to, rows);
+    return bytes == 0 || CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)to->data, from, bytes, stream));
+}
+
+bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank)
+{
+    int64_t tokens = t->inputs[rank].num_tokens, hidden = t->job.hidden, topk = t->job.topk;
+    *p = (lap){.card = c, .rank = rank};
+    for (int32_t r = 0; r < t->job.num_ranks; r++)
+        p->room += t->inputs[r].num_tokens;
+    return take(c, &p->x, traffic_dtype(t), tokens, hidden) && take(c, &p->idx, EXPAR_I64, tokens, topk) &&
+           take(c, &p->weights, EXPAR_F32, tokens, topk) && take(c, &p->y, traffic_dtype(t), tokens, hidden) &&
+           take(c, &p->summed, EXPAR_F32, tokens, topk) && take(c, &p->back, traffic_dtype(t), p->room, hidden) &&
+           take(c, &p->back_weights, EXPAR_F32, p->room, topk);
+}
+
+void lap_close(lap *p)
+{
+    const expar_tensor *all[] = {&p->x, &p->idx, &p->weights, &p->y, &p->summed, &p->back, &p->back_weights};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->data) CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)all[i]->data));
+}
+
+/* A copy from ordinary memory may wait for the kernels ahead of it in the stream, and keep those of other ranks in this
+   process from being launched meanwhile: so the stream is through first. */
+bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream)
+{
+    const oracle_input *input = &t->inputs[p->rank];
+    int64_t rows = t->arrivals[p->rank].num_rows;
+    return CHECK_OK(CUDA_CALL(StreamSynchronize, stream)) && put(&p->x, input->num_tokens, input->x, stream) &&
+           put(&p->idx, input->num_tokens, input->topk_idx, stream) &&
+           put(&p->weights, input->num_tokens, input->weights, stream) && put(&p->back, rows, a->x[p->rank], stream) &&
+           put(&p->back_weights, rows, a->weights[p->rank], stream);
+}
+
+/* ---- calls ---- */
+
+static expar_tensor first_rows(const expar_tensor *t, int64_t rows)
+{
+    expar_tensor view = *t;
+    view.shape[0] = rows;
+    return view;
+}
+
+bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
+{
+    expar_dispatch_args there = EXPAR_DISPATCH_ARGS_INIT;
+    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
+    there.x = p->x;
+    there.topk_idx = p->idx;
+    there.topk_weights = p->weights;
+    there.num_experts = t->job.num_experts;
+    there.num_worst_tokens = p->worst;
+    there.path = p->path;
+    there.stream = stream;
+    p->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_dispatch(ep, &there, &p->result))) return false;
+    int64_t rows = p->worst ? p->worst : p->result.num_recv_tokens;
+    back.x = first_rows(&p->back, rows);
+    back.topk_weights = first_rows(&p->back_weights, rows);
+    back.handle = p->result.handle;
+    back.path = p->path == EXPAR_PATH_DIRECT ? EXPAR_PATH_AUTO : p->path;
+    back.y = p->y;
+    back.out_topk_weights = p->summed;
+    back.stream = stream;
+    return CHECK_OK(expar_combine(ep, &back));
+}
+
+void lap_release(lap *p)
+{
+    expar_ep_output_release(p->result.output);
+    expar_ep_handle_destroy(p->result.handle);
+    p->result.output = NULL;
+    p->result.handle = NULL;
+}
+
+/* ---- comparison ---- */
+
+static void *fetch(const expar_tensor *from, cu_stream stream)
+{
+    size_t bytes = tensor_bytes(from, from->shape[0]);
+    void *host = traffic_alloc(1, bytes + 1);
+    if (bytes) CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, host, (cu_address)(uintptr_t)from->data, bytes, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+    return host;
+}
+
+static bool same(const char *name, const expar_tensor *got, int64_t rows, const void *expected, cu_stream stream)
+{
+    void *host = fetch(got, stream);
+    size_t bytes = tensor_bytes(got, rows);
+    bool equal = bytes == 0 || memcmp(host, expected, bytes) == 0;
+    free(host);
+    return CHECK(equal, "%s differs", name);
+}
+
+/* Rows beyond those that came have no experts. */
+static bool blank(const lap *p, int64_t came, cu_stream stream)
+{
+    const expar_tensor *idx = &p->result.recv_topk_idx;
+    int64_t *host = fetch(idx, stream);
+    bool all = true;
+    for (int64_t i = came * idx->shape[1]; i < idx->shape[0] * idx->shape[1]; i++)
+        all &= host[i] == -1;
+    free(host);
+    return CHECK(all, "recv_topk_idx behind the rows is not -1");
+}
+
+bool lap_check(const lap *p, const traffic *t, const answers *a, cu_stream stream)
+{
+    const traffic_arrival *arrival = &t->arrivals[p->rank];
+    int64_t tokens = t->inputs[p->rank].num_tokens, rows = arrival->num_rows;
+    return CHECK_OK(CUDA_CALL(StreamSynchronize, stream)) &
+           same("recv_x", &p->result.recv_x, rows, arrival->x, stream) &
+           same("recv_topk_idx", &p->result.recv_topk_idx, rows, arrival->topk_idx, stream) &
+           same("recv_topk_weights", &p->result.recv_topk_weights, rows, arrival->weights, stream) &
+           blank(p, rows, stream) & same("y", &p->y, tokens, a->y[p->rank], stream) &
+           same("out_topk_weights", &p->summed, tokens, a->summed[p->rank], stream);
+}

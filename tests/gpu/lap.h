@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank's GPU, and laps there and back on it: a dispatch and a combine on a given stream, whose inputs lie where
+ * they stay, so that a graph can repeat them with other bytes. */
+#ifndef TESTS_GPU_LAP_H
+#define TESTS_GPU_LAP_H
+
+#include "cuda/cuda.h"
+#include "ep/check.h"
+#include "ep/traffic.h"
+
+#define CARD_STREAMS 3
+
+typedef struct card {
+    cuda_device *device;
+    cu_stream streams[CARD_STREAMS];
+} card;
+
+/* Rank r has GPU r modulo the number of GPUs; it is entered until card_close. */
+bool card_open(card *c, int32_t rank);
+/* When no kernel of any rank runs any more. */
+void card_close(card *c);
+/* The config with this GPU as its device. */
+expar_ep_config card_config(const card *c, const expar_ep_config *config);
+
+typedef struct lap {
+    const card *card;
+    int32_t rank;
+    expar_path path;
+    int64_t worst; /* rows of the outputs; 0: the host waits for counts */
+    expar_tensor x, idx, weights, y, summed;
+    expar_tensor back, back_weights; /* what the experts gave: `room` rows */
+    int64_t room;
+    expar_dispatch_result result;
+} lap;
+
+/* Memory for traffic of the shape of t. */
+bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank);
+void lap_close(lap *p);
+/* What the next run reads; waits for the stream first. */
+bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream);
+/* Puts dispatch and combine on the stream, or into its capture. */
+bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
+/* Waits for the stream, and compares all that came out. */
+bool lap_check(const lap *p, const traffic *t, const answers *a, cu_stream stream);
+/* Gives output and handle back. */
+void lap_release(lap *p);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls on GPUs that one rank's arguments spoil: every rank is told, by the call or by its event, and the buffer goes
+ * on. And two buffers of one group on two streams, each with as many SMs as there are. */
+#include "ep/ranks.h"
+#include "gpu/lap.h"
+#include "oracle/unit.h"
+#include <stdlib.h>
+
+#define RANKS 4
+#define ODD   1 /* the rank whose arguments are wrong */
+
+typedef struct inputs {
+    traffic *t;
+    answers *a;
+} inputs;
+
+typedef struct actor {
+    expar_group *group;
+    int32_t rank;
+    const inputs *in;
+    card card;
+    expar_ep *ep;
+    lap lap; /* one that was made, so that there is a handle */
+} actor;
+
+static expar_ep *make_buffer(actor *one, int32_t num_sms)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    expar_ep *ep = NULL;
+    config.max_tokens = 40;
+    config.max_row_bytes = 128;
+    config.max_topk = 3;
+    config.max_experts = 8;
+    config.num_sms = num_sms;
+    config = card_config(&one->card, &config);
+    CHECK_OK(expar_ep_create(one->group, &config, &ep));
+    return ep;
+}
+
+/* A lap by calls that are made, compared. */
+static bool go(actor *one, lap *p, expar_ep *ep, cu_stream stream)
+{
+    lap_release(p);
+    return lap_upload(p, one->in->t, one->in->a, stream) && lap_call(p, ep, one->in->t, stream) &&
+           lap_check(p, one->in->t, one->in->a, stream);
+}
+
+static bool begin(actor *one, expar_group *group, void *shared)
+{
+    *one = (actor){.group = group, .rank = expar_group_rank(group), .in = shared};
+    return card_open(&one->card, one->rank) && (one->ep = make_buffer(one, 0)) != NULL &&
+           lap_open(&one->lap, &one->card, one->in->t, one->rank) && CHECK_OK(expar_barrier_all(group)) &&
+           go(one, &one->lap, one->ep, one->card.streams[0]);
+}
+
+/* The buffer is as good as before. */
+static void end(actor *one)
+{
+    go(one, &one->lap, one->ep, one->card.streams[0]);
+    lap_release(&one->lap);
+    CHECK_OK(expar_ep_destroy(one->ep));
+    lap_close(&one->lap);
+    card_close(&one->card);
+}
+
+static void run(ranks_body body)
+{
+    static const int64_t tokens[RANKS] = {40, 21, 0, 33};
+    traffic_plan plan = {.num_ranks = RANKS,
+                         .hidden = 64,
+                         .topk = 3,
+                         .num_experts = 8,
+                         .wide = true,
+                         .with_weights = true,
+                         .num_tokens = tokens};
+    random_source random = random_start(7);
+    inputs in = {.t = traffic_make(&plan, &random)};
+    in.a = answers_make(in.t, true, &random);
+    ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS, .timeout_ms = 20000};
+    bool passed = ranks_run(&ranks, body, &in);
+    answers_free(in.a);
+    traffic_free(in.t);
+    assert_true(passed);
+}
+
+/* What this rank must hear of the odd rank's error. */
+static void hear(const actor *one, expar_status status, expar_status odd, const char *call, const char *word)
+{
+    expar_status expected = one->rank == ODD ? odd : EXPAR_ERR_REMOTE;
+    CHECK(status == expected, "%s on rank %d: %s", expar_status_string(status), one->rank, expar_last_error());
+    if (one->rank == ODD)
+        CHECK_TEXT(call, word);
+    else
+        CHECK_TEXT(call, word, "rank 1");
+}
+
+static expar_dispatch_args dispatch_args(const actor *one, bool cached)
+{
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = one->lap.x;
+    if (!cached) args.topk_idx = one->lap.idx;
+    if (cached) args.handle = one->lap.result.handle;
+    args.num_experts = one->in->t->job.num_experts;
+    args.stream = one->card.streams[0];
+    return args;
+}
+
+static expar_combine_args combine_args(const actor *one)
+{
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = one->lap.back;
+    args.x.shape[0] = one->lap.result.num_recv_tokens;
+    args.handle = one->lap.result.handle;
+    args.y = one->lap.y;
+    args.stream = one->card.streams[0];
+    return args;
+}
+
+/* ---- refusals ---- */
+
+static void spoil_output(const actor *one, expar_dispatch_args *args)
+{
+    if (one->rank != ODD) return;
+    args->out_x = one->lap.back;
+    args->out_x.shape[0] = one->lap.result.num_recv_tokens - 1;
+}
+
+/* A result nobody owns: the call failed. */
+static expar_status dispatch(const actor *one, const expar_dispatch_args *args, expar_event **event)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_status status = expar_dispatch(one->ep, args, &result);
+    if (event) *event = result.event;
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+    return status;
+}
+
+static void play_small_output(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared)) return;
+    for (int cached = 0; cached < 2; cached++) {
+        expar_dispatch_args args = dispatch_args(&one, cached);
+        spoil_output(&one, &args);
+        hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_BUFFER_SIZE, "expar_dispatch", "out_x");
+    }
+    end(&one);
+}
+
+static void test_output_that_is_too_small(void **state)
+{
+    (void)state;
+    run(play_small_output);
+}
+
+static void play_combine_shape(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared)) return;
+    expar_combine_args args = combine_args(&one);
+    if (one.rank == ODD) args.x.shape[0]++;
+    hear(&one, expar_combine(one.ep, &args), EXPAR_ERR_SHAPE, "expar_combine", "rows");
+    end(&one);
+}
+
+static void test_combine_of_a_wrong_shape(void **state)
+{
+    (void)state;
+    run(play_combine_shape);
+}
+
+static void play_different_calls(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared)) return;
+    expar_dispatch_args there = dispatch_args(&one, true);
+    expar_combine_args back = combine_args(&one);
+    expar_status status = one.rank == ODD ? expar_combine(one.ep, &back) : dispatch(&one, &there, NULL);
+    CHECK(status == EXPAR_ERR_MISMATCH, "%s: %s", expar_status_string(status), expar_last_error());
+    CHECK_TEXT("rank 1 called expar_combine", "rank 0");
+    end(&one);
+}
+
+static void test_different_calls(void **state)
+{
+    (void)state;
+    run(play_different_calls);
+}
+
+/* An index that only the device sees: told by the call, and where nobody waits by the event. */
+static void play_bad_index(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared)) return;
+    const int64_t bad = 99;
+    if (one.rank == ODD)
+        CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
+    CHECK_OK(expar_barrier_all(group));
+    expar_dispatch_args args = dispatch_args(&one, false);
+    hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_INDEX, "expar_dispatch", "topk_idx[1][1] is 99");
+    expar_event *event = NULL;
+    args.num_worst_tokens = one.lap.room;
+    args.async_finish = 1;
+    args.expert_major = args.zero_padding = 1;
+    CHECK_OK(dispatch(&one, &args, &event));
+    hear(&one, expar_event_wait(event), EXPAR_ERR_INDEX, "expar_dispatch", "topk_idx[1][1] is 99");
+    expar_event_destroy(event);
+    end(&one);
+}
+
+static void test_index_out_of_range(void **state)
+{
+    (void)state;
+    run(play_bad_index);
+}
+
+/* ---- rows that find no room ---- */
+
+/* Told by the event of the dispatch that is the first, and by the call itself where it has the handle of that. */
+static void play_dropped(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared)) return;
+    int64_t coming = one.in->t->arrivals[one.rank].num_rows;
+    expar_dispatch_args args = dispatch_args(&one, false);
+    expar_dispatch_result first = EXPAR_DISPATCH_RESULT_INIT, second = first;
+    args.num_worst_tokens = 5;
+    args.async_finish = 1;
+    CHECK(coming > 5, "only %d rows come", (int)coming);
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &first))) return;
+    CHECK_STATUS(EXPAR_ERR_DROPPED, expar_event_wait(first.event));
+    CHECK_TEXT("expar_dispatch", "num_worst_tokens is too small");
+    args = dispatch_args(&one, true);
+    args.handle = first.handle;
+    CHECK_STATUS(EXPAR_ERR_DROPPED, expar_dispatch(one.ep, &args, &second));
+    CHECK_TEXT("expar_dispatch", "num_worst_tokens is too small");
+    CHECK(second.num_dropped_tokens == coming - 5, "%d were dropped", (int)second.num_dropped_tokens);
+    expar_ep_output_release(second.output);
+    expar_ep_output_release(first.output);
+    expar_ep_handle_destroy(first.handle);
+    expar_event_destroy(first.event);
+    end(&one);
+}
+
+static void test_rows_that_find_no_room(void **state)
+{
+    (void)state;
+    run(play_dropped);
+}
+
+/* ---- two buffers ---- */
+
+/* Kernels of both wait for peers, and each takes all SMs that its rank may have: side by side they would keep each
+   other's partners from running. */
+static void play_two_buffers(expar_group *group, void *shared)
+{
+    actor one = {.group = group, .rank = expar_group_rank(group), .in = shared};
+    int32_t gpus = 0;
+    if (!card_open(&one.card, one.rank) || !CHECK_OK(cuda_device_count(&gpus))) return;
+    int32_t sharers = (RANKS + gpus - 1) / gpus;
+    expar_ep *eps[2];
+    lap laps[2];
+    for (int i = 0; i < 2; i++) {
+        eps[i] = make_buffer(&one, one.card.device->num_sms / sharers);
+        if (!eps[i] || !lap_open(&laps[i], &one.card, one.in->t, one.rank)) return;
+        laps[i].worst = laps[i].room;
+        laps[i].path = i ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+    }
+    CHECK_OK(expar_barrier_all(group));
+    for (int i = 0; i < 2; i++)
+        lap_upload(&laps[i], one.in->t, one.in->a, one.card.streams[i]);
+    for (int round = 0; round < 40 && !check_failures(); round++) {
+        one.ep = eps[round % 2];
+        one.lap = laps[round % 2];
+        expar_dispatch_args args = dispatch_args(&one, false);
+        args.num_worst_tokens = one.lap.room;
+        args.path = one.lap.path;
+        args.stream = one.card.streams[round % 2];
+        CHECK_OK(dispatch(&one, &args, NULL));
+    }
+    for (int i = 0; i < 2 && !check_failures(); i++)
+        go(&one, &laps[i], eps[i], one.card.streams[i]);
+    for (int i = 0; i < 2; i++) {
+        lap_release(&laps[i]);
+        CHECK_OK(expar_ep_destroy(eps[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        lap_close(&laps[i]);
+    card_close(&one.card);
+}
+
+static void test_two_buffers_on_two_streams(void **state)
+{
+    (void)state;
+    run(play_two_buffers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_output_that_is_too_small), cmocka_unit_test(test_combine_of_a_wrong_shape),
+        cmocka_unit_test(test_different_calls),          cmocka_unit_test(test_index_out_of_range),
+        cmocka_unit_test(test_rows_that_find_no_room),   cmocka_unit_test(test_two_buffers_on_two_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

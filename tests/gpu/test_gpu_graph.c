@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch and combine inside CUDA graphs: captured once and replayed with other inputs, two graphs of one buffer
+ * beside calls that are made, what a graph cannot hold, and what it holds as long as it lives. */
+#include "ep/ep.h"
+#include "ep/ranks.h"
+#include "gpu/lap.h"
+#include "oracle/unit.h"
+#include <sched.h>
+#include <stdlib.h>
+
+#define RANKS  4
+#define ROUNDS 50
+
+/* Inputs of one shape. */
+typedef struct inputs {
+    traffic *t[ROUNDS];
+    answers *a[ROUNDS];
+} inputs;
+
+static inputs inputs_make(void)
+{
+    static const int64_t tokens[RANKS] = {40, 1, 0, 33};
+    traffic_plan plan = {.num_ranks = RANKS,
+                         .hidden = 72,
+                         .topk = 3,
+                         .num_experts = 8,
+                         .wide = true,
+                         .with_weights = true,
+                         .num_tokens = tokens};
+    random_source random = random_start(random_test_seed("graphs"));
+    inputs in;
+    for (int i = 0; i < ROUNDS; i++) {
+        in.t[i] = traffic_make(&plan, &random);
+        in.a[i] = answers_make(in.t[i], true, &random);
+    }
+    return in;
+}
+
+static void inputs_free(inputs *in)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        answers_free(in->a[i]);
+        traffic_free(in->t[i]);
+    }
+}
+
+/* One rank of a test. */
+typedef struct actor {
+    expar_group *group;
+    int32_t rank;
+    card card;
+    expar_ep *ep;
+    const inputs *in;
+} actor;
+
+static bool actor_begin(actor *one, expar_group *group, const inputs *in, int64_t pool_bytes)
+{
+    *one = (actor){.group = group, .rank = expar_group_rank(group), .in = in};
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = 40;
+    config.max_row_bytes = 144;
+    config.max_topk = 3;
+    config.max_experts = 8;
+    config.ring_slots = 3;
+    config.num_channels = 3;
+    config.pool_bytes = pool_bytes;
+    if (!card_open(&one->card, one->rank)) return false;
+    config = card_config(&one->card, &config);
+    return CHECK_OK(expar_ep_create(group, &config, &one->ep));
+}
+
+static void actor_end(actor *one)
+{
+    CHECK_OK(expar_ep_destroy(one->ep));
+    card_close(&one->card);
+}
+
+static void run(ranks_body body)
+{
+    inputs in = inputs_make();
+    ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .timeout_ms = 20000};
+    bool passed = ranks_run(&plan, body, &in);
+    inputs_free(&in);
+    assert_true(passed);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------------------------
+ */
+
+/* What a first launch would take, which may wait for kernels that wait for this rank. */
+static void upload(cu_graph_exec exec, cu_stream stream)
+{
+    CHECK_OK(CUDA_CALL(GraphUpload, exec, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+}
+
+/* A lap made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
+static cu_graph_exec capture(actor *one, lap *p, cu_stream stream)
+{
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
+    p->worst = p->room;
+    bool good = CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL)) &&
+                lap_call(p, one->ep, one->in->t[0], stream);
+    good = CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph)) && good;
+    if (good && CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0))) upload(exec, stream);
+    if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    lap_release(p);
+    return exec;
+}
+
+static bool replay(actor *one, const lap *p, cu_graph_exec exec, int round, cu_stream stream)
+{
+    return lap_upload(p, one->in->t[round], one->in->a[round], stream) &&
+           CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream));
+}
+
+static bool check(actor *one, const lap *p, int round, cu_stream stream)
+{
+    return CHECK(lap_check(p, one->in->t[round], one->in->a[round], stream), "in round %d", round);
+}
+
+/* ---- captured once, replayed often ---- */
+
+static void play_replays(expar_group *group, void *shared)
+{
+    static const expar_path paths[] = {EXPAR_PATH_AUTO, EXPAR_PATH_QUEUE, EXPAR_PATH_DIRECT};
+    actor one;
+    if (!actor_begin(&one, group, shared, 0)) return;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && !check_failures(); i++) {
+        lap p;
+        cu_stream stream = one.card.streams[0];
+        if (!lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+        p.path = paths[i];
+        cu_graph_exec exec = capture(&one, &p, stream);
+        /* Taking and giving back memory may wait for kernels that wait for this rank. */
+        CHECK_OK(expar_barrier_all(group));
+        for (int round = 0; exec && round < ROUNDS; round++)
+            if (!replay(&one, &p, exec, round, stream) || !check(&one, &p, round, stream)) break;
+        CHECK_OK(expar_barrier_all(group));
+        if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
+        lap_close(&p);
+    }
+    actor_end(&one);
+}
+
+static void test_replays(void **state)
+{
+    (void)state;
+    run(play_replays);
+}
+
+/* ---- two graphs, and calls between them ---- */
+
+/* Three streams that nothing orders but the library. */
+static bool play_round(actor *one, lap laps[3], cu_graph_exec execs[2], int round)
+{
+    cu_stream *streams = one->card.streams;
+    int rounds[3] = {round, (round + 1) % ROUNDS, (round + 2) % ROUNDS};
+    bool good = replay(one, &laps[0], execs[0], rounds[0], streams[0]) &&
+                replay(one, &laps[1], execs[1], rounds[1], streams[1]) &&
+                lap_upload(&laps[2], one->in->t[rounds[2]], one->in->a[rounds[2]], streams[2]) &&
+                lap_call(&laps[2], one->ep, one->in->t[rounds[2]], streams[2]) &&
+                replay(one, &laps[0], execs[0], rounds[0], streams[0]);
+    for (int i = 0; good && i < 3; i++)
+        good = CHECK(check(one, &laps[i], rounds[i], streams[i]), "lap %d", i);
+    lap_release(&laps[2]);
+    return good;
+}
+
+static void play_mixed(expar_group *group, void *shared)
+{
+    actor one;
+    lap laps[3];
+    cu_graph_exec execs[2];
+    if (!actor_begin(&one, group, shared, 0)) return;
+    for (int i = 0; i < 3; i++)
+        if (!lap_open(&laps[i], &one.card, one.in->t[0], one.rank)) return;
+    laps[1].path = one.rank % 2 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+    for (int i = 0; i < 2; i++)
+        execs[i] = capture(&one, &laps[i], one.card.streams[i]);
+    CHECK_OK(expar_barrier_all(group));
+    for (int round = 0; execs[0] && execs[1] && round < ROUNDS; round++)
+        if (!play_round(&one, laps, execs, round)) break;
+    CHECK_OK(expar_barrier_all(group));
+    for (int i = 0; i < 2; i++)
+        if (execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, execs[i]));
+    for (int i = 0; i < 3; i++)
+        lap_close(&laps[i]);
+    actor_end(&one);
+}
+
+static void test_two_graphs_and_calls(void **state)
+{
+    (void)state;
+    run(play_mixed);
+}
+
+/* ---- what a graph cannot hold ---- */
+
+static bool refuse(const actor *one, const lap *p, expar_dispatch_args extra, const char *word)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args args = extra;
+    args.x = p->x;
+    args.topk_idx = p->idx;
+    args.num_experts = one->in->t[0]->job.num_experts;
+    args.stream = one->card.streams[0];
+    return CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one->ep, &args, &result)) &&
+           CHECK_TEXT("expar_dispatch", word, "captured");
+}
+
+/* Refused calls leave nothing in the capture, and it goes on. */
+static void play_refusals(expar_group *group, void *shared)
+{
+    actor one;
+    lap p;
+    expar_event *event = NULL;
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
+    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    cu_stream stream = one.card.streams[0];
+    expar_dispatch_args with_counts = EXPAR_DISPATCH_ARGS_INIT, with_event = with_counts, with_end = with_counts;
+    CHECK_OK(expar_event_create(&event));
+    CHECK_OK(expar_event_signal(event));
+    with_event.num_worst_tokens = with_end.num_worst_tokens = p.worst = p.room;
+    with_event.wait_event = event;
+    with_end.async_finish = 1;
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
+    refuse(&one, &p, with_counts, "num_worst_tokens");
+    refuse(&one, &p, with_event, "wait_event");
+    refuse(&one, &p, with_end, "async_finish");
+    lap_call(&p, one.ep, one.in->t[0], stream);
+    CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
+    if (CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0))) upload(exec, stream);
+    CHECK_OK(expar_barrier_all(group));
+    for (int round = 0; round < 3 && !check_failures(); round++)
+        if (replay(&one, &p, exec, round, stream)) check(&one, &p, round, stream);
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    expar_event_destroy(event);
+    lap_release(&p);
+    lap_close(&p);
+    actor_end(&one);
+}
+
+static void test_what_cannot_be_captured(void **state)
+{
+    (void)state;
+    run(play_refusals);
+}
+
+/* ---- what a graph holds ---- */
+
+/* Handles, idx and weights of small traffic are small; recv_x of the worst case is what the pool has room for once. */
+#define TIGHT_POOL_BYTES (48 << 10)
+
+static expar_status dispatch_direct(const actor *one, const lap *p)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = p->x;
+    args.topk_idx = p->idx;
+    args.num_experts = one->in->t[0]->job.num_experts;
+    args.num_worst_tokens = 200;
+    args.path = EXPAR_PATH_DIRECT;
+    args.stream = one->card.streams[0];
+    expar_status status = expar_dispatch(one->ep, &args, &result);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+    return status;
+}
+
+/* The driver lets go when it comes to it. */
+static bool pool_empties(const expar_ep *ep)
+{
+    int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    mem_block *block = NULL;
+    while (mem_pool_take(ep->pool, TIGHT_POOL_BYTES - 4096, &block) != EXPAR_OK) {
+        if (ranks_clock_ms() > end_ms) return false;
+        sched_yield();
+    }
+    mem_block_release(block);
+    return true;
+}
+
+static void play_hold(expar_group *group, void *shared)
+{
+    actor one;
+    lap p;
+    cu_graph graph = NULL;
+    if (!actor_begin(&one, group, shared, TIGHT_POOL_BYTES) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    cu_stream stream = one.card.streams[0];
+    lap_upload(&p, one.in->t[0], one.in->a[0], stream);
+    CHECK_OK(dispatch_direct(&one, &p));
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_OK(dispatch_direct(&one, &p));
+    CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
+    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, dispatch_direct(&one, &p));
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    CHECK(pool_empties(one.ep), "the pool did not get its blocks back");
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(dispatch_direct(&one, &p));
+    CHECK_OK(expar_barrier_all(group));
+    lap_close(&p);
+    actor_end(&one);
+}
+
+static void test_what_a_graph_holds(void **state)
+{
+    (void)state;
+    run(play_hold);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_two_graphs_and_calls),
+        cmocka_unit_test(test_what_cannot_be_captured),
+        cmocka_unit_test(test_what_a_graph_holds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Starts a program on four ranks as a launcher would. Fails when a rank does.
+# usage: start.sh run|mpirun|hosts|openmpi|torchrun EXPAR PROGRAM [ARGUMENT…]
+set -u
+launcher=$1
+expar=$2
+shift 2
+export EXPAR_BOOTSTRAP_TIMEOUT=${EXPAR_BOOTSTRAP_TIMEOUT:-60}
+
+# What torchrun tells its processes.
+torchrun() {
+    local rank pid code=0 pids=()
+    for rank in 0 1 2 3; do
+        RANK=$rank WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
+            TORCHELASTIC_RUN_ID=start-$$ "$@" &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do
+        wait "$pid" || code=1
+    done
+    return $code
+}
+
+# Two daemons of mpirun on this machine, which take it for two hosts; the agent stands for the shell that reaches them.
+hosts() {
+    local folder code
+    folder=$(mktemp -d)
+    # shellcheck disable=SC2016 # the agent's own words
+    printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$folder/agent"
+    chmod +x "$folder/agent"
+    EXPAR_BOOTSTRAP_INTERFACE=127.0.0.1 mpirun --allow-run-as-root --oversubscribe -mca plm_rsh_agent "$folder/agent" \
+        --host one:2,two:2 -n 4 "$@"
+    code=$?
+    rm -r "$folder"
+    return $code
+}
+
+case $launcher in
+    run) "$expar" run -n 4 -- "$@" ;;
+    mpirun) mpirun --allow-run-as-root --oversubscribe -n 4 "$@" ;;
+    hosts) hosts "$@" ;;
+    openmpi) mpirun --allow-run-as-root --oversubscribe -n 4 env -u PMIX_RANK "$@" ;; # its variables alone
+    torchrun) torchrun "$@" ;;
+esac

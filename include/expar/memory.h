@@ -40,11 +40,17 @@ typedef struct expar_heap_stats {
     uint64_t holes, hole_bytes, largest_hole_bytes;
     uint64_t page_bytes; /* 2 MiB where the heap consists of huge pages of hugetlbfs, else the system's */
     uint64_t huge_bytes; /* of its memory that this rank maps by huge pages now, whoever made them */
+    uint64_t chunks;     /* in which the heap has grown; 1: only the first */
 } expar_heap_stats;
 #define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
 /* Fills as much as stats->struct_size says that there is. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT when stats->struct_size is
    not set. */
 EXPAR_API expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats);
+/* The same of a rank of another process, and which rank of how many it is: fd is open for reading on the heap of that
+   rank, which is the file `/memfd:expar-heap` among its descriptors (/proc/PID/fd). As of its last allocation. Ranks
+   that are threads have no such file. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size; fd is no heap of this version of
+   expar, or of a rank that is not ready), EXPAR_ERR_SYSTEM. Any thread. */
+EXPAR_API expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *rank, int32_t *size);
 
 /* Where this rank can load and store pe's copy of `address` (any address inside the symmetric heap); NULL where it
    cannot: address not symmetric, pe out of range or on another node. Not collective. Any thread. */

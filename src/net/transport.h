@@ -120,6 +120,9 @@ typedef struct transport_ops {
     /* Moves on what this rank has under way, and serves what others ask of it; never sleeps. NULL: nothing ever needs
        it. True when something happened. */
     bool (*progress)(transport *self);
+    /* What this rank's threads have brought in by now, the transport's own too, is seen by the caller from here on: not
+       only a flag that it has found set, but all that the network wrote before. NULL: loads are enough. */
+    void (*behold)(transport *self);
     /* change 1: a thread begins to call progress over and over; -1: it has ended. Meanwhile the transport's own thread
        leaves the work to it. 0: the caller goes to sleep on something else, so that thread must take over at once, and
        call `arrived`. NULL as progress. */
@@ -127,8 +130,9 @@ typedef struct transport_ops {
     /* To be called before a sleep, while attending; the caller looks at its condition once more in between, since it
        may make progress. False: there is no need to sleep. NULL as progress. */
     bool (*arm)(transport *self);
-    /* Sleeps until there is something to make progress with, at most limit_ns. NULL as progress. */
-    void (*sleep)(transport *self, int64_t limit_ns);
+    /* Sleeps until there is something to make progress with, at most limit_ns; false: there was nothing. NULL as
+       progress. */
+    bool (*sleep)(transport *self, int64_t limit_ns);
     /* One line for people on what it runs on and what its self-test found. NULL: nothing to tell. */
     void (*describe)(const transport *self, char *text, size_t text_bytes);
     void (*close)(transport *self);

@@ -21,17 +21,18 @@ static inline uint8_t *direct_at(const expar_group *group, const void *data, siz
     return atomic_load_explicit(&self->failure, memory_order_relaxed) == 0 ? self->direct[pe] + offset : NULL;
 }
 
-static inline void direct_ring(const sym *self, int32_t pe)
+static inline sym_bell *direct_bell(const sym *self, int32_t pe)
 {
-    bell_ring(&((sym_control *)self->peers[pe])->bell, self->boot->threads);
+    return &((sym_control *)self->direct[pe])->bell;
 }
 
 static inline bool direct_put(const expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     uint8_t *to = direct_at(group, dest, bytes, pe);
     if (!to || !source || bytes == 0) return false;
+    const sym *self = group->sym;
     p2p_store(to, source, bytes);
-    direct_ring(group->sym, pe);
+    bell_ring_put(direct_bell(self, pe), (uint64_t)(to - self->direct[pe]), bytes, self->by_threads);
     return true;
 }
 
@@ -56,7 +57,7 @@ static inline bool direct_put_signal(const expar_group *group, void *dest, const
         atomic_store_explicit(word, value, memory_order_release);
     else
         atomic_fetch_add_explicit(word, value, memory_order_release);
-    direct_ring(group->sym, pe);
+    bell_ring(direct_bell(group->sym, pe), group->sym->by_threads);
     return true;
 }
 

@@ -3,7 +3,7 @@
  *
  * Each call gathers every rank's arguments over the control sockets before anything stays changed, so that all ranks
  * return the same answer. That takes some hundred microseconds: allocate at set-up. */
-#include "shmem/sym.h"
+#include "shmem/parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +191,7 @@ expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64
         if (mine.offset != 0 && give_locally(self, mine.offset, &taken)) drop_pages(self, mine.offset, taken);
         return status;
     }
+    sym_card_write(self);
     *offset = mine.offset;
     return EXPAR_OK;
 }
@@ -211,6 +212,7 @@ expar_status sym_give(sym *self, const char *what, uint64_t offset)
         return error_set(EXPAR_ERR_ADDRESS, "%s: no block starts at offset %llu of the symmetric heap", what,
                          (unsigned long long)offset);
     drop_pages(self, offset, bytes);
+    sym_card_write(self);
     return EXPAR_OK;
 }
 

@@ -28,12 +28,6 @@ static proxy_command command_of(const transport_request *r)
     return command;
 }
 
-/* Contexts count their own completions, which the ring does not. */
-bool ops_goes_by_proxy(const ops_origin *from)
-{
-    return from->nbi && !from->batch && from->group->sym->proxy;
-}
-
 expar_status ops_start(const ops_origin *from, transport *via, const transport_request *request)
 {
     sym *self = from->group->sym;

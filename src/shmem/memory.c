@@ -127,44 +127,6 @@ expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void *
     return status;
 }
 
-static void fill_stats(sym *self, expar_heap_stats *out)
-{
-    mem_arena_stats now;
-    pthread_mutex_lock(&self->lock);
-    mem_arena_get_stats(self->arena, &now);
-    pthread_mutex_unlock(&self->lock);
-    *out = (expar_heap_stats){
-        .total_bytes = now.total_bytes,
-        .used_bytes = now.used_bytes,
-        .high_water_bytes = now.high_water_bytes,
-        .largest_free_bytes = now.largest_free_bytes,
-        .blocks = now.blocks,
-        .grown_bytes = atomic_load_explicit(&self->grown_bytes, memory_order_acquire),
-        .memory_bytes = mem_region_memory(&self->heap),
-        .page_bytes = self->heap.page_bytes,
-        .huge_bytes = mem_region_huge_bytes(&self->heap),
-        .holes = now.holes,
-        .hole_bytes = now.hole_bytes,
-        .largest_hole_bytes = now.largest_hole_bytes,
-    };
-}
-
-expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
-{
-    static const char what[] = "expar_heap_get_stats";
-    expar_heap_stats now;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
-    if (!stats) return error_set(EXPAR_ERR_NULL, "%s: stats is NULL", what);
-    const size_t wanted = stats->struct_size;
-    if (wanted < sizeof wanted || wanted > sizeof now)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: stats->struct_size %zu, expected EXPAR_HEAP_STATS_INIT's %zu", what,
-                         wanted, sizeof now);
-    fill_stats(group->sym, &now);
-    now.struct_size = wanted;
-    memcpy(stats, &now, wanted);
-    return EXPAR_OK;
-}
-
 void *expar_ptr(expar_group *group, const void *address, int32_t pe)
 {
     uint64_t offset;

@@ -16,8 +16,17 @@
     const expar_status entered = context_enter(ctx, &from, &pe);                                                       \
     if (entered != EXPAR_OK) return entered;
 
-/* Whether the operation goes by the proxy: non-blocking ones of the default context do, where the rank has one. */
-bool ops_goes_by_proxy(const ops_origin *from);
+/* Whether the operation goes by the proxy: non-blocking ones of the default context do, where the rank has one.
+   Contexts count their own completions, which the ring does not. */
+static inline bool ops_goes_by_proxy(const ops_origin *from)
+{
+    return from->nbi && !from->batch && from->group->sym->proxy;
+}
+/* Whether the short way into mapped memory is open to it (direct.h), once there is a group. */
+static inline bool ops_goes_straight(const ops_origin *from)
+{
+    return from->group && !ops_goes_by_proxy(from);
+}
 /* Starts an operation whose arguments have been checked: by the proxy, where ops_goes_by_proxy, else by `via`. Whom it
    may wake is the caller's to ring. */
 expar_status ops_start(const ops_origin *from, transport *via, const transport_request *request);

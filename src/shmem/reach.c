@@ -278,7 +278,9 @@ expar_status sym_grow(sym *self, uint64_t end)
         if (via->ops->grow && *reached < border) status = via->ops->grow(via, *reached, border - *reached);
         if (status == EXPAR_OK) *reached = border;
     }
-    if (status == EXPAR_OK) atomic_store_explicit(&self->grown_bytes, border, memory_order_release);
+    if (status != EXPAR_OK || border == atomic_load_explicit(&self->grown_bytes, memory_order_relaxed)) return status;
+    atomic_fetch_add_explicit(&self->chunks, 1, memory_order_relaxed);
+    atomic_store_explicit(&self->grown_bytes, border, memory_order_release);
     return status;
 }
 
@@ -297,7 +299,9 @@ expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
 
 static expar_status tell_owed(sym *self, expar_status status)
 {
-    if (!atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
+    /* The load spares every quiet a locked instruction. */
+    if (!atomic_load_explicit(&self->owes_failure, memory_order_relaxed) ||
+        !atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
         return status;
     status = sym_check(self, "an earlier operation");
     return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;

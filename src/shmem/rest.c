@@ -41,20 +41,33 @@ void sym_ring(sym *self, int32_t pe)
     if (control) bell_ring(&control->bell, self->by_threads);
 }
 
+void sym_ring_put(sym *self, int32_t pe, uint64_t offset, uint64_t bytes)
+{
+    sym_control *control = sym_at(self, pe, 0);
+    if (control) bell_ring_put(&control->bell, offset, bytes, self->by_threads);
+}
+
+/* No put goes to the control page: who watches that alone is woken by rings. */
+static uint64_t watches_nothing(void)
+{
+    return bell_range(0, 1);
+}
+
 sym_rest sym_rest_begin(sym *self, const char *what)
 {
-    return (sym_rest){.sym = self, .what = what};
+    return (sym_rest){.sym = self, .what = what, .watch = watches_nothing()};
 }
 
 sym_rest sym_rest_begin_among(sym *self, const char *what, sym_ranks among)
 {
-    return (sym_rest){.sym = self, .what = what, .among = among};
+    return (sym_rest){.sym = self, .what = what, .watch = watches_nothing(), .among = among};
 }
 
-sym_rest sym_rest_begin_open(sym *self, const char *what)
+sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint64_t bytes)
 {
     return (sym_rest){.sym = self,
                       .what = what,
+                      .watch = bell_range(offset, bytes),
                       .open = true,
                       .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
 }
@@ -86,7 +99,7 @@ static void drive(sym_rest *rest)
 static void arm(sym_rest *rest)
 {
     transport *network = rest->sym->driven;
-    bell_arm(own_bell(rest->sym), &rest->rings);
+    bell_arm(own_bell(rest->sym), rest->watch, &rest->rings);
     rest->armed = !network || rest->handed_over || network->ops->arm(network);
     if (rest->since_ns == 0) rest->since_ns = clock_ns();
 }
@@ -97,15 +110,15 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
     return limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS;
 }
 
-/* Where neighbours may ring, the bell is slept on, and the network is left to its own thread, which rings when
+/* True: something came from the network, and so there may be more.
+   Where neighbours may ring, the bell is slept on, and the network is left to its own thread, which rings when
    something comes from there. That holds for the rest of the wait: the thread rings whenever it has looked, so a waiter
    who made it look again would be woken by it again. Without neighbours everything comes from the network. */
-static void rest_asleep(sym_rest *rest, int64_t limit_ns)
+static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
     if (self->driven && !self->some_mapped) {
-        self->driven->ops->sleep(self->driven, limit_ns);
-        return;
+        return self->driven->ops->sleep(self->driven, limit_ns);
     }
     /* That thread stays on guard from then on, and would ring the bell for every time that it is woken. */
     if (self->driven && !rest->handed_over) {
@@ -114,6 +127,14 @@ static void rest_asleep(sym_rest *rest, int64_t limit_ns)
         rest->handed_over = true;
     }
     bell_sleep(own_bell(self), rest->rings, limit_ns, self->by_threads);
+    return false;
+}
+
+/* Waking up takes longer than what is between two pieces of a large message. The time-out runs on. */
+static void spin_again(sym_rest *rest)
+{
+    rest->turn = 0;
+    rest->armed = false;
 }
 
 /* A turn behind the spins and yields: arms, and sleeps once that has been done and the caller has looked again. A
@@ -130,12 +151,13 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
         }
         if (limit_ns > left_ns) limit_ns = left_ns;
     }
-    if (rest->armed)
-        rest_asleep(rest, limit_ns);
-    else if (turns > 0)
-        sched_yield();
+    bool came = rest->armed && rest_asleep(rest, limit_ns);
+    if (!rest->armed && turns > 0) sched_yield();
     drive(rest);
-    arm(rest);
+    if (came)
+        spin_again(rest);
+    else
+        arm(rest);
     return EXPAR_OK;
 }
 
@@ -163,8 +185,14 @@ void sym_rest_progress(sym_rest *rest)
     rest->armed = rest->handed_over = false;
 }
 
+void sym_behold(sym *self)
+{
+    if (self->driven && self->driven->ops->behold) self->driven->ops->behold(self->driven);
+}
+
 void sym_rest_end(sym_rest *rest)
 {
+    sym_behold(rest->sym);
     /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
     rest->armed = false;
     attend(rest, false);

@@ -14,6 +14,7 @@ expar_status ops_put_from(const ops_origin *from, void *dest, const void *source
 {
     transport *via;
     expar_group *group = from->group;
+    if (ops_goes_straight(from) && direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
     transport_request put = {.kind = TRANSPORT_KIND_PUT, .pe = pe, .source = source, .bytes = bytes};
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
@@ -21,7 +22,7 @@ expar_status ops_put_from(const ops_origin *from, void *dest, const void *source
     status = target_check_range(from->call, group, "dest", dest, bytes, &put.offset);
     if (status == EXPAR_OK) status = target_transport(from->call, group, group->sym->reach_rma, pe, &via);
     if (status == EXPAR_OK) status = from->nbi ? ops_start(from, via, &put) : put_now(from, via, &put);
-    if (status == EXPAR_OK) sym_ring(group->sym, pe); /* the target may wait for a word in it */
+    if (status == EXPAR_OK) sym_ring_put(group->sym, pe, put.offset, bytes); /* the target may watch words in it */
     return status;
 }
 
@@ -34,6 +35,7 @@ expar_status ops_get_from(const ops_origin *from, void *dest, const void *source
 {
     transport *via;
     expar_group *group = from->group;
+    if (ops_goes_straight(from) && direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
     transport_request get = {.kind = TRANSPORT_KIND_GET, .pe = pe, .dest = dest, .bytes = bytes};
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;

@@ -79,6 +79,9 @@ static expar_status start_put_signal(const ops_origin *from, const signalled_put
 expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void *source, size_t bytes,
                                  const ops_signal *signal, int32_t pe)
 {
+    if (ops_goes_straight(from) &&
+        direct_put_signal(from->group, dest, source, bytes, signal->address, signal->value, signal->op, pe))
+        return EXPAR_OK;
     signalled_put put = {.source = source, .bytes = bytes};
     expar_status status = check_put_signal(from->call, from->group, dest, signal, pe, &put);
     if (status != EXPAR_OK) return status;
@@ -97,7 +100,6 @@ expar_status ops_put_signal(const char *call, expar_group *group, void *dest, co
 expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
                               uint64_t value, expar_signal_op op, int32_t pe)
 {
-    if (direct_put_signal(group, dest, source, bytes, signal, value, op, pe)) return EXPAR_OK;
     return ops_put_signal("expar_put_signal", group, dest, source, bytes, &(ops_signal){signal, value, op}, pe);
 }
 

@@ -176,6 +176,7 @@ expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, con
         sym_destroy(self);
         return status;
     }
+    sym_card_write(self);
     *out = self;
     return EXPAR_OK;
 }

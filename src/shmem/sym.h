@@ -15,26 +15,40 @@
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
-/* A PE's doorbell. The sleeper sets `asleep`, full fence, looks again at what it waits for, and sleeps on `rings`; the
-   writer stores its flag, full fence, reads `asleep`, and if it is set takes it down, raises `rings` and wakes all
+/* A PE's doorbell. The sleeper sets `watched`, full fence, looks again at what it waits for, and sleeps on `rings`; the
+   writer stores its flag, full fence, reads `watched`, and if it is set takes it down, raises `rings` and wakes all
    sleepers. One of the two always sees the other. Several threads of a PE may sleep on its bell: whoever wakes sets
-   `asleep` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
+   `watched` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring
    nothing.
+
+   A put may change any word, but mostly it carries data that nobody waits for. So `watched` says where the words lie
+   that sleepers wait for, and a put that goes elsewhere lets them sleep. Flags of the library's own are announced by a
+   ring of their own, wherever they lie.
 
    Sleeps are rare and writes are many, so where the system allows it the sleeper makes the fence for both sides:
    membarrier(2) runs a full fence on every core that runs a thread of a process that asked for it. A writer whose
    process has asked then needs none of its own. */
 typedef struct sym_bell {
-    /* 1: somebody sleeps or is about to. Set by the PE's own threads, read and taken down by all writers; ordered by
-       the full fences above. */
-    _Alignas(64) _Atomic uint32_t asleep;
+    /* 0: nobody sleeps or is about to; else the bell_range that holds all that sleepers watch. Widened by the PE's own
+       threads, read and taken down by all writers; ordered by the full fences above. */
+    _Alignas(64) _Atomic uint64_t watched;
     /* 1: sleepers make the writers' fence, too. Written by the owner before anybody else uses the bell, read by all
        (relaxed: who reads 0 makes a fence that is not needed). */
     _Atomic uint32_t fences;
-    /* The futex word: raised by all writers after they took `asleep` down, read by the PE's own sleepers. The futex
+    /* The futex word: raised by all writers after they took `watched` down, read by the PE's own sleepers. The futex
        compares it in the kernel, so relaxed order is enough. */
     _Alignas(64) _Atomic uint32_t rings;
 } sym_bell;
+
+/* How full the heap is, for tools that look at it from outside (heap_stats.c). Written by the owner whenever blocks
+   come or go: `mark` last for the first time (release, acquire by readers), so rank and size are there; the words
+   relaxed, each by itself, so that they may be of different moments. */
+enum { SYM_CARD_WORDS = 10 };
+typedef struct sym_heap_card {
+    _Atomic uint64_t mark;
+    int32_t rank, size;
+    _Atomic uint64_t words[SYM_CARD_WORDS];
+} sym_heap_card;
 
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
@@ -46,6 +60,7 @@ typedef struct sym_control {
        they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
        that hears of the leaving before it hears of its cause can still name the cause. */
     _Alignas(64) _Atomic uint64_t told;
+    _Alignas(64) sym_heap_card card;
 } sym_control;
 /* The heap proper starts here; offsets given to users are never 0. */
 #define SYM_CONTROL_BYTES 4096
@@ -101,6 +116,7 @@ typedef struct sym {
     /* The heap up to here is open on all ranks and reachable by all transports; the rest is addresses alone. Raised by
        collective calls (release), read by any thread that checks an address (acquire). */
     _Atomic uint64_t grown_bytes;
+    _Atomic uint64_t chunks; /* times that it has grown, the first included; as grown_bytes, but relaxed */
     uint64_t reached_bytes[SYM_MAX_TRANSPORTS]; /* as far as each transport has grown; changed by collective calls */
     /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
        expar_globals_share alone (globals.c). */
@@ -225,6 +241,8 @@ void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 
 /* Wakes pe if it sleeps. To be called after the store (release) of a flag that it may wait for. */
 void sym_ring(sym *sym, int32_t pe);
+/* The same after a put to [offset, offset + bytes) of its heap: only if it watches words there. */
+void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 
 /* A wait in progress, for conditions of any shape:
  *
@@ -244,6 +262,7 @@ typedef struct sym_rest {
     int64_t since_ns; /* 0 until the first clock reading */
     uint32_t turn;
     uint32_t rings; /* value of the futex word when armed */
+    uint64_t watch; /* bell_range of the words that puts may change to end the wait */
     bool armed;
     bool attends;      /* drives the network meanwhile */
     bool handed_over;  /* the network's own thread does */
@@ -256,11 +275,15 @@ sym_rest sym_rest_begin(sym *sym, const char *what);
 /* For what some ranks do together, whatever becomes of others. */
 sym_rest sym_rest_begin_among(sym *sym, const char *what, sym_ranks among);
 /* For waits that cannot know who will end them: the loss of a rank ends those that are under way. It ends a later one
-   too unless some call has told of it before, and then is not in the way any more. */
-sym_rest sym_rest_begin_open(sym *sym, const char *what);
+   too unless some call has told of it before, and then is not in the way any more. Puts to [offset, offset + bytes) of
+   this rank's heap may end the wait. */
+sym_rest sym_rest_begin_open(sym *sym, const char *what, uint64_t offset, uint64_t bytes);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
+
+/* For who has found a flag of its own set without sym_rest_end behind it: what came before the flag is seen, too. */
+void sym_behold(sym *sym);
 
 /* Orders this rank's operations to each PE. */
 expar_status sym_fence(sym *sym);

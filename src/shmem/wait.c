@@ -178,7 +178,7 @@ static expar_status say_what_is_missing(const expar_group *group, const word_set
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)
 {
     expar_status status = EXPAR_OK;
-    sym_rest rest = sym_rest_begin_open(group->sym, set->call);
+    sym_rest rest = sym_rest_begin_open(group->sym, set->call, set->offset, set->count * set->bytes);
     while (!has_ended(set, result) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
@@ -194,6 +194,7 @@ static expar_status run_set(expar_group *group, word_set *set, patience how, loo
     if (status != EXPAR_OK) return status;
     if (how == TEST) {
         *ended = has_ended(set, result);
+        if (*ended) sym_behold(group->sym);
         return EXPAR_OK;
     }
     *ended = true;

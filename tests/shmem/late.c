@@ -20,6 +20,9 @@ void late_begin(expar_group *group, int64_t longest_ns)
         replace(self->reach_atomic, self->size, inner, shim);
         self->transports[t] = shim;
     }
+    /* The short way into mapped memory would pass the shim by. */
+    for (int32_t pe = 0; pe < self->size; pe++)
+        self->direct[pe] = NULL;
 }
 
 void late_hold(expar_group *group, bool held)

@@ -34,13 +34,19 @@ typedef struct player {
     bool local;
 } player;
 
+/* Where the flag would lie in a heap: lanes far from each other. */
+static uint64_t flag_offset(int number, int lane)
+{
+    return ((uint64_t)number * MAX_THREADS + (uint64_t)lane) << 20;
+}
+
 static void await_flag(const player *self, uint64_t value)
 {
     sym_bell *bell = &self->table->bells[self->number];
     const _Atomic uint64_t *flag = &self->table->flags[self->number][self->lane];
     while (atomic_load_explicit(flag, memory_order_acquire) < value) {
         uint32_t rings;
-        bell_arm(bell, &rings);
+        bell_arm(bell, bell_range(flag_offset(self->number, self->lane), sizeof *flag), &rings);
         if (atomic_load_explicit(flag, memory_order_acquire) >= value) return;
         int64_t start_ns = clock_ns();
         bell_sleep(bell, rings, DEADLINE_NS, self->local);
@@ -69,7 +75,11 @@ static void *play(void *argument)
         if (self->number > 0) await_flag(self, (uint64_t)round);
         dawdle(&random, next_flag);
         atomic_store_explicit(next_flag, (uint64_t)round, memory_order_release);
-        bell_ring(&self->table->bells[next], self->local);
+        /* As a flag of the library's own is announced, and as a put. */
+        if (round % 2)
+            bell_ring(&self->table->bells[next], self->local);
+        else
+            bell_ring_put(&self->table->bells[next], flag_offset(next, self->lane), sizeof *next_flag, self->local);
         if (self->number == 0) await_flag(self, (uint64_t)round);
     }
     return NULL;
@@ -148,22 +158,49 @@ static void test_nobody_asleep(void **state)
     uint32_t rings;
     bell_ring(&bell, true);
     assert_int_equal(atomic_load(&bell.rings), 0);
-    bell_arm(&bell, &rings);
+    bell_arm(&bell, bell_range(0, 1), &rings);
     bell_ring(&bell, true);
     bell_ring(&bell, true);
     assert_int_equal(atomic_load(&bell.rings), 1);
-    assert_int_equal(atomic_load(&bell.asleep), 0);
+    assert_int_equal(atomic_load(&bell.watched), 0);
     int64_t start_ns = clock_ns();
     bell_sleep(&bell, rings, DEADLINE_NS, true); /* rang since it was armed: returns at once */
     assert_true(clock_ns() - start_ns < DEADLINE_NS);
 }
 
+/* Puts wake those who watch words that they may have changed, and nobody else. */
+static void test_puts_elsewhere(void **state)
+{
+    (void)state;
+    sym_bell bell = {0};
+    uint32_t rings;
+    const uint64_t low = (uint64_t)1 << 20, high = (uint64_t)5 << 20, far = (uint64_t)1 << 50, length = 4096;
+    bell_arm(&bell, bell_range(low, 8), &rings);
+    bell_ring_put(&bell, low + length, length, true);
+    bell_ring_put(&bell, low - length, length - 256, true);
+    bell_ring_put(&bell, high, 8, true);
+    assert_int_equal(atomic_load(&bell.rings), 0);
+    bell_arm(&bell, bell_range(high, 8), &rings); /* somebody else, who watches another word */
+    bell_ring_put(&bell, high + length, length, true);
+    assert_int_equal(atomic_load(&bell.rings), 0);
+    bell_ring_put(&bell, high, 8, true);
+    assert_int_equal(atomic_load(&bell.rings), 1);
+    assert_int_equal(atomic_load(&bell.watched), 0);
+    bell_ring_put(&bell, low, 8, true); /* nobody watches any more */
+    assert_int_equal(atomic_load(&bell.rings), 1);
+    bell_arm(&bell, bell_range(low, 8), &rings);
+    bell_ring_put(&bell, 0, low + 8, true); /* from far below into it */
+    assert_int_equal(atomic_load(&bell.rings), 2);
+    bell_arm(&bell, bell_range(far, 8), &rings);
+    bell_ring_put(&bell, far + 4, 4, true);
+    assert_int_equal(atomic_load(&bell.rings), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_asleep),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_several_sleepers_on_one_bell),
+        cmocka_unit_test(test_nobody_asleep), cmocka_unit_test(test_puts_elsewhere),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_several_sleepers_on_one_bell),
         cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -323,6 +323,26 @@ static void test_reallocated(void **state)
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 3, reallocated);
 }
 
+/* What another process finds in the heap's file, where it has one. */
+static void statistics_from_outside(expar_group *group, const expar_heap_stats *own)
+{
+    expar_heap_stats read = EXPAR_HEAP_STATS_INIT;
+    int32_t rank = -1, size = -1;
+    int fd = group->sym->heap.fd;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_heap_read_stats(-1, &read, &rank, &size));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_read_stats(fd, &read, NULL, &size));
+    if (fd < 0) return;
+    CHECK_OK(expar_heap_read_stats(fd, &read, &rank, &size));
+    CHECK(rank == group->rank && size == group->size, "rank %d of %d", rank, size);
+    CHECK(read.used_bytes == own->used_bytes && read.high_water_bytes == own->high_water_bytes, "used: %llu",
+          (unsigned long long)read.used_bytes);
+    CHECK(read.total_bytes == own->total_bytes && read.grown_bytes == own->grown_bytes && read.chunks == own->chunks,
+          "grown: %llu in %llu", (unsigned long long)read.grown_bytes, (unsigned long long)read.chunks);
+    CHECK(read.holes == own->holes && read.hole_bytes == own->hole_bytes && read.blocks == own->blocks, "holes: %llu",
+          (unsigned long long)read.holes);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_read_stats(fd, NULL, &rank, &size));
+}
+
 static void statistics(expar_group *group, void *shared)
 {
     (void)shared;
@@ -337,6 +357,9 @@ static void statistics(expar_group *group, void *shared)
     CHECK(full.used_bytes - before.used_bytes == (uint64_t)4 << 20, "used: %llu", (unsigned long long)full.used_bytes);
     CHECK(full.blocks == before.blocks + 2, "blocks: %llu", (unsigned long long)full.blocks);
     CHECK(full.high_water_bytes >= before.used_bytes + ((uint64_t)6 << 20), "no high water");
+    CHECK(full.holes == 1 && full.hole_bytes == (uint64_t)2 << 20, "%llu holes", (unsigned long long)full.holes);
+    CHECK(full.chunks >= 1, "no chunks");
+    statistics_from_outside(group, &full);
     CHECK(full.largest_free_bytes < full.total_bytes - full.used_bytes, "a hole was made, but all is in one piece");
     CHECK_OK(expar_free(group, blocks[0]));
     CHECK_OK(expar_free(group, blocks[2]));

@@ -146,6 +146,44 @@ static void transports_of_two_nodes(void **state)
     shell_expect("$EXPAR info -n 0", 64, "", "-n '0'");
 }
 
+static json_int_t member(const json_t *heap, const char *key)
+{
+    return json_integer_value(json_object_get(heap, key));
+}
+
+/* Blocks of 2 MiB, of which the middle one of three was freed. Other programs of this machine may be listed, too. */
+static void heaps_of_running_programs(void **state)
+{
+    (void)state;
+    const json_int_t block = 2 << 20;
+    char line[32];
+    size_t i, found = 0;
+    json_t *heap;
+    struct shell_result result =
+        shell("$EXPAR run -n 2 -- " HEAP_PROGRAM " \"$EXPAR info --heap --json > $TMP/heaps.json\"");
+    assert_int_equal(result.code, 0);
+    json_t *heaps = parse_output("cat $TMP/heaps.json");
+    json_array_foreach(heaps, i, heap)
+    {
+        snprintf(line, sizeof line, "pid %d\n", (int)member(heap, "pid"));
+        if (!strstr(result.out, line)) continue;
+        found++;
+        assert_string_equal(json_string_value(json_object_get(heap, "program")), "heap_program");
+        assert_int_equal(member(heap, "ranks"), 2);
+        assert_in_range(member(heap, "used_bytes"), 2 * block, 3 * block - 1);
+        assert_in_range(member(heap, "high_water_bytes"), 3 * block, member(heap, "grown_bytes"));
+        assert_in_range(member(heap, "limit_bytes"), member(heap, "grown_bytes"), INT64_MAX);
+        assert_true(member(heap, "chunks") >= 1);
+        assert_int_equal(member(heap, "holes"), 1);
+        assert_int_equal(member(heap, "hole_bytes"), block);
+        assert_int_equal(member(heap, "largest_hole_bytes"), block);
+    }
+    assert_int_equal(found, 2);
+    json_decref(heaps);
+    shell_free(&result);
+    shell_expect("$EXPAR run -n 1 -- " HEAP_PROGRAM " \"$EXPAR info --heap\"", 0, "heap_program        0 of 1", NULL);
+}
+
 /* With the GPUs hidden a machine that has some looks like one that has none. */
 static void info_without_a_gpu(void **state)
 {
@@ -216,6 +254,7 @@ int main(void)
         cmocka_unit_test(info_as_json),
         cmocka_unit_test(transports_of_one_node),
         cmocka_unit_test(transports_of_two_nodes),
+        cmocka_unit_test(heaps_of_running_programs),
         cmocka_unit_test(info_without_a_gpu),
         cmocka_unit_test(a_compiler_that_is_not_there_is_named),
         cmocka_unit_test(info_for_people),

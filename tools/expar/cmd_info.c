@@ -13,17 +13,18 @@
 #define MAX_RANKS 64
 
 struct info_options {
-    bool json, env;
+    bool json, env, heap;
     int64_t ranks, nodes; /* of the group whose transports are shown */
 };
 
-enum { KEY_JSON = 1000, KEY_ENV, KEY_NODES };
+enum { KEY_JSON = 1000, KEY_ENV, KEY_HEAP, KEY_NODES };
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Ranks of the group whose transport matrix is shown (default: 4)", 0},
     {"nodes", KEY_NODES, "M", 0, "Nodes that these ranks play (default: 2 where N is even, else 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"env", KEY_ENV, NULL, 0, "Print the environment variables that the library reads, instead", 0},
+    {"heap", KEY_HEAP, NULL, 0, "Print how full the symmetric heaps of running programs are, instead", 0},
     {0},
 };
 
@@ -31,6 +32,7 @@ static const struct command_example examples[] = {
     {"expar info", "the library, processors, memory, GPUs, launchers, transports, and advice"},
     {"expar info -n 8 --nodes 4", "the transport matrix of eight ranks on four nodes"},
     {"expar info --env", "all EXPAR_* variables with their meaning"},
+    {"expar info --heap", "use, high water, chunks and holes of the heaps of all ranks that run on this machine"},
     {"expar info --json | jq .memory", "for programs"},
     {NULL, NULL},
 };
@@ -60,6 +62,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ENV:
         input->env = true;
+        return 0;
+    case KEY_HEAP:
+        input->heap = true;
         return 0;
     case 'n':
         input->ranks = count(state, "-n", arg);
@@ -129,13 +134,15 @@ static int run(int argc, char **argv)
         print_env();
         return 0;
     }
-    json_t *value = input.env ? collect_env() : collect(&input);
+    json_t *value = input.env ? collect_env() : input.heap ? info_heaps() : collect(&input);
     if (!value) {
         fprintf(stderr, "expar info: out of memory, or hwloc cannot read this machine\n");
         return EX_OSERR;
     }
     if (input.json)
         print_json(value);
+    else if (input.heap)
+        info_heaps_print(value);
     else
         info_print(value);
     json_decref(value);
@@ -152,7 +159,12 @@ const struct command command_info = {
         "that would provide it.\n\n"
         "To show the transports a group of threads is formed, which also runs their self-tests; EXPAR_TRANSPORTS and "
         "the other variables hold for it. The matrix says for each rank (row) and each PE (column) what the "
-        "transport can do: m map, p put, g get, a atomics; a capital where it is the one that is used.",
+        "transport can do: m map, p put, g get, a atomics; a capital where it is the one that is used.\n\n"
+        "--heap looks at the heaps of all processes that this user may look at, as their last allocation left them; "
+        "ranks "
+        "that are threads of one process have none that others can see. A heap may grow to its limit, has grown so far "
+        "in chunks, and has that much memory behind it. Holes are free space between blocks: many of which none is "
+        "large are fragmentation.",
     .options = options,
     .examples = examples,
     .run = run,

@@ -6,6 +6,7 @@
  *   info_memory.c    memory, its limits, huge pages
  *   info_cuda.c      GPUs, their links, the driver, the compiler of kernels
  *   info_transports.c who reaches whom by which transport
+ *   info_heaps.c     how full the symmetric heaps of running programs are, by itself
  *   info_advice.c    what is missing for a faster path, and the command that provides it
  *   info_print.c     the object as text for a person */
 #ifndef EXPAR_TOOL_INFO_H
@@ -24,6 +25,9 @@ json_t *
 info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missing}, ready_kernels, gpus: [{…}] */
 /* ranks, nodes, list: [{name, reach, note, matrix: [[text]]}], missing: why others are not there, or null */
 json_t *info_transports(int num_ranks, int num_nodes);
+/* [{pid, program, rank, ranks, limit_bytes, grown_bytes, chunks, memory_bytes, used_bytes, high_water_bytes, …}] */
+json_t *info_heaps(void);
+void info_heaps_print(const json_t *list);
 /* [{missing, effect, command}] */
 json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda, const json_t *transports);
 

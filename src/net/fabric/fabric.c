@@ -9,7 +9,7 @@
 
 #define PAGE_BYTES   4096u
 #define EXTENT_BYTES ((size_t)1 << 20) /* none is smaller, but the last one */
-#define SPINS_ROOMY  200u
+#define SPINS_ROOMY  1000u
 
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what)
 {
@@ -251,6 +251,11 @@ static bool fabric_move(transport *self)
     return fabric_progress(fabric_of(self));
 }
 
+static void fabric_see(transport *self)
+{
+    fabric_behold(fabric_of(self));
+}
+
 static void fabric_attend_to(transport *self, int change)
 {
     fabric_attend(fabric_of(self), change);
@@ -261,9 +266,9 @@ static bool fabric_arm_sleep(transport *self)
     return fabric_arm(fabric_of(self));
 }
 
-static void fabric_rest(transport *self, int64_t limit_ns)
+static bool fabric_rest(transport *self, int64_t limit_ns)
 {
-    fabric_sleep(fabric_of(self), limit_ns, -1);
+    return fabric_sleep(fabric_of(self), limit_ns, -1);
 }
 
 static void fabric_describe(const transport *self, char *text, size_t text_bytes)
@@ -291,6 +296,7 @@ const transport_ops transport_fabric = {
     .quiet = fabric_quiet_all,
     .settle = fabric_settle_batch,
     .progress = fabric_move,
+    .behold = fabric_see,
     .attend = fabric_attend_to,
     .arm = fabric_arm_sleep,
     .sleep = fabric_rest,

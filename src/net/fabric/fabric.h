@@ -151,6 +151,8 @@ typedef struct fabric {
     _Atomic int32_t sleepers; /* threads in fabric_sleep; relaxed: who is missed sleeps no longer than its limit */
     /* Threads that call progress over and over (transport_ops.attend), which the thread leaves the work to. */
     _Atomic int32_t attendants;
+    /* How often one has come; relaxed: the thread only takes it for a sign that more will come. */
+    _Atomic uint32_t visits;
     bool opened;       /* false until the self-test is over: all waits are those of set-up, with its time-out */
     char verdict[160]; /* of the self-test */
 } fabric;
@@ -215,6 +217,8 @@ void fabric_op_release(fabric *f, fabric_channel *channel, fabric_op *signal, ex
 /* Takes what has come back on a channel; the lock is held. */
 bool fabric_channel_poll(fabric *f, fabric_channel *channel);
 bool fabric_progress(fabric *f);
+/* As transport_ops.behold. */
+void fabric_behold(fabric *f);
 /* Operations to pe (of that batch; NULL: of any) are given up: they count as failed with `status`. Nothing of them
    refers to the caller's memory afterwards, but for a large one that the network itself reads or writes there, which it
    may do until the endpoint is closed. */
@@ -234,8 +238,8 @@ expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch);
 
 /* To be called before fabric_sleep. May make progress; false: something is there already. */
 bool fabric_arm(fabric *f);
-/* Sleeps until something comes, at most limit_ns; extra_fd (-1: none) ends it too. */
-void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd);
+/* Sleeps until something comes, at most limit_ns; extra_fd (-1: none) ends it too. False: nothing came. */
+bool fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd);
 /* Whoever sleeps looks again: others may have made the progress that he sleeps for. */
 void fabric_nudge(fabric *f);
 /* As transport_ops.attend. */

@@ -26,7 +26,7 @@ static void ring(int event)
     if (write(event, &one, sizeof one) != sizeof one) LOG(LOG_DEBUG, "fabric: an event is full, so it rings already");
 }
 
-void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd)
+bool fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd)
 {
     struct pollfd polls[FABRIC_MAX_CHANNELS + 2];
     struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
@@ -36,9 +36,10 @@ void fabric_sleep(fabric *f, int64_t limit_ns, int extra_fd)
     polls[count++] = (struct pollfd){.fd = f->nudge_event, .events = POLLIN};
     if (extra_fd >= 0) polls[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
     atomic_fetch_add_explicit(&f->sleepers, 1, memory_order_relaxed);
-    ppoll(polls, count, &limit, NULL);
+    bool came = ppoll(polls, count, &limit, NULL) > 0;
     atomic_fetch_sub_explicit(&f->sleepers, 1, memory_order_relaxed);
     drain(f->nudge_event);
+    return came;
 }
 
 void fabric_nudge(fabric *f)
@@ -49,6 +50,7 @@ void fabric_nudge(fabric *f)
 void fabric_attend(fabric *f, int change)
 {
     int32_t left = atomic_fetch_add(&f->attendants, change) + change;
+    if (change > 0) atomic_fetch_add_explicit(&f->visits, 1, memory_order_relaxed);
     /* This thread may have taken what another one sleeps for, here or on the bell. */
     if (change < 0) {
         fabric_nudge(f);

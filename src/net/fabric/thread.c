@@ -4,13 +4,14 @@
 #include "net/fabric/fabric.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Naps while somebody attends: short at first, so that they need not be ended; then long, and whoever ends attending
-   ends them. */
+/* Naps while somebody attends, or has done so since the last one: short at first, so that they need not be ended; long
+   beside one who attends for long, and then whoever ends attending ends them. */
 #define FIRST_NAP_NS 200000
 #define LONG_NAP_NS  1000000
 #define LAST_NAP_NS  400000000
@@ -28,12 +29,19 @@ static void nap(fabric *f, int64_t nap_ns)
     if (wake.revents && read(f->wake_event, &count, sizeof count) < 0) LOG(LOG_DEBUG, "fabric: woken twice");
 }
 
-/* Somebody attends: asking the queues now would take from him what he sleeps for. */
-static void leave_to_attendants(fabric *f)
+/* Somebody attends: asking the queues now would take from him what he sleeps for. Who comes and goes, for one operation
+   after the other, would wake this thread each time that he goes, so it is not there for him then. *visits: their
+   number when this was last called. */
+static void leave_to_attendants(fabric *f, uint32_t *visits)
 {
-    for (int64_t nap_ns = FIRST_NAP_NS; atomic_load(&f->attendants) > 0 && !f->stops;) {
-        nap(f, nap_ns);
-        nap_ns = nap_ns * 2 < LAST_NAP_NS ? nap_ns * 2 : LAST_NAP_NS;
+    int64_t nap_ns = FIRST_NAP_NS;
+    for (;;) {
+        uint32_t now = atomic_load_explicit(&f->visits, memory_order_relaxed);
+        if (f->stops || (atomic_load(&f->attendants) == 0 && now == *visits)) return;
+        const int64_t most_ns = now != *visits ? LONG_NAP_NS - 1 : LAST_NAP_NS;
+        *visits = now;
+        nap(f, nap_ns < most_ns ? nap_ns : most_ns);
+        nap_ns = nap_ns < most_ns ? nap_ns * 2 : most_ns;
     }
 }
 
@@ -44,20 +52,29 @@ static void tell_of_progress(fabric *f)
     fabric_nudge(f);
 }
 
+/* What has woken this thread goes on for a while, mostly, and waking up again takes longer than looking. */
+static void serve(fabric *f)
+{
+    for (uint32_t turn = 0; turn <= f->spins && atomic_load(&f->attendants) == 0 && !f->stops; turn++) {
+        fabric_progress(f);
+        tell_of_progress(f);
+        sched_yield();
+    }
+}
+
 static void *run(void *argument)
 {
     fabric *f = argument;
     uint64_t count;
+    uint32_t visits = 0;
     log_set_rank(f->rank);
     while (!f->stops) {
-        leave_to_attendants(f);
+        leave_to_attendants(f, &visits);
         bool armed = fabric_arm(f);
         tell_of_progress(f);
         if (armed) fabric_sleep(f, LONGEST_SLEEP_NS, f->wake_event);
         if (read(f->wake_event, &count, sizeof count) == sizeof count) continue;
-        if (atomic_load(&f->attendants) > 0) continue;
-        fabric_progress(f);
-        tell_of_progress(f);
+        serve(f);
     }
     return NULL;
 }

@@ -63,7 +63,7 @@ static expar_status turn(patience *p, int32_t pe)
     if (p->since_ns == 0) p->since_ns = now_ns;
     if (now_ns - p->since_ns > timeout_ms(f) * 1000000) return silent(p);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
-    if (fabric_arm(f)) fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1);
+    if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) p->turn = 0;
     return EXPAR_OK;
 }
 

@@ -25,14 +25,15 @@ torchrun() {
 }
 
 # Two daemons of mpirun on this machine, which take it for two hosts; the agent stands for the shell that reaches them.
+# Each has its own folder for what it keeps, and neither has rtc/hwloc: in both, daemons of one machine now and then met.
 hosts() {
     local folder code
     folder=$(mktemp -d)
     # shellcheck disable=SC2016 # the agent's own words
-    printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$folder/agent"
+    printf '#!/bin/sh\nexport TMPDIR="$0.$1"\nmkdir "$TMPDIR"\nshift\nexec sh -c "$*"\n' >"$folder/agent"
     chmod +x "$folder/agent"
-    EXPAR_BOOTSTRAP_INTERFACE=127.0.0.1 mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -mca plm_rsh_agent "$folder/agent" \
-        --host one:2,two:2 -n 4 "$@"
+    EXPAR_BOOTSTRAP_INTERFACE=127.0.0.1 mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -mca rtc ^hwloc \
+        -mca plm_rsh_agent "$folder/agent" --host one:2,two:2 -n 4 "$@"
     code=$?
     rm -r "$folder"
     return $code

@@ -189,19 +189,22 @@ static bool await_word(expar_group *group, const _Atomic uint64_t *word, uint64_
 }
 
 #define LITMUS_ROUNDS 2000
+#define LATE_ROUNDS   250 /* behind the shim, where every round has its delays */
 #define LITMUS_WORDS  32
 
 /* Data, fence, flag, round and round a ring of ranks: whoever sees the flag sees the data. */
 static void fence_orders(expar_group *group, void *shared)
 {
     stage s;
-    if (!stage_open(&s, group, shared, 4096)) return;
+    const subject *who = shared;
+    if (!stage_open(&s, group, who, 4096)) return;
     int32_t next = (group->rank + 1) % group->size;
+    uint64_t rounds = netns_rounds(who->late ? LATE_ROUNDS : LITMUS_ROUNDS);
     uint64_t data[LITMUS_WORDS], flag_offset = s.area + 2048, stale = 0;
     const _Atomic uint64_t *flag = (const _Atomic uint64_t *)(void *)own(&s, flag_offset);
     memset(own(&s, s.area), 0, 4096);
     CHECK_OK(sym_barrier(group->sym));
-    for (uint64_t round = 1; round <= netns_rounds(LITMUS_ROUNDS) && check_failures() == 0; round++) {
+    for (uint64_t round = 1; round <= rounds && check_failures() == 0; round++) {
         for (size_t i = 0; i < LITMUS_WORDS; i++)
             data[i] = round;
         CHECK_OK(s.via->ops->put(s.via, next, s.area, data, sizeof data));

@@ -12,9 +12,9 @@ export LSAN_OPTIONS
 
 # What torchrun tells its processes.
 torchrun() {
-    local rank pid code=0 pids=()
+    local rank pid code=0 pids=() port=$((20000 + $$ % 10000))
     for rank in 0 1 2 3; do
-        RANK=$rank WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
+        RANK=$rank WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
             TORCHELASTIC_RUN_ID=start-$$ "$@" &
         pids+=($!)
     done

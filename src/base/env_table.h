@@ -22,7 +22,7 @@
     X("EXPAR_HEAP_KIND", "dynamic, static", "dynamic",                                                                 \
       "whether memory is added to the symmetric heap as it is needed, or all is taken at the start")                   \
     X("EXPAR_HEAP_PAGES", "system, huge", "system",                                                                    \
-      "huge: the symmetric heap has pages of 2 MiB of those set aside (vm.nr_hugepages), where enough are free")       \
+      "huge: the heap has pages of 2 MiB that were set aside, if enough are free")                                     \
     X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
     X("EXPAR_TRANSPORTS", "p2p, fabric, separated by commas", "p2p,fabric",                                            \
       "transports that may be used, in order of preference")                                                           \

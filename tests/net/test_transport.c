@@ -189,7 +189,7 @@ static bool await_word(expar_group *group, const _Atomic uint64_t *word, uint64_
 }
 
 #define LITMUS_ROUNDS 2000
-#define LATE_ROUNDS   250 /* behind the shim, where every round has its delays */
+#define SLOW_ROUNDS   250 /* of a transport between hosts, and behind the shim, where every round has its delays */
 #define LITMUS_WORDS  32
 
 /* Data, fence, flag, round and round a ring of ranks: whoever sees the flag sees the data. */
@@ -199,7 +199,7 @@ static void fence_orders(expar_group *group, void *shared)
     const subject *who = shared;
     if (!stage_open(&s, group, who, 4096)) return;
     int32_t next = (group->rank + 1) % group->size;
-    uint64_t rounds = netns_rounds(who->late ? LATE_ROUNDS : LITMUS_ROUNDS);
+    uint64_t rounds = netns_rounds(who->late || !who->ops->node_local ? SLOW_ROUNDS : LITMUS_ROUNDS);
     uint64_t data[LITMUS_WORDS], flag_offset = s.area + 2048, stale = 0;
     const _Atomic uint64_t *flag = (const _Atomic uint64_t *)(void *)own(&s, flag_offset);
     memset(own(&s, s.area), 0, 4096);

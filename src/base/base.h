@@ -61,6 +61,11 @@ const env_entry *env_table(size_t *count);
 
 /* NULL when unset or empty. */
 const char *env_string(const char *name);
+/* The same of a variable of other programs, which is not in the table. */
+const char *env_foreign(const char *name);
+/* Around what sets variables, also in the depths of other libraries, while other threads may look some up. */
+void env_change_begin(void);
+void env_change_end(void);
 /* Whole numbers; *value is untouched when unset. EXPAR_ERR_ARGUMENT names variable, text and the allowed range. */
 expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value);
 /* Bytes with an optional suffix K, M, G, T (powers of 1024). */

@@ -7,12 +7,16 @@
 #include <errno.h>
 #include <expar/info.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ENV_ROW(name, values, fallback, meaning) {name, values, fallback, meaning},
 static const env_entry entries[] = {ENV_TABLE(ENV_ROW)};
 #undef ENV_ROW
+
+/* getenv reads a table that setenv may move: held by whoever looks a variable up here, and by whoever changes one. */
+static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 
 const env_entry *env_table(size_t *count)
 {
@@ -44,11 +48,28 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+void env_change_begin(void)
+{
+    pthread_mutex_lock(&changes);
+}
+
+void env_change_end(void)
+{
+    pthread_mutex_unlock(&changes);
+}
+
+const char *env_foreign(const char *name)
+{
+    pthread_mutex_lock(&changes);
+    const char *text = getenv(name);
+    pthread_mutex_unlock(&changes);
+    return text && *text ? text : NULL;
+}
+
 const char *env_string(const char *name)
 {
     assert(is_listed(name) && "a variable that is not in env_table.h");
-    const char *text = getenv(name);
-    return text && *text ? text : NULL;
+    return env_foreign(name);
 }
 
 expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value)

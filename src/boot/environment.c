@@ -18,16 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NULL when unset or empty; for variables of other programs, which are not in the table of base. */
-static const char *foreign_string(const char *name)
-{
-    const char *text = getenv(name);
-    return text && text[0] ? text : NULL;
-}
-
 static expar_status foreign_int(const char *name, int64_t low, int64_t high, int32_t *value)
 {
-    const char *text = foreign_string(name);
+    const char *text = env_foreign(name);
     char *end = NULL;
     if (!text) return error_set(EXPAR_ERR_ARGUMENT, "environment: %s is not set, expected a whole number", name);
     errno = 0;
@@ -77,7 +70,7 @@ static void meet_on_host(boot_request *request, const char *launcher, const char
 static expar_status meet_by_tcp(boot_request *request, const char *secret)
 {
     int32_t master_port;
-    const char *host = foreign_string("MASTER_ADDR");
+    const char *host = env_foreign("MASTER_ADDR");
     if (!host) return error_set(EXPAR_ERR_ARGUMENT, "environment: MASTER_ADDR is not set, expected the host of rank 0");
     expar_status status = foreign_int("MASTER_PORT", 1, 65534, &master_port);
     if (status != EXPAR_OK) return status;
@@ -126,14 +119,14 @@ static expar_status from_expar_run(boot_request *request)
 
 static bool is_torchrun(void)
 {
-    return foreign_string("RANK") && foreign_string("WORLD_SIZE");
+    return env_foreign("RANK") && env_foreign("WORLD_SIZE");
 }
 
 /* torchrun's own default run id is "none", which anybody can guess. */
 static const char *torchrun_secret(void)
 {
     const char *secret = env_string("EXPAR_BOOTSTRAP_SECRET");
-    const char *run = foreign_string("TORCHELASTIC_RUN_ID");
+    const char *run = env_foreign("TORCHELASTIC_RUN_ID");
     if (secret) return secret;
     return run && strcmp(run, "none") != 0 ? run : NULL;
 }
@@ -143,10 +136,10 @@ static expar_status from_torchrun(boot_request *request)
     int32_t local_size = 0;
     expar_status status = foreign_rank_and_size("RANK", "WORLD_SIZE", request);
     if (status != EXPAR_OK || request->size == 1) return status;
-    if (foreign_string("LOCAL_WORLD_SIZE")) status = foreign_int("LOCAL_WORLD_SIZE", 1, request->size, &local_size);
+    if (env_foreign("LOCAL_WORLD_SIZE")) status = foreign_int("LOCAL_WORLD_SIZE", 1, request->size, &local_size);
     if (status != EXPAR_OK) return status;
     if (local_size == request->size) {
-        const char *run = foreign_string("TORCHELASTIC_RUN_ID"), *port = foreign_string("MASTER_PORT");
+        const char *run = env_foreign("TORCHELASTIC_RUN_ID"), *port = env_foreign("MASTER_PORT");
         meet_on_host(request, "torchrun", run ? run : "", port ? port : "");
         return EXPAR_OK;
     }
@@ -161,7 +154,7 @@ static expar_status from_torchrun(boot_request *request)
 
 static bool is_open_mpi(void)
 {
-    return foreign_string("OMPI_COMM_WORLD_RANK") && foreign_string("OMPI_COMM_WORLD_SIZE");
+    return env_foreign("OMPI_COMM_WORLD_RANK") && env_foreign("OMPI_COMM_WORLD_SIZE");
 }
 
 static expar_status from_open_mpi(boot_request *request)
@@ -171,13 +164,13 @@ static expar_status from_open_mpi(boot_request *request)
     if (status != EXPAR_OK || request->size == 1) return status;
     status = foreign_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1, request->size, &local_size);
     if (status != EXPAR_OK) return status;
-    const char *job = foreign_string("PMIX_NAMESPACE");
+    const char *job = env_foreign("PMIX_NAMESPACE");
     if (local_size == request->size && job) {
         meet_on_host(request, "openmpi", job, "");
         return EXPAR_OK;
     }
     const char *secret = env_string("EXPAR_BOOTSTRAP_SECRET");
-    if (secret && foreign_string("MASTER_ADDR") && foreign_string("MASTER_PORT")) return meet_by_tcp(request, secret);
+    if (secret && env_foreign("MASTER_ADDR") && env_foreign("MASTER_PORT")) return meet_by_tcp(request, secret);
     return error_set(
         EXPAR_ERR_BOOTSTRAP,
         "environment: %s: set EXPAR_BOOTSTRAP_SECRET, MASTER_ADDR and MASTER_PORT on all ranks (mpirun -x), install "
@@ -192,7 +185,7 @@ static bool is_pmix(void)
     bool named = false;
     for (char **entry = environ; *entry && !named; entry++)
         named = strncmp(*entry, server, sizeof server - 1) == 0;
-    return named && foreign_string("PMIX_NAMESPACE") && foreign_string("PMIX_RANK");
+    return named && env_foreign("PMIX_NAMESPACE") && env_foreign("PMIX_RANK");
 }
 
 /* Where PMIx is not to be had, Open MPI's variables may do. */
@@ -207,8 +200,8 @@ static expar_status from_pmix(boot_request *request)
 /* srun without PMIx tells its tasks their numbers, but not where to meet. */
 static expar_status refuse_srun(void)
 {
-    const char *size = foreign_string("SLURM_STEP_NUM_TASKS");
-    if (!size || !foreign_string("SLURM_PROCID") || strcmp(size, "1") == 0) return EXPAR_OK;
+    const char *size = env_foreign("SLURM_STEP_NUM_TASKS");
+    if (!size || !env_foreign("SLURM_PROCID") || strcmp(size, "1") == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_BOOTSTRAP,
                      "environment: srun has started %.16s tasks without PMIx: use srun --mpi=pmix, or expar run inside "
                      "one task",

@@ -63,7 +63,7 @@ static void hash_content(const void *data, size_t bytes, cuda_key *out)
 /* The folder; false when there is no place for one. */
 static bool cache_folder(char *path, size_t bytes)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *cache = env_foreign("XDG_CACHE_HOME"), *home = env_foreign("HOME");
     int length = -1;
     /* Relative paths are to be ignored (XDG base directory specification). */
     if (cache && cache[0] == '/')

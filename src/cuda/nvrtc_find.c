@@ -71,7 +71,7 @@ static bool try_toolkit(void)
 {
     static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
     for (size_t i = 0; i < ARRAY_LENGTH(variables); i++) {
-        const char *folder = getenv(variables[i]);
+        const char *folder = env_foreign(variables[i]);
         if (folder && *folder && try_pattern("%s/lib64/libnvrtc.so.[0-9]*", folder)) return true;
     }
     return try_pattern("%s/lib64/libnvrtc.so.[0-9]*", "/usr/local/cuda");
@@ -81,7 +81,7 @@ static bool try_toolkit(void)
 static bool try_wheels(void)
 {
     static const char wheel[] = "%s/lib/python3*/*-packages/nvidia/*/lib/libnvrtc.so.[0-9]*";
-    const char *path = getenv("PATH"), *home = getenv("HOME");
+    const char *path = env_foreign("PATH"), *home = env_foreign("HOME");
     char *folders = strdup(path ? path : ""), *rest = NULL, local[4096];
     bool ok = false;
     for (char *one = folders ? strtok_r(folders, ":", &rest) : NULL; one && !ok; one = strtok_r(NULL, ":", &rest)) {

@@ -69,7 +69,7 @@ static expar_status clear_records(const expar_ep *ep)
    for those behind them. */
 static expar_status check_queues(const expar_ep *ep, int32_t sharers)
 {
-    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const char *text = env_foreign("CUDA_DEVICE_MAX_CONNECTIONS");
     int32_t queues = text ? atoi(text) : 8;
     if (!ep->group->threads || sharers <= queues) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,

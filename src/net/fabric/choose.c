@@ -53,7 +53,7 @@ static source find_source(const transport_site *site, fabric_place place)
         snprintf(from.address, sizeof from.address, "%s", named);
     else if (named && !boot_interface_ip(named, from.address))
         from.domain = named;
-    else if (!named && place == FABRIC_OVER_IP && !getenv("FI_TCP_IFACE"))
+    else if (!named && place == FABRIC_OVER_IP && !env_foreign("FI_TCP_IFACE"))
         snprintf(from.address, sizeof from.address, "%s", ip);
     return from;
 }

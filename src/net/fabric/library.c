@@ -27,7 +27,14 @@ static void keep_signals(void)
     setenv("HFI_NO_BACKTRACE", "1", 0);
 }
 
-static void open_once(void)
+/* The first question makes libfabric load its providers, some of which set variables of their own. */
+static void load_providers(void)
+{
+    struct fi_info *info = NULL;
+    if (opened.getinfo(FI_VERSION(1, 15), NULL, NULL, FI_PROV_ATTR_ONLY, NULL, &info) == 0) opened.freeinfo(info);
+}
+
+static void open_library(void)
 {
     keep_signals();
     void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -36,13 +43,22 @@ static void open_once(void)
         find(handle, "fi_freeinfo", &opened.freeinfo, sizeof opened.freeinfo) &&
         find(handle, "fi_dupinfo", &opened.dupinfo, sizeof opened.dupinfo) &&
         find(handle, "fi_fabric", &opened.fabric, sizeof opened.fabric) &&
-        find(handle, "fi_strerror", &opened.strerror, sizeof opened.strerror))
+        find(handle, "fi_strerror", &opened.strerror, sizeof opened.strerror)) {
+        load_providers();
         return;
+    }
     const char *reason = dlerror();
     opened_status =
         error_set(EXPAR_ERR_UNSUPPORTED, "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1",
                   reason ? reason : "a function is missing");
     snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
+}
+
+static void open_once(void)
+{
+    env_change_begin();
+    open_library();
+    env_change_end();
 }
 
 expar_status fabric_library_open(const fabric_library **out)

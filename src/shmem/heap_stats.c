@@ -29,7 +29,6 @@ static void fill_stats(sym *self, expar_heap_stats *out)
         .hole_bytes = now.hole_bytes,
         .largest_hole_bytes = now.largest_hole_bytes,
         .page_bytes = self->heap.page_bytes,
-        .huge_bytes = mem_region_huge_bytes(&self->heap),
         .chunks = atomic_load_explicit(&self->chunks, memory_order_relaxed),
     };
 }
@@ -53,6 +52,8 @@ expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
     expar_heap_stats now;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
     fill_stats(group->sym, &now);
+    /* Not on the card, which every allocation writes anew: the kernel goes through the whole heap for it. */
+    now.huge_bytes = mem_region_huge_bytes(&group->sym->heap);
     return hand_over(what, &now, stats);
 }
 

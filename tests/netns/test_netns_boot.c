@@ -267,8 +267,8 @@ static expar_status barriers(int32_t rank, void *context)
     return status;
 }
 
-/* Whoever times out first names it, perhaps with the neighbour who is still in the barrier before; the other one may see
-   the first leave. */
+/* Whoever times out first names it, perhaps with the neighbour who is still in the barrier before; the other one may
+   see the first leave. */
 static bool awaits_2(const outcome *one)
 {
     const char *ranks = strstr(one->text, "still awaited: rank ");

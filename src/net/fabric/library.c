@@ -34,31 +34,34 @@ static void load_providers(void)
     if (opened.getinfo(FI_VERSION(1, 15), NULL, NULL, FI_PROV_ATTR_ONLY, NULL, &info) == 0) opened.freeinfo(info);
 }
 
-static void open_library(void)
+/* NULL, or why not. */
+static const char *open_library(void)
 {
     keep_signals();
     void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
-    opened_status = EXPAR_OK;
     if (handle && find(handle, "fi_getinfo", &opened.getinfo, sizeof opened.getinfo) &&
         find(handle, "fi_freeinfo", &opened.freeinfo, sizeof opened.freeinfo) &&
         find(handle, "fi_dupinfo", &opened.dupinfo, sizeof opened.dupinfo) &&
         find(handle, "fi_fabric", &opened.fabric, sizeof opened.fabric) &&
         find(handle, "fi_strerror", &opened.strerror, sizeof opened.strerror)) {
         load_providers();
-        return;
+        return NULL;
     }
     const char *reason = dlerror();
-    opened_status =
-        error_set(EXPAR_ERR_UNSUPPORTED, "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1",
-                  reason ? reason : "a function is missing");
-    snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
+    return reason ? reason : "a function is missing";
 }
 
 static void open_once(void)
 {
     env_change_begin();
-    open_library();
+    const char *reason = open_library();
     env_change_end();
+    opened_status = EXPAR_OK;
+    if (!reason) return;
+    /* Behind the change, since an error may look variables up. */
+    opened_status =
+        error_set(EXPAR_ERR_UNSUPPORTED, "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1", reason);
+    snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
 }
 
 expar_status fabric_library_open(const fabric_library **out)

@@ -4,6 +4,8 @@
 # call a page that leads there.
 # usage: make.sh INCLUDE_DIR OUT_DIR DATE COMPILER…
 set -eu
+[ $# -ge 4 ] || { echo "usage: make.sh INCLUDE_DIR OUT_DIR DATE COMPILER…" >&2 && exit 2; }
+[ -d "$1/expar" ] || { echo "make.sh: $1 has no folder expar of headers" >&2 && exit 2; }
 include=$1
 out=$2
 date=$3

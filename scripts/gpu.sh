@@ -60,6 +60,7 @@ pack() {
 # ---- where things lie, and how much time is left -------------------------------------------------------------------------
 
 open_packed() {
+    [ -f "$1/tests.txt" ] || { echo "gpu.sh: $1 is no folder that 'gpu.sh pack' has filled" >&2 && exit 2; }
     here=$(realpath "$1")
     logs=${EXPAR_TEST_LOGS:-$here/logs}
     mkdir -p "$logs"
@@ -258,6 +259,7 @@ pack_logs() {
 # Every part is tried, whatever became of those before it.
 call() {
     local seconds=$1 failed=0 one_part start=$EPOCHSECONDS
+    [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "gpu.sh: '$seconds': a number of seconds is expected" >&2 && return 2; }
     shift
     export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-40}
     [ $# -gt 0 ] || set -- 'run=test_gpu_(calls|graph|deadlines)$' measure=128,4096 'run=test_gpu_(cpu|mismatch_ready)$' \

@@ -34,6 +34,11 @@ expect() {
     [ "$code" = "$1" ] || fail "${*:2} ended with $code"
 }
 
+mkdir "$work/empty"
+expect 2 run "$work/empty"
+grep -q "empty is no folder that 'gpu.sh pack' has filled" "$work/out" || fail "an empty folder is not refused"
+expect 2 call "$work" soon
+grep -q "'soon': a number of seconds is expected" "$work/out" || fail "a time that is none is not refused"
 expect 0 run "$work" 'good|none'
 grep -q '^1 passed, 0 failed, 1 skipped$' "$work/out" || fail "run does not count"
 expect 1 run "$work" none

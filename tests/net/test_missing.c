@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No network to be had: a provider that is not there, or with the argument `library` libfabric itself (a file of its
- * name that is none comes first on the library path). Errors say how to get it; a group that does not need the network
- * is formed all the same. */
+/* No network to be had: a provider or an interface that is not there, or with the argument `library` libfabric itself
+ * (a file of its name that is none comes first on the library path). Errors say how to get it; a group that does not
+ * need the network is formed all the same. */
 #include "ep/check.h"
 #include "ep/ranks.h"
 
@@ -32,6 +32,24 @@ static void test_asked_for(void **state)
     unsetenv("EXPAR_TRANSPORTS");
 }
 
+/* A wrong name is never put right in silence. */
+static void test_interface(void **state)
+{
+    (void)state;
+    expar_group *group = NULL;
+    if (no_library) skip();
+    setenv("EXPAR_TRANSPORTS", "fabric", 1);
+    setenv("EXPAR_FABRIC_INTERFACE", "nowhere0", 1);
+    unsetenv("EXPAR_FABRIC_PROVIDER");
+    assert_int_equal(expar_group_create_threads(1, NULL, &group), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "EXPAR_FABRIC_INTERFACE=nowhere0"));
+    assert_non_null(strstr(expar_last_error(), "is no interface with an address"));
+    assert_null(group);
+    setenv("EXPAR_FABRIC_PROVIDER", "nowhere", 1);
+    unsetenv("EXPAR_FABRIC_INTERFACE");
+    unsetenv("EXPAR_TRANSPORTS");
+}
+
 /* Not asked for: ranks of other nodes cannot be reached, and the error says what would reach them. */
 static void far_and_near(expar_group *group, void *shared)
 {
@@ -56,7 +74,8 @@ static void test_not_asked_for(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_asked_for), cmocka_unit_test(test_not_asked_for)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_asked_for), cmocka_unit_test(test_not_asked_for),
+                                       cmocka_unit_test(test_interface)};
     no_library = argc > 1 && strcmp(argv[1], "library") == 0;
     if (!no_library) setenv("EXPAR_FABRIC_PROVIDER", "nowhere", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

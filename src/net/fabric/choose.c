@@ -90,6 +90,17 @@ static void set_hints(struct fi_info *hints, uint32_t traffic_class)
     hints->domain_attr->av_type = FI_AV_TABLE;
 }
 
+/* Of what was found that of the device alone. A provider that knows no device of that name may give all it has. */
+static struct fi_info *only(const fabric_library *library, struct fi_info *found, const char *device)
+{
+    struct fi_info *one = found;
+    while (one && strcmp(one->domain_attr->name, device) != 0)
+        one = one->next;
+    struct fi_info *copy = one ? library->dupinfo(one) : NULL;
+    library->freeinfo(found);
+    return copy;
+}
+
 /* NULL where the provider is not there. libfabric frees the names with the hints. */
 static struct fi_info *ask(const fabric_library *library, const char *provider, const source *from,
                            uint32_t traffic_class)
@@ -102,12 +113,18 @@ static struct fi_info *ask(const fabric_library *library, const char *provider, 
     bool fixed = from->address[0] != 0;
     int code = library->getinfo(INTERFACE, fixed ? from->address : NULL, NULL, fixed ? FI_SOURCE : 0, hints, &found);
     library->freeinfo(hints);
-    return code == 0 ? found : NULL;
+    if (code != 0) return NULL;
+    return from->domain ? only(library, found, from->domain) : found;
 }
 
 static expar_status report_none(const char *named, const source *from)
 {
     const char *where = from->address[0] ? from->address : from->domain;
+    if (from->domain)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "'%s' is no interface with an address that other hosts could reach, and no device of "
+                         "libfabric's: `ip address` and `fi_info` list them",
+                         from->domain);
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "
                      "(Debian: apt-get install libfabric1 libfabric-bin)",

@@ -40,6 +40,14 @@ static expar_status join(int32_t rank, const expar_unique_id *id, boot **out)
     return boot_join_sockets(&request, out);
 }
 
+static void run_ok(crew_body body)
+{
+    expar_unique_id id;
+    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
+    crew_run_ok(SIZE, body, &id);
+    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+}
+
 /* ---- the monitor ----------------------------------------------------------------------------------------------------
  */
 
@@ -101,10 +109,7 @@ static expar_status see_a_leave(int32_t rank, void *context)
 static void leaving_is_seen(void **state)
 {
     (void)state;
-    expar_unique_id id;
-    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
-    crew_run_ok(SIZE, see_a_leave, &id);
-    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    run_ok(see_a_leave);
 }
 
 /* A sound end: no rank is ever reported, though all go at different moments. */
@@ -124,10 +129,7 @@ static expar_status leave_in_order(int32_t rank, void *context)
 static void sound_end_is_silent(void **state)
 {
     (void)state;
-    expar_unique_id id;
-    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
-    crew_run_ok(SIZE, leave_in_order, &id);
-    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    run_ok(leave_in_order);
 }
 
 /* Data that waits unread before the good-bye neither wakes the monitor nor hides the good-bye. */
@@ -153,10 +155,7 @@ static expar_status leave_behind_data(int32_t rank, void *context)
 static void data_hides_no_goodbye(void **state)
 {
     (void)state;
-    expar_unique_id id;
-    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
-    crew_run_ok(SIZE, leave_behind_data, &id);
-    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    run_ok(leave_behind_data);
 }
 
 /* As above with descriptors that nobody takes: a peek at the socket ends behind the first. */
@@ -182,10 +181,7 @@ static expar_status leave_behind_descriptors(int32_t rank, void *context)
 static void descriptors_hide_no_goodbye(void **state)
 {
     (void)state;
-    expar_unique_id id;
-    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
-    crew_run_ok(SIZE, leave_behind_descriptors, &id);
-    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    run_ok(leave_behind_descriptors);
 }
 
 /* ---- in the middle of a collective ----------------------------------------------------------------------------------
@@ -292,10 +288,7 @@ static expar_status abort_a_wait(int32_t rank, void *context)
 static void abort_ends_a_wait(void **state)
 {
     (void)state;
-    expar_unique_id id;
-    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
-    crew_run_ok(SIZE, abort_a_wait, &id);
-    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    run_ok(abort_a_wait);
 }
 
 int main(void)

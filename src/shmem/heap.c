@@ -63,8 +63,8 @@ static expar_status compare_room(const sym *self, const char *what, const wish *
     if (all[self->rank].status != EXPAR_OK) return (expar_status)all[self->rank].status;
     for (int32_t r = 0; r < self->size; r++)
         if (all[r].status != EXPAR_OK)
-            return error_set(EXPAR_ERR_MEMORY, "%s: rank %d has no room in its symmetric heap, or no memory for it",
-                             what, r);
+            return error_set(EXPAR_ERR_MEMORY, "%s: rank %d has no memory for its %llu bytes; its own error says why",
+                             what, r, (unsigned long long)all[r].bytes);
     return EXPAR_OK;
 }
 

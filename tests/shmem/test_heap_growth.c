@@ -3,6 +3,9 @@
  * memory is an error on all ranks and no signal. */
 #include "shmem/kind.h"
 
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+
 #define MIB        ((size_t)1 << 20)
 #define HEAP_BYTES (48 * MIB)
 
@@ -93,10 +96,10 @@ static void test_border(void **state)
 /* More than the machine has: an error that says what is left, at once and on all ranks; then all goes on. */
 static void ask_too_much(expar_group *group, void *shared)
 {
-    const mem_room *room = shared;
+    const size_t *machine_bytes = shared;
     void *block = group, *small;
     const uint64_t before = stats_of(group).used_bytes;
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_malloc(group, room->bytes + 64 * MIB, &block));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_malloc(group, *machine_bytes + MIB, &block));
     CHECK_TEXT("expar_malloc: no memory for", "in use by other blocks", "bytes of memory are left");
     CHECK(block == group, "an output was written");
     CHECK(stats_of(group).used_bytes == before, "the block stays taken");
@@ -105,17 +108,48 @@ static void ask_too_much(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, small));
 }
 
+/* All memory and swap that there are: whatever other programs take and give meanwhile, more is never to be had. */
 static void test_no_memory(void **state)
 {
     (void)state;
-    mem_room room;
-    mem_room_find("", &room);
-    if (room.bytes == UINT64_MAX || room.bytes > (uint64_t)200 << 30) {
-        print_message("skipped: this machine has too much memory to reserve twice of it\n");
+    struct sysinfo machine;
+    assert_int_equal(sysinfo(&machine), 0);
+    size_t bytes = ((size_t)machine.totalram + machine.totalswap) * machine.mem_unit;
+    if (bytes > (size_t)400 << 30) {
+        print_message("skipped: this machine has too much memory to reserve as much for each rank\n");
         skip();
     }
-    const ranks_plan plan = {.kind = kind_of_ranks, .size = 2, .heap_bytes = (size_t)(2 * room.bytes + 256 * MIB)};
-    assert_true(ranks_run(&plan, ask_too_much, &room));
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = 2, .heap_bytes = bytes + 256 * MIB};
+    assert_true(ranks_run(&plan, ask_too_much, &bytes));
+}
+
+/* Files of rank 1 may not grow: its own error says so, those of the others name it. */
+static void grow_all_but_one(expar_group *group, void *shared)
+{
+    (void)shared;
+    const struct rlimit none = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+    void *block = group;
+    if (group->rank == 1) CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "no limit");
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_malloc(group, 30 * MIB, &block));
+    if (group->rank == 1)
+        CHECK_TEXT("expar_malloc", "ulimit -f");
+    else
+        CHECK_TEXT("expar_malloc: rank 1 has no memory for its 31457280 bytes");
+    CHECK(block == group, "an output was written");
+    if (group->rank == 1) CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0, "the limit stays");
+    CHECK_OK(expar_malloc(group, 30 * MIB, &block));
+    pass_on(group, block, 30 * MIB, 5);
+    CHECK_OK(expar_free(group, block));
+}
+
+static void test_one_without_memory(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) {
+        print_message("skipped: thread ranks share one limit\n");
+        skip();
+    }
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 3, grow_all_but_one);
 }
 
 /* All of it is there; what does not fit is refused with what is left. */
@@ -201,8 +235,13 @@ static void test_kinds_differ(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growth), cmocka_unit_test(test_border),       cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_static), cmocka_unit_test(test_kinds_differ), cmocka_unit_test(test_fragmentation),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_border),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_static),
+        cmocka_unit_test(test_kinds_differ),
+        cmocka_unit_test(test_fragmentation),
+        cmocka_unit_test(test_one_without_memory),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

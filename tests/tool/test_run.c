@@ -149,6 +149,33 @@ static void time_limit(void **state)
     shell_expect("$EXPAR run -n 2 --timeout 0.2 -- sleep 1000", 124, "", "the time limit of 0.2 s is over");
 }
 
+/* However much the ranks write, and whether or not somebody reads it. */
+static void time_limit_holds_under_a_flood(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 --timeout 0.3 -- yes >/dev/null", 124, "", "the time limit of 0.3 s is over");
+    shell_expect("($EXPAR run -n 2 --timeout 0.3 -- yes; echo $? >$TMP/flood) | while [ ! -s $TMP/flood ]; do "
+                 "sleep 0.02; done; cat $TMP/flood",
+                 0, "124\n", "nobody reads the output");
+}
+
+static void signals_are_heard_under_a_flood(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 1 -- sh -c 'echo >$TMP/began; exec yes' >/dev/null & "
+                 "while [ ! -s $TMP/began ]; do sleep 0.01; done; kill -TERM $!; wait $!; echo $?",
+                 0, "143\n", "got signal 15");
+}
+
+/* The ranks have ended when the reader begins. */
+static void slow_readers_get_all(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 -- sh -c 'seq 1500; echo end; echo >$TMP/wrote.$EXPAR_RANK' | "
+                 "(while [ ! -s $TMP/wrote.0 ] || [ ! -s $TMP/wrote.1 ]; do sleep 0.01; done; wc -l)",
+                 0, "3002\n", "");
+}
+
 static void others_may_go_on(void **state)
 {
     (void)state;
@@ -272,6 +299,9 @@ int main(void)
         cmocka_unit_test(exit_code_is_that_of_the_first_failure),
         cmocka_unit_test(program_that_cannot_run),
         cmocka_unit_test(time_limit),
+        cmocka_unit_test(time_limit_holds_under_a_flood),
+        cmocka_unit_test(signals_are_heard_under_a_flood),
+        cmocka_unit_test(slow_readers_get_all),
         cmocka_unit_test(others_may_go_on),
         cmocka_unit_test(deaf_ranks_are_killed),
         cmocka_unit_test(children_of_ranks_end_too),

@@ -13,19 +13,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GRACE_NS INT64_C(3000000000) /* between SIGTERM and SIGKILL */
+#define GRACE_NS INT64_C(3000000000) /* between SIGTERM and SIGKILL; and for output to be read, when there is a hurry  \
+                                      */
 #define NEVER_NS INT64_MAX
 
 struct job_state {
     const struct job *job;
-    struct job_child *children;      /* [num_ranks] */
-    struct pollfd *polled;           /* [1 + 2·num_ranks] */
-    struct job_lines **polled_lines; /* [2·num_ranks] what polled[1 + i] belongs to */
+    struct job_child *children; /* [num_ranks] */
+    struct pollfd *polled;      /* [1 + 2·num_ranks] */
+    struct job_output output;
     int num_alive;
     int exit_code; /* of the first failure */
     bool failed, ending;
     int64_t limit_ns; /* when the time limit is over */
     int64_t kill_ns;  /* when those that were asked to end are killed */
+    int64_t drop_ns;  /* when output that nobody reads is given up; never while nobody is in a hurry */
     int signal_fd;
     sigset_t old_mask;
     struct sigaction old_pipe;
@@ -48,6 +50,12 @@ static void signal_all(struct job_state *state, int signal_number)
 {
     for (int rank = 0; rank < state->job->num_ranks; rank++)
         job_signal(&state->children[rank], signal_number);
+}
+
+/* The user, or his time limit, wants the job to be over. */
+static void hurry(struct job_state *state)
+{
+    if (state->drop_ns == NEVER_NS) state->drop_ns = now_ns() + GRACE_NS;
 }
 
 /* Asks all ranks to end; those that have not after the grace period are killed. */
@@ -76,7 +84,7 @@ static void report_failure(const struct job_state *state, int rank, pid_t pid, i
     const char *next = state->num_alive == 0    ? ""
                        : state->job->keep_going ? "; the others go on"
                                                 : "; ending the others";
-    fprintf(stderr, "%s: rank %d (pid %d) %s%s\n", state->job->who, rank, (int)pid, what, next);
+    job_say("%s: rank %d (pid %d) %s%s\n", state->job->who, rank, (int)pid, what, next);
 }
 
 static int rank_of(const struct job_state *state, pid_t pid)
@@ -130,11 +138,13 @@ static void forward_signal(struct job_state *state, const struct signalfd_siginf
     bool from_terminal = info->ssi_code == SI_KERNEL;
     int number = (int)info->ssi_signo;
     fail(state, 128 + number);
+    if (state->drop_ns != NEVER_NS) state->drop_ns = 0; /* asked twice */
+    hurry(state);
     if (state->ending) {
-        signal_all(state, SIGKILL); /* asked twice */
+        signal_all(state, SIGKILL);
         return;
     }
-    fprintf(stderr, "%s: got signal %d (%s); ending the ranks\n", state->job->who, number, strsignal(number));
+    job_say("%s: got signal %d (%s); ending the ranks\n", state->job->who, number, strsignal(number));
     for (int rank = 0; rank < state->job->num_ranks; rank++)
         if (state->children[rank].own_group || !from_terminal) job_signal(&state->children[rank], number);
     begin_end(state, SIGCONT);
@@ -151,11 +161,12 @@ static void read_signals(struct job_state *state)
 static void check_times(struct job_state *state)
 {
     int64_t now = now_ns();
-    if (now >= state->limit_ns && !state->ending) {
-        fprintf(stderr, "%s: the time limit of %g s is over; ending the ranks\n", state->job->who,
-                state->job->timeout_s);
+    if (now >= state->limit_ns) {
+        state->limit_ns = NEVER_NS;
+        job_say("%s: the time limit of %g s is over; ending the ranks\n", state->job->who, state->job->timeout_s);
         fail(state, JOB_EXIT_TIMEOUT);
-        begin_end(state, SIGTERM);
+        hurry(state);
+        if (!state->ending) begin_end(state, SIGTERM);
     }
     if (now >= state->kill_ns) {
         signal_all(state, SIGKILL);
@@ -166,46 +177,74 @@ static void check_times(struct job_state *state)
 static int poll_timeout_ms(const struct job_state *state)
 {
     int64_t next = state->kill_ns;
-    if (!state->ending && state->limit_ns < next) next = state->limit_ns;
+    if (state->limit_ns < next) next = state->limit_ns;
+    if (state->drop_ns < next) next = state->drop_ns;
     if (next == NEVER_NS) return -1;
     int64_t left_ms = (next - now_ns()) / 1000000 + 1;
     return left_ms < 0 ? 0 : left_ms > 1000000 ? 1000000 : (int)left_ms;
 }
 
-static int collect_polled(struct job_state *state)
+static struct job_lines *stream_of(const struct job_state *state, int number)
 {
-    int count = 0;
-    state->polled[0] = (struct pollfd){.fd = state->signal_fd, .events = POLLIN};
-    for (int rank = 0; rank < state->job->num_ranks; rank++)
-        for (int i = 0; i < 2; i++) {
-            struct job_lines *lines = &state->children[rank].streams[i];
-            if (!lines->buffer || lines->source < 0) continue;
-            state->polled_lines[count++] = lines;
-            state->polled[count] = (struct pollfd){.fd = lines->source, .events = POLLIN};
-        }
-    return count + 1;
+    return &state->children[number / 2].streams[number % 2];
 }
 
-static void forward_output(struct job_state *state, int count)
+/* Signals, and the line that is on its way out; while there is none, all that may bring another. */
+static nfds_t collect_polled(struct job_state *state)
 {
-    for (int i = 1; i < count; i++) {
-        if (!state->polled[i].revents || job_lines_forward(state->polled_lines[i - 1])) continue;
-        if (!state->ending) fprintf(stderr, "%s: cannot write the output; ending the ranks\n", state->job->who);
-        fail(state, 128 + SIGPIPE);
-        begin_end(state, SIGTERM);
+    nfds_t count = 0;
+    state->polled[count++] = (struct pollfd){.fd = state->signal_fd, .events = POLLIN};
+    if (state->output.used > 0) {
+        state->polled[count++] = (struct pollfd){.fd = state->output.target, .events = POLLOUT};
+        return count;
     }
+    for (int i = 0; i < 2 * state->job->num_ranks; i++)
+        if (stream_of(state, i)->buffer && stream_of(state, i)->source >= 0)
+            state->polled[count++] = (struct pollfd){.fd = stream_of(state, i)->source, .events = POLLIN};
+    return count;
+}
+
+/* One turn of each stream, so that signals and times are looked at however much the ranks write. */
+static bool forward_output(struct job_state *state)
+{
+    const bool last = state->num_alive == 0;
+    bool good = job_output_push(&state->output);
+    for (int i = 0; i < 2 * state->job->num_ranks && good; i++)
+        if (stream_of(state, i)->buffer) good = job_lines_forward(stream_of(state, i), &state->output, last);
+    return good;
+}
+
+/* What the ranks write there goes nowhere from now on. */
+static void lose_output(struct job_state *state)
+{
+    if (!state->ending) job_say("%s: cannot write the output; ending the ranks\n", state->job->who);
+    state->output.used = state->output.written = 0;
+    for (int i = 0; i < 2 * state->job->num_ranks; i++)
+        if (stream_of(state, i)->target == state->output.target) job_lines_close(stream_of(state, i));
+    fail(state, 128 + SIGPIPE);
+    if (!state->ending) begin_end(state, SIGTERM);
+}
+
+static bool output_left(const struct job_state *state)
+{
+    bool left = state->output.used > 0;
+    for (int i = 0; i < 2 * state->job->num_ranks && !left; i++)
+        left = job_lines_left(stream_of(state, i));
+    return left;
 }
 
 static void supervise(struct job_state *state)
 {
-    while (state->num_alive > 0) {
-        int count = collect_polled(state);
-        if (poll(state->polled, (nfds_t)count, poll_timeout_ms(state)) > 0) {
-            forward_output(state, count);
-            if (state->polled[0].revents) read_signals(state);
+    while (state->num_alive > 0 || (output_left(state) && now_ns() < state->drop_ns)) {
+        /* What the dead have left is there already, unless nobody takes it. */
+        int wait_ms = state->num_alive > 0 || state->output.used > 0 ? poll_timeout_ms(state) : 0;
+        if (poll(state->polled, collect_polled(state), wait_ms) >= 0) {
+            if (!forward_output(state)) lose_output(state);
+            read_signals(state);
         }
         check_times(state);
     }
+    if (output_left(state)) job_say("%s: nobody reads the output; the rest is lost\n", state->job->who);
 }
 
 /* ---- start and end ---------------------------------------------------------------------------------------------- */
@@ -227,21 +266,19 @@ static bool signals_open(struct job_state *state)
 static bool state_open(struct job_state *state, const struct job *job)
 {
     size_t num_ranks = (size_t)job->num_ranks;
-    *state = (struct job_state){.job = job, .limit_ns = NEVER_NS, .kill_ns = NEVER_NS};
+    *state = (struct job_state){.job = job, .limit_ns = NEVER_NS, .kill_ns = NEVER_NS, .drop_ns = NEVER_NS};
     if (job->timeout_s > 0) state->limit_ns = now_ns() + (int64_t)(job->timeout_s * 1e9);
     bool signals = signals_open(state);
     state->children = calloc(num_ranks, sizeof *state->children);
     state->polled = calloc(1 + 2 * num_ranks, sizeof *state->polled);
-    state->polled_lines = calloc(2 * num_ranks, sizeof *state->polled_lines);
-    return signals && state->children && state->polled && state->polled_lines;
+    return job_output_open(&state->output) && signals && state->children && state->polled;
 }
 
 static void state_close(struct job_state *state)
 {
-    for (int rank = 0; state->children && rank < state->job->num_ranks; rank++)
-        for (int i = 0; i < 2; i++)
-            job_lines_close(&state->children[rank].streams[i]);
-    free(state->polled_lines);
+    for (int i = 0; state->children && i < 2 * state->job->num_ranks; i++)
+        job_lines_close(stream_of(state, i));
+    free(state->output.text);
     free(state->polled);
     free(state->children);
     if (state->signal_fd >= 0) close(state->signal_fd);

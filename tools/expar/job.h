@@ -39,21 +39,38 @@ int job_run(const struct job *job);
 /* ---- job_lines.c ------------------------------------------------------------------------------------------------ */
 
 /* The longest line that is forwarded in one piece; longer ones are split. */
-#define JOB_LINE_BYTES 65536
+#define JOB_LINE_BYTES   65536
+#define JOB_PREFIX_BYTES 32
+
+/* The one line that is on its way out; as long as it is, no rank's output is read. */
+struct job_output {
+    int target;
+    char *text;           /* [JOB_PREFIX_BYTES + JOB_LINE_BYTES + 1] */
+    size_t used, written; /* used 0: none is */
+};
+
+bool job_output_open(struct job_output *output);
+/* Writes what its reader takes at once. False when the target cannot be written any more. */
+bool job_output_push(struct job_output *output);
 
 struct job_lines {
-    int source;      /* non-blocking read end; -1 when it has ended */
-    int target;      /* 1 or 2 */
-    char prefix[32]; /* "[3] ", coloured on a terminal */
-    char *buffer;    /* [JOB_LINE_BYTES], the line that has begun */
-    size_t used;
+    int source;                    /* non-blocking read end; -1 when it has ended */
+    int target;                    /* 1 or 2 */
+    char prefix[JOB_PREFIX_BYTES]; /* "[3] ", coloured on a terminal */
+    char *buffer;                  /* [JOB_LINE_BYTES]; NULL: not open */
+    size_t begun, used;            /* begun … used have been read and not handed over */
 };
 
 bool job_lines_open(struct job_lines *lines, int source, int target, int rank);
-/* Reads what is there and writes its whole lines. False when the target cannot be written any more. */
-bool job_lines_forward(struct job_lines *lines);
-/* Reads what is left, writes it, a last line without an end included, and closes. */
+/* Hands over whole lines, reads once, and hands over again, as long as `output` takes them. last: what does not lie in
+   the pipe already is not waited for. False when the target cannot be written any more. */
+bool job_lines_forward(struct job_lines *lines, struct job_output *output, bool last);
+/* Whether something is, or may be, still to be handed over. */
+bool job_lines_left(const struct job_lines *lines);
 void job_lines_close(struct job_lines *lines);
+
+/* The launcher's own messages, on stderr; lost when that cannot take them now. */
+void job_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- job_spawn.c ------------------------------------------------------------------------------------------------ */
 

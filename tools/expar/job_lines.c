@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's output, line by line. The launcher is the only writer of its stdout and stderr and writes whole lines, so
-   lines of different ranks never mix. */
+/* A rank's output, line by line. The launcher is the only writer of its stdout and stderr and writes one line after the
+   other, so lines of different ranks never mix. It never waits in a write: whoever reads slowly holds the ranks up, in
+   their own writes, and not the launcher. */
 #include "job.h"
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,67 +24,114 @@ bool job_lines_open(struct job_lines *lines, int source, int target, int rank)
     return lines->buffer != NULL;
 }
 
-static bool write_all(int fd, const char *bytes, size_t count)
+/* ---- the line that is being written ------------------------------------------------------------------------------ */
+
+bool job_output_open(struct job_output *output)
 {
-    while (count > 0) {
-        ssize_t written = write(fd, bytes, count);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return false;
-        bytes += written;
-        count -= (size_t)written;
-    }
-    return true;
+    *output = (struct job_output){.text = malloc(JOB_PREFIX_BYTES + JOB_LINE_BYTES + 1)};
+    return output->text != NULL;
 }
 
-/* One line with its prefix and end, in one write where the kernel takes it. */
-static bool write_line(const struct job_lines *lines, const char *line, size_t count)
+static bool is_writable(int fd)
 {
-    char text[sizeof lines->prefix + JOB_LINE_BYTES + 1];
-    size_t prefix_bytes = strlen(lines->prefix);
-    memcpy(text, lines->prefix, prefix_bytes);
-    memcpy(text + prefix_bytes, line, count);
-    text[prefix_bytes + count] = '\n';
-    return write_all(lines->target, text, prefix_bytes + count + 1);
+    struct pollfd target = {.fd = fd, .events = POLLOUT};
+    return poll(&target, 1, 0) > 0;
 }
 
-/* Writes the whole lines in the buffer and moves the rest to its start. A full buffer without a line end counts as a
- * line. */
-static bool write_whole_lines(struct job_lines *lines)
+/* Piece by piece, each no larger than what a pipe takes at once when it says that it can be written. */
+bool job_output_push(struct job_output *output)
 {
-    char *start = lines->buffer, *end = lines->buffer + lines->used;
-    for (char *stop; (stop = memchr(start, '\n', (size_t)(end - start))); start = stop + 1)
-        if (!write_line(lines, start, (size_t)(stop - start))) return false;
-    if (start == lines->buffer && lines->used == JOB_LINE_BYTES) {
-        if (!write_line(lines, start, lines->used)) return false;
-        start = end;
-    }
-    lines->used = (size_t)(end - start);
-    memmove(lines->buffer, start, lines->used);
-    return true;
-}
-
-bool job_lines_forward(struct job_lines *lines)
-{
-    while (lines->source >= 0) {
-        ssize_t count = read(lines->source, lines->buffer + lines->used, JOB_LINE_BYTES - lines->used);
+    while (output->written < output->used && is_writable(output->target)) {
+        size_t left = output->used - output->written;
+        ssize_t count = write(output->target, output->text + output->written, left < PIPE_BUF ? left : PIPE_BUF);
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0 && errno == EAGAIN) return true;
-        if (count <= 0) {
-            close(lines->source);
-            lines->source = -1;
-            return true;
-        }
-        lines->used += (size_t)count;
-        if (!write_whole_lines(lines)) return false;
+        if (count < 0) return false;
+        output->written += (size_t)count;
+    }
+    if (output->written == output->used) output->written = output->used = 0;
+    return true;
+}
+
+/* A line of `count` bytes, with its prefix and end, to be pushed. */
+static void compose(const struct job_lines *lines, const char *line, size_t count, struct job_output *output)
+{
+    size_t prefix_bytes = strlen(lines->prefix);
+    output->target = lines->target;
+    memcpy(output->text, lines->prefix, prefix_bytes);
+    memcpy(output->text + prefix_bytes, line, count);
+    output->text[prefix_bytes + count] = '\n';
+    output->used = prefix_bytes + count + 1;
+}
+
+void job_say(const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    size_t count = length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1;
+    if (is_writable(STDERR_FILENO) && write(STDERR_FILENO, text, count) < 0) return;
+}
+
+/* ---- a rank's lines ---------------------------------------------------------------------------------------------- */
+
+/* The next line in the buffer: a full buffer without an end counts as one, and so does what is left at the source's
+ *end. bytes without the line's end, *taken with it. */
+static bool next_line(const struct job_lines *lines, size_t *bytes, size_t *taken)
+{
+    const char *start = lines->buffer + lines->begun;
+    size_t held = lines->used - lines->begun;
+    const char *stop = memchr(start, '\n', held);
+    *bytes = stop ? (size_t)(stop - start) : held;
+    *taken = stop ? *bytes + 1 : held;
+    return stop || held == JOB_LINE_BYTES || (lines->source < 0 && held > 0);
+}
+
+/* Hands lines over for as long as they are taken. */
+static bool hand_over(struct job_lines *lines, struct job_output *output)
+{
+    size_t bytes, taken;
+    while (output->used == 0 && next_line(lines, &bytes, &taken)) {
+        compose(lines, lines->buffer + lines->begun, bytes, output);
+        lines->begun += taken;
+        if (!job_output_push(output)) return false;
     }
     return true;
+}
+
+/* What is there, as much as there is room for. `last`: more than there is now will not come. */
+static void fill(struct job_lines *lines, bool last)
+{
+    lines->used -= lines->begun;
+    memmove(lines->buffer, lines->buffer + lines->begun, lines->used);
+    lines->begun = 0;
+    ssize_t count;
+    do {
+        count = read(lines->source, lines->buffer + lines->used, JOB_LINE_BYTES - lines->used);
+    } while (count < 0 && errno == EINTR);
+    if (count > 0) lines->used += (size_t)count;
+    if (count > 0 || (count < 0 && errno == EAGAIN && !last)) return;
+    close(lines->source);
+    lines->source = -1;
+}
+
+bool job_lines_forward(struct job_lines *lines, struct job_output *output, bool last)
+{
+    if (!hand_over(lines, output)) return false;
+    if (output->used > 0 || lines->source < 0) return true;
+    fill(lines, last);
+    return hand_over(lines, output);
+}
+
+bool job_lines_left(const struct job_lines *lines)
+{
+    return lines->buffer && (lines->source >= 0 || lines->begun < lines->used);
 }
 
 void job_lines_close(struct job_lines *lines)
 {
     if (!lines->buffer) return;
-    bool writable = job_lines_forward(lines);
-    if (writable && lines->used > 0) write_line(lines, lines->buffer, lines->used);
     if (lines->source >= 0) close(lines->source);
     free(lines->buffer);
     *lines = (struct job_lines){.source = -1};

@@ -1,6 +1,9 @@
 # CUDA kernels: embedded as text, with a generic variant for sm_90 each where nvcc is there.
 find_program(EXPAR_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
   DOC "CUDA's compiler, for ready code of kernels; not needed")
+if(NOT EXPAR_NVCC AND "$ENV{EXPAR_REQUIRE_KERNELS}" STREQUAL "1")
+  message(FATAL_ERROR "EXPAR_REQUIRE_KERNELS=1 asks for every kernel to be compiled, and nvcc is not there")
+endif()
 
 # expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES): adds to TARGET a table of cuda_source named TABLE, its length named
 # COUNT, of FILES (kernels and the headers they include), named from the one of ROOTS each lies under.

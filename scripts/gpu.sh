@@ -15,6 +15,8 @@
 # Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there,
 # and a line for each (name, seconds, result) into the file results.
 set -euo pipefail
+script=$(realpath "$0")
+root=$(dirname "$script")/..
 
 # ---- packing -----------------------------------------------------------------------------------------------------------
 
@@ -44,7 +46,7 @@ pack_program() {
 
 pack() {
     local build=$1 out=$2 data name set program arguments
-    data=$(dirname "$0")/../data/moe-lm
+    data=$root/data/moe-lm
     mkdir -p "$out/bin" "$out/lib" "$out/moe-lm"
     : >"$out/tests.txt"
     while read -r name set program arguments; do
@@ -54,7 +56,7 @@ pack() {
     done < <(list "$build")
     pack_program "$build/bin/expar" "$out"
     cp "$data/config.json" "$data/model.safetensors" "$out/moe-lm"
-    cp "$data/routing_topk_idx.npy" "$0" "$out"
+    cp "$data/routing_topk_idx.npy" "$script" "$out"
 }
 
 # ---- where things lie, and how much time is left -------------------------------------------------------------------------
@@ -279,7 +281,8 @@ call() {
 
 case ${1:-}:$# in
     all:1)
-        cd "$(dirname "$0")/.."
+        cd "$root"
+        scripts/setup.sh test
         cmake --preset release && cmake --build --preset release && test_and_measure build/release
         ;;
     test:2) test_and_measure "$2" ;;
@@ -302,7 +305,7 @@ case ${1:-}:$# in
         call "${@:3}"
         ;;
     *)
-        sed -n 's/^# usage: /usage: /p; s/^#        /       /p' "$0" >&2
+        sed -n 's/^# usage: /usage: /p; s/^#        /       /p' "$script" >&2
         exit 2
         ;;
 esac

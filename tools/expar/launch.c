@@ -14,11 +14,21 @@ static bool is_set(const char *name)
     return value && *value;
 }
 
+/* PMIx's server has a variable for each version of its protocol; without one nobody has started this process by it. */
+static bool is_pmix(void)
+{
+    static const char server[] = "PMIX_SERVER_URI";
+    bool named = false;
+    for (char **entry = environ; *entry && !named; entry++)
+        named = strncmp(*entry, server, sizeof server - 1) == 0;
+    return named && is_set("PMIX_NAMESPACE") && is_set("PMIX_RANK");
+}
+
 bool launch_inside(void)
 {
     bool expar = is_set("EXPAR_RANK") && is_set("EXPAR_UNIQUE_ID");
     bool torchrun = is_set("RANK") && is_set("WORLD_SIZE") && is_set("MASTER_ADDR");
-    return expar || torchrun || is_set("OMPI_COMM_WORLD_RANK");
+    return expar || torchrun || is_set("OMPI_COMM_WORLD_RANK") || is_pmix();
 }
 
 void launch_prepare_gpus(void)

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-/* True when this process was started as a rank: by expar run, torchrun or Open MPI's mpirun. */
+/* True when this process was started as a rank: by expar run, torchrun, Open MPI's mpirun, or a process manager
+   that speaks PMIx (srun --mpi=pmix). */
 bool launch_inside(void);
 
 /* Before anything asks for a GPU: ranks that are threads of this process need a hardware queue each, and kernels that

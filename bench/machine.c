@@ -2,6 +2,7 @@
 /* What a report says of the machine. */
 #include "machine.h"
 #include <expar/status.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -21,13 +22,23 @@ static void cpu_model(char *model, size_t bytes)
     if (file) fclose(file);
 }
 
+void bench_tcp_congestion_control(char *name, size_t bytes)
+{
+    FILE *file = fopen("/proc/sys/net/ipv4/tcp_congestion_control", "re");
+    bool read = file && fgets(name, (int)bytes, file);
+    if (!read) snprintf(name, bytes, "unknown");
+    name[strcspn(name, "\n")] = '\0';
+    if (file) fclose(file);
+}
+
 json_t *bench_machine(void)
 {
-    char model[256];
+    char model[256], tcp[32];
     struct utsname system;
     cpu_model(model, sizeof model);
+    bench_tcp_congestion_control(tcp, sizeof tcp);
     const char *kernel = uname(&system) == 0 ? system.release : "unknown";
     json_int_t memory = (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE);
-    return json_pack("{s:s, s:I, s:I, s:s, s:s}", "cpu", model, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
-                     "memory_bytes", memory, "kernel", kernel, "expar", expar_version());
+    return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s}", "cpu", model, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
+                     "memory_bytes", memory, "kernel", kernel, "tcp_congestion_control", tcp, "expar", expar_version());
 }

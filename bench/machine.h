@@ -4,8 +4,11 @@
 #define EXPAR_BENCH_MACHINE_H
 
 #include <jansson.h>
+#include <stddef.h>
 
 /* {cpu, cores, memory_bytes, kernel, expar}; NULL: no memory. */
 json_t *bench_machine(void);
+/* How TCP paces what it sends here ("cubic", "bbr"): large messages over loopback depend on it. "unknown" at worst. */
+void bench_tcp_congestion_control(char *name, size_t bytes);
 
 #endif

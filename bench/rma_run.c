@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All cases of a run: for each transport a group is formed, the ways are opened, and each operation is measured with
  * each size. */
+#include "machine.h"
 #include "rma.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,17 @@ static bool make_memory(struct session *s, const struct bench_options *options)
     return call_good(&s->world, expar_barrier_all(s->world.group));
 }
 
+static void describe_baseline(const struct rma_way *base, char *note, size_t note_bytes)
+{
+    char tcp[32];
+    const char *provider = rma_way_fabric_provider(base);
+    bench_tcp_congestion_control(tcp, sizeof tcp);
+    if (strstr(provider, "tcp"))
+        snprintf(note, note_bytes, "baseline: %s, TCP's congestion control: %s", provider, tcp);
+    else
+        snprintf(note, note_bytes, "baseline: %s", provider);
+}
+
 /* Bare libfabric for the network, loads and stores for mapped memory. */
 static bool make_ways(struct session *s, char *note, size_t note_bytes)
 {
@@ -70,8 +82,10 @@ static bool make_ways(struct session *s, char *note, size_t note_bytes)
         snprintf(note, note_bytes, "loads and stores in mapped memory");
     } else {
         s->contest.base = rma_way_fabric(&s->memory, missing, sizeof missing);
-        snprintf(note, note_bytes, "baseline: %s",
-                 s->contest.base ? rma_way_fabric_provider(s->contest.base) : missing);
+        if (s->contest.base)
+            describe_baseline(s->contest.base, note, note_bytes);
+        else
+            snprintf(note, note_bytes, "baseline: %s", missing);
     }
     if (s->contest.base) s->contest.base_name = s->contest.base->ops->name;
     return bench_all_true(&s->world, s->contest.expar != NULL);

@@ -68,11 +68,16 @@ static expar_status raise_flag(const expar_team *team, int32_t rank, uint64_t va
     return status == EXPAR_OK ? transport_post(via, &self->site, &set, &channel_of(team)->sent) : status;
 }
 
-/* Neither data nor an earlier flag is overtaken: both have arrived. */
-expar_status channel_tell(const expar_team *team, int32_t to)
+/* A network may let a later operation overtake an earlier one: what the channel has put and told has arrived first. */
+static expar_status settle_sent(const expar_team *team)
 {
     transport_batch *sent = &channel_of(team)->sent;
-    expar_status status = is_complete(sent) ? EXPAR_OK : sym_settle(team->group->sym, sent);
+    return is_complete(sent) ? EXPAR_OK : sym_settle(team->group->sym, sent);
+}
+
+expar_status channel_tell(const expar_team *team, int32_t to)
+{
+    expar_status status = settle_sent(team);
     return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
 }
 
@@ -92,6 +97,8 @@ expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, c
         expar_status status = channel_put(team, to, offset, source, bytes);
         return status == EXPAR_OK ? channel_tell(team, to) : status;
     }
+    expar_status status = settle_sent(team);
+    if (status != EXPAR_OK) return status;
     const transport_request request = {.kind = TRANSPORT_KIND_PUT,
                                        .pe = rank,
                                        .offset = offset,

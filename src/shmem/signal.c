@@ -36,17 +36,14 @@ static transport_atomic_op atomic_of(expar_signal_op op)
     return op == EXPAR_SIGNAL_SET ? TRANSPORT_SET : TRANSPORT_ADD;
 }
 
-/* Within one transport a fence keeps the signal behind the data; across two only completion does. */
-static expar_status carry_put_signal(const signalled_put *put, const ops_signal *signal, int32_t pe)
+/* The data goes out and has been delivered; whatever else is under way, to this PE or others, is not waited for. */
+static expar_status deliver(const ops_origin *from, const signalled_put *put, const transport_request *data)
 {
-    expar_status status = EXPAR_OK;
-    if (put->bytes > 0) status = put->data->ops->put(put->data, pe, put->dest_offset, put->source, put->bytes);
-    if (status == EXPAR_OK)
-        status = put->data == put->signal ? put->data->ops->fence(put->data) : put->data->ops->quiet(put->data);
-    if (status == EXPAR_OK)
-        status = put->signal->ops->atomic(put->signal, pe, put->signal_offset, sizeof(uint64_t), atomic_of(signal->op),
-                                          signal->value, 0, NULL);
-    return status;
+    sym *self = from->group->sym;
+    transport_batch own = {0};
+    if (put->bytes == 0) return EXPAR_OK;
+    expar_status status = transport_post(put->data, &self->site, data, &own);
+    return status == EXPAR_OK ? sym_settle(self, &own) : status;
 }
 
 /* Starts both: in one, or where two transports carry them the signal once the data has been delivered. */
@@ -70,10 +67,8 @@ static expar_status start_put_signal(const ops_origin *from, const signalled_put
                                 .op = data.op,
                                 .operand = data.operand};
     data.signals = false;
-    expar_status status = put->bytes > 0 ? ops_start(from, put->data, &data) : EXPAR_OK;
-    if (status == EXPAR_OK)
-        status = from->batch ? sym_settle(from->group->sym, from->batch) : put->data->ops->quiet(put->data);
-    return status == EXPAR_OK ? ops_start(from, put->signal, &behind) : status;
+    expar_status status = deliver(from, put, &data);
+    return status == EXPAR_OK ? ops_start(from, put->signal, &behind) : error_prefix(status, "%s", from->call);
 }
 
 expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void *source, size_t bytes,
@@ -84,9 +79,7 @@ expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void 
         return EXPAR_OK;
     signalled_put put = {.source = source, .bytes = bytes};
     expar_status status = check_put_signal(from->call, from->group, dest, signal, pe, &put);
-    if (status != EXPAR_OK) return status;
-    bool now = !from->nbi && !from->batch;
-    status = now ? carry_put_signal(&put, signal, pe) : start_put_signal(from, &put, signal, pe);
+    if (status == EXPAR_OK) status = start_put_signal(from, &put, signal, pe);
     if (status == EXPAR_OK) sym_ring(from->group->sym, pe);
     return status;
 }

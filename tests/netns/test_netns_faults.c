@@ -95,6 +95,40 @@ static void test_slow(void **state)
     assert_true(netns_command(&s->net, 0, "tc -s qdisc show dev net0 | grep -q 'overlimits [1-9]'"));
 }
 
+#define LONG_BYTES ((size_t)64 << 20)
+
+/* One put that takes longer than the time-out while its bytes flow all the time: nobody is silent. */
+static void put_for_long(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint8_t *there, *here = malloc(LONG_BYTES), tail[4096];
+    CHECK_OK(expar_malloc(group, LONG_BYTES, (void **)&there));
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank == 0) {
+        kind_set_timeout(group, 1200);
+        for (size_t i = 0; i < LONG_BYTES; i++)
+            here[i] = pattern(0, 0, i);
+        CHECK_OK(expar_put(group, there, here, LONG_BYTES, 1));
+        CHECK_OK(expar_quiet(group));
+        CHECK_OK(expar_get(group, tail, there + LONG_BYTES - sizeof tail, sizeof tail, 1));
+        CHECK(memcmp(tail, here + LONG_BYTES - sizeof tail, sizeof tail) == 0, "the end is not right");
+        kind_set_timeout(group, 60000);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    CHECK(group->rank == 0 || is_pattern(there, LONG_BYTES, 0, 0), "what came is not right");
+    free(here);
+}
+
+static void test_long_put(void **state)
+{
+    stage *s = *state;
+    ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 2, .heap_bytes = 2 * LONG_BYTES};
+    stage_ranks ranks;
+    assert_true(netns_command(&s->net, 0, "tc qdisc add dev net0 root tbf rate 200mbit burst 64kb latency 20ms"));
+    stage_start(s, &plan, put_for_long, &ranks);
+    stage_finish(&ranks);
+}
+
 /* Every 29th segment that a host would receive is lost. */
 static void test_lossy(void **state)
 {
@@ -227,9 +261,9 @@ static void test_cut_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_A_NETWORK(test_as_it_is),    ON_A_NETWORK(test_slow),     ON_A_NETWORK(test_lossy),
-        ON_A_NETWORK(test_interrupted), ON_A_NETWORK(test_cut_put),  ON_A_NETWORK(test_cut_one_alone),
-        ON_A_NETWORK(test_cut_barrier), ON_A_NETWORK(test_cut_wait),
+        ON_A_NETWORK(test_as_it_is),      ON_A_NETWORK(test_slow),        ON_A_NETWORK(test_long_put),
+        ON_A_NETWORK(test_lossy),         ON_A_NETWORK(test_interrupted), ON_A_NETWORK(test_cut_put),
+        ON_A_NETWORK(test_cut_one_alone), ON_A_NETWORK(test_cut_barrier), ON_A_NETWORK(test_cut_wait),
     };
     netns probe;
     if (!netns_make(&probe)) return netns_skip();

@@ -248,6 +248,39 @@ static void team_ends_with_contexts(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, box));
 }
 
+/* A network may carry out what was started later first: a collective's signal does not overtake the flag of the one
+   before, which would go back then, and be waited for in vain. */
+static void flags_go_forward(expar_group *group, void *shared)
+{
+    (void)shared;
+    enum { FLAG_ROUNDS = 40 };
+    uint64_t *all, word;
+    expar_team *world;
+    const size_t size = (size_t)group->size;
+    CHECK_OK(expar_calloc(group, FLAG_ROUNDS * size, sizeof *all, (void **)&all));
+    CHECK_OK(expar_team_world(group, &world));
+    late_begin(group, 1000000);
+    CHECK_OK(expar_group_barrier(group));
+    kind_set_timeout(group, 20000);
+    for (size_t round = 0; round < FLAG_ROUNDS && check_failures() == 0; round++) {
+        uint64_t *row = all + round * size;
+        word = round * 10 + (uint64_t)group->rank;
+        CHECK_OK(expar_team_sync(world));
+        CHECK_OK(expar_fcollect(world, row, &word, sizeof word));
+        for (size_t r = 0; r < size; r++)
+            CHECK(row[r] == round * 10 + r, "round %zu: member %zu gave %llu", round, r, (unsigned long long)row[r]);
+        CHECK_OK(expar_group_barrier(group)); /* the next sync would hide it */
+    }
+    CHECK_OK(expar_free(group, all));
+}
+
+static void test_flags_go_forward(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, flags_go_forward);
+    kind_run((ranks_plan){.ranks_per_node = 1}, RANKS, flags_go_forward);
+}
+
 static void test_team_ends_with_contexts(void **state)
 {
     (void)state;
@@ -260,6 +293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_calls_do_not_block),
         cmocka_unit_test(test_contexts_are_apart),
         cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_flags_go_forward),
         cmocka_unit_test(test_team_ends_with_contexts),
     };
     kind_read(argc, argv);

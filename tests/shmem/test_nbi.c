@@ -173,28 +173,41 @@ static void meet(scene *s, int32_t all)
         sched_yield();
 }
 
+/* Looks at a word of another rank until it has a value. */
+static void await_word(expar_group *group, const uint64_t *word, uint64_t value, int32_t pe)
+{
+    uint64_t back = ~value;
+    for (int64_t start_ms = ranks_clock_ms(); back != value && ranks_clock_ms() - start_ms < DEADLINE_MS;)
+        CHECK_OK(expar_get(group, &back, word, sizeof back, pe));
+    CHECK(back == value, "what was put to a living rank did not arrive");
+}
+
 /* Whoever touches the victim hears of it; whoever touches the living goes on. */
 static void survive(expar_group *group, void *shared)
 {
     scene *s = shared;
-    uint64_t *words, value = 77, back = 0;
+    uint64_t *words, value = 77;
     expar_status status = EXPAR_OK;
     int32_t other = group->rank == 0 ? 1 : 0;
-    CHECK_OK(expar_calloc(group, RANKS, sizeof *words, (void **)&words));
+    CHECK_OK(expar_calloc(group, (size_t)3 * RANKS, sizeof *words, (void **)&words));
+    uint64_t *data = words + RANKS + group->rank, *signal = words + 2 * RANKS + group->rank;
     CHECK_OK(expar_group_barrier(group));
     atomic_fetch_add(&s->ready, 1);
     while (group->rank == VICTIM) /* until it is killed */
         pause();
     for (int64_t start_ms = ranks_clock_ms(); status == EXPAR_OK && ranks_clock_ms() - start_ms < DEADLINE_MS;)
-        status = touch(group, &words[group->rank], &value, VICTIM);
+        status = expar_put_nbi(group, &words[group->rank], &value, sizeof value, VICTIM);
     CHECK_STATUS(EXPAR_ERR_PEER, status);
+    /* What is under way to the victim, and has failed without anybody having been told, is no concern of this one. */
+    CHECK_OK(expar_put_signal(group, data, &value, sizeof value, signal, 5, EXPAR_SIGNAL_ADD, other));
+    await_word(group, signal, 5, other);
+    await_word(group, data, value, other);
+    CHECK_STATUS(EXPAR_ERR_PEER, touch(group, &words[group->rank], &value, VICTIM));
     CHECK_TEXT("rank 2");
     meet(s, 2 * RANKS - 1);
     /* The group's quiet tells of the dead again: what is here can be seen without it. */
     CHECK_OK(expar_put_nbi(group, &words[group->rank], &value, sizeof value, other));
-    for (int64_t start_ms = ranks_clock_ms(); back != value && ranks_clock_ms() - start_ms < DEADLINE_MS;)
-        CHECK_OK(expar_get(group, &back, &words[group->rank], sizeof back, other));
-    CHECK(back == value, "a put to a living rank did not arrive");
+    await_word(group, &words[group->rank], value, other);
     meet(s, 3 * RANKS - 2);
 }
 

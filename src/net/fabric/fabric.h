@@ -62,6 +62,7 @@ expar_status fabric_choose(const fabric_library *library, const transport_site *
 /* ---- the objects ------------------------------------------------------------------------------------------------- */
 
 #define FABRIC_STAGE_BYTES   4096u
+#define FABRIC_PIECE_BYTES   ((uint64_t)4 << 20) /* the most that one completion answers for */
 #define FABRIC_MAX_IN_FLIGHT 256u
 #define FABRIC_MAX_CHANNELS  16
 #define FABRIC_NAME_BYTES    64u

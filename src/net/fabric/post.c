@@ -17,7 +17,8 @@ static uint64_t remote_address(const fabric_extent *e, int32_t pe, uint64_t offs
     return e->addresses[pe] + (offset - e->offset);
 }
 
-/* The next piece of a put or get. False: the heap has not grown there. */
+/* The next piece of a put or get: no more than a slow network brings within any time-out, since a PE counts as silent
+   when none of its pieces comes back for that long. False: the heap has not grown there. */
 static bool cut(const fabric *f, const transport_request *r, uint64_t done, piece *out)
 {
     void *descriptor;
@@ -26,6 +27,7 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, piec
     uint64_t bytes = r->bytes - done, room = e->bytes - (r->offset + done - e->offset);
     const uint8_t *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
     if (bytes > room) bytes = room;
+    if (bytes > FABRIC_PIECE_BYTES) bytes = FABRIC_PIECE_BYTES;
     if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
     bool staged = r->bytes <= FABRIC_STAGE_BYTES || !fabric_descriptor(f, local + done, bytes, &descriptor);
     if (staged && bytes > FABRIC_STAGE_BYTES) bytes = FABRIC_STAGE_BYTES;

@@ -81,13 +81,17 @@ static expar_status read_channels(fabric *f)
     /* Memory that is registered for one endpoint cannot be reached through another. */
     bool one = f->info->domain_attr->mr_mode & FI_MR_ENDPOINT;
     f->num_channels = one ? 1 : (int32_t)channels;
+    if (one && channels > 1 && f->rank == 0)
+        LOG(LOG_WARN,
+            "EXPAR_FABRIC_CHANNELS=%d: provider %s registers memory for one endpoint (FI_MR_ENDPOINT), so there is one",
+            (int)channels, f->info->fabric_attr->prov_name);
     return status;
 }
 
 static expar_status open_domain(fabric *f)
 {
     expar_status status = fabric_library_open(&f->library);
-    if (status == EXPAR_OK) status = fabric_choose(f->library, f->site, &f->info, &f->quirks);
+    if (status == EXPAR_OK) status = fabric_choose(f);
     if (status == EXPAR_OK) status = read_channels(f);
     if (status != EXPAR_OK) return status;
     int code = f->library->fabric(f->info->fabric_attr, &f->fabric, NULL);
@@ -274,11 +278,12 @@ static bool fabric_rest(transport *self, int64_t limit_ns)
 static void fabric_describe(const transport *self, char *text, size_t text_bytes)
 {
     const fabric *f = fabric_of(self);
-    char here[FABRIC_ADDRESS_TEXT];
+    char here[FABRIC_ADDRESS_TEXT], traffic[FABRIC_TRAFFIC_TEXT];
     fabric_address_text(f, f->rank, here);
-    snprintf(text, text_bytes, "provider %s on %s at %s (%s), %d channel%s; self-test: %s",
+    fabric_traffic_text(f, traffic);
+    snprintf(text, text_bytes, "provider %s on %s at %s (%s), %d channel%s%s; self-test: %s",
              f->info->fabric_attr->prov_name, f->info->domain_attr->name, here, f->quirks->note, f->num_channels,
-             f->num_channels == 1 ? "" : "s", f->verdict);
+             f->num_channels == 1 ? "" : "s", traffic, f->verdict);
 }
 
 const transport_ops transport_fabric = {

@@ -2,6 +2,7 @@
 /* fabric: the transport of networks that libfabric speaks to; private to this folder.
  *
  *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
+ *   traffic.c   the class of its traffic
  *   channel.c   endpoints and their addresses   extent.c    registered memory and its keys
  *   post.c      operations on their way         complete.c  operations come back
  *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
@@ -54,10 +55,6 @@ typedef struct fabric_quirks {
     fabric_place place;
     const char *note;
 } fabric_quirks;
-
-/* An info that can do all that is needed, to be freed; EXPAR_ERR_UNSUPPORTED says what was looked for. */
-expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,
-                           const fabric_quirks **quirks);
 
 /* ---- the objects ------------------------------------------------------------------------------------------------- */
 
@@ -120,6 +117,7 @@ typedef struct fabric {
     const fabric_library *library;
     const fabric_quirks *quirks;
     struct fi_info *info;
+    uint32_t traffic_class; /* asked for, as libfabric writes it; FI_TC_UNSPEC: none is */
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     fabric_channel *channels; /* [num_channels] */
@@ -166,6 +164,22 @@ expar_status fabric_peer_error(const fabric *f, int32_t pe, const char *format, 
     __attribute__((format(printf, 3, 4)));
 /* error_set with what libfabric says of `code` (negative as it returns them) behind the text. */
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what);
+
+/* ---- choose.c: the choice ---------------------------------------------------------------------------------------- */
+
+/* Sets info (one that can do all that is needed), quirks and traffic_class; EXPAR_ERR_UNSUPPORTED says what was looked
+   for. */
+expar_status fabric_choose(fabric *f);
+
+/* ---- traffic.c --------------------------------------------------------------------------------------------------- */
+
+/* What the user asks for. */
+expar_status fabric_traffic_read(uint32_t *traffic_class);
+/* Warns where the provider has not taken the class. */
+void fabric_traffic_judge(const fabric *f);
+#define FABRIC_TRAFFIC_TEXT 64
+/* The same for people; empty where no class is asked for. */
+void fabric_traffic_text(const fabric *f, char text[FABRIC_TRAFFIC_TEXT]);
 
 /* ---- channel.c --------------------------------------------------------------------------------------------------- */
 

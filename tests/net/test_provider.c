@@ -291,6 +291,61 @@ static void test_incoherent_atomics(void **state)
         ranks_run(&(ranks_plan){.kind = RANKS_THREADS, .size = 4, .ranks_per_node = 2}, atomics_by_network, NULL));
 }
 
+/* Rank 0 puts so often to rank 1. */
+enum { SMALL = 40, LARGE_BYTES = 100000, PUTS = SMALL + 3 };
+
+static void put_all(expar_group *group, uint8_t *box, uint64_t *signal)
+{
+    uint8_t *source = malloc(LARGE_BYTES);
+    memset(source, 7, LARGE_BYTES);
+    for (size_t i = 0; i < SMALL; i++)
+        CHECK_OK(expar_put_nbi(group, box + 3 * i, source, 3, 1));
+    CHECK_OK(expar_put(group, box, source, LARGE_BYTES, 1));
+    CHECK_OK(expar_put_signal_nbi(group, box, source, 16, signal, 1, EXPAR_SIGNAL_ADD, 1));
+    CHECK_OK(expar_put_signal(group, box, source, 16, signal, 1, EXPAR_SIGNAL_ADD, 1));
+    CHECK_OK(expar_quiet(group));
+    free(source);
+}
+
+static void put_and_count(expar_group *group, void *shared)
+{
+    const bool *confirms = shared;
+    uint8_t *box;
+    uint64_t *signal;
+    CHECK_OK(expar_calloc(group, 1, LARGE_BYTES, (void **)&box));
+    CHECK_OK(expar_calloc(group, 1, sizeof *signal, (void **)&signal));
+    if (expar_group_rank(group) == 0) {
+        uint64_t puts = atomic_load(&desk->puts), gets = atomic_load(&desk->gets);
+        uint64_t get_bytes = atomic_load(&desk->get_bytes);
+        put_all(group, box, signal);
+        puts = atomic_load(&desk->puts) - puts;
+        gets = atomic_load(&desk->gets) - gets;
+        get_bytes = atomic_load(&desk->get_bytes) - get_bytes;
+        CHECK(puts == PUTS, "%llu puts", (unsigned long long)puts);
+        CHECK(gets == (*confirms ? puts : 0), "%llu gets", (unsigned long long)gets);
+        CHECK(get_bytes == (*confirms ? SMALL * 3 + 3 * 8 : 0), "of %llu bytes", (unsigned long long)get_bytes);
+    } else {
+        CHECK_OK(expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 2, NULL));
+        CHECK(box[0] == 7 && box[15] == 7 && box[LARGE_BYTES - 1] == 7, "data behind its signal");
+    }
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_free(group, signal));
+    CHECK_OK(expar_free(group, box));
+}
+
+/* Where a provider is known to tell too early that a put has been delivered, it is asked for what was put. */
+static void test_early_puts_are_confirmed(void **state)
+{
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = 2};
+    bool confirms = false;
+    (void)state;
+    assert_true(ranks_run(&plan, put_and_count, &confirms));
+    confirms = true;
+    setenv("FAKE_PROVIDER", "verbs;ofi_rxm", 1);
+    order_fault(FAKE_EARLY_PUT, 1000);
+    assert_true(ranks_run(&plan, put_and_count, &confirms));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +356,7 @@ int main(void)
         cmocka_unit_test_setup(test_a_group_without_it, clear),
         cmocka_unit_test_setup(test_one_endpoint, clear),
         cmocka_unit_test_setup(test_incoherent_atomics, clear),
+        cmocka_unit_test_setup(test_early_puts_are_confirmed, clear),
     };
     return cmocka_run_group_tests(tests, find_desk, NULL);
 }

@@ -14,12 +14,20 @@
 /* In the order of preference. No provider is taken at its word on order: whatever must come after something is posted
  * when that has been delivered. */
 static const fabric_quirks table[] = {
-    {"cxi", false, FABRIC_OWN_DEVICES, "the NIC does the atomics"},
-    {"efa", false, FABRIC_OWN_DEVICES, "orders nothing"},
-    {"verbs;ofi_rxm", true, FABRIC_NAMED, "atomics run on the target's processor"},
-    {"tcp;ofi_rxm", true, FABRIC_OVER_IP, "atomics run on the target's processor; the target must make progress"},
+    {.provider = "cxi", .place = FABRIC_OWN_DEVICES, .note = "the NIC does the atomics"},
+    {.provider = "efa", .place = FABRIC_OWN_DEVICES, .note = "orders nothing"},
+    {.provider = "verbs;ofi_rxm",
+     .coherent = true,
+     .early = true,
+     .place = FABRIC_NAMED,
+     .note = "atomics run on the target's processor; a read confirms each put"},
+    {.provider = "tcp;ofi_rxm",
+     .coherent = true,
+     .place = FABRIC_OVER_IP,
+     .note = "atomics run on the target's processor; the target must make progress"},
 };
-static const fabric_quirks unknown = {"", false, FABRIC_OVER_IP, "not known to the table of quirks"};
+static const fabric_quirks unknown = {
+    .provider = "", .place = FABRIC_OVER_IP, .note = "not known to the table of quirks"};
 
 static const fabric_quirks *quirks_of(const char *provider)
 {

@@ -52,6 +52,7 @@ typedef enum fabric_place {
 typedef struct fabric_quirks {
     const char *provider;
     bool coherent; /* atomics are carried out by the target's processor as atomic instructions */
+    bool early;    /* a put may complete before it has been delivered, in spite of FI_DELIVERY_COMPLETE */
     fabric_place place;
     const char *note;
 } fabric_quirks;
@@ -74,8 +75,10 @@ typedef struct fabric_op {
     size_t bytes;
     size_t result_at;         /* where in stage */
     uint8_t *stage;           /* [FABRIC_STAGE_BYTES] */
+    bool confirms;            /* an early put: when it has come back, its last bytes are to be read */
+    uint64_t last_at;         /* then: their offset, in the heap of pe; there are `bytes` of them */
     bool signals;             /* `signal` is to be posted when this has come back */
-    bool late;                /* it has, and there was no room for the signal */
+    bool late;                /* it has, and there was no room for what is to be posted then */
     transport_request signal; /* an atomic */
     /* A put in several pieces: they name the record of the signal behind them all, which itself is not posted until
        none of them, nor their poster, holds it back. */
@@ -216,9 +219,9 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
 /* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where status is EXPAR_OK.
  */
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);
-/* The signal of an op that has come back goes out by the same record; the lock is held. As libfabric's calls: 0, or
-   -FI_EAGAIN when there is no room now. */
-ssize_t fabric_post_signal(fabric *f, fabric_channel *channel, fabric_op *op);
+/* What is left of an op that has come back goes out by the same record: the read that confirms a put, or else the
+   signal. The lock is held. As libfabric's calls: 0, or -FI_EAGAIN when there is no room now. */
+ssize_t fabric_post_rest(fabric *f, fabric_channel *channel, fabric_op *op);
 /* Whose answers make room for an operation to pe. */
 int32_t fabric_full_of(fabric *f, int32_t pe);
 /* The atomic behind a put. */

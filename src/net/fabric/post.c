@@ -90,6 +90,21 @@ static void put_word(uint8_t *at, uint64_t value, size_t bytes)
     memcpy(at, bytes == 8 ? (const void *)&value : (const void *)&low, bytes);
 }
 
+/* Whoever reads what was written has it delivered: a read does not pass the writes before it. */
+static ssize_t confirm(fabric *f, fabric_channel *c, fabric_op *op)
+{
+    const fabric_extent *e = fabric_extent_find(f, op->last_at);
+    return fi_read(c->ep, op->stage, op->bytes, staging_descriptor(c), c->addresses[op->pe],
+                   remote_address(e, op->pe, op->last_at), e->keys[op->pe], &op->context);
+}
+
+static void add_confirmation(fabric_op *op, const piece *p)
+{
+    op->confirms = true;
+    op->bytes = p->bytes < sizeof(uint64_t) ? p->bytes : sizeof(uint64_t);
+    op->last_at = p->request->offset + p->done + p->bytes - op->bytes;
+}
+
 /* All are fetching ones: their completion says that the target has done it. */
 static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transport_request *r)
 {
@@ -134,6 +149,7 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
     op->dest = NULL;
     op->result_at = 0;
     op->late = false;
+    op->confirms = false;
     op->signals = false;
     op->behind = NULL;
     op->next = NULL;
@@ -187,6 +203,7 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
     op->result_at = is_atomic ? RESULT_AT : 0;
     ssize_t code = is_atomic ? change(f, c, op, r) : move(f, c, op, p);
     if (code == 0) {
+        if (r->kind == TRANSPORT_KIND_PUT && f->quirks->early) add_confirmation(op, p);
         op->behind = sending->behind;
         if (op->behind) op->behind->holds++;
         return EXPAR_OK;
@@ -208,11 +225,13 @@ void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
     sending->behind = NULL;
 }
 
-ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
+ssize_t fabric_post_rest(fabric *f, fabric_channel *c, fabric_op *op)
 {
-    op->result_at = RESULT_AT;
-    ssize_t code = change(f, c, op, &op->signal);
-    if (code == 0) op->signals = false;
+    bool confirms = op->confirms;
+    if (!confirms) op->result_at = RESULT_AT;
+    ssize_t code = confirms ? confirm(f, c, op) : change(f, c, op, &op->signal);
+    if (code == 0 && confirms) op->confirms = false;
+    if (code == 0 && !confirms) op->signals = false;
     return code;
 }
 

@@ -122,7 +122,11 @@ static struct fi_ops_atomic real_atomic, own_atomic;
 
 static bool takes_fault(fake_fault fault)
 {
-    return atomic_load(&desk.fault) == (int32_t)fault && atomic_fetch_sub(&desk.faults, 1) > 0;
+    int32_t left = atomic_load(&desk.faults);
+    if (atomic_load(&desk.fault) != (int32_t)fault) return false;
+    while (left > 0 && !atomic_compare_exchange_weak(&desk.faults, &left, left - 1)) {
+    }
+    return left > 0;
 }
 
 /* What was turned away had no fault. */
@@ -163,6 +167,13 @@ static ssize_t write_message(struct fid_ep *ep, const struct fi_msg_rma *message
 static ssize_t read_message(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
 {
     return count(real_rma.readmsg(ep, message, flags), &desk.gets, &desk.get_bytes, message->msg_iov->iov_len);
+}
+
+static ssize_t read_bytes(struct fid_ep *ep, void *buffer, size_t length, void *descriptor, fi_addr_t from,
+                          uint64_t address, uint64_t key, void *context)
+{
+    return count(real_rma.read(ep, buffer, length, descriptor, from, address, key, context), &desk.gets,
+                 &desk.get_bytes, length);
 }
 
 static ssize_t fetch_atomic(struct fid_ep *ep, const void *buffer, size_t words, void *descriptor, void *result,
@@ -208,6 +219,7 @@ static int open_endpoint(struct fid_domain *domain, struct fi_info *info, struct
         real_rma = own_rma = *(*ep)->rma;
         own_rma.writemsg = write_message;
         own_rma.readmsg = read_message;
+        own_rma.read = read_bytes;
         real_atomic = own_atomic = *(*ep)->atomic;
         own_atomic.readwrite = fetch_atomic;
         own_atomic.compwrite = compare_atomic;

@@ -346,6 +346,40 @@ static void test_early_puts_are_confirmed(void **state)
     assert_true(ranks_run(&plan, put_and_count, &confirms));
 }
 
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
+
+/* What the library says that it has handed over is what the provider has got. One rank, alone with itself. */
+static void count_both(expar_group *group, void *shared)
+{
+    expar_network_stats now = EXPAR_NETWORK_STATS_INIT;
+    uint64_t puts = atomic_load(&desk->puts), put_bytes = atomic_load(&desk->put_bytes);
+    uint64_t gets = atomic_load(&desk->gets), get_bytes = atomic_load(&desk->get_bytes);
+    uint64_t atomics = atomic_load(&desk->atomics), *words, old;
+    (void)shared;
+    CHECK_OK(expar_network_get_stats(group, &now));
+    CHECK(now.puts + now.gets + now.atomics == 0, "the self-test is counted");
+    CHECK_OK(expar_calloc(group, 1000, sizeof *words, (void **)&words));
+    for (uint64_t i = 0; i < 20; i++) {
+        CHECK_OK(expar_put(group, words, words + 500, 8 * i, 0));
+        CHECK_OK(expar_get(group, words + 500, words, 4 * i, 0));
+        CHECK_OK(expar_atomic_fetch_inc_u64(group, words, 0, &old));
+    }
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_network_get_stats(group, &now));
+    CHECK(now.puts == desk->puts - puts && now.put_bytes == desk->put_bytes - put_bytes, "puts");
+    CHECK(now.gets == desk->gets - gets && now.get_bytes == desk->get_bytes - get_bytes, "gets");
+    CHECK(now.atomics == desk->atomics - atomics && now.atomics >= 20 && now.atomic_bytes == 8 * now.atomics,
+          "atomics");
+    CHECK(now.put_bytes == 8 * 190 && now.get_bytes == 4 * 190, "bytes");
+    CHECK_OK(expar_free(group, words));
+}
+
+static void test_counts_are_the_providers(void **state)
+{
+    (void)state;
+    assert_true(ranks_run(&(ranks_plan){.kind = RANKS_THREADS, .size = 1}, count_both, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +391,7 @@ int main(void)
         cmocka_unit_test_setup(test_one_endpoint, clear),
         cmocka_unit_test_setup(test_incoherent_atomics, clear),
         cmocka_unit_test_setup(test_early_puts_are_confirmed, clear),
+        cmocka_unit_test_setup(test_counts_are_the_providers, clear),
     };
     return cmocka_run_group_tests(tests, find_desk, NULL);
 }

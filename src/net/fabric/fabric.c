@@ -119,6 +119,16 @@ static expar_status open_page(fabric *f)
     return status;
 }
 
+/* The self-test is over: what it sent is nobody's traffic. */
+static void forget_traffic(fabric *f)
+{
+    for (int32_t i = 0; i < f->num_channels; i++) {
+        pthread_mutex_lock(&f->channels[i].lock);
+        f->channels[i].traffic = (transport_traffic){0};
+        pthread_mutex_unlock(&f->channels[i].lock);
+    }
+}
+
 static expar_status fabric_open(const transport_site *site, transport **out)
 {
     fabric *f = fabric_new(site);
@@ -131,6 +141,7 @@ static expar_status fabric_open(const transport_site *site, transport **out)
         fabric_close(&f->base);
         return status;
     }
+    forget_traffic(f);
     f->opened = true;
     *out = &f->base;
     return EXPAR_OK;
@@ -286,8 +297,28 @@ static void fabric_describe(const transport *self, char *text, size_t text_bytes
              f->num_channels == 1 ? "" : "s", traffic, f->verdict);
 }
 
+static void add(transport_count *sum, const transport_count *one)
+{
+    sum->operations += one->operations;
+    sum->bytes += one->bytes;
+}
+
+static void fabric_add_traffic(const transport *self, transport_traffic *sum)
+{
+    const fabric *f = fabric_of(self);
+    for (int32_t i = 0; i < f->num_channels; i++) {
+        fabric_channel *c = &f->channels[i];
+        pthread_mutex_lock(&c->lock);
+        add(&sum->puts, &c->traffic.puts);
+        add(&sum->gets, &c->traffic.gets);
+        add(&sum->atomics, &c->traffic.atomics);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
 const transport_ops transport_fabric = {
     .name = "fabric",
+    .summary = "all ranks, by libfabric",
     .open = fabric_open,
     .grow = fabric_grow,
     .reach = fabric_reach,
@@ -306,5 +337,6 @@ const transport_ops transport_fabric = {
     .arm = fabric_arm_sleep,
     .sleep = fabric_rest,
     .describe = fabric_describe,
+    .add_traffic = fabric_add_traffic,
     .close = fabric_close,
 };

@@ -99,9 +99,10 @@ typedef struct fabric_channel {
     fabric_op *ops;            /* [num_ops] */
     uint32_t num_ops;
     fabric_op *unused, *oldest, *newest;
-    uint64_t posted;     /* number of the last one */
-    uint32_t num_late;   /* ops with `late` */
-    uint32_t *in_flight; /* [size] records that a PE's operations hold, given up or not; guarded by lock */
+    uint64_t posted;           /* number of the last one */
+    uint32_t num_late;         /* ops with `late` */
+    transport_traffic traffic; /* handed to the provider with success; guarded by lock */
+    uint32_t *in_flight;       /* [size] records that a PE's operations hold, given up or not; guarded by lock */
 } fabric_channel;
 
 /* Memory that peers reach: part of the heap, or the page of the self-test behind its end. */

@@ -38,6 +38,15 @@ static void *staging_descriptor(const fabric_channel *c)
     return c->staging_mr ? fi_mr_desc(c->staging_mr) : NULL;
 }
 
+/* Of what libfabric's call gave. */
+static ssize_t counted(ssize_t code, transport_count *count, uint64_t bytes)
+{
+    if (code != 0) return code;
+    count->operations++;
+    count->bytes += bytes;
+    return code;
+}
+
 static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
 {
     const transport_request *r = p->request;
@@ -66,8 +75,9 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
                                  .rma_iov = &remote,
                                  .rma_iov_count = 1,
                                  .context = &op->context};
-    return is_put ? fi_writemsg(c->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION)
-                  : fi_readmsg(c->ep, &message, FI_COMPLETION);
+    return is_put
+               ? counted(fi_writemsg(c->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION), &c->traffic.puts, p->bytes)
+               : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);
 }
 
 static const enum fi_op atomic_ops[] = {
@@ -94,8 +104,9 @@ static void put_word(uint8_t *at, uint64_t value, size_t bytes)
 static ssize_t confirm(fabric *f, fabric_channel *c, fabric_op *op)
 {
     const fabric_extent *e = fabric_extent_find(f, op->last_at);
-    return fi_read(c->ep, op->stage, op->bytes, staging_descriptor(c), c->addresses[op->pe],
-                   remote_address(e, op->pe, op->last_at), e->keys[op->pe], &op->context);
+    ssize_t code = fi_read(c->ep, op->stage, op->bytes, staging_descriptor(c), c->addresses[op->pe],
+                           remote_address(e, op->pe, op->last_at), e->keys[op->pe], &op->context);
+    return counted(code, &c->traffic.gets, op->bytes);
 }
 
 static void add_confirmation(fabric_op *op, const piece *p)
@@ -116,12 +127,15 @@ static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transpo
     put_word(op->stage + COMPARE_AT, r->compare, r->bytes);
     op->dest = r->dest;
     op->bytes = r->bytes;
+    ssize_t code;
     if (r->op == TRANSPORT_COMPARE_SWAP)
-        return fi_compare_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + COMPARE_AT, descriptor,
+        code = fi_compare_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + COMPARE_AT, descriptor,
                                  op->stage + RESULT_AT, descriptor, c->addresses[r->pe], at, key, type, FI_CSWAP,
                                  &op->context);
-    return fi_fetch_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + RESULT_AT, descriptor,
-                           c->addresses[r->pe], at, key, type, atomic_ops[r->op], &op->context);
+    else
+        code = fi_fetch_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + RESULT_AT, descriptor,
+                               c->addresses[r->pe], at, key, type, atomic_ops[r->op], &op->context);
+    return counted(code, &c->traffic.atomics, r->bytes);
 }
 
 transport_request fabric_signal_of(const transport_request *put)

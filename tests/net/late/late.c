@@ -109,6 +109,7 @@ static void late_close(transport *self)
 
 const transport_ops transport_late = {
     .name = "late",
+    .summary = "ranks of one host, late and in another order",
     .open = late_open,
     .reach = late_reach,
     .map = late_map,

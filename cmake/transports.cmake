@@ -8,7 +8,7 @@ function(expar_transport name order)
   set_property(TARGET ${transport_target} APPEND PROPERTY EXPAR_TRANSPORTS ${order}-${name})
 endfunction()
 
-# expar_transport_table(target): the table of the transports that have been added to the target.
+# expar_transport_table(target): the table of the transports that have been added to the target, and a header with their names.
 function(expar_transport_table target)
   get_target_property(known ${target} EXPAR_TRANSPORTS)
   list(SORT known COMPARE NATURAL)
@@ -19,7 +19,8 @@ function(expar_transport_table target)
     string(APPEND lines "TRANSPORT(${name})\n")
   endforeach()
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}_transports)
-  file(CONFIGURE OUTPUT ${folder}/transports.inc CONTENT "#define TRANSPORT_NAMES \"${names}\"\n${lines}")
+  file(CONFIGURE OUTPUT ${folder}/transports.inc CONTENT "${lines}")
+  file(CONFIGURE OUTPUT ${folder}/transport_names.h CONTENT "#define TRANSPORT_NAMES \"${names}\"\n")
   target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/net/transports.c)
   target_include_directories(${target} PRIVATE ${folder})
 endfunction()

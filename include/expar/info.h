@@ -33,6 +33,8 @@ typedef enum expar_reach {
    are no more; nothing is written then. name and text may be NULL. Any thread. */
 EXPAR_API bool expar_transport_describe(const expar_group *group, int32_t index, const char **name, char *text,
                                         size_t text_bytes);
+/* Whom that transport reaches, and by what, in one line; NULL where there is none. Static storage. Any thread. */
+EXPAR_API const char *expar_transport_summary(const expar_group *group, int32_t index);
 /* Why a transport that the group could have used is not there; NULL: none is missing. Lives as long as the group. */
 EXPAR_API const char *expar_transport_missing(const expar_group *group);
 /* The set of expar_reach that `rank` has to pe by a transport; every rank knows that of all. 0: none, or no such
@@ -40,6 +42,20 @@ EXPAR_API const char *expar_transport_missing(const expar_group *group);
 EXPAR_API unsigned expar_transport_reach(const expar_group *group, int32_t index, int32_t rank, int32_t pe);
 /* What this rank uses that transport for with pe; a set of expar_reach. */
 EXPAR_API unsigned expar_transport_selected(const expar_group *group, int32_t index, int32_t pe);
+
+/* What this rank has handed to a network since its group was formed, counted where the network's library is called: the
+   library's own messages (barriers, teams, signals) are among it, the self-test is not, and nothing that loads and
+   stores carry out. An operation may be cut into several. */
+typedef struct expar_network_stats {
+    size_t struct_size; /* set by EXPAR_NETWORK_STATS_INIT */
+    uint64_t puts, put_bytes;
+    uint64_t gets, get_bytes;
+    uint64_t atomics, atomic_bytes; /* signals and flags are atomics, too; the bytes are those of the words */
+} expar_network_stats;
+#define EXPAR_NETWORK_STATS_INIT EXPAR_STRUCT_INIT(expar_network_stats)
+/* Fills as much as stats->struct_size says that there is; zeros where the group uses no network. EXPAR_ERR_NULL;
+   EXPAR_ERR_ARGUMENT when stats->struct_size is not set. Any thread. */
+EXPAR_API expar_status expar_network_get_stats(const expar_group *group, expar_network_stats *stats);
 
 /* ---- CUDA ------------------------------------------------------------------------------------------------------- */
 

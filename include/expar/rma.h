@@ -80,8 +80,8 @@ EXPAR_API expar_status expar_fence(expar_group *group);
 /* All of this rank's puts, signals and atomics are complete at their targets, and what it fetched is here. Like fence
    and the barriers it is about operations on the group; those on a context are the context's (expar/context.h). */
 EXPAR_API expar_status expar_quiet(expar_group *group);
-/* quiet, and no rank leaves before all have come. Over the symmetric heap (fast); where the ranks are on several
-   nodes over the control sockets, as expar_group_barrier. */
+/* quiet, and no rank leaves before all have come. Over the symmetric heap, by whatever transports lead there; only
+   where some rank is reached by none over the control sockets, which is slow, as expar_group_barrier. */
 EXPAR_API expar_status expar_barrier_all(expar_group *group);
 
 #ifdef __cplusplus

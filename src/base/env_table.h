@@ -4,6 +4,8 @@
 #ifndef EXPAR_BASE_ENV_TABLE_H
 #define EXPAR_BASE_ENV_TABLE_H
 
+#include "transport_names.h" /* made from the folders of transports (cmake/transports.cmake) */
+
 #define ENV_TABLE(X)                                                                                                   \
     X("EXPAR_LOG", "error, warn, info, debug, trace", "warn", "how much is written to stderr")                         \
     X("EXPAR_RANK", "0 to EXPAR_SIZE - 1", "none", "rank of this process; set by expar run")                           \
@@ -24,8 +26,8 @@
     X("EXPAR_HEAP_PAGES", "system, huge", "system",                                                                    \
       "huge: the heap has pages of 2 MiB that were set aside, if enough are free")                                     \
     X("EXPAR_THREADS", "1 to 1024", "cores / ranks of the host", "worker threads of each rank")                        \
-    X("EXPAR_TRANSPORTS", "p2p, fabric, separated by commas", "p2p,fabric",                                            \
-      "transports that may be used, in order of preference")                                                           \
+    X("EXPAR_TRANSPORTS", "names of transports, separated by commas", TRANSPORT_NAMES,                                 \
+      "transports that may be used, in order of preference; the default names all of this build")                      \
     X("EXPAR_PROXY", "0, 1", "0", "1: a thread carries out the rank's non-blocking operations, from a ring")           \
     X("EXPAR_FABRIC_PROVIDER", "a provider of libfabric", "cxi, efa, verbs;ofi_rxm or tcp;ofi_rxm",                    \
       "what carries the network's operations")                                                                         \

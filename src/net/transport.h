@@ -83,8 +83,17 @@ typedef struct transport_site {
 
 typedef struct transport transport;
 
+/* Operations of this rank that were handed to a network, and the bytes that they carry. */
+typedef struct transport_count {
+    uint64_t operations, bytes;
+} transport_count;
+typedef struct transport_traffic {
+    transport_count puts, gets, atomics;
+} transport_traffic;
+
 typedef struct transport_ops {
     const char *name;
+    const char *summary; /* whom it reaches, and by what, for people */
     /* Reaches all of its node, by loads and stores too, and nobody else: what stands behind it in the list is opened
        only where there are several nodes. */
     bool node_local;
@@ -135,6 +144,8 @@ typedef struct transport_ops {
     bool (*sleep)(transport *self, int64_t limit_ns);
     /* One line for people on what it runs on and what its self-test found. NULL: nothing to tell. */
     void (*describe)(const transport *self, char *text, size_t text_bytes);
+    /* Adds what it has handed to a network since it was opened. NULL: it uses none. */
+    void (*add_traffic)(const transport *self, transport_traffic *sum);
     void (*close)(transport *self);
 } transport_ops;
 

@@ -19,6 +19,8 @@ expar_status sym_proxy_open(sym *self)
         .rma = self->reach_rma,
         .atomic = self->reach_atomic,
         .driven = &self->driven,
+        .heap_begin = SYM_CONTROL_BYTES,
+        .heap_end = &self->grown_bytes,
         .num_slots = NUM_SLOTS,
         .nap_ns = NAP_NS,
         .delivered = ring_bell_of,

@@ -203,6 +203,7 @@ static void select_all(sym *self)
         if (pe != self->rank && self->peers[pe]) self->some_mapped = true;
         if (!self->peers[pe]) self->all_mapped = false;
         if (!self->peers[pe] && !self->reach_atomic[pe]) self->all_reached = false;
+        if (self->reach_rma[pe] != self->reach_atomic[pe]) self->splits = true;
     }
 }
 
@@ -307,12 +308,14 @@ static expar_status tell_owed(sym *self, expar_status status)
     return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;
 }
 
-/* One transport's failures do not keep the others' operations from being completed. */
+/* One transport's failures do not keep the others' operations from being completed. A transport's fence says nothing to
+   another one. */
 expar_status sym_fence(sym *self)
 {
     expar_status status = complete_proxy(self, "fence");
     for (int32_t t = 0; t < self->num_transports; t++) {
-        expar_status one = self->transports[t]->ops->fence(self->transports[t]);
+        transport *via = self->transports[t];
+        expar_status one = self->splits ? via->ops->quiet(via) : via->ops->fence(via);
         if (one != EXPAR_OK) status = one;
     }
     return tell_owed(self, status);

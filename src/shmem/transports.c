@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 static_assert((int)EXPAR_REACH_MAP == (int)TRANSPORT_MAP && (int)EXPAR_REACH_PUT == (int)TRANSPORT_PUT &&
                   (int)EXPAR_REACH_GET == (int)TRANSPORT_GET && (int)EXPAR_REACH_ATOMIC == (int)TRANSPORT_ATOMIC,
@@ -33,6 +34,11 @@ bool expar_transport_describe(const expar_group *group, int32_t index, const cha
     return true;
 }
 
+const char *expar_transport_summary(const expar_group *group, int32_t index)
+{
+    return has(group, index) ? group->sym->transports[index]->ops->summary : NULL;
+}
+
 const char *expar_transport_missing(const expar_group *group)
 {
     return group ? group->sym->unreached : NULL;
@@ -54,4 +60,31 @@ unsigned expar_transport_selected(const expar_group *group, int32_t index, int32
     if (self->reach_rma[pe] == t) uses |= EXPAR_REACH_PUT | EXPAR_REACH_GET;
     if (self->reach_atomic[pe] == t) uses |= EXPAR_REACH_ATOMIC;
     return uses;
+}
+
+static expar_network_stats add_traffic(const sym *self)
+{
+    transport_traffic sum = {0};
+    for (int32_t t = 0; t < self->num_transports; t++)
+        if (self->transports[t]->ops->add_traffic) self->transports[t]->ops->add_traffic(self->transports[t], &sum);
+    return (expar_network_stats){.puts = sum.puts.operations,
+                                 .put_bytes = sum.puts.bytes,
+                                 .gets = sum.gets.operations,
+                                 .get_bytes = sum.gets.bytes,
+                                 .atomics = sum.atomics.operations,
+                                 .atomic_bytes = sum.atomics.bytes};
+}
+
+expar_status expar_network_get_stats(const expar_group *group, expar_network_stats *stats)
+{
+    static const char what[] = "expar_network_get_stats";
+    if (!group || !stats) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", what, group ? "stats" : "group");
+    const size_t wanted = stats->struct_size;
+    if (wanted < sizeof wanted || wanted > sizeof *stats)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: stats->struct_size %zu, expected EXPAR_NETWORK_STATS_INIT's %zu",
+                         what, wanted, sizeof *stats);
+    const expar_network_stats now = add_traffic(group->sym);
+    memcpy(stats, &now, wanted);
+    stats->struct_size = wanted;
+    return EXPAR_OK;
 }

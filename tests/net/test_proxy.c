@@ -253,6 +253,8 @@ static bool player_open(player *p, expar_group *group, const round_plan *plan)
                          .rma = p->ways,
                          .atomic = p->ways,
                          .driven = &p->driven,
+                         .heap_begin = SYM_CONTROL_BYTES,
+                         .heap_end = &group->sym->grown_bytes,
                          .num_slots = plan->num_slots,
                          .first = plan->first,
                          .nap_ns = 20000000,

@@ -12,7 +12,9 @@
 #include <cmocka.h>
 
 #define PES         3
-#define HEAP_BYTES  65536
+#define HEAP_BYTES  65536 /* as far as the heap may grow */
+#define GROWN_BYTES 32768
+#define BEGIN       4096 /* of the heap proper */
 #define MAX_POSTS   1024
 #define DEADLINE_NS INT64_C(60000000000)
 
@@ -35,6 +37,7 @@ typedef struct stage {
     _Atomic uint32_t delivered[PES]; /* told so often */
     boot ctl;
     mem_region heap;
+    _Atomic uint64_t grown_bytes;
     transport_site site;
     transport *ways[PES], *driven;
     proxy *proxy;
@@ -93,6 +96,7 @@ static stage *stage_open(uint32_t num_slots, uint64_t first, int64_t timeout_ms)
     pthread_mutex_init(&s->lock, NULL);
     s->ctl = (boot){.size = PES};
     s->heap.bytes = HEAP_BYTES;
+    atomic_store(&s->grown_bytes, GROWN_BYTES);
     s->site = (transport_site){
         .boot = &s->ctl, .heap = &s->heap, .timeout_ms = timeout_ms, .check = check, .arrived = arrived, .context = s};
     for (int32_t pe = 0; pe < PES; pe++)
@@ -101,6 +105,8 @@ static stage *stage_open(uint32_t num_slots, uint64_t first, int64_t timeout_ms)
                        .rma = s->ways,
                        .atomic = s->ways,
                        .driven = &s->driven,
+                       .heap_begin = BEGIN,
+                       .heap_end = &s->grown_bytes,
                        .num_slots = num_slots,
                        .first = first,
                        .nap_ns = 100000000,
@@ -192,10 +198,12 @@ static void issue(stage *s, proxy_command command)
     assert_int_equal(proxy_issue(s->proxy, "test", &command), EXPAR_OK);
 }
 
-static void issue_put(stage *s, int32_t pe, uint64_t offset)
+/* at: from the beginning of the heap proper. */
+static void issue_put(stage *s, int32_t pe, uint64_t at)
 {
     static const uint8_t source[8];
-    issue(s, (proxy_command){.kind = PROXY_PUT, .pe = pe, .offset = offset, .local = (uintptr_t)source, .bytes = 8});
+    issue(s,
+          (proxy_command){.kind = PROXY_PUT, .pe = pe, .offset = BEGIN + at, .local = (uintptr_t)source, .bytes = 8});
 }
 
 static void expect_failure(stage *s, expar_status status, const char *who)
@@ -212,11 +220,12 @@ static void test_fields_arrive(void **state)
     (void)state;
     uint8_t here[64];
     stage *s = stage_open(8, 0, 60000);
-    issue(s, (proxy_command){.kind = PROXY_PUT, .pe = 1, .offset = 4096, .local = (uintptr_t)here, .bytes = 33});
-    issue(s, (proxy_command){.kind = PROXY_GET, .pe = 2, .offset = 8, .local = (uintptr_t)(here + 1), .bytes = 5});
+    issue(s, (proxy_command){.kind = PROXY_PUT, .pe = 1, .offset = BEGIN, .local = (uintptr_t)here, .bytes = 33});
+    issue(s,
+          (proxy_command){.kind = PROXY_GET, .pe = 2, .offset = BEGIN + 8, .local = (uintptr_t)(here + 1), .bytes = 5});
     issue(s, (proxy_command){.kind = PROXY_ATOMIC,
                              .pe = 0,
-                             .offset = 12,
+                             .offset = BEGIN + 12,
                              .local = (uintptr_t)here,
                              .bytes = 4,
                              .op = TRANSPORT_COMPARE_SWAP,
@@ -224,11 +233,12 @@ static void test_fields_arrive(void **state)
                              .compare = 9});
     await_posts(s, -1, 3);
     transport_request put = post_at(s, 0), get = post_at(s, 1), atomic = post_at(s, 2);
-    assert_true(put.kind == TRANSPORT_KIND_PUT && put.pe == 1 && put.offset == 4096 && put.bytes == 33);
+    assert_true(put.kind == TRANSPORT_KIND_PUT && put.pe == 1 && put.offset == BEGIN && put.bytes == 33);
     assert_ptr_equal(put.source, here);
-    assert_true(get.kind == TRANSPORT_KIND_GET && get.pe == 2 && get.offset == 8 && get.bytes == 5);
+    assert_true(get.kind == TRANSPORT_KIND_GET && get.pe == 2 && get.offset == BEGIN + 8 && get.bytes == 5);
     assert_ptr_equal(get.dest, here + 1);
-    assert_true(atomic.kind == TRANSPORT_KIND_ATOMIC && atomic.pe == 0 && atomic.offset == 12 && atomic.bytes == 4);
+    assert_true(atomic.kind == TRANSPORT_KIND_ATOMIC && atomic.pe == 0 && atomic.offset == BEGIN + 12 &&
+                atomic.bytes == 4);
     assert_true(atomic.op == TRANSPORT_COMPARE_SWAP && atomic.operand == 7 && atomic.compare == 9);
     assert_ptr_equal(atomic.dest, here);
     for (size_t i = 0; i < 3; i++)
@@ -253,7 +263,7 @@ static void test_busy_holds_its_pe_alone(void **state)
     set_busy(s, 1, false);
     await_posts(s, 1, 4);
     for (size_t i = 4; i < 8; i++)
-        assert_int_equal(post_at(s, i).offset, (i - 4) * 16); /* in the order of their issue */
+        assert_int_equal(post_at(s, i).offset, BEGIN + (i - 4) * 16); /* in the order of their issue */
     for (size_t i = 0; i < 8; i++)
         complete(s, i, EXPAR_OK);
     assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
@@ -285,10 +295,10 @@ static void test_signal_follows_its_data(void **state)
     stage *s = stage_open(8, 0, 60000);
     proxy_command command = {.kind = PROXY_PUT_SIGNAL,
                              .pe = 1,
-                             .offset = 256,
+                             .offset = BEGIN + 256,
                              .local = (uintptr_t)here,
                              .bytes = 16,
-                             .signal = 64,
+                             .signal = BEGIN + 64,
                              .operand = 5,
                              .op = TRANSPORT_ADD};
     issue(s, command);
@@ -300,7 +310,7 @@ static void test_signal_follows_its_data(void **state)
     await_posts(s, 1, 2);
     transport_request signal = post_at(s, 2);
     assert_true(signal.kind == TRANSPORT_KIND_ATOMIC && signal.op == TRANSPORT_ADD && signal.bytes == 8);
-    assert_true(signal.offset == 64 && signal.operand == 5 && !signal.dest);
+    assert_true(signal.offset == BEGIN + 64 && signal.operand == 5 && !signal.dest);
     complete(s, 1, EXPAR_OK);
     assert_int_equal(s->delivered[1], 0);
     complete(s, 2, EXPAR_OK);
@@ -368,7 +378,7 @@ static void test_bounds_what_is_under_way(void **state)
     pthread_join(producer, NULL);
     assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
     for (size_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++)
-        assert_int_equal(post_at(s, i).offset, i * 8);
+        assert_int_equal(post_at(s, i).offset, BEGIN + i * 8);
     stage_close(s);
 }
 
@@ -384,12 +394,23 @@ static void test_refuses_nonsense(void **state)
         {{.kind = PROXY_PUT, .pe = -1}, EXPAR_ERR_RANGE},
         {{.kind = PROXY_PUT, .pe = PES}, EXPAR_ERR_RANGE},
         {{.kind = PROXY_PUT, .pe = 1, .offset = HEAP_BYTES, .bytes = 1}, EXPAR_ERR_ADDRESS},
-        {{.kind = PROXY_GET, .pe = 1, .offset = 8, .bytes = UINT64_MAX}, EXPAR_ERR_ADDRESS},
-        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = 4, .bytes = 8}, EXPAR_ERR_ADDRESS},
-        {{.kind = PROXY_ATOMIC, .pe = 1, .bytes = 2}, EXPAR_ERR_ADDRESS},
-        {{.kind = PROXY_ATOMIC, .pe = 1, .bytes = 4, .op = TRANSPORT_XOR + 1}, EXPAR_ERR_ARGUMENT},
-        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = 4, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
-        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .op = TRANSPORT_XOR}, EXPAR_ERR_ARGUMENT},
+        {{.kind = PROXY_GET, .pe = 1, .offset = BEGIN + 8, .bytes = UINT64_MAX}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_GET, .pe = 1, .offset = UINT64_MAX, .bytes = 2}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = BEGIN + 4, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = BEGIN, .bytes = 2}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = BEGIN, .bytes = 4, .op = TRANSPORT_XOR + 1}, EXPAR_ERR_ARGUMENT},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = BEGIN + 4, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = BEGIN, .op = TRANSPORT_XOR}, EXPAR_ERR_ARGUMENT},
+        /* Behind what has grown, wholly or in part. */
+        {{.kind = PROXY_PUT, .pe = 1, .offset = GROWN_BYTES, .bytes = 1}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_GET, .pe = 1, .offset = GROWN_BYTES - 8, .bytes = 9}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = GROWN_BYTES, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = GROWN_BYTES, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
+        /* What keeps the ranks together. */
+        {{.kind = PROXY_PUT, .pe = 1, .offset = 0, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_GET, .pe = 1, .offset = BEGIN - 1, .bytes = 2}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .offset = BEGIN - 8, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = 64, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
     };
     stage *s = stage_open(4, 0, 60000);
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
@@ -400,6 +421,23 @@ static void test_refuses_nonsense(void **state)
     issue_put(s, 2, 0);
     expect_failure(s, EXPAR_ERR_UNSUPPORTED, "rank 2");
     assert_int_equal(count_posts(s, -1), 0);
+    stage_close(s);
+}
+
+/* The last byte of what has grown is the heap's, and what grows later is so from then on. */
+static void test_takes_what_has_grown(void **state)
+{
+    (void)state;
+    stage *s = stage_open(4, 0, 60000);
+    issue_put(s, 1, GROWN_BYTES - 8 - BEGIN);
+    await_posts(s, 1, 1);
+    complete(s, 0, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    atomic_store(&s->grown_bytes, GROWN_BYTES + 8);
+    issue_put(s, 1, GROWN_BYTES - BEGIN);
+    await_posts(s, 1, 2);
+    complete(s, 1, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
     stage_close(s);
 }
 
@@ -508,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_fence_orders_to_each_pe),
         cmocka_unit_test(test_bounds_what_is_under_way),
         cmocka_unit_test(test_refuses_nonsense),
+        cmocka_unit_test(test_takes_what_has_grown),
         cmocka_unit_test(test_nothing_is_done_at_once),
         cmocka_unit_test(test_failed_ones_are_told),
         cmocka_unit_test(test_the_dead_do_not_hold_up_others),

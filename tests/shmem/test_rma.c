@@ -74,6 +74,39 @@ static void test_signal_litmus(void **state)
     kind_run((ranks_plan){0}, 4, signal_litmus);
 }
 
+#define FENCE_ROUNDS 300
+
+/* A put, a fence, an atomic that sets a flag: whoever sees the flag sees the data, also where the two go by different
+   transports. */
+static void fence_litmus(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *data, *flag, source[LITMUS_WORDS], stale = 0;
+    int32_t next = (group->rank + 1) % group->size;
+    CHECK_OK(expar_calloc(group, LITMUS_WORDS, sizeof *data, (void **)&data));
+    CHECK_OK(expar_calloc(group, 1, sizeof *flag, (void **)&flag));
+    for (uint64_t round = 1; round <= netns_rounds(FENCE_ROUNDS) && check_failures() == 0; round++) {
+        for (size_t i = 0; i < LITMUS_WORDS; i++)
+            source[i] = round;
+        CHECK_OK(expar_put(group, data, source, sizeof source, next));
+        CHECK_OK(expar_fence(group));
+        CHECK_OK(expar_atomic_set_u64(group, flag, round, next));
+        CHECK_OK(expar_wait_until_u64(group, flag, EXPAR_CMP_GE, round, NULL));
+        for (size_t i = 0; i < LITMUS_WORDS; i++)
+            stale += data[i] != round;
+        CHECK_OK(expar_barrier_all(group));
+    }
+    CHECK(stale == 0, "%llu words were older than their flag", (unsigned long long)stale);
+    CHECK_OK(expar_free(group, flag));
+    CHECK_OK(expar_free(group, data));
+}
+
+static void test_fence_litmus(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 4, fence_litmus);
+}
+
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
 #define CHECK_ATOMICS(T, S)                                                                                            \
@@ -281,7 +314,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put_get),      cmocka_unit_test(test_signal_litmus), cmocka_unit_test(test_atomics),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_other_node),
+        cmocka_unit_test(test_fence_litmus), cmocka_unit_test(test_refusals),      cmocka_unit_test(test_other_node),
 #ifdef EXPAR_HAVE_LIBFABRIC
         cmocka_unit_test(test_across_nodes),
 #endif

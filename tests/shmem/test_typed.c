@@ -69,6 +69,7 @@ static void check_bytes(expar_group *group)
     int32_t next = (group->rank + 1) % group->size;
     CHECK_OK(expar_calloc(group, 16, 1, (void **)&box));
     CHECK_OK(expar_put_i8(group, box, local, 5, next));
+    CHECK_OK(expar_quiet(group));
     CHECK_OK(expar_get_i8(group, back, box, 5, next));
     CHECK(memcmp(back, local, 5) == 0, "put and get of int8");
     CHECK_OK(expar_g_u8(group, (uint8_t *)box + 2, next, &one));

@@ -132,11 +132,14 @@ static void transports_of_two_nodes(void **state)
     assert_string_equal(cell(transports, "p2p", 0, 1), "MPGA");
     assert_string_equal(cell(transports, "p2p", 2, 3), "MPGA");
     assert_string_equal(cell(transports, "p2p", 0, 2), "----");
+    shell_expect("$EXPAR info", 0, "ranks of one host, by loads and stores in shared memory", "");
 #ifdef HAVE_FABRIC
     assert_string_equal(cell(transports, "fabric", 0, 2), "-PGA");
     assert_string_equal(cell(transports, "fabric", 3, 0), "-PGA");
     assert_string_equal(cell(transports, "fabric", 0, 1), "-pga");
     shell_expect("$EXPAR info", 0, "self-test: puts, gets and atomics right", "");
+    shell_expect("$EXPAR info", 0, "all ranks, by libfabric", "");
+    shell_expect("$EXPAR info --env", 0, "separated by commas; default: p2p,fabric", "");
     shell_expect("EXPAR_TRANSPORTS=fabric $EXPAR info -n 2 --nodes 1", 0, "-PGA -PGA", "");
 #endif
     json_decref(info);

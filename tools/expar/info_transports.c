@@ -4,7 +4,6 @@
 #include <expar/group.h>
 #include <expar/info.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define HEAP_BYTES ((size_t)16 << 20)
 
@@ -34,20 +33,15 @@ static json_t *matrix(expar_group *const *groups, int num_ranks, int32_t index)
     return rows;
 }
 
-static const char *meaning(const char *name)
-{
-    if (!strcmp(name, "p2p")) return "ranks of one host, by loads and stores in shared memory";
-    return "all ranks, by libfabric";
-}
-
 static json_t *list_of(expar_group *const *groups, int num_ranks)
 {
     json_t *list = json_array();
     const char *name;
     char text[512];
     for (int32_t i = 0; expar_transport_describe(groups[0], i, &name, text, sizeof text); i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", name, "reach", meaning(name), "note",
-                                              text, "matrix", matrix(groups, num_ranks, i)));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", name, "reach",
+                                              expar_transport_summary(groups[0], i), "note", text, "matrix",
+                                              matrix(groups, num_ranks, i)));
     return list;
 }
 

@@ -18,7 +18,7 @@ static expar_status open_queue(fabric *f, fabric_channel *c)
 {
     struct fi_cq_attr attr = {.size = 2 * FABRIC_MAX_IN_FLIGHT, .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
     int code = fi_cq_open(f->domain, &attr, &c->cq, NULL);
-    if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "fi_cq_open");
+    if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a queue that can be slept on (FI_WAIT_FD)");
     code = fi_control(&c->cq->fid, FI_GETWAIT, &c->wait_fd);
     return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a queue's wait object");
 }

@@ -14,12 +14,20 @@
 /* In the order of preference. No provider is taken at its word on order: whatever must come after something is posted
  * when that has been delivered. */
 static const fabric_quirks table[] = {
-    {"cxi", false, FABRIC_OWN_DEVICES, "the NIC does the atomics"},
-    {"efa", false, FABRIC_OWN_DEVICES, "orders nothing"},
-    {"verbs;ofi_rxm", true, FABRIC_NAMED, "atomics run on the target's processor"},
-    {"tcp;ofi_rxm", true, FABRIC_OVER_IP, "atomics run on the target's processor; the target must make progress"},
+    {.provider = "cxi", .place = FABRIC_OWN_DEVICES, .note = "the NIC does the atomics"},
+    {.provider = "efa", .place = FABRIC_OWN_DEVICES, .note = "orders nothing"},
+    {.provider = "verbs;ofi_rxm",
+     .coherent = true,
+     .early = true,
+     .place = FABRIC_NAMED,
+     .note = "atomics run on the target's processor; a read confirms each put"},
+    {.provider = "tcp;ofi_rxm",
+     .coherent = true,
+     .place = FABRIC_OVER_IP,
+     .note = "atomics run on the target's processor; the target must make progress"},
 };
-static const fabric_quirks unknown = {"", false, FABRIC_OVER_IP, "not known to the table of quirks"};
+static const fabric_quirks unknown = {
+    .provider = "", .place = FABRIC_OVER_IP, .note = "not known to the table of quirks"};
 
 static const fabric_quirks *quirks_of(const char *provider)
 {
@@ -58,30 +66,12 @@ static source find_source(const transport_site *site, fabric_place place)
     return from;
 }
 
-/* A label of libfabric, or a number of the differentiated services field. */
-static expar_status read_traffic_class(uint32_t *out)
-{
-    static const char *const labels[] = {"best-effort", "low-latency", "dedicated", "bulk", "scavenger", "control"};
-    const char *text = env_string("EXPAR_FABRIC_TRAFFIC_CLASS");
-    int64_t number = 0;
-    *out = FI_TC_UNSPEC;
-    if (!text) return EXPAR_OK;
-    for (uint32_t i = 0; i < ARRAY_LENGTH(labels); i++) {
-        if (strcmp(labels[i], text) != 0) continue;
-        *out = FI_TC_LABEL + i;
-        return EXPAR_OK;
-    }
-    expar_status status = env_int("EXPAR_FABRIC_TRAFFIC_CLASS", 0, 63, &number);
-    if (status == EXPAR_OK) *out = fi_tc_dscp_set((uint8_t)number);
-    return status;
-}
-
 static void set_hints(struct fi_info *hints, uint32_t traffic_class)
 {
     hints->caps = FI_RMA | FI_ATOMIC;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
-    hints->tx_attr->tclass = traffic_class;
+    hints->tx_attr->tclass = hints->domain_attr->tclass = traffic_class;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
     hints->domain_attr->threading = FI_THREAD_SAFE;
     hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
@@ -132,21 +122,27 @@ static expar_status report_none(const char *named, const source *from)
                      where ? where : "");
 }
 
-expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,
-                           const fabric_quirks **quirks)
+/* A class that a provider does not have is no reason to take another one. */
+static struct fi_info *ask_all(const fabric_library *library, const char *provider, const source *from,
+                               uint32_t traffic_class)
+{
+    struct fi_info *found = ask(library, provider, from, traffic_class);
+    return found || traffic_class == FI_TC_UNSPEC ? found : ask(library, provider, from, FI_TC_UNSPEC);
+}
+
+expar_status fabric_choose(fabric *f)
 {
     const char *named = env_string("EXPAR_FABRIC_PROVIDER");
-    uint32_t traffic_class;
     source from = {0};
-    expar_status status = read_traffic_class(&traffic_class);
+    expar_status status = fabric_traffic_read(&f->traffic_class);
     if (status != EXPAR_OK) return status;
     size_t candidates = named ? 1 : ARRAY_LENGTH(table);
-    for (size_t i = 0; i < candidates; i++) {
-        const fabric_quirks *known = named ? quirks_of(named) : &table[i];
-        from = find_source(site, known->place);
-        *info = ask(library, named ? named : known->provider, &from, traffic_class);
-        *quirks = known;
-        if (*info) return EXPAR_OK;
+    for (size_t i = 0; i < candidates && !f->info; i++) {
+        f->quirks = named ? quirks_of(named) : &table[i];
+        from = find_source(f->site, f->quirks->place);
+        f->info = ask_all(f->library, named ? named : f->quirks->provider, &from, f->traffic_class);
     }
-    return report_none(named, &from);
+    if (!f->info) return report_none(named, &from);
+    fabric_traffic_judge(f);
+    return EXPAR_OK;
 }

@@ -45,9 +45,9 @@ static void end_op(fabric *f, fabric_channel *c, fabric_op *op, expar_status sta
 }
 
 /* False: there is no room, it is late. */
-static bool send_signal(fabric *f, fabric_channel *c, fabric_op *op)
+static bool send_rest(fabric *f, fabric_channel *c, fabric_op *op)
 {
-    ssize_t code = fabric_post_signal(f, c, op);
+    ssize_t code = fabric_post_rest(f, c, op);
     if (code != 0 && code != -FI_EAGAIN) end_op(f, c, op, EXPAR_ERR_PEER);
     return code != -FI_EAGAIN;
 }
@@ -56,10 +56,10 @@ static void finish(fabric *f, fabric_channel *c, fabric_op *op, expar_status sta
 {
     atomic_fetch_add_explicit(&f->answers[op->pe], 1, memory_order_relaxed);
     if (status == EXPAR_OK && op->dest) memcpy(op->dest, op->stage + op->result_at, op->bytes);
-    /* Of an op that was given up the signal is not wanted any more. */
-    if (status != EXPAR_OK || !op->signals || !op->batch) {
+    /* Of an op that was given up the rest is not wanted any more. */
+    if (status != EXPAR_OK || !(op->confirms || op->signals) || !op->batch) {
         end_op(f, c, op, status);
-    } else if (!send_signal(f, c, op)) {
+    } else if (!send_rest(f, c, op)) {
         op->late = true;
         c->num_late++;
     }
@@ -71,12 +71,12 @@ void fabric_op_release(fabric *f, fabric_channel *c, fabric_op *signal, expar_st
     if (--signal->holds == 0) finish(f, c, signal, signal->status);
 }
 
-static void send_late_signals(fabric *f, fabric_channel *c)
+static void send_late(fabric *f, fabric_channel *c)
 {
     for (fabric_op *op = c->oldest, *next; op && c->num_late > 0; op = next) {
         next = op->next;
         if (!op->late) continue;
-        if (!send_signal(f, c, op)) return;
+        if (!send_rest(f, c, op)) return;
         op->late = false;
         c->num_late--;
     }
@@ -96,7 +96,7 @@ static bool take_error(fabric *f, fabric_channel *c)
 bool fabric_channel_poll(fabric *f, fabric_channel *c)
 {
     struct fi_cq_entry entries[ENTRIES_AT_ONCE];
-    if (c->num_late > 0) send_late_signals(f, c);
+    if (c->num_late > 0) send_late(f, c);
     ssize_t count = fi_cq_read(c->cq, entries, ENTRIES_AT_ONCE);
     if (count == -FI_EAVAIL) return take_error(f, c);
     for (ssize_t i = 0; i < count; i++)

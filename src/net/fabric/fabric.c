@@ -81,13 +81,17 @@ static expar_status read_channels(fabric *f)
     /* Memory that is registered for one endpoint cannot be reached through another. */
     bool one = f->info->domain_attr->mr_mode & FI_MR_ENDPOINT;
     f->num_channels = one ? 1 : (int32_t)channels;
+    if (one && channels > 1 && f->rank == 0)
+        LOG(LOG_WARN,
+            "EXPAR_FABRIC_CHANNELS=%d: provider %s registers memory for one endpoint (FI_MR_ENDPOINT), so there is one",
+            (int)channels, f->info->fabric_attr->prov_name);
     return status;
 }
 
 static expar_status open_domain(fabric *f)
 {
     expar_status status = fabric_library_open(&f->library);
-    if (status == EXPAR_OK) status = fabric_choose(f->library, f->site, &f->info, &f->quirks);
+    if (status == EXPAR_OK) status = fabric_choose(f);
     if (status == EXPAR_OK) status = read_channels(f);
     if (status != EXPAR_OK) return status;
     int code = f->library->fabric(f->info->fabric_attr, &f->fabric, NULL);
@@ -115,6 +119,16 @@ static expar_status open_page(fabric *f)
     return status;
 }
 
+/* The self-test is over: what it sent is nobody's traffic. */
+static void forget_traffic(fabric *f)
+{
+    for (int32_t i = 0; i < f->num_channels; i++) {
+        pthread_mutex_lock(&f->channels[i].lock);
+        f->channels[i].traffic = (transport_traffic){0};
+        pthread_mutex_unlock(&f->channels[i].lock);
+    }
+}
+
 static expar_status fabric_open(const transport_site *site, transport **out)
 {
     fabric *f = fabric_new(site);
@@ -127,6 +141,7 @@ static expar_status fabric_open(const transport_site *site, transport **out)
         fabric_close(&f->base);
         return status;
     }
+    forget_traffic(f);
     f->opened = true;
     *out = &f->base;
     return EXPAR_OK;
@@ -274,15 +289,36 @@ static bool fabric_rest(transport *self, int64_t limit_ns)
 static void fabric_describe(const transport *self, char *text, size_t text_bytes)
 {
     const fabric *f = fabric_of(self);
-    char here[FABRIC_ADDRESS_TEXT];
+    char here[FABRIC_ADDRESS_TEXT], traffic[FABRIC_TRAFFIC_TEXT];
     fabric_address_text(f, f->rank, here);
-    snprintf(text, text_bytes, "provider %s on %s at %s (%s), %d channel%s; self-test: %s",
+    fabric_traffic_text(f, traffic);
+    snprintf(text, text_bytes, "provider %s on %s at %s (%s), %d channel%s%s; self-test: %s",
              f->info->fabric_attr->prov_name, f->info->domain_attr->name, here, f->quirks->note, f->num_channels,
-             f->num_channels == 1 ? "" : "s", f->verdict);
+             f->num_channels == 1 ? "" : "s", traffic, f->verdict);
+}
+
+static void add(transport_count *sum, const transport_count *one)
+{
+    sum->operations += one->operations;
+    sum->bytes += one->bytes;
+}
+
+static void fabric_add_traffic(const transport *self, transport_traffic *sum)
+{
+    const fabric *f = fabric_of(self);
+    for (int32_t i = 0; i < f->num_channels; i++) {
+        fabric_channel *c = &f->channels[i];
+        pthread_mutex_lock(&c->lock);
+        add(&sum->puts, &c->traffic.puts);
+        add(&sum->gets, &c->traffic.gets);
+        add(&sum->atomics, &c->traffic.atomics);
+        pthread_mutex_unlock(&c->lock);
+    }
 }
 
 const transport_ops transport_fabric = {
     .name = "fabric",
+    .summary = "all ranks, by libfabric",
     .open = fabric_open,
     .grow = fabric_grow,
     .reach = fabric_reach,
@@ -301,5 +337,6 @@ const transport_ops transport_fabric = {
     .arm = fabric_arm_sleep,
     .sleep = fabric_rest,
     .describe = fabric_describe,
+    .add_traffic = fabric_add_traffic,
     .close = fabric_close,
 };

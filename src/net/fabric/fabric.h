@@ -2,6 +2,7 @@
 /* fabric: the transport of networks that libfabric speaks to; private to this folder.
  *
  *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
+ *   traffic.c   the class of its traffic
  *   channel.c   endpoints and their addresses   extent.c    registered memory and its keys
  *   post.c      operations on their way         complete.c  operations come back
  *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
@@ -51,13 +52,10 @@ typedef enum fabric_place {
 typedef struct fabric_quirks {
     const char *provider;
     bool coherent; /* atomics are carried out by the target's processor as atomic instructions */
+    bool early;    /* a put may complete before it has been delivered, in spite of FI_DELIVERY_COMPLETE */
     fabric_place place;
     const char *note;
 } fabric_quirks;
-
-/* An info that can do all that is needed, to be freed; EXPAR_ERR_UNSUPPORTED says what was looked for. */
-expar_status fabric_choose(const fabric_library *library, const transport_site *site, struct fi_info **info,
-                           const fabric_quirks **quirks);
 
 /* ---- the objects ------------------------------------------------------------------------------------------------- */
 
@@ -78,8 +76,10 @@ typedef struct fabric_op {
     size_t bytes;
     size_t result_at;         /* where in stage */
     uint8_t *stage;           /* [FABRIC_STAGE_BYTES] */
+    bool confirms;            /* an early put: when it has come back, its last bytes are to be read */
+    uint64_t last_at;         /* then: their offset, in the heap of pe; there are `bytes` of them */
     bool signals;             /* `signal` is to be posted when this has come back */
-    bool late;                /* it has, and there was no room for the signal */
+    bool late;                /* it has, and there was no room for what is to be posted then */
     transport_request signal; /* an atomic */
     /* A put in several pieces: they name the record of the signal behind them all, which itself is not posted until
        none of them, nor their poster, holds it back. */
@@ -100,9 +100,10 @@ typedef struct fabric_channel {
     fabric_op *ops;            /* [num_ops] */
     uint32_t num_ops;
     fabric_op *unused, *oldest, *newest;
-    uint64_t posted;     /* number of the last one */
-    uint32_t num_late;   /* ops with `late` */
-    uint32_t *in_flight; /* [size] records that a PE's operations hold, given up or not; guarded by lock */
+    uint64_t posted;           /* number of the last one */
+    uint32_t num_late;         /* ops with `late` */
+    transport_traffic traffic; /* handed to the provider with success; guarded by lock */
+    uint32_t *in_flight;       /* [size] records that a PE's operations hold, given up or not; guarded by lock */
 } fabric_channel;
 
 /* Memory that peers reach: part of the heap, or the page of the self-test behind its end. */
@@ -121,6 +122,7 @@ typedef struct fabric {
     const fabric_library *library;
     const fabric_quirks *quirks;
     struct fi_info *info;
+    uint32_t traffic_class; /* asked for, as libfabric writes it; FI_TC_UNSPEC: none is */
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     fabric_channel *channels; /* [num_channels] */
@@ -168,6 +170,22 @@ expar_status fabric_peer_error(const fabric *f, int32_t pe, const char *format, 
 /* error_set with what libfabric says of `code` (negative as it returns them) behind the text. */
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what);
 
+/* ---- choose.c: the choice ---------------------------------------------------------------------------------------- */
+
+/* Sets info (one that can do all that is needed), quirks and traffic_class; EXPAR_ERR_UNSUPPORTED says what was looked
+   for. */
+expar_status fabric_choose(fabric *f);
+
+/* ---- traffic.c --------------------------------------------------------------------------------------------------- */
+
+/* What the user asks for. */
+expar_status fabric_traffic_read(uint32_t *traffic_class);
+/* Warns where the provider has not taken the class. */
+void fabric_traffic_judge(const fabric *f);
+#define FABRIC_TRAFFIC_TEXT 64
+/* The same for people; empty where no class is asked for. */
+void fabric_traffic_text(const fabric *f, char text[FABRIC_TRAFFIC_TEXT]);
+
 /* ---- channel.c --------------------------------------------------------------------------------------------------- */
 
 expar_status fabric_channels_open(fabric *f);
@@ -203,9 +221,9 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
 /* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where status is EXPAR_OK.
  */
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);
-/* The signal of an op that has come back goes out by the same record; the lock is held. As libfabric's calls: 0, or
-   -FI_EAGAIN when there is no room now. */
-ssize_t fabric_post_signal(fabric *f, fabric_channel *channel, fabric_op *op);
+/* What is left of an op that has come back goes out by the same record: the read that confirms a put, or else the
+   signal. The lock is held. As libfabric's calls: 0, or -FI_EAGAIN when there is no room now. */
+ssize_t fabric_post_rest(fabric *f, fabric_channel *channel, fabric_op *op);
 /* Whose answers make room for an operation to pe. */
 int32_t fabric_full_of(fabric *f, int32_t pe);
 /* The atomic behind a put. */

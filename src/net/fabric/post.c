@@ -40,6 +40,15 @@ static void *staging_descriptor(const fabric_channel *c)
     return c->staging_mr ? fi_mr_desc(c->staging_mr) : NULL;
 }
 
+/* Of what libfabric's call gave. */
+static ssize_t counted(ssize_t code, transport_count *count, uint64_t bytes)
+{
+    if (code != 0) return code;
+    count->operations++;
+    count->bytes += bytes;
+    return code;
+}
+
 static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
 {
     const transport_request *r = p->request;
@@ -68,8 +77,9 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
                                  .rma_iov = &remote,
                                  .rma_iov_count = 1,
                                  .context = &op->context};
-    return is_put ? fi_writemsg(c->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION)
-                  : fi_readmsg(c->ep, &message, FI_COMPLETION);
+    return is_put
+               ? counted(fi_writemsg(c->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION), &c->traffic.puts, p->bytes)
+               : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);
 }
 
 static const enum fi_op atomic_ops[] = {
@@ -92,6 +102,22 @@ static void put_word(uint8_t *at, uint64_t value, size_t bytes)
     memcpy(at, bytes == 8 ? (const void *)&value : (const void *)&low, bytes);
 }
 
+/* Whoever reads what was written has it delivered: a read does not pass the writes before it. */
+static ssize_t confirm(fabric *f, fabric_channel *c, fabric_op *op)
+{
+    const fabric_extent *e = fabric_extent_find(f, op->last_at);
+    ssize_t code = fi_read(c->ep, op->stage, op->bytes, staging_descriptor(c), c->addresses[op->pe],
+                           remote_address(e, op->pe, op->last_at), e->keys[op->pe], &op->context);
+    return counted(code, &c->traffic.gets, op->bytes);
+}
+
+static void add_confirmation(fabric_op *op, const piece *p)
+{
+    op->confirms = true;
+    op->bytes = p->bytes < sizeof(uint64_t) ? p->bytes : sizeof(uint64_t);
+    op->last_at = p->request->offset + p->done + p->bytes - op->bytes;
+}
+
 /* All are fetching ones: their completion says that the target has done it. */
 static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transport_request *r)
 {
@@ -103,12 +129,15 @@ static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transpo
     put_word(op->stage + COMPARE_AT, r->compare, r->bytes);
     op->dest = r->dest;
     op->bytes = r->bytes;
+    ssize_t code;
     if (r->op == TRANSPORT_COMPARE_SWAP)
-        return fi_compare_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + COMPARE_AT, descriptor,
+        code = fi_compare_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + COMPARE_AT, descriptor,
                                  op->stage + RESULT_AT, descriptor, c->addresses[r->pe], at, key, type, FI_CSWAP,
                                  &op->context);
-    return fi_fetch_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + RESULT_AT, descriptor,
-                           c->addresses[r->pe], at, key, type, atomic_ops[r->op], &op->context);
+    else
+        code = fi_fetch_atomic(c->ep, op->stage + OPERAND_AT, 1, descriptor, op->stage + RESULT_AT, descriptor,
+                               c->addresses[r->pe], at, key, type, atomic_ops[r->op], &op->context);
+    return counted(code, &c->traffic.atomics, r->bytes);
 }
 
 transport_request fabric_signal_of(const transport_request *put)
@@ -136,6 +165,7 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
     op->dest = NULL;
     op->result_at = 0;
     op->late = false;
+    op->confirms = false;
     op->signals = false;
     op->behind = NULL;
     op->next = NULL;
@@ -189,6 +219,7 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
     op->result_at = is_atomic ? RESULT_AT : 0;
     ssize_t code = is_atomic ? change(f, c, op, r) : move(f, c, op, p);
     if (code == 0) {
+        if (r->kind == TRANSPORT_KIND_PUT && f->quirks->early) add_confirmation(op, p);
         op->behind = sending->behind;
         if (op->behind) op->behind->holds++;
         return EXPAR_OK;
@@ -210,11 +241,13 @@ void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
     sending->behind = NULL;
 }
 
-ssize_t fabric_post_signal(fabric *f, fabric_channel *c, fabric_op *op)
+ssize_t fabric_post_rest(fabric *f, fabric_channel *c, fabric_op *op)
 {
-    op->result_at = RESULT_AT;
-    ssize_t code = change(f, c, op, &op->signal);
-    if (code == 0) op->signals = false;
+    bool confirms = op->confirms;
+    if (!confirms) op->result_at = RESULT_AT;
+    ssize_t code = confirms ? confirm(f, c, op) : change(f, c, op, &op->signal);
+    if (code == 0 && confirms) op->confirms = false;
+    if (code == 0 && !confirms) op->signals = false;
     return code;
 }
 

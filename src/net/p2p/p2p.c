@@ -209,6 +209,7 @@ static expar_status p2p_quiet(transport *self)
 
 const transport_ops transport_p2p = {
     .name = "p2p",
+    .summary = "ranks of one host, by loads and stores in shared memory",
     .node_local = true,
     .open = p2p_open,
     .reach = p2p_reach,

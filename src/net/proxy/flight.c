@@ -10,10 +10,11 @@ static flight *flight_of(proxy *self, uint64_t number)
 
 /* ---- checks: a producer may be a kernel that nobody has checked -------------------------------------------------- */
 
+/* Behind what has grown there is no memory, and before the heap proper lies what keeps the ranks together. */
 static bool is_within_heap(const proxy *self, uint64_t offset, uint64_t bytes)
 {
-    uint64_t limit = self->plan.site->heap->bytes;
-    return bytes <= limit && offset <= limit - bytes;
+    uint64_t end = atomic_load_explicit(self->plan.heap_end, memory_order_acquire);
+    return bytes == 0 || (offset >= self->plan.heap_begin && offset < end && bytes <= end - offset);
 }
 
 static bool is_word(const proxy *self, uint64_t offset, uint64_t bytes)

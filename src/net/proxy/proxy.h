@@ -26,9 +26,13 @@ typedef struct proxy_plan {
     transport *const *rma;    /* [size] by which a PE is put to and got from; NULL: by none */
     transport *const *atomic; /* [size] likewise, atomics and signals */
     transport *const *driven; /* the one that needs progress; points to NULL: none does */
-    uint32_t num_slots;       /* of the ring: a power of two */
-    uint64_t first;           /* number of the first command */
-    int64_t nap_ns;           /* longest sleep without work: so late a producer is noticed that wakes nobody */
+    uint64_t heap_begin;      /* commands reach no memory of a heap before this offset, */
+    /* nor behind this one, as it stands when they are taken. Raised by the owner (release), read by the thread
+       (acquire). */
+    const _Atomic uint64_t *heap_end;
+    uint32_t num_slots; /* of the ring: a power of two */
+    uint64_t first;     /* number of the first command */
+    int64_t nap_ns;     /* longest sleep without work: so late a producer is noticed that wakes nobody */
     /* Something that pe may wait for has been delivered to it. From the proxy's thread. */
     void (*delivered)(void *context, int32_t pe);
     /* For tests, which delay there: called between any two steps of the thread. NULL: nothing is. */

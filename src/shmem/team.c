@@ -119,7 +119,7 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     expar_group *group = parent->group;
     expar_team made = {.group = group,
                        .start = team_rank(parent, members->start),
-                       .stride = members->stride * parent->stride,
+                       .stride = members->size == 1 ? 1 : members->stride * parent->stride,
                        .size = members->size};
     expar_status status = agree_on_slot(call, parent, &slot);
     made.me = team_member(&made, group->rank);

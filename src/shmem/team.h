@@ -52,7 +52,7 @@ typedef struct team_reach {
 
 struct expar_team {
     expar_group *group;          /* NULL: destroyed */
-    int32_t start, stride, size; /* members in ranks of the group */
+    int32_t start, stride, size; /* members in ranks of the group; the stride of a single one means nothing */
     int32_t me;                  /* this rank's number */
     int32_t slot;
     team_reach reach; /* of a rank that is a member */

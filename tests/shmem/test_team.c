@@ -44,7 +44,7 @@ static void test_standing(void **state)
 static void split_strided(expar_group *group, void *shared)
 {
     (void)shared;
-    expar_team *world, *odd, *back, *last;
+    expar_team *world, *odd, *back, *last, *again;
     expar_team_config config = EXPAR_TEAM_CONFIG_INIT, got = EXPAR_TEAM_CONFIG_INIT;
     int32_t n = group->size, me = group->rank, pe = 99;
     config.num_contexts = 3;
@@ -69,6 +69,14 @@ static void split_strided(expar_group *group, void *shared)
     CHECK_OK(expar_team_split_strided(world, n - 1, 0, 1, NULL, &last));
     CHECK((last != NULL) == (me == n - 1), "a team of one");
     if (last) CHECK_OK(expar_team_sync(last));
+    CHECK_OK(expar_team_destroy(last));
+    /* Of a single member any stride is as good as another, also those that multiply to more than there are numbers. */
+    CHECK_OK(expar_team_split_strided(world, 0, INT32_MAX, 1, NULL, &last));
+    if (last) {
+        CHECK_OK(expar_team_split_strided(last, 0, INT32_MAX, 1, NULL, &again));
+        CHECK_OK(expar_team_sync(again));
+        CHECK_OK(expar_team_destroy(again));
+    }
     CHECK_OK(expar_team_destroy(last));
 }
 

@@ -51,7 +51,8 @@ typedef struct team_reach {
 } team_reach;
 
 struct expar_team {
-    expar_group *group;          /* NULL: destroyed */
+    expar_team *next;            /* of the formed ones that the group ever had; changed under sym's lock */
+    expar_group *group;          /* NULL: destroyed; of formed ones written under sym's lock */
     int32_t start, stride, size; /* members in ranks of the group; the stride of a single one means nothing */
     int32_t me;                  /* this rank's number */
     int32_t slot;
@@ -66,6 +67,9 @@ typedef struct team_table {
     uint64_t used; /* bit s: slot s is taken by a team that this rank is a member of */
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
+    /* Formed teams, guarded by sym's lock. They live as long as the group, so that one that is gone can still be told
+       from one that is there; a new one takes the place of one that is gone. */
+    expar_team *formed;
     struct expar_ctx *contexts; /* all that were ever made; guarded by sym's lock (context.c) */
 } team_table;
 

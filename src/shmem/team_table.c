@@ -99,6 +99,16 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     return EXPAR_OK;
 }
 
+static void free_formed(expar_team *list)
+{
+    while (list) {
+        expar_team *next = list->next;
+        team_reach_free(&list->reach);
+        free(list);
+        list = next;
+    }
+}
+
 void team_table_close(team_table *table)
 {
     for (int32_t s = 0; table && s < TEAM_SLOTS; s++) {
@@ -106,5 +116,6 @@ void team_table_close(team_table *table)
         team_reach_free(&table->teams[s].reach);
     }
     if (table) context_free_list(table->contexts);
+    if (table) free_formed(table->formed);
     free(table);
 }

@@ -143,6 +143,46 @@ static void test_many_teams(void **state)
     kind_run((ranks_plan){0}, 3, many_teams);
 }
 
+/* A formed team that is gone is told from one that is there; those to come take its place. */
+static void formed_again(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *team = NULL, *first = NULL, *other = NULL, *second = NULL;
+    expar_team_config config = EXPAR_TEAM_CONFIG_INIT;
+    int32_t pe = 99;
+    expar_ctx *ctx = NULL;
+    CHECK_OK(expar_team_form(group, 0, 1, group->size, &first));
+    CHECK_OK(expar_team_destroy(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_sync(first));
+    CHECK_TEXT("expar_team_sync", "destroyed");
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_barrier(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_destroy(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_get_config(first, &config));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_split_strided(first, 0, 1, 1, NULL, &team));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ctx_create(first, NULL, &ctx));
+    check_members(first, -1, 0, "a team that is gone");
+    CHECK(!expar_team_group(first), "it has a group");
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(expar_team_form(group, 0, 1, group->size, &team));
+        CHECK_OK(expar_team_form(group, group->rank, 1, 1, &other));
+        if (i == 0) second = other;
+        CHECK(team != other && (team == first || team == second) && (other == first || other == second),
+              "a third team");
+        CHECK_OK(expar_team_translate_pe(other, 0, team, &pe));
+        CHECK(pe == group->rank, "rank %d is member %d", group->rank, pe);
+        CHECK_OK(expar_team_sync(team));
+        CHECK_OK(expar_team_destroy(team));
+        CHECK_OK(expar_team_sync(other));
+        CHECK_OK(expar_team_destroy(other));
+    }
+}
+
+static void test_formed_again(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, formed_again);
+}
+
 /* ---- sync ---------------------------------------------------------------------------------------------------------
  */
 
@@ -253,9 +293,9 @@ static void test_absent(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standing),   cmocka_unit_test(test_split_strided), cmocka_unit_test(test_split_2d),
-        cmocka_unit_test(test_many_teams), cmocka_unit_test(test_syncs),         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_standing),     cmocka_unit_test(test_split_strided), cmocka_unit_test(test_split_2d),
+        cmocka_unit_test(test_many_teams),   cmocka_unit_test(test_syncs),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_formed_again), cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,8 @@ typedef struct team_table {
     /* Formed teams, guarded by sym's lock. They live as long as the group, so that one that is gone can still be told
        from one that is there; a new one takes the place of one that is gone. */
     expar_team *formed;
+    /* Held by the thread whose collective has the channel of the formed teams. */
+    pthread_mutex_t turn;
     struct expar_ctx *contexts; /* all that were ever made; guarded by sym's lock (context.c) */
 } team_table;
 
@@ -129,6 +131,12 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
 
 /* Marks a slot as taken, and makes its counts when it is used for the first time. */
 expar_status team_slot_use(const char *call, team_table *table, int32_t slot, int32_t group_size);
+
+/* Around what uses a team's channel. Different teams may be used by different threads at once, and formed teams have
+   one channel: there threads wait for each other. Begin fails when what came before has left the channel out of step;
+   end returns `status`. */
+expar_status team_turn_begin(const char *call, const expar_team *team);
+expar_status team_turn_end(const expar_team *team, expar_status status);
 
 /* ---- messages (channel.c) ---------------------------------------------------------------------------------------- */
 

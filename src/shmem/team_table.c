@@ -73,6 +73,20 @@ expar_status team_slot_use(const char *call, team_table *table, int32_t slot, in
     return EXPAR_OK;
 }
 
+expar_status team_turn_begin(const char *call, const expar_team *team)
+{
+    if (team->slot != TEAM_FORMED_SLOT) return EXPAR_OK;
+    pthread_mutex_lock(&team->group->sym->teams->turn);
+    expar_status status = team_check(call, team);
+    return status == EXPAR_OK ? EXPAR_OK : team_turn_end(team, status);
+}
+
+expar_status team_turn_end(const expar_team *team, expar_status status)
+{
+    if (team->slot == TEAM_FORMED_SLOT) pthread_mutex_unlock(&team->group->sym->teams->turn);
+    return status;
+}
+
 expar_status team_table_open(const char *call, expar_group *group, team_table **out)
 {
     sym *self = group->sym;
@@ -81,6 +95,7 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     team_table *table = calloc(1, sizeof *table);
     if (!table)
         return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    pthread_mutex_init(&table->turn, NULL);
     table->piece_bytes = piece_bytes_for(self);
     uint64_t bytes = all_slots_bytes(table, self);
     expar_status status = sym_take(self, call, bytes, 128, &table->offset);
@@ -115,7 +130,9 @@ void team_table_close(team_table *table)
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
-    if (table) context_free_list(table->contexts);
-    if (table) free_formed(table->formed);
+    if (!table) return;
+    context_free_list(table->contexts);
+    free_formed(table->formed);
+    pthread_mutex_destroy(&table->turn);
     free(table);
 }

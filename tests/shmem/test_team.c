@@ -3,6 +3,8 @@
 #include "shmem/kind.h"
 #include "shmem/team.h"
 
+#include <pthread.h>
+
 /* ---- members ------------------------------------------------------------------------------------------------------
  */
 
@@ -232,6 +234,73 @@ static void test_syncs(void **state)
     kind_run((ranks_plan){0}, 5, syncs);
 }
 
+/* ---- formed teams by threads ---------------------------------------------------------------------------------------
+ */
+
+#define PAIR_ROUNDS 2000
+#define PAIR_WORDS  4
+
+/* What a thread does with one other rank. */
+typedef struct pair {
+    pthread_t thread;
+    expar_group *group;
+    int32_t other;
+    uint64_t *sums; /* [PAIR_WORDS] symmetric */
+    int64_t failures;
+} pair;
+
+/* A team a round, as OpenSHMEM's active sets are. */
+static void *reduce_in_pair(void *argument)
+{
+    pair *self = argument;
+    const int32_t me = self->group->rank, low = me < self->other ? me : self->other;
+    check_begin(me);
+    for (uint64_t round = 1; round <= netns_rounds(PAIR_ROUNDS) && check_failures() == 0; round++) {
+        expar_team *team = NULL;
+        uint64_t source[PAIR_WORDS], wrong = 0;
+        for (uint64_t i = 0; i < PAIR_WORDS; i++)
+            source[i] = round * 1000 + (uint64_t)me * 10 + i;
+        CHECK_OK(expar_team_form(self->group, low, me + self->other - 2 * low, 2, &team));
+        CHECK_OK(expar_sum_reduce_u64(team, self->sums, source, PAIR_WORDS));
+        for (uint64_t i = 0; i < PAIR_WORDS; i++)
+            wrong += self->sums[i] != 2 * (round * 1000 + i) + (uint64_t)(me + self->other) * 10;
+        CHECK(wrong == 0, "%llu sums with rank %d are wrong in round %llu", (unsigned long long)wrong, self->other,
+              (unsigned long long)round);
+        CHECK_OK(expar_team_sync(team));
+        CHECK_OK(expar_team_destroy(team));
+    }
+    self->failures = check_failures();
+    return NULL;
+}
+
+/* Rank 0 meets each of the others in a thread of its own. */
+static void formed_by_threads(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world;
+    uint64_t *sums[2];
+    CHECK_OK(expar_team_world(group, &world));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(expar_calloc(group, PAIR_WORDS, sizeof *sums[i], (void **)&sums[i]));
+    pair pairs[2];
+    int32_t first = group->rank == 2, last = group->rank != 1;
+    for (int32_t i = first; i <= last; i++) {
+        pairs[i] = (pair){.group = group, .other = group->rank == 0 ? i + 1 : 0, .sums = sums[i]};
+        CHECK(pthread_create(&pairs[i].thread, NULL, reduce_in_pair, &pairs[i]) == 0, "thread %d", i);
+    }
+    for (int32_t i = first; i <= last; i++) {
+        pthread_join(pairs[i].thread, NULL);
+        CHECK(pairs[i].failures == 0, "the thread for rank %d failed", pairs[i].other);
+    }
+    CHECK_OK(expar_barrier_all(group));
+}
+
+static void test_formed_by_threads(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, formed_by_threads);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------------------------
  */
 
@@ -293,9 +362,11 @@ static void test_absent(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standing),     cmocka_unit_test(test_split_strided), cmocka_unit_test(test_split_2d),
-        cmocka_unit_test(test_many_teams),   cmocka_unit_test(test_syncs),         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_formed_again), cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_standing),     cmocka_unit_test(test_split_strided),
+        cmocka_unit_test(test_split_2d),     cmocka_unit_test(test_many_teams),
+        cmocka_unit_test(test_syncs),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_formed_again), cmocka_unit_test(test_formed_by_threads),
+        cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,23 +6,34 @@
 
 #include <stdlib.h>
 
-/* Pieces are as large as a fair share of this, within bounds. */
-#define SCRATCH_BYTES     ((uint64_t)16 << 20)
+/* All channels together take this or a sixteenth of the heap, whichever is less; pieces are as large as that allows,
+   within bounds. */
+#define CHANNELS_BYTES    ((uint64_t)16 << 20)
 #define LEAST_PIECE_BYTES 256u
 #define MOST_PIECE_BYTES  (32u << 10)
 
+static uint64_t flags_bytes_of(const sym *self)
+{
+    return align_up((uint64_t)self->size * sizeof(uint64_t), 64);
+}
+
 static uint64_t piece_bytes_for(const sym *self)
 {
-    uint64_t share = self->heap.bytes / 16 < SCRATCH_BYTES ? self->heap.bytes / 16 : SCRATCH_BYTES;
-    uint64_t piece = share / (TEAM_SLOTS * 2 * (uint64_t)self->size) & ~UINT64_C(63);
+    const uint64_t all = self->heap.bytes / 16 < CHANNELS_BYTES ? self->heap.bytes / 16 : CHANNELS_BYTES;
+    const uint64_t flags = flags_bytes_of(self), slot = all / TEAM_SLOTS;
+    const uint64_t piece = slot < flags ? 0 : (slot - flags) / (2 * (uint64_t)self->size) & ~UINT64_C(63);
     if (piece < LEAST_PIECE_BYTES) return LEAST_PIECE_BYTES;
     return piece < MOST_PIECE_BYTES ? piece : MOST_PIECE_BYTES;
 }
 
+static uint64_t slot_bytes_of(const team_table *table, const sym *self)
+{
+    return flags_bytes_of(self) + 2 * (uint64_t)self->size * table->piece_bytes;
+}
+
 static void lay_out(team_table *table, const sym *self)
 {
-    const uint64_t flags_bytes = align_up((uint64_t)self->size * sizeof(uint64_t), 64);
-    const uint64_t slot_bytes = flags_bytes + 2 * (uint64_t)self->size * table->piece_bytes;
+    const uint64_t flags_bytes = flags_bytes_of(self), slot_bytes = slot_bytes_of(table, self);
     for (uint64_t s = 0; s < TEAM_SLOTS; s++) {
         table->channels[s].flags = table->offset + s * slot_bytes;
         table->channels[s].scratch = table->channels[s].flags + flags_bytes;
@@ -33,12 +44,6 @@ static void clear_flags(const team_table *table, sym *self)
 {
     for (int32_t s = 0; s < TEAM_SLOTS; s++)
         sym_clear(self, table->channels[s].flags, (uint64_t)self->size * sizeof(uint64_t));
-}
-
-static uint64_t all_slots_bytes(const team_table *table, const sym *self)
-{
-    return TEAM_SLOTS *
-           (align_up((uint64_t)self->size * sizeof(uint64_t), 64) + 2 * (uint64_t)self->size * table->piece_bytes);
 }
 
 /* Every rank is a member of one world, one node and one rail. */
@@ -97,8 +102,7 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
         return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
     pthread_mutex_init(&table->turn, NULL);
     table->piece_bytes = piece_bytes_for(self);
-    uint64_t bytes = all_slots_bytes(table, self);
-    expar_status status = sym_take(self, call, bytes, 128, &table->offset);
+    expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
     if (status == EXPAR_OK) {
         lay_out(table, self);
         clear_flags(table, self);

@@ -43,6 +43,31 @@ static void test_standing(void **state)
     kind_run((ranks_plan){.ranks_per_node = 2}, 4, standing);
 }
 
+/* What teams take from the heap is bounded as expar/team.h says. */
+static void take_little(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
+    expar_team *world;
+    CHECK_OK(expar_heap_get_stats(group, &before));
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_heap_get_stats(group, &after));
+    const uint64_t sixteenth = before.total_bytes / 16, most = (uint64_t)16 << 20;
+    const uint64_t share = sixteenth < most ? sixteenth : most, least = (uint64_t)group->size * (36 << 10);
+    const uint64_t taken = after.used_bytes - before.used_bytes;
+    CHECK(taken > 0 && taken <= (share > least ? share : least), "%llu bytes of a heap of %llu",
+          (unsigned long long)taken, (unsigned long long)before.total_bytes);
+    CHECK_OK(expar_team_sync(world));
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    for (size_t heap_bytes = (size_t)1 << 20; heap_bytes <= (size_t)1 << 30; heap_bytes *= 32)
+        for (int32_t size = 1; size <= 8; size *= 8)
+            kind_run((ranks_plan){.heap_bytes = heap_bytes}, size, take_little);
+}
+
 static void split_strided(expar_group *group, void *shared)
 {
     (void)shared;
@@ -362,10 +387,9 @@ static void test_absent(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standing),     cmocka_unit_test(test_split_strided),
-        cmocka_unit_test(test_split_2d),     cmocka_unit_test(test_many_teams),
-        cmocka_unit_test(test_syncs),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_formed_again), cmocka_unit_test(test_formed_by_threads),
+        cmocka_unit_test(test_standing), cmocka_unit_test(test_memory),       cmocka_unit_test(test_split_strided),
+        cmocka_unit_test(test_split_2d), cmocka_unit_test(test_many_teams),   cmocka_unit_test(test_syncs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_formed_again), cmocka_unit_test(test_formed_by_threads),
         cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);

@@ -3,11 +3,11 @@
  * from 0; they are ranks of the group at equal distances.
  *
  * Collective over a team: all members call, in the same order on each team, one thread of a rank at a time; different
- * teams may be used by different threads at once, but are made and destroyed by one thread at a time. A member that is
+ * teams may be used by different threads at once, but are split and destroyed by one thread at a time. A member that is
  * refused its arguments does not take part, and the others end with EXPAR_ERR_PEER after the group's time-out. The loss
  * of a rank ends what teams with it do, and every formed team's calls, since these share one channel; other teams go
- * on. Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed), EXPAR_ERR_PEER,
- * EXPAR_ERR_ABORTED. */
+ * on. Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed, and none has taken its place),
+ * EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 #ifndef EXPAR_TEAM_H
 #define EXPAR_TEAM_H
 
@@ -24,7 +24,8 @@ typedef struct expar_team expar_team;
 
 /* The standing teams: all ranks; the ranks of this node; and the ranks with this one's number on all nodes. They live
    as long as the group. The first of these calls on a group is collective over the group, since it takes the teams'
-   memory from the symmetric heap (at most a sixteenth, or 32 MiB); later ones are local. EXPAR_ERR_MEMORY. */
+   memory from the symmetric heap: a sixteenth of it or 16 MiB at most, whichever is less, but up to 36 KiB for each rank
+   of the group where that is more. Later ones are local. EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_team_world(expar_group *group, expar_team **team);
 EXPAR_API expar_status expar_team_shared(expar_group *group, expar_team **team);
 EXPAR_API expar_status expar_team_rail(expar_group *group, expar_team **team);
@@ -45,8 +46,11 @@ EXPAR_API expar_status expar_team_split_strided(expar_team *parent, int32_t star
 EXPAR_API expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expar_team_config *x_config,
                                            const expar_team_config *y_config, expar_team **x_team, expar_team **y_team);
 /* Forms a team without asking anybody; *team is NULL on ranks that are not members. Local, but as expar_team_world when
-   it is the first use of teams. All such teams share one channel: ranks that are together in several call their
-   collectives in the same order. EXPAR_ERR_RANGE. */
+   it is the first use of teams. After that several threads may form, use and destroy such teams at once.
+   All such teams share one channel, and threads of a rank take turns on it, a collective at a time. So all ranks keep
+   to one order of these collectives: those that are together in several teams call them in the same order, whichever
+   threads do, and threads of several ranks must not wait for each other in a circle, which ends with EXPAR_ERR_PEER.
+   Teams that are split off know no such bounds. EXPAR_ERR_RANGE. */
 EXPAR_API expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size,
                                        expar_team **team);
 /* Collective over the team (formed ones: local). Completes and destroys the team's contexts, too; what fails there is

@@ -52,14 +52,20 @@ static bool is_for_leaders(const expar_team *team, const blocks *b)
     return reach->largest > 1 && rounds * (size_t)(reach->num_nodes - 1) * CHOICE_RELAY_COST <= others;
 }
 
-static expar_status exchange(const collective *c, const blocks *b)
+static expar_status exchange_by_leaders(const collective *c, const blocks *b)
 {
-    if (!is_for_leaders(c->team, b)) return exchange_pairwise(c, b);
     expar_status status = EXPAR_OK;
     const size_t part = relay_elements(c->team, b);
     for (size_t first = 0; first < b->count && status == EXPAR_OK; first += part)
         status = relay_round(c, b, first, b->count - first < part ? b->count - first : part);
     return status;
+}
+
+static expar_status exchange(const collective *c, const blocks *b)
+{
+    expar_status status = team_turn_begin(c->call, c->team);
+    if (status != EXPAR_OK) return status;
+    return team_turn_end(c->team, is_for_leaders(c->team, b) ? exchange_by_leaders(c, b) : exchange_pairwise(c, b));
 }
 
 static blocks plain_blocks(size_t bytes)

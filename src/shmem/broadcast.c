@@ -60,7 +60,8 @@ static expar_status broadcast_run(broadcast *b, bool own_too)
         status = target_check_range(b->c.call, team->group, "source", b->c.source, b->bytes, &b->source_offset);
     if (status != EXPAR_OK) return status;
     b->root_node = node_of(team, b->root);
-    status = down(b);
+    status = team_turn_begin(b->c.call, team);
+    if (status == EXPAR_OK) status = team_turn_end(team, down(b));
     if (status == EXPAR_OK && own_too && team->me == b->root) collective_copy(b->c.dest, b->c.source, b->bytes);
     return status;
 }

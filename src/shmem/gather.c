@@ -53,7 +53,8 @@ expar_status expar_fcollect(expar_team *team, void *dest, const void *source, si
     const circle node = circle_of_node(team);
     p.own = (span){.at = (size_t)team->me * bytes, .bytes = bytes};
     p.node = (span){.at = (size_t)node.first * bytes, .bytes = (size_t)node.count * bytes};
-    return gather(&c, &p);
+    status = team_turn_begin(c.call, team);
+    return status == EXPAR_OK ? team_turn_end(team, gather(&c, &p)) : status;
 }
 
 /* ---- collect: whose block belongs where ---------------------------------------------------------------------------
@@ -136,17 +137,23 @@ static expar_status find_place(const collective *c, uint64_t bytes, answer *mine
     return answer_node(&node, (answer){.before = add(mine->before, bytes), .all = mine->all});
 }
 
-expar_status expar_collect(expar_team *team, void *dest, const void *source, size_t bytes)
+static expar_status collect(collective *c, size_t bytes)
 {
     answer mine = {0};
     place p = {.own = {.bytes = bytes}};
-    collective c = {.call = "expar_collect", .team = team, .dest = dest, .source = source};
-    expar_status status = collective_check(&c, 0, bytes);
-    if (status == EXPAR_OK) status = find_place(&c, bytes, &mine, &p.node);
+    expar_status status = find_place(c, bytes, &mine, &p.node);
     if (status == EXPAR_OK && mine.all == SIZE_MAX)
-        status = error_set(EXPAR_ERR_ARGUMENT, "%s: the members' sizes overflow", c.call);
-    if (status == EXPAR_OK) status = collective_check(&c, mine.all, bytes);
+        status = error_set(EXPAR_ERR_ARGUMENT, "%s: the members' sizes overflow", c->call);
+    if (status == EXPAR_OK) status = collective_check(c, mine.all, bytes);
     p.own.at = mine.before;
     p.all_bytes = mine.all;
-    return status == EXPAR_OK ? gather(&c, &p) : status;
+    return status == EXPAR_OK ? gather(c, &p) : status;
+}
+
+expar_status expar_collect(expar_team *team, void *dest, const void *source, size_t bytes)
+{
+    collective c = {.call = "expar_collect", .team = team, .dest = dest, .source = source};
+    expar_status status = collective_check(&c, 0, bytes);
+    if (status == EXPAR_OK) status = team_turn_begin(c.call, team);
+    return status == EXPAR_OK ? team_turn_end(team, collect(&c, bytes)) : status;
 }

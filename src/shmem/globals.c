@@ -42,7 +42,8 @@ static int find_segment(struct dl_phdr_info *info, size_t bytes, void *context)
     return 1;
 }
 
-/* Set by the process that shares its variables, once; never cleared. Changed and read by any thread, all or nothing. */
+/* Set by the process that shares its variables, once; cleared when they found no room and are where they were. Changed
+   and read by any thread, all or nothing. */
 static atomic_flag is_shared = ATOMIC_FLAG_INIT;
 
 /* Word by word and unchecked: between variables there are bytes that belong to none, and an address sanitizer, rightly
@@ -83,7 +84,10 @@ expar_status expar_globals_share(expar_group *group)
     dl_iterate_phdr(find_segment, &program);
     const size_t bytes = program.end - program.base;
     expar_status status = sym_take(self, call, bytes, (uint64_t)sysconf(_SC_PAGESIZE), &offset);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) {
+        atomic_flag_clear(&is_shared);
+        return status;
+    }
     status = map_over(self, &program, offset);
     if (status != EXPAR_OK) {
         /* The others have theirs: the group is not what they take it for. */

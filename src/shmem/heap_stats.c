@@ -4,9 +4,12 @@
 #include "shmem/parts.h"
 #include <expar/memory.h>
 
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 /* Changes with the layout of the card. */
 #define CARD_MARK UINT64_C(0x6578706172310001)
@@ -103,6 +106,15 @@ static bool card_read(const sym_heap_card *card, expar_heap_stats *stats, int32_
     return true;
 }
 
+/* The file's own block size does not tell: it is that of a huge page, too, where the kernel may lay one under a file by
+   itself. */
+static size_t page_bytes_of(int fd)
+{
+    struct statfs system;
+    bool huge = fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
+    return huge ? (size_t)system.f_bsize : (size_t)sysconf(_SC_PAGESIZE);
+}
+
 expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *rank, int32_t *size)
 {
     static const char what[] = "expar_heap_read_stats";
@@ -112,11 +124,12 @@ expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *ran
     if (fstat(fd, &facts) != 0 || facts.st_size < SYM_CONTROL_BYTES)
         return error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no symmetric heap's", what, fd);
     /* A file of huge pages is mapped by whole ones. */
-    const size_t bytes = facts.st_blksize > SYM_CONTROL_BYTES ? (size_t)facts.st_blksize : SYM_CONTROL_BYTES;
+    const size_t page_bytes = page_bytes_of(fd);
+    const size_t bytes = page_bytes > SYM_CONTROL_BYTES ? page_bytes : SYM_CONTROL_BYTES;
     const sym_control *control = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (control == MAP_FAILED) return error_errno("%s: descriptor %d cannot be mapped", what, fd);
     now.memory_bytes = (uint64_t)facts.st_blocks * 512;
-    now.page_bytes = (uint64_t)facts.st_blksize;
+    now.page_bytes = page_bytes;
     bool is_card = card_read(&control->card, &now, rank, size);
     munmap((void *)(uintptr_t)control, bytes);
     if (is_card) return hand_over(what, &now, stats);

@@ -218,7 +218,8 @@ static expar_status reduce(const char *call, expar_team *team, void *dest, const
                    .combine = combine};
     expar_status status = collective_bytes(call, count, element_bytes, &bytes);
     if (status == EXPAR_OK) status = collective_check(&r.c, bytes, bytes);
-    return status == EXPAR_OK ? reduce_all(&r, count) : status;
+    if (status == EXPAR_OK) status = team_turn_begin(call, team);
+    return status == EXPAR_OK ? team_turn_end(team, reduce_all(&r, count)) : status;
 }
 
 expar_status expar_reduce(expar_team *team, void *dest, const void *source, size_t count, size_t element_bytes,
@@ -291,8 +292,10 @@ expar_status team_and(const char *call, expar_team *team, uint64_t *word)
     reduction r = {.c = {.call = call, .team = team, .dest = &result, .source = &own},
                    .element_bytes = sizeof own,
                    .combine = combine_and_u64};
-    expar_status status =
-        team_has_leaders(team) ? and_by_leaders(&r, &result) : reduce_flat(&r, &all, &result, &own, 1);
+    expar_status status = team_turn_begin(call, team);
+    if (status != EXPAR_OK) return status;
+    status = team_turn_end(team, team_has_leaders(team) ? and_by_leaders(&r, &result)
+                                                        : reduce_flat(&r, &all, &result, &own, 1));
     if (status == EXPAR_OK) *word = result;
     return status;
 }

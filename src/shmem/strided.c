@@ -17,6 +17,13 @@ static bool extent_overflows(const ops_strided *shape, ptrdiff_t stride, size_t 
            size_mul_overflows(steps, shape->element_bytes, bytes);
 }
 
+static expar_status check_extent(const char *call, const ops_strided *shape, ptrdiff_t stride, size_t *bytes)
+{
+    if (!extent_overflows(shape, stride, bytes)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes, %td apart, overflow", call, shape->count,
+                     shape->element_bytes, stride);
+}
+
 static expar_status check_shape(const char *call, const ops_strided *shape)
 {
     if (shape->dest_stride < 1)
@@ -33,10 +40,8 @@ static expar_status check_call(const char *call, expar_group *group, const char 
                                transport **via)
 {
     size_t bytes;
-    if (extent_overflows(shape, stride, &bytes))
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes, %td apart, overflow", call, shape->count,
-                         shape->element_bytes, stride);
-    expar_status status = target_check_range(call, group, name, symmetric, bytes, offset);
+    expar_status status = check_extent(call, shape, stride, &bytes);
+    if (status == EXPAR_OK) status = target_check_range(call, group, name, symmetric, bytes, offset);
     return status == EXPAR_OK ? target_transport(call, group, group->sym->reach_rma, pe, via) : status;
 }
 
@@ -48,12 +53,16 @@ static size_t step_bytes(const ops_strided *shape, ptrdiff_t stride)
 
 expar_status ops_iput_from(const ops_origin *from, void *dest, const void *source, const ops_strided *shape, int32_t pe)
 {
+    size_t bytes;
     transport *via;
     transport_request put = {.kind = TRANSPORT_KIND_PUT, .pe = pe, .source = source, .bytes = shape->element_bytes};
     expar_status status = target_check_pe(from->call, from->group, pe);
     if (status == EXPAR_OK) status = check_shape(from->call, shape);
     if (status != EXPAR_OK || shape->count == 0) return status;
-    if (is_dense(shape)) return ops_put_from(from, dest, source, shape->count * shape->element_bytes, pe);
+    if (is_dense(shape)) {
+        status = check_extent(from->call, shape, 1, &bytes);
+        return status == EXPAR_OK ? ops_put_from(from, dest, source, bytes, pe) : status;
+    }
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
     status = check_call(from->call, from->group, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &via);
     const uint64_t first = put.offset;
@@ -97,12 +106,16 @@ static expar_status run_gets(const ops_origin *from, transport *via, const trans
 
 expar_status ops_iget_from(const ops_origin *from, void *dest, const void *source, const ops_strided *shape, int32_t pe)
 {
+    size_t bytes;
     transport *via;
     transport_request get = {.kind = TRANSPORT_KIND_GET, .pe = pe, .dest = dest, .bytes = shape->element_bytes};
     expar_status status = target_check_pe(from->call, from->group, pe);
     if (status == EXPAR_OK) status = check_shape(from->call, shape);
     if (status != EXPAR_OK || shape->count == 0) return status;
-    if (is_dense(shape)) return ops_get_from(from, dest, source, shape->count * shape->element_bytes, pe);
+    if (is_dense(shape)) {
+        status = check_extent(from->call, shape, 1, &bytes);
+        return status == EXPAR_OK ? ops_get_from(from, dest, source, bytes, pe) : status;
+    }
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
     status = check_call(from->call, from->group, "source", source, shape->source_stride, shape, pe, &get.offset, &via);
     if (status != EXPAR_OK) return status;

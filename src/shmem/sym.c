@@ -217,15 +217,19 @@ static uint64_t reason_of_leaving(const sym *self, int32_t rank)
     return known && other ? told : failure_word(SYM_PEER_LEFT, rank);
 }
 
-/* Keeps the first failure, except that a death explains a leaving. */
+/* A death explains a leaving, and this rank's own abort ends what the loss of others has left alone. */
+static bool replaces(sym_failure_kind later, sym_failure_kind earlier)
+{
+    if (earlier == SYM_SOUND || later == SYM_ABORTED) return earlier != SYM_ABORTED;
+    return later == SYM_PEER_DIED && earlier == SYM_PEER_LEFT;
+}
+
 static void record_failure(sym *self, uint64_t failure)
 {
     uint64_t seen = 0;
     while (!atomic_compare_exchange_weak_explicit(&self->failure, &seen, failure, memory_order_release,
-                                                  memory_order_relaxed)) {
-        bool explains = failure_kind(failure) == SYM_PEER_DIED && failure_kind(seen) == SYM_PEER_LEFT;
-        if (seen != 0 && !explains) return;
-    }
+                                                  memory_order_relaxed))
+        if (!replaces(failure_kind(failure), failure_kind(seen))) return;
 }
 
 static void record_loss(sym *self, sym_failure_kind kind, int32_t rank)

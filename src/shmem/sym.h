@@ -137,7 +137,8 @@ typedef struct sym {
     struct gpu_order *gpu_orders;
     uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
-       read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused. */
+       read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused, and this
+       rank's abort replaces all others. */
     _Atomic uint64_t failure;
     /* A call that was about others met the failure of an earlier operation: the next fence or quiet of a caller tells.
        Set and taken down by any thread of the rank; relaxed, since it orders nothing. */

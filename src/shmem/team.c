@@ -103,12 +103,15 @@ static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t 
     return EXPAR_OK;
 }
 
-/* The team is no more, and its slot free. */
+/* The team is no more, and its slot free; the slot of formed teams is none that others get. */
 static void retire(expar_team *team)
 {
-    team->group->sym->teams->used &= ~(UINT64_C(1) << team->slot);
+    sym *self = team->group->sym;
+    pthread_mutex_lock(&self->lock);
+    if (team->slot != TEAM_FORMED_SLOT) self->teams->used &= ~(UINT64_C(1) << team->slot);
     team_reach_free(&team->reach);
     team->group = NULL;
+    pthread_mutex_unlock(&self->lock);
 }
 
 /* Collective over the parent, with one selection for each rank; all are checked. */
@@ -119,7 +122,7 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     expar_group *group = parent->group;
     expar_team made = {.group = group,
                        .start = team_rank(parent, members->start),
-                       .stride = members->stride * parent->stride,
+                       .stride = members->size == 1 ? 1 : members->stride * parent->stride,
                        .size = members->size};
     expar_status status = agree_on_slot(call, parent, &slot);
     made.me = team_member(&made, group->rank);
@@ -184,17 +187,35 @@ expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expa
     return split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team);
 }
 
+/* ---- forming ----------------------------------------------------------------------------------------------------- */
+
+/* One that was destroyed, or a new one; the lock is held. */
+static expar_team *find_unused(team_table *table)
+{
+    expar_team *team = table->formed;
+    while (team && team->group)
+        team = team->next;
+    if (team || !(team = calloc(1, sizeof *team))) return team;
+    team->next = table->formed;
+    table->formed = team;
+    return team;
+}
+
 static expar_status keep_formed(const char *call, expar_team *made, expar_team **copy)
 {
+    sym *self = made->group->sym;
     expar_status status = team_reach_find(call, made);
     if (status != EXPAR_OK) return status;
-    *copy = malloc(sizeof **copy);
-    if (!*copy) {
-        team_reach_free(&made->reach);
-        return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a team", call);
+    pthread_mutex_lock(&self->lock);
+    *copy = find_unused(self->teams);
+    if (*copy) {
+        made->next = (*copy)->next;
+        **copy = *made;
     }
-    **copy = *made;
-    return EXPAR_OK;
+    pthread_mutex_unlock(&self->lock);
+    if (*copy) return EXPAR_OK;
+    team_reach_free(&made->reach);
+    return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a team", call);
 }
 
 expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size, expar_team **team)
@@ -217,18 +238,6 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     return status;
 }
 
-/* The team and all that belongs to it. */
-static void end_team(expar_team *team)
-{
-    context_end_all(team);
-    if (team->slot != TEAM_FORMED_SLOT) {
-        retire(team);
-        return;
-    }
-    team_reach_free(&team->reach);
-    free(team);
-}
-
 expar_status expar_team_destroy(expar_team *team)
 {
     static const char call[] = "expar_team_destroy";
@@ -240,7 +249,8 @@ expar_status expar_team_destroy(expar_team *team)
     expar_status unfinished = context_quiet_all(call, team);
     if (!formed) status = team_sync(call, team);
     if (status != EXPAR_OK) return status;
-    end_team(team);
+    context_end_all(team);
+    retire(team);
     return unfinished;
 }
 

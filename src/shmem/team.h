@@ -51,8 +51,9 @@ typedef struct team_reach {
 } team_reach;
 
 struct expar_team {
-    expar_group *group;          /* NULL: destroyed */
-    int32_t start, stride, size; /* members in ranks of the group */
+    expar_team *next;            /* of the formed ones that the group ever had; changed under sym's lock */
+    expar_group *group;          /* NULL: destroyed; of formed ones written under sym's lock */
+    int32_t start, stride, size; /* members in ranks of the group; the stride of a single one means nothing */
     int32_t me;                  /* this rank's number */
     int32_t slot;
     team_reach reach; /* of a rank that is a member */
@@ -66,6 +67,11 @@ typedef struct team_table {
     uint64_t used; /* bit s: slot s is taken by a team that this rank is a member of */
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
+    /* Formed teams, guarded by sym's lock. They live as long as the group, so that one that is gone can still be told
+       from one that is there; a new one takes the place of one that is gone. */
+    expar_team *formed;
+    /* Held by the thread whose collective has the channel of the formed teams. */
+    pthread_mutex_t turn;
     struct expar_ctx *contexts; /* all that were ever made; guarded by sym's lock (context.c) */
 } team_table;
 
@@ -125,6 +131,12 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
 
 /* Marks a slot as taken, and makes its counts when it is used for the first time. */
 expar_status team_slot_use(const char *call, team_table *table, int32_t slot, int32_t group_size);
+
+/* Around what uses a team's channel. Different teams may be used by different threads at once, and formed teams have
+   one channel: there threads wait for each other. Begin fails when what came before has left the channel out of step;
+   end returns `status`. */
+expar_status team_turn_begin(const char *call, const expar_team *team);
+expar_status team_turn_end(const expar_team *team, expar_status status);
 
 /* ---- messages (channel.c) ---------------------------------------------------------------------------------------- */
 

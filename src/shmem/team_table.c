@@ -6,23 +6,34 @@
 
 #include <stdlib.h>
 
-/* Pieces are as large as a fair share of this, within bounds. */
-#define SCRATCH_BYTES     ((uint64_t)16 << 20)
+/* All channels together take this or a sixteenth of the heap, whichever is less; pieces are as large as that allows,
+   within bounds. */
+#define CHANNELS_BYTES    ((uint64_t)16 << 20)
 #define LEAST_PIECE_BYTES 256u
 #define MOST_PIECE_BYTES  (32u << 10)
 
+static uint64_t flags_bytes_of(const sym *self)
+{
+    return align_up((uint64_t)self->size * sizeof(uint64_t), 64);
+}
+
 static uint64_t piece_bytes_for(const sym *self)
 {
-    uint64_t share = self->heap.bytes / 16 < SCRATCH_BYTES ? self->heap.bytes / 16 : SCRATCH_BYTES;
-    uint64_t piece = share / (TEAM_SLOTS * 2 * (uint64_t)self->size) & ~UINT64_C(63);
+    const uint64_t all = self->heap.bytes / 16 < CHANNELS_BYTES ? self->heap.bytes / 16 : CHANNELS_BYTES;
+    const uint64_t flags = flags_bytes_of(self), slot = all / TEAM_SLOTS;
+    const uint64_t piece = slot < flags ? 0 : (slot - flags) / (2 * (uint64_t)self->size) & ~UINT64_C(63);
     if (piece < LEAST_PIECE_BYTES) return LEAST_PIECE_BYTES;
     return piece < MOST_PIECE_BYTES ? piece : MOST_PIECE_BYTES;
 }
 
+static uint64_t slot_bytes_of(const team_table *table, const sym *self)
+{
+    return flags_bytes_of(self) + 2 * (uint64_t)self->size * table->piece_bytes;
+}
+
 static void lay_out(team_table *table, const sym *self)
 {
-    const uint64_t flags_bytes = align_up((uint64_t)self->size * sizeof(uint64_t), 64);
-    const uint64_t slot_bytes = flags_bytes + 2 * (uint64_t)self->size * table->piece_bytes;
+    const uint64_t flags_bytes = flags_bytes_of(self), slot_bytes = slot_bytes_of(table, self);
     for (uint64_t s = 0; s < TEAM_SLOTS; s++) {
         table->channels[s].flags = table->offset + s * slot_bytes;
         table->channels[s].scratch = table->channels[s].flags + flags_bytes;
@@ -33,12 +44,6 @@ static void clear_flags(const team_table *table, sym *self)
 {
     for (int32_t s = 0; s < TEAM_SLOTS; s++)
         sym_clear(self, table->channels[s].flags, (uint64_t)self->size * sizeof(uint64_t));
-}
-
-static uint64_t all_slots_bytes(const team_table *table, const sym *self)
-{
-    return TEAM_SLOTS *
-           (align_up((uint64_t)self->size * sizeof(uint64_t), 64) + 2 * (uint64_t)self->size * table->piece_bytes);
 }
 
 /* Every rank is a member of one world, one node and one rail. */
@@ -73,6 +78,20 @@ expar_status team_slot_use(const char *call, team_table *table, int32_t slot, in
     return EXPAR_OK;
 }
 
+expar_status team_turn_begin(const char *call, const expar_team *team)
+{
+    if (team->slot != TEAM_FORMED_SLOT) return EXPAR_OK;
+    pthread_mutex_lock(&team->group->sym->teams->turn);
+    expar_status status = team_check(call, team);
+    return status == EXPAR_OK ? EXPAR_OK : team_turn_end(team, status);
+}
+
+expar_status team_turn_end(const expar_team *team, expar_status status)
+{
+    if (team->slot == TEAM_FORMED_SLOT) pthread_mutex_unlock(&team->group->sym->teams->turn);
+    return status;
+}
+
 expar_status team_table_open(const char *call, expar_group *group, team_table **out)
 {
     sym *self = group->sym;
@@ -81,9 +100,9 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     team_table *table = calloc(1, sizeof *table);
     if (!table)
         return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    pthread_mutex_init(&table->turn, NULL);
     table->piece_bytes = piece_bytes_for(self);
-    uint64_t bytes = all_slots_bytes(table, self);
-    expar_status status = sym_take(self, call, bytes, 128, &table->offset);
+    expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
     if (status == EXPAR_OK) {
         lay_out(table, self);
         clear_flags(table, self);
@@ -99,12 +118,25 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     return EXPAR_OK;
 }
 
+static void free_formed(expar_team *list)
+{
+    while (list) {
+        expar_team *next = list->next;
+        team_reach_free(&list->reach);
+        free(list);
+        list = next;
+    }
+}
+
 void team_table_close(team_table *table)
 {
     for (int32_t s = 0; table && s < TEAM_SLOTS; s++) {
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
-    if (table) context_free_list(table->contexts);
+    if (!table) return;
+    context_free_list(table->contexts);
+    free_formed(table->formed);
+    pthread_mutex_destroy(&table->turn);
     free(table);
 }

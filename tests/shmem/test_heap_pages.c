@@ -4,7 +4,10 @@
 
 #include "mem/mem.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #define MIB       ((size_t)1 << 20)
@@ -137,6 +140,9 @@ static void use_heap(expar_group *group, void *shared)
     expar_heap_stats stats = EXPAR_HEAP_STATS_INIT;
     (void)shared;
     CHECK_OK(expar_malloc(group, MIB, (void **)&block));
+    int32_t rank, size;
+    CHECK_OK(expar_heap_read_stats(group->sym->heap.fd, &stats, &rank, &size));
+    CHECK(stats.page_bytes == expected_page_bytes, "the card's: %llu bytes", (unsigned long long)stats.page_bytes);
     CHECK_OK(expar_heap_get_stats(group, &stats));
     CHECK(stats.page_bytes == expected_page_bytes, "pages of %llu bytes", (unsigned long long)stats.page_bytes);
     CHECK(stats.page_bytes < PAGE || stats.huge_bytes == stats.memory_bytes, "%llu of %llu bytes are huge",
@@ -148,6 +154,31 @@ static void use_heap(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     CHECK(*block == 40 + (uint64_t)((group->rank + group->size - 1) % group->size), "another value came");
     CHECK_OK(expar_free(group, block));
+}
+
+/* A file under which the kernel may lay huge pages is none that consists of them. This process alone sees where it is.
+ */
+static void read_card(expar_group *group, void *shared)
+{
+    int32_t rank, size;
+    expar_heap_stats stats = EXPAR_HEAP_STATS_INIT;
+    (void)shared;
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("card", "/tmp", "tmpfs", 0, "huge=always,size=8m") != 0) {
+        printf("not tested: no file system of the kernel's own huge pages is to be had here\n");
+        return;
+    }
+    int file = open("/tmp/card", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(file >= 0 && write(file, group->sym->heap.base, SYM_CONTROL_BYTES) == SYM_CONTROL_BYTES, "a copy");
+    CHECK_OK(expar_heap_read_stats(file, &stats, &rank, &size));
+    CHECK(stats.page_bytes == (uint64_t)sysconf(_SC_PAGESIZE), "%llu", (unsigned long long)stats.page_bytes);
+    close(file);
+}
+
+static void test_card(void **state)
+{
+    (void)state;
+    assert_true(ranks_run(&(ranks_plan){.kind = RANKS_PROCESSES, .size = 1}, read_card, NULL));
 }
 
 static void refuse_variables(expar_group *group, void *shared)
@@ -209,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_kernel_pages),
         cmocka_unit_test_teardown(test_group, give_back),
         cmocka_unit_test(test_group_without),
+        cmocka_unit_test(test_card),
         cmocka_unit_test(test_bad_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks: one holder at a time, everybody gets its turn, and what the holder before put is seen. */
+/* Locks: one holder at a time, everybody gets its turn, what the holder before put is seen, and who gives up waiting
+ * keeps nobody else from the lock. */
 #include "shmem/kind.h"
 
 #define ROUNDS 150
+
+static void add_one(expar_group *group, uint64_t *counter)
+{
+    uint64_t seen;
+    CHECK_OK(expar_get(group, &seen, counter, sizeof seen, 0));
+    seen++;
+    CHECK_OK(expar_put(group, counter, &seen, sizeof seen, 0));
+}
 
 /* Read, add, write: updates are lost unless one rank at a time does it. Two locks, with different homes. */
 static void count(expar_group *group, void *shared)
@@ -21,9 +30,7 @@ static void count(expar_group *group, void *shared)
         } else {
             CHECK_OK(expar_lock_set(group, &locks[which]));
         }
-        CHECK_OK(expar_get(group, &seen, &counters[which], sizeof seen, 0));
-        seen++;
-        CHECK_OK(expar_put(group, &counters[which], &seen, sizeof seen, 0));
+        add_one(group, &counters[which]);
         CHECK_OK(expar_lock_clear(group, &locks[which]));
     }
     CHECK_OK(expar_barrier_all(group));
@@ -40,6 +47,114 @@ static void test_count(void **state)
     kind_run((ranks_plan){0}, 4, count);
     kind_run((ranks_plan){0}, 1, count);
 }
+
+/* ---- giving up ----------------------------------------------------------------------------------------------------
+ */
+
+#define PATIENCE_MS 2000
+
+static void give_up(expar_group *group, uint64_t *lock)
+{
+    kind_set_timeout(group, PATIENCE_MS);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_lock_set(group, lock));
+    CHECK_TEXT("expar_lock_set", "timed out");
+    kind_set_timeout(group, RANKS_TIMEOUT_MS);
+}
+
+/* The lock has the word of who asked last in one rank's copy, and in each copy that of who is behind; two bits at its
+   top are no part of the number. */
+static uint32_t read_word(expar_group *group, const uint64_t *lock, int which, int32_t pe)
+{
+    uint32_t word = 0;
+    CHECK_OK(expar_atomic_fetch_u32(group, (const uint32_t *)lock + which, pe, &word));
+    return word;
+}
+
+static void await_last(expar_group *group, const uint64_t *lock, int32_t rank)
+{
+    bool last = false;
+    while (!last && check_failures() == 0)
+        for (int32_t pe = 0; pe < group->size && !last; pe++)
+            last = read_word(group, lock, 0, pe) == (uint32_t)rank + 1;
+}
+
+/* In the end all get the lock, one at a time. */
+static void check_sound(expar_group *group, uint64_t *lock, uint64_t *counter)
+{
+    CHECK_OK(expar_barrier_all(group));
+    for (int round = 0; round < 10; round++) {
+        CHECK_OK(expar_lock_set(group, lock));
+        add_one(group, counter);
+        CHECK_OK(expar_lock_clear(group, lock));
+    }
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 0) CHECK(*counter == (uint64_t)group->size * 10, "%llu came", (unsigned long long)*counter);
+    CHECK_OK(expar_barrier_all(group));
+    *counter = 0;
+    CHECK_OK(expar_barrier_all(group));
+}
+
+/* All who wait give up; they have not got the lock, and have no part in it any more once it has been cleared. */
+static void all_give_up(expar_group *group, uint64_t *lock)
+{
+    int taken = 7;
+    if (group->rank > 0) {
+        give_up(group, lock);
+        CHECK_OK(expar_lock_test(group, lock, &taken));
+        CHECK(taken == 0, "rank %d has got the lock", group->rank);
+        CHECK_STATUS(EXPAR_ERR_STATE, expar_lock_clear(group, lock));
+        CHECK_TEXT("expar_lock_clear", "has not got the lock");
+    }
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 0) CHECK_OK(expar_lock_clear(group, lock));
+}
+
+/* The lock goes past rank 1, which gave up, to rank 2. */
+static void first_gives_up(expar_group *group, uint64_t *lock)
+{
+    if (group->rank == 1) give_up(group, lock);
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 0) await_last(group, lock, 2);
+    if (group->rank == 2) CHECK_OK(expar_lock_set(group, lock));
+    if (group->rank != 1) CHECK_OK(expar_lock_clear(group, lock));
+}
+
+/* Rank 1 comes back to its place before the lock is cleared. */
+static void first_comes_back(expar_group *group, uint64_t *lock)
+{
+    if (group->rank == 1) give_up(group, lock);
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 2) give_up(group, lock);
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 1) CHECK_OK(expar_lock_set(group, lock));
+    while (group->rank == 0 && read_word(group, lock, 1, 1) >> 30 != 0 && check_failures() == 0) {
+    }
+    if (group->rank != 2) CHECK_OK(expar_lock_clear(group, lock));
+}
+
+static void giving_up(expar_group *group, void *shared)
+{
+    (void)shared;
+    void (*const cases[])(expar_group *, uint64_t *) = {all_give_up, first_gives_up, first_comes_back};
+    uint64_t *lock, *counter;
+    CHECK_OK(expar_calloc(group, 1, sizeof *lock, (void **)&lock));
+    CHECK_OK(expar_calloc(group, 1, sizeof *counter, (void **)&counter));
+    for (size_t i = 0; i < ARRAY_LENGTH(cases) && check_failures() == 0; i++) {
+        if (group->rank == 0) CHECK_OK(expar_lock_set(group, lock));
+        CHECK_OK(expar_barrier_all(group));
+        cases[i](group, lock);
+        check_sound(group, lock, counter);
+    }
+}
+
+static void test_giving_up(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, giving_up);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------------------------
+ */
 
 static void refusals(expar_group *group, void *shared)
 {
@@ -75,7 +190,8 @@ static void test_refusals(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_count), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_count), cmocka_unit_test(test_giving_up),
+                                       cmocka_unit_test(test_refusals)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -392,6 +392,35 @@ static void test_shared_globals(void **state)
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, shared_globals);
 }
 
+/* More of them than the least heap holds. */
+static uint64_t variables[((size_t)2 << 20) / sizeof(uint64_t)];
+
+/* Variables that found no room in one group's heap may be shared in that of another. */
+static void share_again(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_group *own;
+    uint64_t word = 11;
+    if (group->threads) return;
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_globals_share(group));
+    CHECK_TEXT("expar_globals_share", "no room");
+    if (!CHECK_OK(expar_group_create(NULL, &own))) return;
+    variables[7] = 5;
+    CHECK_OK(expar_globals_share(own));
+    CHECK(variables[7] == 5, "a variable has changed to %llu", (unsigned long long)variables[7]);
+    CHECK_OK(expar_put(own, &variables[7], &word, sizeof word, 0));
+    CHECK_OK(expar_quiet(own));
+    CHECK(variables[7] == 11, "the word put is %llu", (unsigned long long)variables[7]);
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_globals_share(own));
+    CHECK_OK(expar_group_destroy(own));
+}
+
+static void test_globals_again(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = (size_t)1 << 20}, 2, share_again);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +436,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_reallocated),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_shared_globals),
+        cmocka_unit_test(test_globals_again),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

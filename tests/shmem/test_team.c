@@ -3,6 +3,8 @@
 #include "shmem/kind.h"
 #include "shmem/team.h"
 
+#include <pthread.h>
+
 /* ---- members ------------------------------------------------------------------------------------------------------
  */
 
@@ -41,10 +43,35 @@ static void test_standing(void **state)
     kind_run((ranks_plan){.ranks_per_node = 2}, 4, standing);
 }
 
+/* What teams take from the heap is bounded as expar/team.h says. */
+static void take_little(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
+    expar_team *world;
+    CHECK_OK(expar_heap_get_stats(group, &before));
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_heap_get_stats(group, &after));
+    const uint64_t sixteenth = before.total_bytes / 16, most = (uint64_t)16 << 20;
+    const uint64_t share = sixteenth < most ? sixteenth : most, least = (uint64_t)group->size * (36 << 10);
+    const uint64_t taken = after.used_bytes - before.used_bytes;
+    CHECK(taken > 0 && taken <= (share > least ? share : least), "%llu bytes of a heap of %llu",
+          (unsigned long long)taken, (unsigned long long)before.total_bytes);
+    CHECK_OK(expar_team_sync(world));
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    for (size_t heap_bytes = (size_t)1 << 20; heap_bytes <= (size_t)1 << 30; heap_bytes *= 32)
+        for (int32_t size = 1; size <= 8; size *= 8)
+            kind_run((ranks_plan){.heap_bytes = heap_bytes}, size, take_little);
+}
+
 static void split_strided(expar_group *group, void *shared)
 {
     (void)shared;
-    expar_team *world, *odd, *back, *last;
+    expar_team *world, *odd, *back, *last, *again;
     expar_team_config config = EXPAR_TEAM_CONFIG_INIT, got = EXPAR_TEAM_CONFIG_INIT;
     int32_t n = group->size, me = group->rank, pe = 99;
     config.num_contexts = 3;
@@ -69,6 +96,14 @@ static void split_strided(expar_group *group, void *shared)
     CHECK_OK(expar_team_split_strided(world, n - 1, 0, 1, NULL, &last));
     CHECK((last != NULL) == (me == n - 1), "a team of one");
     if (last) CHECK_OK(expar_team_sync(last));
+    CHECK_OK(expar_team_destroy(last));
+    /* Of a single member any stride is as good as another, also those that multiply to more than there are numbers. */
+    CHECK_OK(expar_team_split_strided(world, 0, INT32_MAX, 1, NULL, &last));
+    if (last) {
+        CHECK_OK(expar_team_split_strided(last, 0, INT32_MAX, 1, NULL, &again));
+        CHECK_OK(expar_team_sync(again));
+        CHECK_OK(expar_team_destroy(again));
+    }
     CHECK_OK(expar_team_destroy(last));
 }
 
@@ -135,6 +170,46 @@ static void test_many_teams(void **state)
     kind_run((ranks_plan){0}, 3, many_teams);
 }
 
+/* A formed team that is gone is told from one that is there; those to come take its place. */
+static void formed_again(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *team = NULL, *first = NULL, *other = NULL, *second = NULL;
+    expar_team_config config = EXPAR_TEAM_CONFIG_INIT;
+    int32_t pe = 99;
+    expar_ctx *ctx = NULL;
+    CHECK_OK(expar_team_form(group, 0, 1, group->size, &first));
+    CHECK_OK(expar_team_destroy(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_sync(first));
+    CHECK_TEXT("expar_team_sync", "destroyed");
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_barrier(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_destroy(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_get_config(first, &config));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_split_strided(first, 0, 1, 1, NULL, &team));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ctx_create(first, NULL, &ctx));
+    check_members(first, -1, 0, "a team that is gone");
+    CHECK(!expar_team_group(first), "it has a group");
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(expar_team_form(group, 0, 1, group->size, &team));
+        CHECK_OK(expar_team_form(group, group->rank, 1, 1, &other));
+        if (i == 0) second = other;
+        CHECK(team != other && (team == first || team == second) && (other == first || other == second),
+              "a third team");
+        CHECK_OK(expar_team_translate_pe(other, 0, team, &pe));
+        CHECK(pe == group->rank, "rank %d is member %d", group->rank, pe);
+        CHECK_OK(expar_team_sync(team));
+        CHECK_OK(expar_team_destroy(team));
+        CHECK_OK(expar_team_sync(other));
+        CHECK_OK(expar_team_destroy(other));
+    }
+}
+
+static void test_formed_again(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, formed_again);
+}
+
 /* ---- sync ---------------------------------------------------------------------------------------------------------
  */
 
@@ -182,6 +257,73 @@ static void test_syncs(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 5, syncs);
+}
+
+/* ---- formed teams by threads ---------------------------------------------------------------------------------------
+ */
+
+#define PAIR_ROUNDS 2000
+#define PAIR_WORDS  4
+
+/* What a thread does with one other rank. */
+typedef struct pair {
+    pthread_t thread;
+    expar_group *group;
+    int32_t other;
+    uint64_t *sums; /* [PAIR_WORDS] symmetric */
+    int64_t failures;
+} pair;
+
+/* A team a round, as OpenSHMEM's active sets are. */
+static void *reduce_in_pair(void *argument)
+{
+    pair *self = argument;
+    const int32_t me = self->group->rank, low = me < self->other ? me : self->other;
+    check_begin(me);
+    for (uint64_t round = 1; round <= netns_rounds(PAIR_ROUNDS) && check_failures() == 0; round++) {
+        expar_team *team = NULL;
+        uint64_t source[PAIR_WORDS], wrong = 0;
+        for (uint64_t i = 0; i < PAIR_WORDS; i++)
+            source[i] = round * 1000 + (uint64_t)me * 10 + i;
+        CHECK_OK(expar_team_form(self->group, low, me + self->other - 2 * low, 2, &team));
+        CHECK_OK(expar_sum_reduce_u64(team, self->sums, source, PAIR_WORDS));
+        for (uint64_t i = 0; i < PAIR_WORDS; i++)
+            wrong += self->sums[i] != 2 * (round * 1000 + i) + (uint64_t)(me + self->other) * 10;
+        CHECK(wrong == 0, "%llu sums with rank %d are wrong in round %llu", (unsigned long long)wrong, self->other,
+              (unsigned long long)round);
+        CHECK_OK(expar_team_sync(team));
+        CHECK_OK(expar_team_destroy(team));
+    }
+    self->failures = check_failures();
+    return NULL;
+}
+
+/* Rank 0 meets each of the others in a thread of its own. */
+static void formed_by_threads(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world;
+    uint64_t *sums[2];
+    CHECK_OK(expar_team_world(group, &world));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(expar_calloc(group, PAIR_WORDS, sizeof *sums[i], (void **)&sums[i]));
+    pair pairs[2];
+    int32_t first = group->rank == 2, last = group->rank != 1;
+    for (int32_t i = first; i <= last; i++) {
+        pairs[i] = (pair){.group = group, .other = group->rank == 0 ? i + 1 : 0, .sums = sums[i]};
+        CHECK(pthread_create(&pairs[i].thread, NULL, reduce_in_pair, &pairs[i]) == 0, "thread %d", i);
+    }
+    for (int32_t i = first; i <= last; i++) {
+        pthread_join(pairs[i].thread, NULL);
+        CHECK(pairs[i].failures == 0, "the thread for rank %d failed", pairs[i].other);
+    }
+    CHECK_OK(expar_barrier_all(group));
+}
+
+static void test_formed_by_threads(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, formed_by_threads);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------------------------------
@@ -245,8 +387,9 @@ static void test_absent(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standing),   cmocka_unit_test(test_split_strided), cmocka_unit_test(test_split_2d),
-        cmocka_unit_test(test_many_teams), cmocka_unit_test(test_syncs),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_standing), cmocka_unit_test(test_memory),       cmocka_unit_test(test_split_strided),
+        cmocka_unit_test(test_split_2d), cmocka_unit_test(test_many_teams),   cmocka_unit_test(test_syncs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_formed_again), cmocka_unit_test(test_formed_by_threads),
         cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);

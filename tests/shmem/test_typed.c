@@ -113,6 +113,11 @@ static void strided_refusals(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_iget(group, local, box, 1, 2, 0, 2, 0));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_iput(group, box, local, PTRDIFF_MAX, 1, 8, 4, 0));
     CHECK_TEXT("overflow");
+    /* Elements that touch, of which there are so many that their bytes come to 0, and to 8. */
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_iput(group, box, local, 1, 1, 8, (size_t)1 << 61, 0));
+    CHECK_TEXT("expar_iput", "2305843009213693952 elements of 8 bytes, 1 apart, overflow");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_iget_u64(group, local, box, 1, 1, ((size_t)1 << 61) + 1, 0));
+    CHECK_TEXT("expar_iget_u64", "overflow");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_iput(group, box, local, (ptrdiff_t)heap_bytes, 1, 8, 2, 0));
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_iget(group, local, local, 2, 2, 8, 2, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_iput(group, box, NULL, 2, 2, 8, 2, 0));

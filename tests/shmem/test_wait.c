@@ -256,6 +256,48 @@ static void test_abort(void **state)
     kind_run((ranks_plan){0}, 1, abort_while_waiting);
 }
 
+static void *wait_for_abort(void *argument)
+{
+    waiter *self = argument;
+    check_begin(self->group->rank);
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_signal_wait_until(self->group, self->signal, EXPAR_CMP_EQ, 1, NULL));
+    self->failures = check_failures();
+    return NULL;
+}
+
+/* Rank 2 goes, and the others are told of it. Its loss then ends no more waits; the abort of a rank still does. */
+static void abort_after_a_loss(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *signal;
+    CHECK_OK(expar_calloc(group, 2, sizeof *signal, (void **)&signal));
+    if (group->rank == 2) {
+        CHECK_OK(expar_group_abort(group));
+        return;
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL));
+    CHECK_TEXT("rank 2");
+    if (group->rank == 1) {
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL));
+        CHECK_TEXT("rank 0");
+        return;
+    }
+    waiter other = {.group = group, .signal = signal};
+    CHECK(pthread_create(&other.thread, NULL, wait_for_abort, &other) == 0, "thread");
+    CHECK_OK(expar_group_abort(group));
+    pthread_join(other.thread, NULL);
+    CHECK(other.failures == 0, "the other thread's wait");
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_put(group, &signal[1], signal, sizeof *signal, 1));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_quiet(group));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_barrier_all(group));
+}
+
+static void test_abort_after_a_loss(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, abort_after_a_loss);
+}
+
 /* ---- idleness ---------------------------------------------------------------------------------------------------- */
 
 static double cpu_seconds(void)
@@ -293,6 +335,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_several_waiters),
         cmocka_unit_test(test_time_out),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_abort_after_a_loss),
         cmocka_unit_test(test_progress_restarts_the_clock),
         cmocka_unit_test(test_idle_ranks_sleep),
     };

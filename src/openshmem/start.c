@@ -81,30 +81,12 @@ int shm_done(expar_status status)
 /* ---- start and end ------------------------------------------------------------------------------------------------
  */
 
-/* SHMEM_SYMMETRIC_SIZE: bytes, perhaps with a fraction and a suffix K, M, G or T. 0: not set. */
-static size_t heap_bytes_asked_for(void)
-{
-    const char *text = getenv("SHMEM_SYMMETRIC_SIZE");
-    static const char units[] = "KMGT";
-    char *end = NULL;
-    if (!text || !*text) return 0;
-    double value = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
-    for (const char *u = units; unit && u <= unit; u++)
-        value *= 1024;
-    if (end == text || (*end && (!unit || end[1])) || !(value >= 1) || value > 1e15)
-        shm_fail("SHMEM_SYMMETRIC_SIZE is no number of bytes with an optional K, M, G or T");
-    return (size_t)value;
-}
-
 static void start(int thread_level)
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
     if (shm.group) return;
-    /* Room for what expar takes itself, beside what the program asks for. */
-    size_t asked_for = heap_bytes_asked_for();
+    shm_environment_read(&options);
     options.heap_pages = EXPAR_PAGES_SYSTEM; /* the program's variables are moved there */
-    options.heap_bytes = asked_for ? asked_for + asked_for / 8 + ((size_t)64 << 20) : 0;
     expar_group *group;
     shm_must(expar_group_create(&options, &group));
     shm.rank = expar_group_rank(group);

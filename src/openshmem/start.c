@@ -26,11 +26,15 @@ static pthread_t watcher;
 /* Set by shmem_finalize, read by the watcher; nothing else depends on it. */
 static _Atomic bool watcher_stops;
 
+/* Without the program's own handlers, which may not expect this while others of its threads go on; with that by which
+   expar says good-bye to the launcher. The first thread to come ends the process. */
 static void leave(int status) __attribute__((noreturn));
 static void leave(int status)
 {
+    static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&leaving);
     fflush(NULL);
-    _exit(status);
+    quick_exit(status);
 }
 
 static void leave_if_asked(void)

@@ -101,6 +101,7 @@ static void start(int thread_level)
     shm_must(expar_team_world(group, &shm.world));
     shm_must(expar_team_shared(group, &shm.shared));
     shm.group = group;
+    if (shm.rank == 0) shm_environment_print();
     if (pthread_create(&watcher, NULL, watch, NULL) != 0) shm_fail("no thread to be had");
     shm_must(expar_barrier_all(group));
 }

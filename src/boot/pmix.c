@@ -66,7 +66,7 @@ static void open_once(void)
 /* ---- joining and leaving ----------------------------------------------------------------------------------------- */
 
 /* Joined once and left at the end of the process, since a manager does not take a process twice: MPI may join after us.
-   A manager that sees a process end without leaving takes it for a crash. */
+   A manager that sees a process end without leaving takes it for a crash, also when quick_exit ends it. */
 static pthread_once_t joining = PTHREAD_ONCE_INIT;
 static pmix_status_t joined;
 static pmix_proc_t self;
@@ -97,7 +97,9 @@ static void join_once(void)
 {
     joined = library.init(&self, NULL, 0);
     owner = getpid();
-    if (joined == PMIX_SUCCESS) atexit(leave);
+    if (joined != PMIX_SUCCESS) return;
+    atexit(leave);
+    at_quick_exit(leave);
 }
 
 static expar_status failed(const char *what, pmix_status_t code)

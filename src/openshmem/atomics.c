@@ -29,6 +29,21 @@ BY_SIZE(fetch_and)
 BY_SIZE(fetch_or)
 BY_SIZE(fetch_xor)
 
+/* Those that give nothing back are sent, and complete by quiet. */
+#define PLAIN_BY_SIZE(name)                                                                                            \
+    static void send_##name(shmem_ctx_t ctx, void *word, size_t bytes, uint64_t value, int pe)                         \
+    {                                                                                                                  \
+        if (bytes == sizeof(uint32_t))                                                                                 \
+            SHM_ON(ctx, atomic_##name##_u32, word, (uint32_t)value, pe);                                               \
+        else                                                                                                           \
+            SHM_ON(ctx, atomic_##name##_u64, word, value, pe);                                                         \
+    }
+PLAIN_BY_SIZE(set)
+PLAIN_BY_SIZE(add)
+PLAIN_BY_SIZE(and)
+PLAIN_BY_SIZE(or)
+PLAIN_BY_SIZE(xor)
+
 static uint64_t run_fetch(shmem_ctx_t ctx, const void *word, size_t bytes, int pe)
 {
     uint64_t whole = 0;
@@ -105,10 +120,10 @@ EXPAR_SHMEM_AMO_TYPES(BITS_DEFINE)
     {                                                                                                                  \
         shmem_ctx_##name##_nbi(SHMEM_CTX_DEFAULT, fetch, EXPAR_SHMEM_UNPACK arguments);                                \
     }
-#define PLAIN(name, parameters, arguments, expression)                                                                 \
+#define PLAIN(name, parameters, arguments, sending)                                                                    \
     void shmem_ctx_##name(shmem_ctx_t ctx, EXPAR_SHMEM_UNPACK parameters)                                              \
     {                                                                                                                  \
-        expression;                                                                                                    \
+        sending;                                                                                                       \
     }                                                                                                                  \
     void shmem_##name(EXPAR_SHMEM_UNPACK parameters)                                                                   \
     {                                                                                                                  \
@@ -122,20 +137,20 @@ EXPAR_SHMEM_AMO_TYPES(BITS_DEFINE)
              value_of_##N(run_swap(ctx, dest, sizeof(T), bits_of_##N(value), pe)),                                     \
              start_swap(ctx, dest, sizeof(T), bits_of_##N(value), pe, fetch))                                          \
     PLAIN(N##_atomic_set, (T * dest, T value, int pe), (dest, value, pe),                                              \
-          run_swap(ctx, dest, sizeof(T), bits_of_##N(value), pe))
+          send_set(ctx, dest, sizeof(T), bits_of_##N(value), pe))
 #define OPERATION_DEFINE(T, N, name)                                                                                   \
     FETCHING(T, N##_atomic_fetch_##name, (T * dest, T value, int pe), (dest, value, pe),                               \
              value_of_##N(run_fetch_##name(ctx, dest, sizeof(T), bits_of_##N(value), pe)),                             \
              start_fetch_##name(ctx, dest, sizeof(T), bits_of_##N(value), pe, fetch))                                  \
     PLAIN(N##_atomic_##name, (T * dest, T value, int pe), (dest, value, pe),                                           \
-          run_fetch_##name(ctx, dest, sizeof(T), bits_of_##N(value), pe))
+          send_##name(ctx, dest, sizeof(T), bits_of_##N(value), pe))
 #define AMO_DEFINE(T, N)                                                                                               \
     SWAP_DEFINE(T, N)                                                                                                  \
     OPERATION_DEFINE(T, N, add)                                                                                        \
     FETCHING(T, N##_atomic_fetch_inc, (T * dest, int pe), (dest, pe),                                                  \
              value_of_##N(run_fetch_add(ctx, dest, sizeof(T), 1, pe)),                                                 \
              start_fetch_add(ctx, dest, sizeof(T), 1, pe, fetch))                                                      \
-    PLAIN(N##_atomic_inc, (T * dest, int pe), (dest, pe), run_fetch_add(ctx, dest, sizeof(T), 1, pe))                  \
+    PLAIN(N##_atomic_inc, (T * dest, int pe), (dest, pe), send_add(ctx, dest, sizeof(T), 1, pe))                       \
     FETCHING(T, N##_atomic_compare_swap, (T * dest, T cond, T value, int pe), (dest, cond, value, pe),                 \
              value_of_##N(run_compare_swap(ctx, dest, sizeof(T), bits_of_##N(cond), bits_of_##N(value), pe)),          \
              start_compare_swap(ctx, dest, sizeof(T), bits_of_##N(cond), bits_of_##N(value), pe, fetch))

@@ -40,6 +40,11 @@ expar_team *shm_team(shmem_team_t team);
 expar_team *shm_set_begin(int start, int log_stride, int size);
 void shm_set_end(expar_team *set);
 
+/* What the environment asks for, in the options of the group; the job ends when it makes no sense. */
+void shm_environment_read(expar_group_options *options);
+/* What it asks to be printed, on one PE. */
+void shm_environment_print(void);
+
 /* Statuses of collectives: 0, or the job ends. */
 int shm_done(expar_status status);
 

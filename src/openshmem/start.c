@@ -26,11 +26,15 @@ static pthread_t watcher;
 /* Set by shmem_finalize, read by the watcher; nothing else depends on it. */
 static _Atomic bool watcher_stops;
 
+/* Without the program's own handlers, which may not expect this while others of its threads go on; with that by which
+   expar says good-bye to the launcher. The first thread to come ends the process. */
 static void leave(int status) __attribute__((noreturn));
 static void leave(int status)
 {
+    static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&leaving);
     fflush(NULL);
-    _exit(status);
+    quick_exit(status);
 }
 
 static void leave_if_asked(void)
@@ -81,30 +85,12 @@ int shm_done(expar_status status)
 /* ---- start and end ------------------------------------------------------------------------------------------------
  */
 
-/* SHMEM_SYMMETRIC_SIZE: bytes, perhaps with a fraction and a suffix K, M, G or T. 0: not set. */
-static size_t heap_bytes_asked_for(void)
-{
-    const char *text = getenv("SHMEM_SYMMETRIC_SIZE");
-    static const char units[] = "KMGT";
-    char *end = NULL;
-    if (!text || !*text) return 0;
-    double value = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
-    for (const char *u = units; unit && u <= unit; u++)
-        value *= 1024;
-    if (end == text || (*end && (!unit || end[1])) || !(value >= 1) || value > 1e15)
-        shm_fail("SHMEM_SYMMETRIC_SIZE is no number of bytes with an optional K, M, G or T");
-    return (size_t)value;
-}
-
 static void start(int thread_level)
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
     if (shm.group) return;
-    /* Room for what expar takes itself, beside what the program asks for. */
-    size_t asked_for = heap_bytes_asked_for();
+    shm_environment_read(&options);
     options.heap_pages = EXPAR_PAGES_SYSTEM; /* the program's variables are moved there */
-    options.heap_bytes = asked_for ? asked_for + asked_for / 8 + ((size_t)64 << 20) : 0;
     expar_group *group;
     shm_must(expar_group_create(&options, &group));
     shm.rank = expar_group_rank(group);
@@ -115,6 +101,7 @@ static void start(int thread_level)
     shm_must(expar_team_world(group, &shm.world));
     shm_must(expar_team_shared(group, &shm.shared));
     shm.group = group;
+    if (shm.rank == 0) shm_environment_print();
     if (pthread_create(&watcher, NULL, watch, NULL) != 0) shm_fail("no thread to be had");
     shm_must(expar_barrier_all(group));
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The names of all public calls, one a line. Preprocessed, a declaration is the attribute of EXPAR_API, a type, a name and a
 # parenthesis; mpi.h is looked at as it stands, since it needs MPI; generic names are macros.
-# usage: declared.sh INCLUDE_DIR [expar|shmem]     which: those of expar.h and mpi.h, those of shmem.h; both by default
+# usage: declared.sh INCLUDE_DIR [expar|shmem [functions]]
+# which: those of expar.h and mpi.h, those of shmem.h; both by default. functions: only what the library of that name has
 set -eu
 include=$1
 which=${2:-"expar shmem"}
@@ -12,6 +13,11 @@ functions_of() {
         LC_ALL=C sed -n 's/.*__attribute__((visibility("default"))) [^(]*[ *]\([a-z0-9_]*\)(.*/\1/p'
 }
 
+if [ "${3:-}" = functions ]; then
+    # shmem.h includes a header of expar's.
+    functions_of "$which" | case $which in shmem) grep -v '^expar_' ;; *) cat ;; esac | sort -u
+    exit
+fi
 for family in $which; do
     functions_of "$family"
     case $family in

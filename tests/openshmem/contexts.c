@@ -24,6 +24,7 @@ int main(void)
     EXPECT(shmem_team_create_ctx(back, 0, &of_team) == 0);
     shmem_int_atomic_inc(&box[3], 0);
     shmem_ctx_int_atomic_add(of_team, &box[4], 2, 0);
+    shmem_ctx_quiet(of_team); /* the barrier completes what is on the default context */
     shmem_barrier_all();
     EXPECT(box[0] == (me + n - 1) % n + 10 && box[2] == 5);
     EXPECT(box[3] == (me == 0 ? n : 0) && box[4] == (me == n - 1 ? 2 * n : 0));

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One PE ends the job with a status of its own, while others compute or wait; run by test_global_exit.sh. */
+/* global_exit STATUS: the last PE ends the job with it, while others compute or wait; run by test_global_exit.sh. */
 #include "expect.h"
 
 #include <unistd.h>
 
 static long never;
 
-int main(void)
+int main(int argc, char **argv)
 {
     shmem_init();
-    if (shmem_my_pe() == shmem_n_pes() - 1) shmem_global_exit(7);
+    if (argc != 2) return 2;
+    if (shmem_my_pe() == shmem_n_pes() - 1) shmem_global_exit(atoi(argv[1]));
     if (shmem_my_pe() % 2 == 0) shmem_wait_until(&never, SHMEM_CMP_NE, 0l);
-    sleep(60);
-    return 0;
+    sleep(600);
+    return 3;
 }

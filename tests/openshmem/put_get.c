@@ -8,6 +8,7 @@ static long double longs[8];
 static char bytes[4096];
 static short shorts[16];
 static int64_t words[16];
+static long sent[100], flag;
 
 int main(void)
 {
@@ -46,6 +47,17 @@ int main(void)
     double quarter;
     memcpy(&quarter, words, sizeof quarter);
     EXPECT(quarter == 0.25);
+    /* Whoever sees the flag sees the data that were put before the fence. */
+    long numbers[100];
+    for (int i = 0; i < 100; i++)
+        numbers[i] = 1000l * me + i;
+    shmem_put_nbi(sent, numbers, 100, next);
+    shmem_fence();
+    shmem_p(&flag, 1l, next);
+    shmem_wait_until(&flag, SHMEM_CMP_EQ, 1l);
+    for (int i = 0; i < 100; i++)
+        EXPECT(sent[i] == 1000l * last + i);
+    shmem_quiet(); /* before the numbers are gone */
     shmem_finalize();
     return 0;
 }

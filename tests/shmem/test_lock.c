@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks: one holder at a time, everybody gets its turn, what the holder before put is seen, and who gives up waiting
- * keeps nobody else from the lock. */
+/* Locks: one holder at a time, everybody gets its turn, in the order of asking, what the holder before put is seen, and
+ * who gives up waiting keeps nobody else from the lock. */
 #include "shmem/kind.h"
 
-#define ROUNDS 150
+#include <sched.h>
+
+#define ROUNDS      150
+#define DEADLINE_NS INT64_C(60000000000)
 
 static void add_one(expar_group *group, uint64_t *counter)
 {
@@ -11,6 +14,26 @@ static void add_one(expar_group *group, uint64_t *counter)
     CHECK_OK(expar_get(group, &seen, counter, sizeof seen, 0));
     seen++;
     CHECK_OK(expar_put(group, counter, &seen, sizeof seen, 0));
+}
+
+/* The lock has the word of who asked last in one rank's copy, and in each copy that of who is behind; two bits at its
+   top are no part of the number. */
+static uint32_t read_word(expar_group *group, const uint64_t *lock, int which, int32_t pe)
+{
+    uint32_t word = 0;
+    CHECK_OK(expar_atomic_fetch_u32(group, (const uint32_t *)lock + which, pe, &word));
+    return word;
+}
+
+static void await_last(expar_group *group, const uint64_t *lock, int32_t rank)
+{
+    const int64_t deadline_ns = clock_ns() + DEADLINE_NS;
+    bool last = false;
+    for (int32_t pe = 0; !last && check_failures() == 0 && clock_ns() < deadline_ns; pe = (pe + 1) % group->size) {
+        last = read_word(group, lock, 0, pe) == (uint32_t)rank + 1;
+        sched_yield();
+    }
+    CHECK(last, "rank %d does not stand in the queue", rank);
 }
 
 /* Read, add, write: updates are lost unless one rank at a time does it. Two locks, with different homes. */
@@ -48,6 +71,74 @@ static void test_count(void **state)
     kind_run((ranks_plan){0}, 1, count);
 }
 
+/* ---- the order --------------------------------------------------------------------------------------------------- */
+
+#define ORDER_ROUNDS 6
+
+typedef struct queue {
+    expar_group *group;
+    uint64_t *lock, *turn; /* turn: of each rank, the round in which it may ask; set by rank 0 */
+    uint64_t *served;      /* on rank 0: how many have held the lock, and who; put by the holder */
+} queue;
+
+/* Who asks as number `place` of the round, of ranks 1 to size - 1: forwards or backwards from another one each time. */
+static int32_t asks(int32_t size, int32_t round, int32_t place)
+{
+    int32_t others = size - 1, at = (place + round / 2) % others;
+    return 1 + (round % 2 == 0 ? others - 1 - at : at);
+}
+
+/* Rank 0 holds the lock, and lets nobody ask before the one before stands in the queue. */
+static void let_ask(const queue *q, int32_t round)
+{
+    for (int32_t place = 0; place < q->group->size - 1; place++) {
+        int32_t rank = asks(q->group->size, round, place);
+        CHECK_OK(expar_atomic_set_u64(q->group, q->turn, (uint64_t)round + 1, rank));
+        await_last(q->group, q->lock, rank);
+    }
+    CHECK_OK(expar_lock_clear(q->group, q->lock));
+}
+
+static void ask(const queue *q, int32_t round)
+{
+    uint64_t count, rank = (uint64_t)q->group->rank;
+    CHECK_OK(expar_wait_until_u64(q->group, q->turn, EXPAR_CMP_EQ, (uint64_t)round + 1, NULL));
+    CHECK_OK(expar_lock_set(q->group, q->lock));
+    CHECK_OK(expar_get(q->group, &count, q->served, sizeof count, 0));
+    CHECK_OK(expar_put(q->group, &q->served[++count], &rank, sizeof rank, 0));
+    CHECK_OK(expar_put(q->group, q->served, &count, sizeof count, 0));
+    CHECK_OK(expar_lock_clear(q->group, q->lock));
+}
+
+static void order(expar_group *group, void *shared)
+{
+    (void)shared;
+    queue q = {.group = group};
+    const int32_t others = group->size - 1;
+    CHECK_OK(expar_calloc(group, 1, sizeof *q.lock, (void **)&q.lock));
+    CHECK_OK(expar_calloc(group, 1, sizeof *q.turn, (void **)&q.turn));
+    CHECK_OK(expar_calloc(group, (size_t)(1 + ORDER_ROUNDS * others), sizeof *q.served, (void **)&q.served));
+    for (int32_t round = 0; round < ORDER_ROUNDS && check_failures() == 0; round++) {
+        if (group->rank == 0) CHECK_OK(expar_lock_set(group, q.lock));
+        CHECK_OK(expar_barrier_all(group));
+        if (group->rank == 0)
+            let_ask(&q, round);
+        else
+            ask(&q, round);
+        CHECK_OK(expar_barrier_all(group));
+    }
+    for (int32_t i = 0; i < ORDER_ROUNDS * others && group->rank == 0; i++)
+        CHECK(q.served[1 + i] == (uint64_t)asks(group->size, i / others, i % others),
+              "round %d: the lock went to rank %llu as number %d", i / others, (unsigned long long)q.served[1 + i],
+              i % others);
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 4, order);
+}
+
 /* ---- giving up ----------------------------------------------------------------------------------------------------
  */
 
@@ -59,23 +150,6 @@ static void give_up(expar_group *group, uint64_t *lock)
     CHECK_STATUS(EXPAR_ERR_PEER, expar_lock_set(group, lock));
     CHECK_TEXT("expar_lock_set", "timed out");
     kind_set_timeout(group, RANKS_TIMEOUT_MS);
-}
-
-/* The lock has the word of who asked last in one rank's copy, and in each copy that of who is behind; two bits at its
-   top are no part of the number. */
-static uint32_t read_word(expar_group *group, const uint64_t *lock, int which, int32_t pe)
-{
-    uint32_t word = 0;
-    CHECK_OK(expar_atomic_fetch_u32(group, (const uint32_t *)lock + which, pe, &word));
-    return word;
-}
-
-static void await_last(expar_group *group, const uint64_t *lock, int32_t rank)
-{
-    bool last = false;
-    while (!last && check_failures() == 0)
-        for (int32_t pe = 0; pe < group->size && !last; pe++)
-            last = read_word(group, lock, 0, pe) == (uint32_t)rank + 1;
 }
 
 /* In the end all get the lock, one at a time. */
@@ -190,8 +264,8 @@ static void test_refusals(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_count), cmocka_unit_test(test_giving_up),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_count), cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_giving_up), cmocka_unit_test(test_refusals)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

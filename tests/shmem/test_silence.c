@@ -7,6 +7,7 @@
 
 #include <expar/collective.h>
 
+#include <assert.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -18,6 +19,7 @@
 #define MOST_RANKS  5
 #define SILENCE_MS  1000
 #define DEADLINE_MS 60000
+#define MOST_SCENES 6
 #define ITEMS       ((size_t)8)
 
 /* In every rank's heap. */
@@ -239,33 +241,37 @@ static bool play_out(play *p)
     return good && right;
 }
 
-static void stop_in_all(int32_t size)
+/* All at once. The scenes' `call` and `inside` are given. */
+static void stop_in(int32_t size, const scene *given, int32_t count)
 {
-    enum { SCENES = CALLS + 2 };
-    scene *scenes = mmap(NULL, SCENES * sizeof *scenes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    play plays[SCENES];
+    scene *scenes = mmap(NULL, MOST_SCENES * sizeof *scenes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    play plays[MOST_SCENES];
     bool good = true;
     assert_true(scenes != MAP_FAILED);
-    for (int32_t i = 0; i < SCENES; i++) {
-        const bool inside = i >= CALLS;
-        scenes[i] = (scene){.call = inside ? (i == CALLS ? SYNC : BARRIER_ALL) : i, .size = size, .inside = inside};
+    for (int32_t i = 0; i < count; i++) {
+        scenes[i] = (scene){.call = given[i].call, .size = size, .inside = given[i].inside};
         begin(&plays[i], &scenes[i]);
     }
-    for (int32_t i = 0; i < SCENES; i++)
+    for (int32_t i = 0; i < count; i++)
         stop_victim(&plays[i]);
-    for (int32_t i = 0; i < SCENES; i++)
+    for (int32_t i = 0; i < count; i++)
         if (!play_out(&plays[i])) good = false;
-    for (int32_t i = SCENES - 1; i >= 0; i--) /* later ones hold what ends the earlier ones */
+    for (int32_t i = count - 1; i >= 0; i--) /* later ones hold what ends the earlier ones */
         if (!ranks_host_stop(&plays[i].host)) good = false;
     assert_true(good);
-    munmap(scenes, SCENES * sizeof *scenes);
+    munmap(scenes, MOST_SCENES * sizeof *scenes);
 }
 
 static void test_stopped(void **state)
 {
     (void)state;
-    stop_in_all(4);
-    stop_in_all(5);
+    static const scene of_4[] = {{.call = SYNC},   {.call = REDUCE}, {.call = BARRIER_ALL},
+                                 {.call = MALLOC}, {.call = WAIT},   {.call = SYNC, .inside = true}};
+    static const scene of_5[] = {{.call = SYNC},        {.call = BROADCAST}, {.call = ALLTOALL},
+                                 {.call = BARRIER_ALL}, {.call = CONTROL},   {.call = BARRIER_ALL, .inside = true}};
+    static_assert(ARRAY_LENGTH(of_4) <= MOST_SCENES && ARRAY_LENGTH(of_5) <= MOST_SCENES, "there is room for all");
+    stop_in(4, of_4, (int32_t)ARRAY_LENGTH(of_4));
+    stop_in(5, of_5, (int32_t)ARRAY_LENGTH(of_5));
 }
 
 /* ---- alive, but it does not come --------------------------------------------------------------------------------- */
@@ -299,7 +305,7 @@ static void run_shared(int32_t size, int32_t call, ranks_body body)
 static void test_away(void **state)
 {
     (void)state;
-    static const call_number some[] = {SYNC, REDUCE, BARRIER_ALL};
+    static const call_number some[] = {SYNC, BARRIER_ALL};
     for (size_t i = 0; i < ARRAY_LENGTH(some); i++)
         run_shared(4 + (int32_t)i % 2, (int32_t)some[i], stay_away);
 }

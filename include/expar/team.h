@@ -6,9 +6,9 @@
  * teams may be used by different threads at once, but are made and destroyed by one thread at a time. A member that is
  * refused its arguments does not take part, and the others end with EXPAR_ERR_PEER after the group's time-out. The text
  * names who is silent (found out within 1 to 5 s more), or who is alive but has not come, even when the rank that a
- * member waited for was itself waiting; that rank alone is gone from then on. The loss of a rank ends what teams with it do, and every formed team's calls, since these share one channel; other teams go
- * on. Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed), EXPAR_ERR_PEER,
- * EXPAR_ERR_ABORTED. */
+ * member waited for was itself waiting; that rank alone is gone from then on. The loss of a rank ends what teams with
+ * it do, and every formed team's calls, since these share one channel; other teams go on. Errors of all calls:
+ * EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 #ifndef EXPAR_TEAM_H
 #define EXPAR_TEAM_H
 

@@ -28,6 +28,26 @@ typedef struct boot_place {
 /* Called once, from the monitor's thread, when a peer is seen to have died or left (clean: it said good-bye). */
 typedef void (*boot_gone_fn)(void *context, int32_t rank, bool clean);
 
+/* What a rank waits for, by subject: a number that the caller gives to each kind of wait, the same on all ranks. A rank
+   notes it for itself; peers may ask. */
+#define BOOT_SUBJECTS 72
+typedef enum boot_doing {
+    BOOT_IDLE,   /* waits for nobody there */
+    BOOT_WAITS,  /* for a rank */
+    BOOT_GAVE_UP /* a rank: it does not wait any more */
+} boot_doing;
+
+/* What a rank is asked and says. */
+typedef struct boot_answer {
+    bool asked; /* set by who asks */
+    bool came;  /* else it was silent */
+    boot_doing doing;
+    int32_t rank;   /* that it is about, or -1 */
+    int32_t blamed; /* the first rank that it gave up, whatever the subject; -1: none */
+} boot_answer;
+
+typedef struct boot_notes boot_notes;
+
 typedef struct boot_ops {
     const char *name; /* "sockets" or "threads" */
     /* Every rank gives `bytes` bytes, all gets size·bytes by rank; `mine` may lie inside `all`. Collective. */
@@ -41,6 +61,9 @@ typedef struct boot_ops {
     expar_status (*exchange_fds)(boot *self, int fd, int *fds);
     /* Starts watching for peers that die or leave. `gone` is called at most once a peer. */
     expar_status (*watch)(boot *self, boot_gone_fn gone, void *context);
+    /* Asks other ranks what they wait for in the subject: those with answers[r].asked of [size]. Their monitors answer
+       whatever else they do. Returns when all have, or after wait_ns. Needs `watch` before. Any thread. */
+    void (*ask)(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
     /* Leaves: when `sound`, a barrier first, so that nobody takes a good-bye for a death. Frees self. */
     void (*leave)(boot *self, bool sound);
     /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while another one waits.
@@ -53,7 +76,9 @@ struct boot {
     int32_t rank, size;
     int64_t timeout_ms; /* for each collective operation here */
     boot_place *places; /* [size] */
-    bool threads;       /* ranks are threads of one process */
+    boot_notes *notes;
+    bool threads;   /* ranks are threads of one process */
+    bool timed_out; /* a collective has failed because somebody did not come; only the owner's thread */
     /* The address at which ranks of other hosts find this one: that by which it reached the place where they met. ""
        where they met without a network. */
     char ip[BOOT_IP_TEXT];
@@ -61,6 +86,11 @@ struct boot {
 
 /* The address at which other hosts find an interface of this one; false: no such interface, or no such address. */
 bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
+
+/* Notes that this rank waits for another, or has given it up, or (rank -1) neither. For boot_ops.ask. */
+void boot_note(boot *self, int32_t subject, boot_doing doing, int32_t rank);
+/* Notes the first rank that this one gave up; later ones do not count. Any thread. */
+void boot_note_blamed(boot *self, int32_t rank);
 
 /* What a rank wants to join; filled from the caller's options or from the environment. To be ended by boot_request_end
    once all have met, or it failed. */

@@ -267,13 +267,14 @@ static expar_status report_lost(boot_sockets *self, const exchange_call *call, i
 
 static expar_status report_silence(boot_sockets *self, const exchange_call *call)
 {
-    const boot *base = &self->base;
+    boot *base = &self->base;
     bool *awaited = calloc((size_t)base->size, sizeof *awaited);
     char text[256] = "?";
     for (int32_t peer = 0; awaited && peer < base->size; peer++)
         awaited[peer] = peer != base->rank && !(self->lanes[peer].sent && self->lanes[peer].received);
     if (awaited) ranks_format(awaited, true, base->size, text, sizeof text);
     free(awaited);
+    base->timed_out = true;
     return error_set(EXPAR_ERR_PEER, "%s: time-out after %lld ms; still awaited: rank %s", boot_exchange_name(call->op),
                      (long long)base->timeout_ms, text);
 }

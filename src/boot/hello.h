@@ -10,7 +10,7 @@
 #include "boot/boot.h"
 #include "boot/wire.h"
 
-#define BOOT_PROTOCOL       1
+#define BOOT_PROTOCOL       2
 #define HELLO_MAGIC         0x52415845u /* "EXAR" */
 #define HELLO_LIMIT_BYTES   1024        /* of any version's hello */
 #define BOOT_MAX_RANKS      4096        /* every pair has a socket: descriptors limit it further */
@@ -57,10 +57,18 @@ static inline size_t hello_table_bytes(int32_t size)
     return sizeof(hello_table_head) + (size_t)size * sizeof(hello_entry);
 }
 
+/* Two sockets stand between each pair of ranks. */
+typedef enum hello_line {
+    HELLO_CONTROL, /* for collectives */
+    HELLO_ASK,     /* for the monitors (ask.h) */
+    HELLO_LINES
+} hello_line;
+
 /* First on a control socket, from the connecting rank, and the answer to it. */
 typedef struct hello_mesh {
     uint32_t magic;
     int32_t from, to;
+    int32_t line; /* hello_line */
     unsigned char attempt[HELLO_ATTEMPT_BYTES];
 } hello_mesh;
 

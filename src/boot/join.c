@@ -55,7 +55,7 @@ static expar_status serve_meeting(const boot_request *request, const address *wh
 
 /* What a rank has when all have met. */
 typedef struct joined {
-    int *fds;           /* [size] */
+    int *fds;           /* [HELLO_LINES · size] */
     boot_place *places; /* [size] */
     char ip[BOOT_IP_TEXT];
 } joined;
@@ -97,12 +97,12 @@ expar_status boot_join_sockets(const boot_request *request, boot **out)
     if (status == EXPAR_OK) status = auth_ready();
     if (status != EXPAR_OK) return status;
     size_t size = (size_t)request->size;
-    joined all = {.fds = malloc(size * sizeof *all.fds), .places = calloc(size, sizeof *all.places)};
+    joined all = {.fds = malloc(HELLO_LINES * size * sizeof *all.fds), .places = calloc(size, sizeof *all.places)};
     if (!all.fds || !all.places) {
         status = error_set(EXPAR_ERR_MEMORY, "join: out of memory");
         goto fail;
     }
-    memset(all.fds, -1, size * sizeof *all.fds);
+    memset(all.fds, -1, HELLO_LINES * size * sizeof *all.fds);
     place_find(&all.places[request->rank]);
     if (size > 1) status = meet_somewhere(request, &all);
     if (status != EXPAR_OK) {
@@ -114,8 +114,8 @@ expar_status boot_join_sockets(const boot_request *request, boot **out)
         memcpy((*out)->ip, all.ip, sizeof all.ip);
         return EXPAR_OK;
     }
-    for (size_t rank = 0; rank < size; rank++)
-        wire_close(&all.fds[rank]);
+    for (size_t i = 0; i < HELLO_LINES * size; i++)
+        wire_close(&all.fds[i]);
 
 fail:
     free(all.fds);

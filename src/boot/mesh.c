@@ -56,10 +56,11 @@ typedef struct builder {
     int32_t rank, size;
     hello_entry *table;   /* [size] */
     hello_mesh names;     /* to: -1 */
-    int *fds;             /* [size], -1: not yet */
-    session *sessions;    /* [capacity]: 0 … rank-1 to the lower ranks, then the accepted ones */
+    int *fds;             /* [HELLO_LINES · size], -1: not yet */
+    session *sessions;    /* [capacity]: HELLO_LINES to each lower rank, then the accepted ones */
     struct pollfd *polls; /* [capacity + 3] */
     int32_t capacity, used;
+    int32_t num_connects; /* sessions to lower ranks */
     int32_t num_missing;
     bool told;             /* the rendezvous, that all control sockets stand */
     bool go;               /* everybody's do */
@@ -104,9 +105,10 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
                       .rank = request->rank,
                       .size = request->size,
                       .fds = fds,
-                      .capacity = request->size + MAX_STRANGERS,
-                      .used = request->rank,
-                      .num_missing = request->size - 1,
+                      .capacity = HELLO_LINES * request->size + MAX_STRANGERS,
+                      .used = HELLO_LINES * request->rank,
+                      .num_connects = HELLO_LINES * request->rank,
+                      .num_missing = HELLO_LINES * (request->size - 1),
                       .give_up_ns = INT64_MAX,
                       .answer_due_ns = answer_due_ns(entrance)};
     self->table = calloc((size_t)self->size, sizeof *self->table);
@@ -118,10 +120,10 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
         return error_set(EXPAR_ERR_MEMORY, "boot: out of memory for the control sockets");
     }
     take_table(self, request);
-    for (int32_t rank = 0; rank < self->size; rank++)
-        fds[rank] = -1;
-    for (int32_t rank = 0; rank < self->used; rank++)
-        self->sessions[rank] = (session){.state = SESSION_IDLE, .side = AUTH_CONNECTS, .fd = -1, .rank = rank};
+    for (int32_t i = 0; i < HELLO_LINES * self->size; i++)
+        fds[i] = -1;
+    for (int32_t i = 0; i < self->num_connects; i++)
+        self->sessions[i] = (session){.state = SESSION_IDLE, .side = AUTH_CONNECTS, .fd = -1, .rank = i / HELLO_LINES};
     return EXPAR_OK;
 }
 
@@ -166,17 +168,19 @@ static void start_connecting(builder *self, session *one)
         return;
     }
     names.to = one->rank;
+    names.line = (int32_t)(one - self->sessions) % HELLO_LINES;
     session_start(one, fd, AUTH_CONNECTS, &self->rendezvous->key, &names);
 }
 
 static void finish(builder *self, session *one)
 {
     /* A rank that connects again does so because its first connection failed. */
-    if (self->fds[one->rank] < 0)
+    int *fd = &self->fds[one->mine.line * self->size + one->rank];
+    if (*fd < 0)
         self->num_missing--;
     else
-        wire_close(&self->fds[one->rank]);
-    self->fds[one->rank] = one->fd;
+        wire_close(fd);
+    *fd = one->fd;
     one->state = SESSION_DONE;
     /* Trouble that lasts elsewhere is noted again at its next try. */
     self->give_up_ns = INT64_MAX;
@@ -194,7 +198,7 @@ static void step(builder *self, int32_t index)
     wire_result result = session_step(one, self->size);
     int error = errno;
     if (result == WIRE_DONE) finish(self, one);
-    if (index >= self->rank && result != WIRE_AGAIN) {
+    if (index >= self->num_connects && result != WIRE_AGAIN) {
         remove_accepted(self, index);
     } else if (result == WIRE_CLOSED || result == WIRE_BAD) {
         wire_close(&one->fd);
@@ -215,7 +219,7 @@ static void accept_all(builder *self, int listener)
         }
         /* Accepted ones lie in order of age only until one is removed: find the oldest. */
         if (self->used == self->capacity) {
-            int32_t oldest = self->rank;
+            int32_t oldest = self->num_connects;
             for (int32_t i = oldest + 1; i < self->used; i++) {
                 if (self->sessions[i].since_ns < self->sessions[oldest].since_ns) oldest = i;
             }
@@ -245,9 +249,10 @@ static expar_status hear_rendezvous(builder *self)
 /* A host that drops what it does not expect leaves a connection on its way for minutes. */
 static void find_unanswered(builder *self)
 {
-    for (int32_t i = 0; i < self->rank; i++) {
+    for (int32_t i = 0; i < self->num_connects; i++) {
         if (self->sessions[i].state != SESSION_CONNECT) continue;
-        note_trouble(self, i, "no answer; a firewall, or not the network that the ranks share?", 0);
+        note_trouble(self, self->sessions[i].rank, "no answer; a firewall, or not the network that the ranks share?",
+                     0);
         self->give_up_ns = clock_ns();
         return;
     }
@@ -274,7 +279,7 @@ static int64_t next_wake_ns(const builder *self)
     int64_t wake_ns = self->rendezvous->deadline_ns + RENDEZVOUS_GRACE_NS;
     if (self->num_missing > 0 && self->give_up_ns < wake_ns) wake_ns = self->give_up_ns;
     if (self->answer_due_ns < wake_ns) wake_ns = self->answer_due_ns;
-    for (int32_t i = 0; i < self->rank; i++) {
+    for (int32_t i = 0; i < self->num_connects; i++) {
         const session *one = &self->sessions[i];
         if (one->state == SESSION_IDLE && one->retry_ns < wake_ns) wake_ns = one->retry_ns;
     }
@@ -284,7 +289,7 @@ static int64_t next_wake_ns(const builder *self)
 static void start_due(builder *self)
 {
     int64_t now_ns = clock_ns();
-    for (int32_t i = 0; i < self->rank; i++) {
+    for (int32_t i = 0; i < self->num_connects; i++) {
         session *one = &self->sessions[i];
         if (one->state == SESSION_IDLE && now_ns >= one->retry_ns) start_connecting(self, one);
     }
@@ -342,10 +347,10 @@ expar_status mesh_connect(mesh *self, rendezvous *entrance, const boot_request *
     expar_status status = builder_init(&work, self, entrance, request, fds);
     if (status != EXPAR_OK) return status;
     status = build(&work);
-    for (int32_t rank = 0; rank < request->size; rank++) {
+    for (int32_t rank = 0; rank < request->size; rank++)
         places[rank] = work.table[rank].place;
-        if (status != EXPAR_OK) wire_close(&fds[rank]);
-    }
+    for (int32_t i = 0; i < HELLO_LINES * request->size && status != EXPAR_OK; i++)
+        wire_close(&fds[i]);
     builder_free(&work);
     return status;
 }

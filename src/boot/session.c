@@ -24,7 +24,8 @@ static bool names_fit(const session *self, int32_t size)
     const hello_mesh *mine = &self->mine, *theirs = &self->theirs;
     if (theirs->magic != HELLO_MAGIC || memcmp(theirs->attempt, mine->attempt, sizeof mine->attempt) != 0) return false;
     if (theirs->to != mine->from) return false;
-    if (self->side == AUTH_CONNECTS) return theirs->from == mine->to;
+    if (self->side == AUTH_CONNECTS) return theirs->from == mine->to && theirs->line == mine->line;
+    if (theirs->line < 0 || theirs->line >= HELLO_LINES) return false;
     return theirs->from > mine->from && theirs->from < size;
 }
 
@@ -35,6 +36,7 @@ static wire_result pull_names(session *self, int32_t size)
     if (!names_fit(self, size)) return WIRE_BAD;
     self->rank = self->theirs.from;
     self->mine.to = self->rank;
+    self->mine.line = self->theirs.line;
     return WIRE_DONE;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sockets: the operations of boot over control sockets. */
 #include "boot/sockets.h"
+#include "boot/hello.h"
 #include "boot/wire.h"
 
 #include <poll.h>
@@ -95,6 +96,11 @@ static expar_status sockets_watch(boot *self, boot_gone_fn gone, void *context)
     return watch_start(sockets, gone, context, &sockets->watch);
 }
 
+static void sockets_ask(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+{
+    watch_ask(sockets_of(self)->watch, subject, answers, wait_ns);
+}
+
 static void sockets_abort(boot *self)
 {
     boot_sockets *sockets = sockets_of(self);
@@ -125,8 +131,8 @@ static void say_goodbye(const boot_sockets *self)
 
 static void sockets_free(boot_sockets *self)
 {
-    for (int32_t peer = 0; peer < self->base.size; peer++)
-        wire_close(&self->fds[peer]);
+    for (int32_t i = 0; i < HELLO_LINES * self->base.size; i++)
+        wire_close(&self->fds[i]);
     close(self->abort_event);
     pthread_mutex_destroy(&self->read_lock);
     free(self->fds);
@@ -141,9 +147,10 @@ static void sockets_free(boot_sockets *self)
 static void sockets_leave(boot *self, bool sound)
 {
     boot_sockets *sockets = sockets_of(self);
-    watch_stop(sockets->watch);
+    watch_hush(sockets->watch);
     if (sound && sockets_barrier(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
     say_goodbye(sockets);
+    watch_stop(sockets->watch);
     sockets_free(sockets);
 }
 
@@ -155,6 +162,7 @@ static const boot_ops sockets_ops = {
     .barrier = sockets_barrier,
     .exchange_fds = sockets_exchange_fds,
     .watch = sockets_watch,
+    .ask = sockets_ask,
     .leave = sockets_leave,
     .abort = sockets_abort,
 };
@@ -182,11 +190,13 @@ expar_status boot_sockets_create(const boot_request *request, int *fds, boot_pla
     }
     pthread_mutex_init(&self->read_lock, NULL);
     self->fds = fds;
+    self->lines = fds + (size_t)HELLO_ASK * size;
     self->base = (boot){.ops = &sockets_ops,
                         .rank = request->rank,
                         .size = request->size,
                         .timeout_ms = request->timeout_ms,
-                        .places = places};
+                        .places = places,
+                        .notes = &self->notes};
     *out = &self->base;
     return EXPAR_OK;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sockets: the boot of ranks that are processes: one control socket to every other rank. */
+/* sockets: the boot of ranks that are processes: a control socket to every other rank, and a line beside it (ask.h). */
 #ifndef EXPAR_BOOT_SOCKETS_H
 #define EXPAR_BOOT_SOCKETS_H
 
-#include "boot/boot.h"
+#include "boot/notes.h"
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* In front of everything on a control socket once the group stands. */
 typedef struct frame_head {
@@ -43,7 +42,9 @@ typedef struct watch watch;
 
 typedef struct boot_sockets {
     boot base;
-    int *fds;             /* [size] control socket of each rank; -1 for itself */
+    int *fds;             /* [size] control socket of each rank, -1 for itself; [size] lines behind them */
+    const int *lines;     /* [size] in fds */
+    boot_notes notes;     /* what base.notes points to */
     lane *lanes;          /* [size] */
     struct pollfd *polls; /* [size + 1] */
     /* Held while a head is read and while the monitor looks for a good-bye, so that it is never half consumed there. */
@@ -57,7 +58,8 @@ typedef struct boot_sockets {
     watch *watch;        /* NULL: not watching */
 } boot_sockets;
 
-/* Takes fds and places (freed with the boot). On failure they stay the caller's. */
+/* Takes fds (of both kinds, as mesh_connect gives them) and places (freed with the boot). On failure they stay the
+ * caller's. */
 expar_status boot_sockets_create(const boot_request *request, int *fds, boot_place *places, boot **out);
 
 /* What a collective does; see exchange.c. */
@@ -81,6 +83,10 @@ const char *boot_exchange_name(frame_op op);
 bool boot_sockets_said_bye(boot_sockets *self, int32_t rank);
 
 expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context, watch **out);
+/* From now on the monitor answers peers, but reports none. */
+void watch_hush(watch *self);
 void watch_stop(watch *self);
+/* As boot_ops.ask. */
+void watch_ask(watch *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
 
 #endif

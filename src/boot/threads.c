@@ -6,6 +6,7 @@
  * that gives up in between leaves nothing dangling under the others. */
 #include "boot/boot.h"
 #include "boot/hello.h"
+#include "boot/notes.h"
 #include "boot/place.h"
 #include "boot/ranks.h"
 
@@ -36,9 +37,10 @@ typedef struct block {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int32_t size, users;
-    member *members; /* [size] */
-    slot *slots;     /* [size] */
-    bool broken;     /* a barrier failed: all later ones do */
+    member *members;   /* [size] */
+    slot *slots;       /* [size] */
+    boot_notes *notes; /* [size] not under the lock */
+    bool broken;       /* a barrier failed: all later ones do */
     char broken_text[ERROR_TEXT_BYTES];
 } block;
 
@@ -86,10 +88,11 @@ static expar_status break_block(block *shared, expar_status status)
     return status;
 }
 
-static expar_status report_late(const boot *self, const char *call, const bool *awaited)
+static expar_status report_late(boot *self, const char *call, const bool *awaited)
 {
     char text[256];
     ranks_format(awaited, true, self->size, text, sizeof text);
+    self->timed_out = true;
     return error_set(EXPAR_ERR_PEER, "%s: time-out on rank %d after %lld ms; still awaited: rank %s", call, self->rank,
                      (long long)self->timeout_ms, text);
 }
@@ -252,6 +255,14 @@ static expar_status threads_watch(boot *self, boot_gone_fn gone, void *context)
     return status;
 }
 
+/* Threads of a process that runs are not silent, and need nobody to answer for them. */
+static void threads_ask(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+{
+    (void)wait_ns;
+    for (int32_t rank = 0; rank < self->size; rank++)
+        if (answers[rank].asked) notes_read(&thread_of(self)->shared->notes[rank], subject, &answers[rank]);
+}
+
 static void threads_abort(boot *self)
 {
     block *shared = thread_of(self)->shared;
@@ -269,6 +280,7 @@ static void block_free(block *shared)
     pthread_mutex_destroy(&shared->lock);
     free(shared->slots);
     free(shared->members);
+    free(shared->notes);
     free(shared);
 }
 
@@ -308,6 +320,7 @@ static const boot_ops threads_ops = {
     .barrier = threads_barrier,
     .exchange_fds = threads_exchange_fds,
     .watch = threads_watch,
+    .ask = threads_ask,
     .leave = threads_leave,
     .abort = threads_abort,
 };
@@ -328,7 +341,8 @@ static block *block_create(int32_t size)
     shared->size = shared->users = size;
     shared->members = calloc((size_t)size, sizeof *shared->members);
     shared->slots = calloc((size_t)size, sizeof *shared->slots);
-    if (shared->members && shared->slots) return shared;
+    shared->notes = calloc((size_t)size, sizeof *shared->notes);
+    if (shared->members && shared->slots && shared->notes) return shared;
     block_free(shared);
     return NULL;
 }
@@ -350,6 +364,7 @@ static boot *rank_create(block *shared, int32_t rank, int64_t timeout_ms, const 
                         .size = shared->size,
                         .timeout_ms = timeout_ms,
                         .places = places,
+                        .notes = &shared->notes[rank],
                         .threads = true};
     return &self->base;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: the monitor, a thread that sleeps until a peer's control socket closes.
+/* watch: the monitor, a thread that sleeps until a peer's control socket closes, or a peer asks.
  *
- * It asks poll for the end of the stream alone (POLLRDHUP), so data that waits for a collective neither wakes it nor is
- * ever taken by it. Idle, it uses no time at all. */
+ * Of control sockets it asks poll for the end of the stream alone (POLLRDHUP), so data that waits for a collective
+ * neither wakes it nor is ever taken by it. The lines beside them are its own (ask.h). Idle, it uses no time at all. */
+#include "boot/ask.h"
 #include "boot/sockets.h"
 #include "boot/wire.h"
 
@@ -18,14 +19,18 @@ struct watch {
     boot_gone_fn gone;
     void *context;
     pthread_t thread;
+    ask_desk *desk;
+    /* Written by who leaves, read by the monitor; relaxed: the barrier of leaving comes before any peer goes. */
+    atomic_bool hushed;
     int stop_event;       /* eventfd: written by watch_stop, polled by the thread */
-    struct pollfd *polls; /* [size + 1]; fd -1: reported, or this rank itself */
+    struct pollfd *polls; /* [2 · size + 1]: control sockets, lines, stop_event; fd -1: at its end, or this rank */
 };
 
 /* A peer is reported once: its entry is disabled. */
 static void report(watch *self, int32_t rank)
 {
     self->polls[rank].fd = -1;
+    if (atomic_load_explicit(&self->hushed, memory_order_relaxed)) return;
     pthread_mutex_lock(&self->boot->read_lock);
     bool clean = boot_sockets_said_bye(self->boot, rank);
     pthread_mutex_unlock(&self->boot->read_lock);
@@ -33,18 +38,28 @@ static void report(watch *self, int32_t rank)
     self->gone(self->context, rank, clean);
 }
 
+/* Questions first: who asks waits. */
+static void serve(watch *self)
+{
+    int32_t size = self->boot->base.size;
+    for (int32_t rank = 0; rank < size; rank++) {
+        struct pollfd *line = &self->polls[size + rank];
+        if (line->fd >= 0 && line->revents != 0 && !ask_hear(self->desk, rank)) line->fd = -1;
+    }
+    for (int32_t rank = 0; rank < size; rank++)
+        if (self->polls[rank].fd >= 0 && self->polls[rank].revents != 0) report(self, rank);
+}
+
 static void *watch_run(void *argument)
 {
     watch *self = argument;
-    int32_t size = self->boot->base.size;
+    const nfds_t stop = 2 * (nfds_t)self->boot->base.size;
     log_set_rank(self->boot->base.rank);
-    while (self->polls[size].revents == 0) {
-        if (poll(self->polls, (nfds_t)size + 1, -1) < 0) continue;
-        for (int32_t rank = 0; rank < size && self->polls[size].revents == 0; rank++) {
-            if (self->polls[rank].fd >= 0 && self->polls[rank].revents != 0) report(self, rank);
-        }
+    for (;;) {
+        if (poll(self->polls, stop + 1, -1) < 0) continue;
+        if (self->polls[stop].revents != 0) return NULL;
+        serve(self);
     }
-    return NULL;
 }
 
 static int start_thread(watch *self)
@@ -57,34 +72,48 @@ static int start_thread(watch *self)
     return error;
 }
 
+static void watch_free(watch *self)
+{
+    if (self->stop_event >= 0) close(self->stop_event);
+    ask_close(self->desk);
+    free(self->polls);
+    free(self);
+}
+
+static expar_status prepare(watch *self)
+{
+    const boot_sockets *sockets = self->boot;
+    int32_t size = sockets->base.size;
+    self->polls = calloc(2 * (size_t)size + 1, sizeof *self->polls);
+    if (!self->polls) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+    self->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->stop_event < 0) return error_errno("watch: eventfd");
+    for (int32_t rank = 0; rank < size; rank++) {
+        self->polls[rank] = (struct pollfd){.fd = sockets->fds[rank], .events = POLLRDHUP};
+        self->polls[size + rank] = (struct pollfd){.fd = sockets->lines[rank], .events = POLLIN};
+    }
+    self->polls[2 * size] = (struct pollfd){.fd = self->stop_event, .events = POLLIN};
+    return ask_open(size, sockets->lines, &sockets->notes, &self->desk);
+}
+
 expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context, watch **out)
 {
-    expar_status status = EXPAR_OK;
-    int32_t size = sockets->base.size;
     watch *self = calloc(1, sizeof *self);
-    struct pollfd *polls = calloc((size_t)size + 1, sizeof *polls);
-    int stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!self || !polls || stop_event < 0) {
-        status = stop_event < 0 ? error_errno("watch: eventfd") : error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
-        goto fail;
-    }
-    *self = (watch){.boot = sockets, .gone = gone, .context = context, .stop_event = stop_event, .polls = polls};
-    for (int32_t rank = 0; rank < size; rank++)
-        polls[rank] = (struct pollfd){.fd = sockets->fds[rank], .events = POLLRDHUP};
-    polls[size] = (struct pollfd){.fd = stop_event, .events = POLLIN};
-    errno = start_thread(self);
-    if (errno != 0) {
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+    *self = (watch){.boot = sockets, .gone = gone, .context = context, .stop_event = -1};
+    expar_status status = prepare(self);
+    if (status == EXPAR_OK && (errno = start_thread(self)) != 0)
         status = error_errno("watch: cannot start the monitor's thread");
-        goto fail;
-    }
-    *out = self;
-    return EXPAR_OK;
-
-fail:
-    if (stop_event >= 0) close(stop_event);
-    free(polls);
-    free(self);
+    if (status == EXPAR_OK)
+        *out = self;
+    else
+        watch_free(self);
     return status;
+}
+
+void watch_hush(watch *self)
+{
+    if (self) atomic_store_explicit(&self->hushed, true, memory_order_relaxed);
 }
 
 void watch_stop(watch *self)
@@ -93,7 +122,10 @@ void watch_stop(watch *self)
     uint64_t one = 1;
     if (write(self->stop_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "watch: the monitor cannot be stopped");
     pthread_join(self->thread, NULL);
-    close(self->stop_event);
-    free(self->polls);
-    free(self);
+    watch_free(self);
+}
+
+void watch_ask(watch *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+{
+    ask_peers(self->desk, subject, answers, wait_ns);
 }

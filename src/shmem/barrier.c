@@ -52,11 +52,10 @@ static bool has_come(const _Atomic uint64_t *word, uint64_t epoch)
     return atomic_load_explicit(word, memory_order_acquire) >= epoch;
 }
 
-/* Writes the ranks that are seen not to have come to the epoch's barrier into text, and returns the first; -1: there is
-   none. A rank's coming is seen in round 0 at the PE above it, where that one's heap is mapped here. */
-static int32_t list_missing(const sym *self, uint64_t epoch, char *text, size_t text_bytes)
+/* Writes the ranks that are seen not to have come to the epoch's barrier into text; false: there is none. A rank's
+ * coming is seen in round 0 at the PE above it, where that one's heap is mapped here. */
+static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t text_bytes)
 {
-    int32_t first = -1;
     size_t used = 0;
     text[0] = '\0';
     for (int32_t pe = 0; pe < self->size; pe++) {
@@ -64,22 +63,18 @@ static int32_t list_missing(const sym *self, uint64_t epoch, char *text, size_t 
         const _Atomic uint64_t *word = barrier_word(self, meeting_pe(&its, 1), 0);
         if (pe == self->rank || !word || has_come(word, epoch)) continue;
         if (used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", first < 0 ? "" : ", ", pe);
-        if (first < 0) first = pe;
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used == 0 ? "" : ", ", pe);
     }
-    return first;
+    return used > 0;
 }
 
-/* Names those who have not come at all: the awaited PE may itself be waiting for them. A time-out fails the group,
-   since the ranks are out of step from now on. */
-static expar_status barrier_failed(sym *self, uint64_t epoch, int32_t awaited, const sym_rest *rest,
-                                   expar_status status)
+/* Names those who have not come at all, besides who is to blame for a time-out: the ranks are out of step from then on.
+ */
+static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *rest, expar_status status)
 {
     char missing[256], cause[ERROR_TEXT_BYTES];
-    int32_t first = list_missing(self, epoch, missing, sizeof missing);
-    if (rest->timed_out) sym_fail(self, SYM_PEER_SILENT, first < 0 ? awaited : first);
-    if (first < 0 && rest->timed_out) return error_prefix(status, "rank %d has not told of its coming", awaited);
-    if (first < 0) return status;
+    if (rest->timed_out) status = sym_rest_blame(rest);
+    if (!list_missing(self, epoch, missing, sizeof missing)) return status;
     snprintf(cause, sizeof cause, "%s", expar_last_error());
     return error_set(status, "%s; not come: rank %s", cause, missing);
 }
@@ -87,7 +82,7 @@ static expar_status barrier_failed(sym *self, uint64_t epoch, int32_t awaited, c
 static expar_status tell(sym *self, uint64_t epoch, int32_t pe, int32_t word)
 {
     expar_status status = sym_word_set(self, pe, barrier_offset(word), epoch);
-    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, pe, &(sym_rest){.sym = self}, status);
+    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, &(sym_rest){.sym = self}, status);
 }
 
 static expar_status hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
@@ -95,10 +90,11 @@ static expar_status hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
     const _Atomic uint64_t *word = barrier_word(self, self->rank, number);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin(self, "barrier");
+    sym_rest_expect(&rest, SYM_SUBJECT_BARRIER, pe);
     while (!has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
-    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, pe, &rest, status);
+    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, &rest, status);
 }
 
 static expar_status meet(sym *self, uint64_t epoch, const meeting *m)

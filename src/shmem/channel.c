@@ -2,7 +2,10 @@
 /* Messages between the members of a team. */
 #include "shmem/team.h"
 
+#include <assert.h>
 #include <stdio.h>
+
+static_assert(SYM_SUBJECT_TEAMS + TEAM_SLOTS <= BOOT_SUBJECTS, "every channel has a subject");
 
 static team_channel *channel_of(const expar_team *team)
 {
@@ -129,15 +132,13 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
+    sym_rest_expect(&rest, SYM_SUBJECT_TEAMS + team->slot, rank);
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
-    if (!rest.timed_out) return status;
-    /* The members are out of step from now on. */
-    sym_fail(self, SYM_PEER_SILENT, rank);
-    return error_set(status, "%s: timed out after %lld ms: nothing from rank %d, member %d of %d", call,
-                     (long long)self->timeout_ms, rank, from, team->size);
+    /* The members are out of step from now on: whoever is blamed is one of them. */
+    return rest.timed_out ? sym_rest_blame(&rest) : status;
 }
 
 size_t channel_piece_bytes(const expar_team *team)

@@ -294,7 +294,10 @@ static expar_status complete_proxy(sym *self, const char *what)
 expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
 {
     if (ordered == EXPAR_OK || sym_check_pe(self, pe, "an operation before") != EXPAR_OK) return ordered;
+    pthread_mutex_lock(&self->lock);
+    snprintf(self->owed_text, sizeof self->owed_text, "%s", expar_last_error());
     atomic_store_explicit(&self->owes_failure, true, memory_order_relaxed);
+    pthread_mutex_unlock(&self->lock);
     return EXPAR_OK;
 }
 
@@ -305,7 +308,11 @@ static expar_status tell_owed(sym *self, expar_status status)
         !atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
         return status;
     status = sym_check(self, "an earlier operation");
-    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "an earlier operation failed") : status;
+    if (status != EXPAR_OK) return status;
+    pthread_mutex_lock(&self->lock);
+    error_set(EXPAR_ERR_PEER, "an earlier operation failed: %s", self->owed_text);
+    pthread_mutex_unlock(&self->lock);
+    return EXPAR_ERR_PEER;
 }
 
 /* One transport's failures do not keep the others' operations from being completed. A transport's fence says nothing to

@@ -72,6 +72,20 @@ sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint6
                       .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
 }
 
+void sym_rest_expect(sym_rest *rest, int32_t subject, int32_t rank)
+{
+    rest->subject = subject;
+    rest->awaited = rank;
+}
+
+/* A wait that is long, or has ended well or by somebody's loss; what a time-out leaves is told by sym_rest_blame. */
+static void note(sym_rest *rest, boot_doing doing)
+{
+    if (rest->subject == SYM_SUBJECT_NONE || rest->noted == (doing == BOOT_WAITS)) return;
+    rest->noted = doing == BOOT_WAITS;
+    boot_note(rest->sym->boot, rest->subject, doing, rest->awaited);
+}
+
 static expar_status check(const sym_rest *rest)
 {
     if (rest->open) return sym_check_losses(rest->sym, rest->tellings, rest->what);
@@ -102,6 +116,7 @@ static void arm(sym_rest *rest)
     bell_arm(own_bell(rest->sym), rest->watch, &rest->rings);
     rest->armed = !network || rest->handed_over || network->ops->arm(network);
     if (rest->since_ns == 0) rest->since_ns = clock_ns();
+    note(rest, BOOT_WAITS);
 }
 
 static int64_t sleep_limit_ns(uint32_t sleeps)
@@ -195,5 +210,6 @@ void sym_rest_end(sym_rest *rest)
     sym_behold(rest->sym);
     /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
     rest->armed = false;
+    if (!rest->timed_out) note(rest, BOOT_IDLE);
     attend(rest, false);
 }

@@ -249,6 +249,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
     bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
     if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
+    if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
     uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     record_failure(self, failure);
@@ -306,7 +307,8 @@ static expar_status failed_by(sym *self, sym_failure_kind kind, int32_t rank, co
     }
     if (rank < 0)
         return error_set(EXPAR_ERR_PEER, "%s: an earlier collective call failed, the ranks are out of step", what);
-    return error_set(EXPAR_ERR_PEER, "%s: rank %d did not come to an earlier collective call", what, rank);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d fell silent, or did not come to an earlier collective call", what,
+                     rank);
 }
 
 expar_status sym_check(sym *self, const char *what)
@@ -362,7 +364,9 @@ expar_status sym_check_losses(sym *self, uint32_t tellings, const char *what)
 expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
 {
     error_prefix(status, "%s", what);
-    if (status != EXPAR_ERR_MISMATCH) sym_fail(self, SYM_PEER_SILENT, -1);
+    if (status == EXPAR_ERR_MISMATCH) return status;
+    bool late = status == EXPAR_ERR_PEER && self->boot->timed_out;
+    if (!late || !sym_blame_silent(self, status)) sym_fail(self, SYM_PEER_SILENT, -1);
     return status;
 }
 

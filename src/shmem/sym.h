@@ -67,8 +67,8 @@ typedef struct sym_control {
 
 /* ---- failure ---------------------------------------------------------------------------------------------------- */
 
-/* SYM_PEER_SILENT: a collective call timed out or failed half-way, so that the ranks are out of step for good; rank is
-   the one that was missing, or -1 when it is not known. */
+/* SYM_PEER_SILENT: rank gave no answer when a wait had timed out, or did not come to a collective; or (rank -1) a
+   collective failed half-way, nobody knows because of whom, and the ranks are out of step for good. */
 typedef enum sym_failure_kind {
     SYM_SOUND = 0,
     SYM_PEER_DIED,
@@ -143,6 +143,7 @@ typedef struct sym {
     /* A call that was about others met the failure of an earlier operation: the next fence or quiet of a caller tells.
        Set and taken down by any thread of the rank; relaxed, since it orders nothing. */
     _Atomic bool owes_failure;
+    char owed_text[256]; /* what it was; guarded by lock */
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
@@ -258,6 +259,9 @@ void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
  * last progress. A turn fails with EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, and with
  * EXPAR_ERR_PEER (text "timed out") when nothing happened for the group's time-out; the caller then adds who was
  * missing (error_prefix). */
+/* What waits are noted for (boot_note): the barrier over the heaps, and behind it the channel of each slot of teams. */
+enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_TEAMS };
+
 typedef struct sym_rest {
     sym *sym;
     const char *what;
@@ -270,6 +274,9 @@ typedef struct sym_rest {
     bool handed_over;  /* the network's own thread does */
     bool timed_out;    /* set when a turn failed by time-out */
     bool open;         /* by sym_rest_begin_open */
+    bool noted;        /* boot_ops.ask tells of this wait */
+    int32_t subject;   /* of the note; SYM_SUBJECT_NONE: nothing is noted */
+    int32_t awaited;   /* by sym_rest_expect */
     sym_ranks among;   /* those whose loss ends the wait, unless it is open; size 0: all */
     uint32_t tellings; /* open: of sym at the beginning */
 } sym_rest;
@@ -280,9 +287,18 @@ sym_rest sym_rest_begin_among(sym *sym, const char *what, sym_ranks among);
    too unless some call has told of it before, and then is not in the way any more. Puts to [offset, offset + bytes) of
    this rank's heap may end the wait. */
 sym_rest sym_rest_begin_open(sym *sym, const char *what, uint64_t offset, uint64_t bytes);
+/* The wait is for that rank, in a collective with a subject of its own: a long one is noted for peers who ask. */
+void sym_rest_expect(sym_rest *rest, int32_t subject, int32_t rank);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
+/* After the end of one with sym_rest_expect that timed out: finds out who is to blame, fails the group for the sake of
+   that rank alone (SYM_PEER_SILENT), and returns EXPAR_ERR_PEER with a text that names it. Takes a quarter of the
+   time-out more, but 1 s at least and 5 s at most, when somebody is silent (silence.c). */
+expar_status sym_rest_blame(const sym_rest *rest);
+/* For waits that cannot know whom they wait for, after a time-out: all ranks are asked; those that are silent are gone
+   from now on, and named behind the last error's text. False: nobody is. */
+bool sym_blame_silent(sym *sym, expar_status status);
 
 /* For who has found a flag of its own set without sym_rest_end behind it: what came before the flag is seen, too. */
 void sym_behold(sym *sym);

@@ -161,18 +161,21 @@ static const char *number(const word_set *set, uint64_t value, number_text text)
     return text;
 }
 
-/* Names the first word that is still waited for. */
-static expar_status say_what_is_missing(const expar_group *group, const word_set *set)
+/* Names the first word that is still waited for, and the ranks that are silent: one of them may have been to change it.
+ */
+static expar_status say_what_is_missing(expar_group *group, const word_set *set)
 {
     uint64_t seen;
     number_text has, wants;
     size_t i = 0;
     while (i + 1 < set->count && (!takes_part(set, i) || word_holds(set, i, &seen)))
         i++;
-    return error_set(EXPAR_ERR_PEER,
-                     "%s: timed out after %lld ms: %s at offset %llu of the heap holds %s, waited for %s %s", set->call,
-                     (long long)group->sym->timeout_ms, set->name, (unsigned long long)(set->offset + i * set->bytes),
-                     number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
+    expar_status status = error_set(
+        EXPAR_ERR_PEER, "%s: timed out after %lld ms: %s at offset %llu of the heap holds %s, waited for %s %s",
+        set->call, (long long)group->sym->timeout_ms, set->name, (unsigned long long)(set->offset + i * set->bytes),
+        number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
+    sym_blame_silent(group->sym, status);
+    return status;
 }
 
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random and damaged bytes into everything that parses what a peer or the environment says. */
+#include "boot/ask.h"
 #include "boot/hello.h"
 #include "boot/peer.h"
 #include "boot/ranks.h"
@@ -213,7 +214,11 @@ static void session_names(void **state)
     hello_mesh mine = {.magic = HELLO_MAGIC, .from = 2, .to = -1};
     memset(&key, 3, sizeof key);
     for (int round = 0; round < ROUNDS / 8; round++) {
-        hello_mesh theirs = {.magic = HELLO_MAGIC, .from = 3 + (int32_t)random_below(5), .to = 2}, valid = theirs;
+        hello_mesh theirs = {.magic = HELLO_MAGIC,
+                             .from = 3 + (int32_t)random_below(5),
+                             .to = 2,
+                             .line = (int32_t)random_below(HELLO_LINES)};
+        hello_mesh valid = theirs;
         session accepts;
         auth proof;
         size_t moved = 0;
@@ -221,6 +226,7 @@ static void session_names(void **state)
         socket_pair(ends);
         if (round % 8) damage((unsigned char *)&theirs, sizeof theirs);
         bool in_range = theirs.from > 2 && theirs.from < 8;
+        if (theirs.line >= 0 && theirs.line < HELLO_LINES) valid.line = theirs.line;
         valid.from = theirs.from;
         bool fits = in_range && memcmp(&valid, &theirs, sizeof valid) == 0;
         session_start(&accepts, ends[1], AUTH_ACCEPTS, &key, &mine);
@@ -231,6 +237,7 @@ static void session_names(void **state)
         assert_int_equal(wire_push(ends[0], &theirs, sizeof theirs, &moved), WIRE_DONE);
         assert_int_equal(session_step(&accepts, 8), fits ? WIRE_DONE : WIRE_BAD);
         if (fits) assert_int_equal(accepts.rank, theirs.from);
+        if (fits) assert_int_equal(accepts.mine.line, theirs.line);
         wire_close(&ends[0]);
         wire_close(&ends[1]);
     }
@@ -255,6 +262,74 @@ static void purposes_differ(void **state)
     wire_close(&ends[1]);
 }
 
+static ask_record random_record(int32_t size)
+{
+    return (ask_record){.mark = ASK_MARK | (uint32_t)(ASK_QUESTION + random_below(2)),
+                        .serial = (uint32_t)random_below(3),
+                        .subject = (int32_t)random_below(BOOT_SUBJECTS),
+                        .doing = (uint32_t)random_below(3),
+                        .rank = (int32_t)random_below((size_t)size + 1) - 1,
+                        .blamed = (int32_t)random_below((size_t)size + 1) - 1};
+}
+
+static bool record_is_sane(const ask_record *record, int32_t size)
+{
+    bool marked = record->mark == (ASK_MARK | ASK_QUESTION) || record->mark == (ASK_MARK | ASK_ANSWER);
+    return marked && record->subject >= 0 && record->subject < BOOT_SUBJECTS && record->doing < 3 &&
+           record->rank >= -1 && record->rank < size && record->blamed >= -1 && record->blamed < size;
+}
+
+static void ask_records(void **state)
+{
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        ask_record record;
+        random_bytes((unsigned char *)&record, sizeof record);
+        assert_false(ask_record_check(&record, 8) && !record_is_sane(&record, 8));
+        record = random_record(8);
+        assert_true(ask_record_check(&record, 8));
+        damage((unsigned char *)&record, sizeof record);
+        assert_int_equal(ask_record_check(&record, 8), record_is_sane(&record, 8));
+    }
+}
+
+/* A line of good records in parts, then a damaged one: an answer to each question, and none to what is damaged. */
+static void lines(void **state)
+{
+    (void)state;
+    for (int round = 0; round < ROUNDS / 8; round++) {
+        static boot_notes notes;
+        ask_record sent[8], damaged, came;
+        ask_desk *desk;
+        int ends[2], questions = 0, pair[2] = {-1, -1};
+        size_t moved = 0, got = 0, part = random_below(sizeof sent);
+        socket_pair(ends);
+        pair[1] = ends[1];
+        assert_int_equal(ask_open(2, pair, &notes, &desk), EXPAR_OK);
+        for (size_t i = 0; i < 8; i++) {
+            sent[i] = random_record(2);
+            questions += sent[i].mark == (ASK_MARK | ASK_QUESTION);
+        }
+        assert_int_equal(wire_push(ends[0], sent, part, &moved), WIRE_DONE);
+        assert_true(ask_hear(desk, 1));
+        assert_int_equal(wire_push(ends[0], sent, sizeof sent, &moved), WIRE_DONE);
+        assert_true(ask_hear(desk, 1));
+        damaged = random_record(2);
+        damaged.mark ^= 1u << (8 + random_below(24));
+        moved = 0;
+        assert_int_equal(wire_push(ends[0], &damaged, sizeof damaged, &moved), WIRE_DONE);
+        assert_false(ask_hear(desk, 1));
+        for (; questions > 0; questions--, got = 0) {
+            assert_int_equal(wire_pull(ends[0], &came, sizeof came, &got), WIRE_DONE);
+            assert_int_equal(came.mark, ASK_MARK | ASK_ANSWER);
+        }
+        assert_int_equal(wire_pull(ends[0], &came, sizeof came, &got), WIRE_AGAIN);
+        ask_close(desk);
+        wire_close(&ends[0]);
+        wire_close(&ends[1]);
+    }
+}
+
 static void rank_lists(void **state)
 {
     (void)state;
@@ -276,7 +351,7 @@ int main(void)
         cmocka_unit_test(hellos),     cmocka_unit_test(verdicts),      cmocka_unit_test(tables),
         cmocka_unit_test(unique_ids), cmocka_unit_test(addresses),     cmocka_unit_test(inboxes),
         cmocka_unit_test(sessions),   cmocka_unit_test(session_names), cmocka_unit_test(purposes_differ),
-        cmocka_unit_test(rank_lists),
+        cmocka_unit_test(rank_lists), cmocka_unit_test(ask_records),   cmocka_unit_test(lines),
     };
     const char *text = getenv("EXPAR_TEST_SEED");
     seed = text ? (unsigned)strtoul(text, NULL, 0) : (unsigned)clock_ns();

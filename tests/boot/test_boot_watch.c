@@ -2,13 +2,17 @@
 /* A group that stands loses a rank: by death, by leaving, by silence. */
 #include "boot/collectives.h"
 #include "boot/crew.h"
+#include "boot/sockets.h"
 #include "boot/unit.h"
+#include "boot/wire.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -232,14 +236,14 @@ static expar_status fall_silent(int32_t rank, void *context)
     return EXPAR_OK;
 }
 
-static void silence_is_named(void **state)
+/* Rank 0 stops itself in the body; the others end theirs well. */
+static void stop_rank_0(crew_body body)
 {
-    (void)state;
     crew ranks;
     expar_unique_id id;
     int status;
     assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
-    crew_start(&ranks, SIZE, fall_silent, &id);
+    crew_start(&ranks, SIZE, body, &id);
     assert_int_equal(waitpid(ranks.pids[0], &status, WUNTRACED), ranks.pids[0]);
     assert_true(WIFSTOPPED(status));
     for (int32_t rank = 1; rank < SIZE; rank++) {
@@ -251,6 +255,135 @@ static void silence_is_named(void **state)
     for (int32_t rank = 1; rank < SIZE; rank++)
         crew_assert_error(&ranks, rank, EXPAR_OK, "");
     assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+}
+
+static void silence_is_named(void **state)
+{
+    (void)state;
+    stop_rank_0(fall_silent);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------------------------------
+ */
+
+#define ANSWER_NS ((int64_t)30 * 1000 * 1000 * 1000)
+
+/* Asks all others. */
+static void ask_all(boot *group, boot_answer answers[SIZE], int64_t wait_ns)
+{
+    for (int32_t rank = 0; rank < SIZE; rank++)
+        answers[rank] = (boot_answer){.asked = rank != group->rank};
+    group->ops->ask(group, 5, answers, wait_ns);
+}
+
+/* The same again and again until all have answered but `mute`, which stays silent. */
+static void ask_until_all_but(boot *group, int32_t mute)
+{
+    boot_answer answers[SIZE];
+    bool all;
+    do {
+        ask_all(group, answers, ANSWER_NS / 150);
+        all = true;
+        for (int32_t peer = 0; peer < SIZE; peer++)
+            if (peer != group->rank) all &= answers[peer].came == (peer != mute);
+    } while (!all);
+}
+
+/* Frames that wait unread, with a descriptor too, are in nobody's way, and no good-bye; and stay whole. */
+static expar_status answer_beside_data(int32_t rank, void *context)
+{
+    boot *group;
+    gone_note note = {0};
+    boot_answer answers[SIZE];
+    int fds[SIZE];
+    BODY_OK(join(rank, context, &group));
+    BODY_OK(group->ops->watch(group, note_gone, &note));
+    boot_note(group, 5, rank == 1 ? BOOT_GAVE_UP : BOOT_WAITS, (rank + 1) % SIZE);
+    if (rank == 3) boot_note_blamed(group, 2);
+    BODY_OK(group->ops->barrier(group));
+    if (rank == 0) {
+        for (int32_t peer = 1; peer < SIZE; peer++)
+            BODY_CHECK(wire_wait(((boot_sockets *)group)->fds[peer], POLLIN, clock_ns() + ANSWER_NS));
+        ask_all(group, answers, ANSWER_NS);
+        for (int32_t peer = 1; peer < SIZE; peer++) {
+            BODY_CHECK(answers[peer].came && answers[peer].rank == (peer + 1) % SIZE);
+            BODY_CHECK(answers[peer].doing == (peer == 1 ? BOOT_GAVE_UP : BOOT_WAITS));
+            BODY_CHECK(answers[peer].blamed == (peer == 3 ? 2 : -1));
+        }
+    }
+    BODY_OK(group->ops->exchange_fds(group, STDERR_FILENO, fds));
+    for (int32_t peer = 0; peer < SIZE; peer++) {
+        if (peer != rank) close(fds[peer]);
+        BODY_CHECK(atomic_load(&note.counts[peer]) == 0);
+    }
+    boot_note(group, 5, BOOT_IDLE, -1);
+    group->ops->leave(group, true);
+    return EXPAR_OK;
+}
+
+static void answers_come_beside_data(void **state)
+{
+    (void)state;
+    run_ok(answer_beside_data);
+}
+
+/* Noise on a line costs its sender the answers, and nobody anything else. */
+static expar_status send_noise(int32_t rank, void *context)
+{
+    boot *group;
+    gone_note note = {0};
+    boot_answer answers[SIZE];
+    BODY_OK(join(rank, context, &group));
+    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(group->ops->barrier(group));
+    if (rank == 1) {
+        unsigned char noise[256];
+        size_t moved = 0;
+        memset(noise, 0xa5, sizeof noise);
+        BODY_CHECK(wire_push(((boot_sockets *)group)->lines[0], noise, sizeof noise, &moved) == WIRE_DONE);
+        ask_until_all_but(group, 0);
+    } else if (rank == 2) {
+        ask_all(group, answers, ANSWER_NS);
+        BODY_CHECK(answers[0].came && answers[1].came && answers[3].came);
+    }
+    BODY_OK(group->ops->barrier(group));
+    group->ops->leave(group, true);
+    return EXPAR_OK;
+}
+
+static void noise_gets_no_answer(void **state)
+{
+    (void)state;
+    run_ok(send_noise);
+}
+
+/* Ranks that need no more answers; in memory that all share. */
+static atomic_int *asked;
+
+/* A stopped rank gives no answer; the others do. */
+static expar_status ask_the_stopped(int32_t rank, void *context)
+{
+    boot *group;
+    gone_note note = {0};
+    BODY_OK(join(rank, context, &group));
+    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(group->ops->barrier(group));
+    if (rank == 0) raise(SIGSTOP);
+    ask_until_all_but(group, 0);
+    atomic_fetch_add(asked, 1);
+    while (atomic_load(asked) < SIZE - 1) /* whoever has left gives no answer either */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static void stopped_gives_no_answer(void **state)
+{
+    (void)state;
+    asked = mmap(NULL, sizeof *asked, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(asked != MAP_FAILED);
+    stop_rank_0(ask_the_stopped);
+    munmap(asked, sizeof *asked);
 }
 
 /* ---- abort ----------------------------------------------------------------------------------------------------------
@@ -301,6 +434,9 @@ int main(void)
         cmocka_unit_test(descriptors_hide_no_goodbye),
         cmocka_unit_test(death_in_a_collective),
         cmocka_unit_test(silence_is_named),
+        cmocka_unit_test(answers_come_beside_data),
+        cmocka_unit_test(noise_gets_no_answer),
+        cmocka_unit_test(stopped_gives_no_answer),
         cmocka_unit_test(abort_ends_a_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

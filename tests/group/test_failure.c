@@ -156,7 +156,6 @@ static void find_silence(expar_group *group, words *w)
     if (status == EXPAR_OK) status = expar_quiet(group);
     CHECK(status == EXPAR_ERR_PEER, "a stopped rank was put to: %s", expar_status_string(status));
     CHECK_TEXT("rank 2");
-    lose_touch(group, w);
 }
 
 /* The survivors put, signal and wait among themselves. */
@@ -189,11 +188,9 @@ static void part(expar_group *group, words *w)
 static void check_first_error(const expar_group *group, const stage *s)
 {
     bool mapped = sym_at(group->sym, VICTIM, 0) != NULL;
-    /* A wait for a signal cannot know who was to send it. */
-    if (!s->silence || (s->where == IN_RMA && !mapped)) CHECK_TEXT("rank 2");
-    /* Without mapped heaps a rank sees only who was to tell it. */
+    CHECK_TEXT("rank 2");
     if (s->silence && s->where == IN_BARRIER && group->sym->all_mapped) CHECK_TEXT("not come: rank 2");
-    if (s->silence && s->where == IN_WAIT) CHECK_TEXT("timed out");
+    if (s->silence && (mapped || s->where != IN_RMA)) CHECK_TEXT("silent: rank 2");
 }
 
 static void survive(expar_group *group, void *shared)
@@ -209,16 +206,9 @@ static void survive(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s, w));
     check_first_error(group, s);
     atomic_store(&s->ended_ms, ranks_clock_ms());
-    /* Ranks that fell out of a collective are out of step, and whoever missed one is gone for the others. */
-    if (s->silence && s->where != IN_WAIT && s->where != IN_RMA) return;
+    if (s->silence && s->where == IN_RMA && !sym_at(group->sym, VICTIM, 0)) find_silence(group, w);
     kind_set_timeout(group, RANKS_TIMEOUT_MS);
-    if (!s->silence) {
-        lose_touch(group, w);
-    } else if (!sym_at(group->sym, VICTIM, 0)) {
-        kind_set_timeout(group, SILENCE_MS);
-        find_silence(group, w);
-        kind_set_timeout(group, RANKS_TIMEOUT_MS);
-    }
+    lose_touch(group, w);
     quiet_once_told(group);
     go_round(group, w);
     part(group, w);

@@ -20,6 +20,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
     }
     if (ep->gpu) ep_gpu_tell_untold(call);
+    if (ep->gpu) executor_cuda_reset(ep->exec);
     ep->epoch++;
     return EXPAR_OK;
 }
@@ -57,7 +58,8 @@ expar_status ep_call_tell_refusal(ep_call *call)
     /* In a graph it would be told again and again. */
     if (call->ep->exec->capturing) return (expar_status)call->refusal.status;
     ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
-    expar_status status = call->ep->exec->ops->notify(call->ep->exec, &step);
+    expar_status status = call->ep->gpu ? executor_cuda_begin_refused(call->ep->exec) : EXPAR_OK;
+    if (status == EXPAR_OK) status = call->ep->exec->ops->notify(call->ep->exec, &step);
     return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
 }
 

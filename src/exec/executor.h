@@ -55,8 +55,13 @@ expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *s
                                   executor **out);
 /* Device memory of one routing. */
 uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
+/* A new call: nothing of the one before it counts any more. */
+void executor_cuda_reset(executor *executor);
 /* Before a call: in its stream, waits for the calls of this rank before it on this GPU, on any buffer of the group. */
 expar_status executor_cuda_begin(executor *executor);
+/* The same for a call that was refused before it could begin: on a stream of the executor's, which the first such call
+   makes. Without effect when the call has begun. */
+expar_status executor_cuda_begin_refused(executor *executor);
 /* Loads what a dispatch of such rows needs, before any of its kernels is launched: loading may wait for the kernels of
    its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
 expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);

@@ -13,6 +13,7 @@ static void gpu_destroy(executor *base)
     gpu_executor *self = gpu_of(base);
     if (cuda_enter(self->device) == EXPAR_OK) {
         gpu_order_release(self);
+        if (self->own_stream) cuda_driver()->StreamDestroy(self->own_stream);
         gpu_counts_free(self);
         cuda_leave();
     }

@@ -62,7 +62,8 @@ typedef struct gpu_executor {
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
-    bool begun; /* a call has begun and not ended */
+    bool begun;           /* a call has begun and not ended */
+    cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told. The thread that makes a call adds one (relaxed), the driver's thread that
        has told it takes one off (release), whoever destroys the executor waits for none (acquire). */
     atomic_int endings;
@@ -108,6 +109,9 @@ void gpu_counts_free(gpu_executor *self);
 expar_status gpu_order_hold(gpu_executor *self);
 /* Waits for the last call. The device has been entered, for both. */
 void gpu_order_release(gpu_executor *self);
+/* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
+expar_status gpu_leave_captures(int *mode);
+void gpu_return_to_captures(int mode);
 
 /* ---- finish.c ---- */
 void gpu_listen(gpu_executor *self);

@@ -71,6 +71,20 @@ void gpu_order_release(gpu_executor *self)
     destroy(order);
 }
 
+/* ---- beside captures ------------------------------------------------------------------------------------------------
+ */
+
+expar_status gpu_leave_captures(int *mode)
+{
+    *mode = CU_CAPTURE_RELAXED;
+    return CUDA_CALL(ThreadExchangeStreamCaptureMode, mode);
+}
+
+void gpu_return_to_captures(int mode)
+{
+    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+}
+
 /* ---- calls ---------------------------------------------------------------------------------------------------------
  */
 
@@ -87,6 +101,13 @@ static expar_status end_captured(gpu_order *order, cu_stream stream)
     order->in_graphs = true;
     expar_status status = CUDA_CALL(EventRecord, order->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
+}
+
+void executor_cuda_reset(executor *base)
+{
+    base->stream = NULL;
+    base->untold = base->capturing = false;
+    gpu_of(base)->begun = false;
 }
 
 expar_status executor_cuda_begin(executor *base)
@@ -106,6 +127,31 @@ expar_status executor_cuda_begin(executor *base)
     cuda_leave();
     self->begun = status == EXPAR_OK;
     return status;
+}
+
+static expar_status make_own_stream(gpu_executor *self)
+{
+    int mode;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        status = CUDA_CALL(StreamCreate, &self->own_stream, CU_STREAM_NON_BLOCKING);
+        gpu_return_to_captures(mode);
+    }
+    cuda_leave();
+    return status;
+}
+
+expar_status executor_cuda_begin_refused(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    if (self->begun) return EXPAR_OK;
+    expar_status status = self->own_stream ? EXPAR_OK : make_own_stream(self);
+    if (status != EXPAR_OK) return status;
+    base->stream = self->own_stream;
+    base->untold = false;
+    return executor_cuda_begin(base);
 }
 
 expar_status executor_cuda_end(executor *base)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
- * asked for, handed on by descriptors and by IPC), streams are done at once, kernels cannot be launched; but a notify
- * is played as far as one that tells of this rank's refusal, in a group of one. What it does not have fails as "not
- * supported" (stubs made from the table in cuda/driver.h).
+ * asked for, handed on by descriptors and by IPC), streams are done at once. Few kernels can be launched (kernels.c);
+ * they run in the launching thread, on the default stream one at a time. What it does not have fails as "not supported"
+ * (stubs made from the table in cuda/driver.h).
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
- *   FAKE_CC=80       compute capability (90) */
-#include "cuda/driver.h"
-#include "exec/cuda/kernels/args.h"
+ *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched */
+#include "fake.h"
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +35,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static slot slots[SLOTS]; /* guarded by lock */
 static size_t used_bytes; /* guarded by lock */
 
-static int setting(const char *name, int fallback)
+int setting(const char *name, int fallback)
 {
     const char *text = getenv(name);
     return text ? atoi(text) : fallback;
@@ -452,11 +450,44 @@ cu_result cuEventQuery(cu_event event)
     (void)event;
     return CU_OK;
 }
+/* Streams that are being captured; the work itself is done at once all the same. */
+#define CAPTURES 8
+static cu_stream captured[CAPTURES]; /* guarded by lock */
+
+static bool replace_captured(cu_stream from, cu_stream to)
+{
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < CAPTURES && captured[i] != from)
+        i++;
+    bool found = i < CAPTURES;
+    if (found) captured[i] = to;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
+{
+    (void)mode;
+    return stream && replace_captured(NULL, stream) ? CU_OK : INVALID_VALUE;
+}
+cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph)
+{
+    *graph = NULL;
+    return stream && replace_captured(stream, NULL) ? CU_OK : INVALID_VALUE;
+}
 cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,
                                     const cu_graph_node **dependencies, size_t *num_dependencies)
 {
-    (void)stream, (void)id, (void)graph, (void)dependencies, (void)num_dependencies;
-    *capture_status = CU_CAPTURE_NONE;
+    (void)graph, (void)dependencies, (void)num_dependencies;
+    bool found = stream && replace_captured(stream, stream);
+    *capture_status = found ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
+    if (id && found) *id = 1;
+    return CU_OK;
+}
+cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int flags)
+{
+    (void)event, (void)stream, (void)flags;
     return CU_OK;
 }
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
@@ -484,13 +515,12 @@ cu_result cuModuleUnload(cu_module module)
     free(module);
     return CU_OK;
 }
-static char notify; /* the function of that kernel */
 
 cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
 {
-    if (!name) return INVALID_VALUE;
-    *function = (cu_function)(strcmp(name, "ep_notify") ? (void *)module : &notify);
-    return CU_OK;
+    if (!module || !name) return INVALID_VALUE;
+    *function = kernel_named(name);
+    return *function ? CU_OK : INVALID_VALUE;
 }
 cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 {
@@ -499,10 +529,11 @@ cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 }
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
 {
-    (void)config, (void)extra;
-    if ((void *)function != &notify) return LAUNCH_FAILED;
-    const gpu_notify_args *args = parameters[0];
-    if (!args->refusal.status || args->world.shape.ranks > 1) return LAUNCH_FAILED;
-    __atomic_store_n(&args->world.report->counts_ready, args->world.ticket, __ATOMIC_RELEASE);
-    return CU_OK;
+    static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
+    (void)extra;
+    if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
+    if (!config->stream) pthread_mutex_lock(&default_stream);
+    bool played = kernel_play(function, parameters[0]);
+    if (!config->stream) pthread_mutex_unlock(&default_stream);
+    return played ? CU_OK : LAUNCH_FAILED;
 }

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank cannot do is told to all, on a driver that plays GPUs (fake/fake.c): the rank returns its own error,
+ * the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
+#include "cuda/cuda.h"
+#include "shmem/kind.h"
+
+#define RANKS 2
+#define ODD   1 /* the rank that something is wrong with */
+/* Only a rank that waits in vain meets it, and then the test has failed. */
+#define TIMEOUT_MS 5000
+
+/* One rank, with a stream of its own. It has no tokens: so much of the kernels is played. */
+typedef struct actor {
+    expar_group *group;
+    bool odd;
+    cuda_device *gpu;
+    cu_stream stream;
+    expar_ep *ep;
+    expar_dispatch_result came; /* of a dispatch that was made */
+} actor;
+
+static bool begin(actor *one, expar_group *group)
+{
+    *one = (actor){.group = group, .odd = group->rank == ODD};
+    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = 4;
+    config.max_row_bytes = 128;
+    config.max_topk = 1;
+    config.max_experts = group->size;
+    config.device = (expar_device){.type = EXPAR_CUDA};
+    if (!CHECK_OK(cuda_device_open(0, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
+    CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));
+    return CHECK_OK(expar_ep_create(group, &config, &one->ep));
+}
+
+static void end(actor *one)
+{
+    expar_ep_output_release(one->came.output);
+    expar_ep_handle_destroy(one->came.handle);
+    CHECK_OK(expar_ep_destroy(one->ep));
+    CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
+    cuda_leave();
+    cuda_device_close(one->gpu);
+}
+
+static expar_tensor none_of(expar_dtype dtype, int64_t columns)
+{
+    expar_tensor t = expar_tensor_2d(NULL, dtype, 0, columns);
+    t.device = (expar_device){.type = EXPAR_CUDA};
+    return t;
+}
+
+static expar_dispatch_args dispatch_args(const actor *one, expar_dtype dtype)
+{
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = none_of(dtype, 32);
+    args.topk_idx = none_of(EXPAR_I32, 1);
+    args.num_experts = one->group->size;
+    args.stream = one->stream;
+    return args;
+}
+
+static expar_combine_args combine_args(const actor *one)
+{
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = args.y = none_of(EXPAR_F32, 32);
+    args.handle = one->came.handle;
+    args.stream = one->stream;
+    return args;
+}
+
+/* A whole dispatch, whose handle stays. */
+static bool dispatch(actor *one, expar_dtype dtype)
+{
+    expar_dispatch_args args = dispatch_args(one, dtype);
+    expar_ep_output_release(one->came.output);
+    expar_ep_handle_destroy(one->came.handle);
+    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    return CHECK_OK(expar_dispatch(one->ep, &args, &one->came));
+}
+
+static void combine(actor *one)
+{
+    expar_combine_args args = combine_args(one);
+    CHECK_OK(expar_combine(one->ep, &args));
+}
+
+/* What this rank must hear of the odd rank's error. */
+static void hear(const actor *one, expar_status status, expar_status odd, const char *call, const char *word)
+{
+    CHECK_STATUS(one->odd ? odd : EXPAR_ERR_REMOTE, status);
+    CHECK_TEXT(call, word);
+    if (!one->odd) CHECK_TEXT("rank 1 refused");
+}
+
+static void run(ranks_body body)
+{
+    kind_run((ranks_plan){.timeout_ms = TIMEOUT_MS}, RANKS, body);
+}
+
+/* ---- calls without a stream -----------------------------------------------------------------------------------------
+ */
+
+static const char default_stream[] = "stream is the default one";
+
+/* The very first calls: no stream has been seen yet. */
+static void default_streams(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    if (!begin(&one, group)) return;
+    expar_dispatch_args args = dispatch_args(&one, EXPAR_F32);
+    args.stream = NULL;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_TEXT("expar_dispatch", default_stream);
+    if (!one.odd) args.stream = one.stream;
+    hear(&one, expar_dispatch(one.ep, &args, &one.came), EXPAR_ERR_ARGUMENT, "expar_dispatch", default_stream);
+    if (!dispatch(&one, EXPAR_F32)) return;
+    expar_combine_args back = combine_args(&one);
+    if (one.odd) back.stream = NULL;
+    hear(&one, expar_combine(one.ep, &back), EXPAR_ERR_ARGUMENT, "expar_combine", default_stream);
+    combine(&one);
+    end(&one);
+}
+
+/* Of ranks that share it; each process has its own. */
+static void the_default_stream_is_refused(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_PROCESSES) skip();
+    run(default_streams);
+}
+
+static void unreadable_arguments(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    if (!begin(&one, group)) return;
+    for (int32_t round = 0; round < 2 && !check_failures(); round++) {
+        expar_dispatch_args args = dispatch_args(&one, EXPAR_F32);
+        expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
+        const expar_dispatch_args *given = one.odd ? NULL : &args;
+        hear(&one, expar_dispatch(one.ep, given, &unused), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
+        if (one.odd) args.struct_size = 1;
+        hear(&one, expar_dispatch(one.ep, &args, &unused), EXPAR_ERR_ARGUMENT, "expar_dispatch", "args.struct_size");
+        if (!dispatch(&one, EXPAR_F32)) return;
+        expar_combine_args back = combine_args(&one);
+        const expar_combine_args *given_back = one.odd ? NULL : &back;
+        hear(&one, expar_combine(one.ep, given_back), EXPAR_ERR_NULL, "expar_combine", "args is NULL");
+    }
+    combine(&one);
+    end(&one);
+}
+
+static void arguments_that_cannot_be_read(void **state)
+{
+    (void)state;
+    run(unreadable_arguments);
+}
+
+/* In a capture nothing is told; behind it all is again. */
+static void after_a_capture(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    cu_graph graph;
+    if (!begin(&one, group)) return;
+    expar_dispatch_args args = dispatch_args(&one, EXPAR_F32);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_TEXT("num_worst_tokens is 0 while the stream is being captured");
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    const expar_dispatch_args *given = one.odd ? NULL : &args;
+    hear(&one, expar_dispatch(one.ep, given, &one.came), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
+    if (dispatch(&one, EXPAR_F32)) combine(&one);
+    end(&one);
+}
+
+static void refusals_after_a_capture(void **state)
+{
+    (void)state;
+    run(after_a_capture);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_default_stream_is_refused),
+        cmocka_unit_test(arguments_that_cannot_be_read),
+        cmocka_unit_test(refusals_after_a_capture),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

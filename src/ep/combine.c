@@ -355,6 +355,7 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     if (status != EXPAR_OK) return status;
     status = check(&call, args);
     if (status == EXPAR_OK) fill_form(&call);
+    if (status == EXPAR_OK && ep->gpu) status = executor_cuda_load(ep->exec, &call.base.form, row_bytes(&call));
     if (status == EXPAR_OK) status = choose_rows(&call);
     if (status == EXPAR_OK) status = choose_mode(&call);
     if (status == EXPAR_OK && ep->gpu) status = keep_in_graph(&call);

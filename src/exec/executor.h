@@ -62,8 +62,8 @@ expar_status executor_cuda_begin(executor *executor);
 /* The same for a call that was refused before it could begin: on a stream of the executor's, which the first such call
    makes. Without effect when the call has begun. */
 expar_status executor_cuda_begin_refused(executor *executor);
-/* Loads what a dispatch of such rows needs, before any of its kernels is launched: loading may wait for the kernels of
-   its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
+/* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: loading may wait for the
+   kernels of its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
 expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);
 /* After a call's last step: the other half of executor_cuda_begin. Without effect unless a call has begun. */
 expar_status executor_cuda_end(executor *executor);

@@ -183,12 +183,41 @@ static void refusals_after_a_capture(void **state)
     run(after_a_capture);
 }
 
+/* ---- kernels --------------------------------------------------------------------------------------------------------
+ */
+
+/* Behind a dispatch of rows that cannot be added, which needs no kernel to add them. */
+static void a_combine_without_kernels(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    if (!begin(&one, group) || !dispatch(&one, EXPAR_F8E4M3)) return;
+    if (one.odd) setenv("FAKE_REFUSES", "combine", 1);
+    for (int32_t round = 0; round < 2 && !check_failures(); round++) {
+        expar_combine_args args = combine_args(&one);
+        hear(&one, expar_combine(one.ep, &args), EXPAR_ERR_CUDA, "expar_combine", "combine.cu: nvrtcCompileProgram");
+    }
+    unsetenv("FAKE_REFUSES");
+    combine(&one);
+    if (dispatch(&one, EXPAR_F32)) combine(&one);
+    end(&one);
+}
+
+/* On one rank only: threads share what is compiled. */
+static void kernels_of_a_combine_that_do_not_compile(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    run(a_combine_without_kernels);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_default_stream_is_refused),
         cmocka_unit_test(arguments_that_cannot_be_read),
         cmocka_unit_test(refusals_after_a_capture),
+        cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

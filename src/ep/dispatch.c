@@ -344,9 +344,9 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
         return dispatch_move_rows(call);
     }
     if (!call->job) status = run_to_end(call);
+    if (status == EXPAR_OK && call->base.ep->gpu) status = dispatch_gpu_end(call);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) fill_result(call, result);
     if (call->job) issue(call);
-    if (status == EXPAR_OK && call->base.ep->gpu) status = dispatch_gpu_end(call);
     return status;
 }
 

@@ -211,6 +211,37 @@ static void kernels_of_a_combine_that_do_not_compile(void **state)
     run(a_combine_without_kernels);
 }
 
+/* ---- results ------------------------------------------------------------------------------------------------------
+ */
+
+/* The last thing that a dispatch puts on its stream is its event. */
+static void an_end_that_cannot_be_told(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    if (!begin(&one, group)) return;
+    const expar_dispatch_result untouched = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_result result = untouched;
+    expar_dispatch_args args = dispatch_args(&one, EXPAR_F32);
+    args.async_finish = 1;
+    setenv("FAKE_HOST", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("cuLaunchHostFunc");
+    CHECK(memcmp(&result, &untouched, sizeof result) == 0, "the result was written");
+    unsetenv("FAKE_HOST");
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) return;
+    CHECK_OK(expar_event_wait(one.came.event));
+    expar_event_destroy(one.came.event);
+    combine(&one);
+    end(&one);
+}
+
+static void results_of_a_dispatch_that_fails_last(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, an_end_that_cannot_be_told);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +249,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(arguments_that_cannot_be_read),
         cmocka_unit_test(refusals_after_a_capture),
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
+        cmocka_unit_test(results_of_a_dispatch_that_fails_last),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

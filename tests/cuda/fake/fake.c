@@ -5,7 +5,8 @@
  * (stubs made from the table in cuda/driver.h).
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
- *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched */
+ *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
+ *   FAKE_HOST=0      streams take no host functions */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -432,6 +433,13 @@ cu_result cuStreamDestroy_v2(cu_stream stream)
 cu_result cuStreamSynchronize(cu_stream stream)
 {
     (void)stream;
+    return CU_OK;
+}
+cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
+{
+    (void)stream;
+    if (!setting("FAKE_HOST", 1)) return NOT_SUPPORTED;
+    run(context);
     return CU_OK;
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags)

@@ -11,7 +11,8 @@
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
  * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
- * poisoned: later calls fail at once with the same report.
+ * poisoned: later calls fail at once with the same report. On a GPU so it is on a rank whose kernel could not be
+ * launched, or broke off, where others wait for it (EXPAR_ERR_CUDA); they are told by their time-out.
  *
  * On GPUs (config.device) calls put their work on the stream that they are given; results are there for what comes
  * behind them in that stream. A call waits on the host until it is known whether all ranks go on (a fresh dispatch:

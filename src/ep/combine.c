@@ -278,7 +278,7 @@ static expar_status move_rows(combine_call *call)
                             .out_weights_pitch = tensor_pitch(&args->out_topk_weights),
                             .no_wait = args->async_finish || exec->capturing};
     fill_biases(call, &step);
-    expar_status status = exec->ops->combine(exec, &step);
+    expar_status status = ep_call_step(&call->base, exec->ops->combine(exec, &step));
     return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
 }
 

@@ -211,6 +211,38 @@ static void kernels_of_a_combine_that_do_not_compile(void **state)
     run(a_combine_without_kernels);
 }
 
+/* A launch that fails reaches nobody: the others wait in vain, and no later call can make up for it. What is left of
+   the buffer says so at once. */
+static void launches_that_fail(expar_group *group, void *shared)
+{
+    actor one;
+    bool in_combine = *(const bool *)shared;
+    if (!begin(&one, group) || !dispatch(&one, EXPAR_F32)) return;
+    expar_dispatch_args args = dispatch_args(&one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_combine_args back = combine_args(&one);
+    setenv("FAKE_LAUNCH", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("cuLaunchKernelEx");
+    unsetenv("FAKE_LAUNCH");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
+    CHECK_TEXT("expar_combine: the buffer is poisoned",
+               in_combine ? "expar_combine: " : "expar_dispatch: ", "cuLaunchKernelEx");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("expar_dispatch: the buffer is poisoned", "cuLaunchKernelEx");
+    end(&one);
+}
+
+static void a_launch_that_fails_poisons_the_buffer(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        bool in_combine = i == 1;
+        const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+        assert_true(ranks_run(&plan, launches_that_fail, &in_combine));
+    }
+}
+
 /* ---- results ------------------------------------------------------------------------------------------------------
  */
 
@@ -249,6 +281,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(arguments_that_cannot_be_read),
         cmocka_unit_test(refusals_after_a_capture),
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
+        cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
         cmocka_unit_test(results_of_a_dispatch_that_fails_last),
     };
     kind_read(argc, argv);

@@ -7,6 +7,7 @@
 #ifndef EXPAR_EXEC_EXECUTOR_H
 #define EXPAR_EXEC_EXECUTOR_H
 
+#include "exec/event.h"
 #include "exec/step.h"
 #include "shmem/device_heap.h"
 #include "shmem/sym.h"
@@ -73,9 +74,11 @@ expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, in
 expar_status executor_cuda_failure(executor *executor, const char *what);
 
 /* Calls `done` from a thread of the driver when the stream has come here, with how the call ended: as
-   executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. */
+   executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. In a
+   context that has failed the driver calls nobody: then whoever looks by *keeper calls `done`, with EXPAR_ERR_CUDA, or
+   the executor when it is destroyed. The keeper is to be dropped, after that also. */
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
-expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context);
+expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context, event_keeper *keeper);
 
 /* Where the time of a dispatch or combine went on this rank's GPU, by clocks that its blocks read: from the first
    block's start until all of them know the peers' places, from there until the last row is on its way, and from there

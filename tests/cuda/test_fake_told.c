@@ -243,6 +243,44 @@ static void a_launch_that_fails_poisons_the_buffer(void **state)
     }
 }
 
+/* ---- a context that is lost -----------------------------------------------------------------------------------------
+ */
+
+/* By a kernel of the caller's, for one: the driver does not come to the ends of calls any more. Events end all the
+   same, for those who wait, for those who ask, and with the buffer. */
+static void lost_ends(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    expar_event *events[3] = {0};
+    int done = 0;
+    if (!begin(&one, group) || !dispatch(&one, EXPAR_F32)) return;
+    setenv("FAKE_FAULT", "1", 1);
+    for (int i = 0; i < 3; i++) {
+        expar_combine_args args = combine_args(&one);
+        args.async_finish = 1;
+        args.event = &events[i];
+        CHECK_OK(expar_combine(one.ep, &args));
+    }
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[0]));
+    CHECK_TEXT("expar_combine", "cuEventQuery", "700");
+    while (!done)
+        CHECK_OK(expar_event_query(events[1], &done));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[1]));
+    end(&one);
+    unsetenv("FAKE_FAULT");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[2]));
+    CHECK_TEXT("expar_combine", "destroyed before the GPU came to the end of the call");
+    for (int i = 0; i < 3; i++)
+        expar_event_destroy(events[i]);
+}
+
+static void events_of_a_lost_context(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, lost_ends);
+}
+
 /* ---- results ------------------------------------------------------------------------------------------------------
  */
 
@@ -282,6 +320,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(refusals_after_a_capture),
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
         cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
+        cmocka_unit_test(events_of_a_lost_context),
         cmocka_unit_test(results_of_a_dispatch_that_fails_last),
     };
     kind_read(argc, argv);

@@ -57,11 +57,16 @@ expar_status gpu_order_hold(gpu_executor *self)
     return EXPAR_OK;
 }
 
+void gpu_order_await(const gpu_executor *self)
+{
+    const gpu_order *order = self->order;
+    if (order && (order->has_last || order->in_graphs)) cuda_driver()->EventSynchronize(order->last);
+}
+
 void gpu_order_release(gpu_executor *self)
 {
     gpu_order *order = self->order;
     if (!order) return;
-    if (order->has_last || order->in_graphs) cuda_driver()->EventSynchronize(order->last);
     self->order = NULL;
     if (--order->holds) return;
     gpu_order **place = &self->sym->gpu_orders;
@@ -83,6 +88,22 @@ expar_status gpu_leave_captures(int *mode)
 void gpu_return_to_captures(int mode)
 {
     cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+}
+
+expar_status gpu_order_look(const gpu_executor *self)
+{
+    int mode;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        cu_result result = cuda_driver()->EventQuery(self->order->last);
+        gpu_return_to_captures(mode);
+        if (result != CU_OK && result != CU_ERROR_NOT_READY)
+            status = cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
+    }
+    cuda_leave();
+    return status;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------

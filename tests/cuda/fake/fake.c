@@ -6,7 +6,7 @@
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
  *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
- *   FAKE_HOST=0      streams take no host functions */
+ *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #define TAKEN_BYTES ((size_t)512 << 20) /* by others, as a context takes some */
 #define PAGE        ((size_t)2 << 20)
 
-enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, LAUNCH_FAILED = 719 };
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719 };
 
 /* Physical memory, and memory of MemAlloc. */
 typedef struct slot {
@@ -439,7 +439,7 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {
     (void)stream;
     if (!setting("FAKE_HOST", 1)) return NOT_SUPPORTED;
-    run(context);
+    if (!setting("FAKE_FAULT", 0)) run(context);
     return CU_OK;
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
@@ -456,7 +456,7 @@ cu_result cuEventRecord(cu_event event, cu_stream stream)
 cu_result cuEventQuery(cu_event event)
 {
     (void)event;
-    return CU_OK;
+    return setting("FAKE_FAULT", 0) ? ILLEGAL_ADDRESS : CU_OK;
 }
 /* Streams that are being captured; the work itself is done at once all the same. */
 #define CAPTURES 8

@@ -20,10 +20,11 @@
  * async_finish it waits for counts only, and the event tells the rest. With num_worst_tokens a fresh dispatch waits for
  * nothing: num_recv_tokens is -1 and recv_tokens_per_expert NULL; what others refuse and rows that are dropped come
  * with the event, or are logged by a later call where there is none; a dispatch that was refused brings no rows. A wait
- * that is given up on the device fails the event and the next call. A rank's calls on one GPU follow each other,
- * whatever buffers of the group and streams they use. Memory of outputs and handles that are freed is used again by
- * later calls in that order: whoever reads an output on another stream keeps it until that is done. Ranks that share a
- * GPU need streams other than the default one.
+ * that is given up on the device fails the event and the next call. A call with wait_event returns only once that has
+ * happened, with async_finish too: somebody else has to make it happen, another thread or a call that was made before.
+ * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory of outputs
+ * and handles that are freed is used again by later calls in that order: whoever reads an output on another stream
+ * keeps it until that is done. Ranks that share a GPU need streams other than the default one.
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
@@ -115,9 +116,10 @@ typedef struct expar_dispatch_args {
                                  topk_idx. 0: outputs have R rows */
     int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
     int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
-    expar_event *wait_event;  /* nothing of the arguments is read before it has happened; or NULL */
-    int32_t async_finish;     /* 1: return once outputs are known; rows are there when result.event has happened */
-    void *stream;             /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch waits
+                                for it before it returns; on a GPU every call does */
+    int32_t async_finish;    /* 1: return once outputs are known; rows are there when result.event has happened */
+    void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -172,9 +174,10 @@ typedef struct expar_combine_args {
     int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
     expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
     expar_event *wait_event;       /* as in expar_dispatch_args */
-    int32_t async_finish;          /* 1: returns at once; y is there when *event has happened */
-    expar_event **event;           /* out, with async_finish: the caller's */
-    void *stream;                  /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    int32_t async_finish; /* 1: returns at once (on a GPU: once wait_event has happened); y is there when *event
+                             has happened */
+    expar_event **event;  /* out, with async_finish: the caller's */
+    void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 

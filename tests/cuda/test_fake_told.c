@@ -4,6 +4,10 @@
 #include "cuda/cuda.h"
 #include "shmem/kind.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
 #define RANKS 2
 #define ODD   1 /* the rank that something is wrong with */
 /* Only a rank that waits in vain meets it, and then the test has failed. */
@@ -281,6 +285,83 @@ static void events_of_a_lost_context(void **state)
     kind_run((ranks_plan){0}, 1, lost_ends);
 }
 
+/* ---- events to wait for ---------------------------------------------------------------------------------------------
+ */
+
+typedef struct signaller {
+    pthread_t thread;
+    expar_event *event;
+    atomic_bool signalled; /* set before the event happens */
+} signaller;
+
+static void *signal_soon(void *argument)
+{
+    signaller *self = argument;
+    const struct timespec span = {0, 30000000};
+    nanosleep(&span, NULL);
+    atomic_store(&self->signalled, true);
+    return (void *)(intptr_t)expar_event_signal(self->event);
+}
+
+static void begin_to_signal(signaller *self)
+{
+    CHECK_OK(expar_event_create(&self->event));
+    atomic_init(&self->signalled, false);
+    if (pthread_create(&self->thread, NULL, signal_soon, self)) abort();
+}
+
+/* The call has returned. */
+static void end_of_signal(signaller *self)
+{
+    void *status;
+    CHECK(atomic_load(&self->signalled), "the call did not wait for wait_event");
+    pthread_join(self->thread, &status);
+    CHECK_OK((expar_status)(intptr_t)status);
+    expar_event_destroy(self->event);
+}
+
+/* Dispatch, dispatch with a handle, and combine, that return by themselves, behind an event of the caller's. */
+static void calls_behind_an_event(expar_group *group, void *shared)
+{
+    (void)shared;
+    actor one;
+    if (!begin(&one, group) || !dispatch(&one, EXPAR_F32)) return;
+    for (int cached = 0; cached < 2; cached++) {
+        signaller before;
+        expar_dispatch_args args = dispatch_args(&one, EXPAR_F32);
+        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        if (cached) args.topk_idx = EXPAR_TENSOR_NONE;
+        if (cached) args.handle = one.came.handle;
+        begin_to_signal(&before);
+        args.wait_event = before.event;
+        args.async_finish = 1;
+        if (!CHECK_OK(expar_dispatch(one.ep, &args, &result))) return;
+        end_of_signal(&before);
+        CHECK_OK(expar_event_wait(result.event));
+        expar_event_destroy(result.event);
+        expar_ep_output_release(result.output);
+        expar_ep_handle_destroy(result.handle);
+    }
+    signaller before;
+    expar_event *event = NULL;
+    expar_combine_args args = combine_args(&one);
+    begin_to_signal(&before);
+    args.wait_event = before.event;
+    args.async_finish = 1;
+    args.event = &event;
+    CHECK_OK(expar_combine(one.ep, &args));
+    end_of_signal(&before);
+    CHECK_OK(expar_event_wait(event));
+    expar_event_destroy(event);
+    end(&one);
+}
+
+static void calls_wait_for_their_events(void **state)
+{
+    (void)state;
+    run(calls_behind_an_event);
+}
+
 /* ---- results ------------------------------------------------------------------------------------------------------
  */
 
@@ -321,6 +402,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
         cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
         cmocka_unit_test(events_of_a_lost_context),
+        cmocka_unit_test(calls_wait_for_their_events),
         cmocka_unit_test(results_of_a_dispatch_that_fails_last),
     };
     kind_read(argc, argv);

@@ -75,7 +75,8 @@ typedef struct expar_ep_config {
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
-/* Collective; every member of config but num_threads must be the same on all ranks (EXPAR_ERR_MISMATCH). */
+/* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
+   (EXPAR_ERR_MISMATCH). */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Collective while the group is sound. Outputs of the buffer become invalid (their tensors must not be touched), but
    outputs and handles still have to be freed. NULL is allowed. */

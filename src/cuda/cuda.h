@@ -133,9 +133,7 @@ typedef struct cuda_launch {
     cu_stream stream;
     uint32_t blocks, threads; /* a block */
     uint32_t shared_bytes;    /* dynamic */
-    uint32_t cluster;         /* blocks a cluster; 0 or 1: none */
     bool cooperative;         /* all blocks are resident at once, or the launch fails */
-    bool programmatic;        /* may start before the kernel ahead of it has ended: see griddepcontrol */
 } cuda_launch;
 /* parameters: addresses of the kernel's arguments. The device must have been entered. */
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters);

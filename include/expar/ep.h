@@ -92,8 +92,9 @@ typedef struct expar_layout {
 } expar_layout;
 #define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
 
-/* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. Local, no communication; nothing is
-   written on an error. EXPAR_ERR_INDEX names token and slot of an index outside [-1, E). */
+/* topk_idx: [T][K] int32 or int64 in host memory, last dimension contiguous; -1 means none. (A dispatch on a GPU makes
+   its layout there by itself.) Local, no communication; nothing is written on an error. EXPAR_ERR_INDEX names token and
+   slot of an index outside [-1, E). */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 
@@ -192,7 +193,9 @@ typedef struct expar_combine_args {
  * travels. Its backward is expar_dispatch with the handle. */
 EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
 
-/* What a handle knows; pointers last as long as the handle. */
+/* What a handle knows; pointers last as long as the handle. On a GPU tokens_per_node is NULL: there is one node, and
+   how many tokens go anywhere is not counted. Of a dispatch with num_worst_tokens there, whose counts nobody has waited
+   for, num_recv_tokens is -1, and rank_prefix and channel_prefix are NULL. */
 typedef struct expar_handle_info {
     size_t struct_size;             /* set by EXPAR_HANDLE_INFO_INIT */
     int64_t num_tokens;             /* T of the dispatch */

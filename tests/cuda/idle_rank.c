@@ -5,6 +5,11 @@
 
 bool idle_begin(idle_rank *one, expar_group *group)
 {
+    return idle_begin_with(one, group, 0);
+}
+
+bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
+{
     *one = (idle_rank){.group = group};
     one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
@@ -12,6 +17,7 @@ bool idle_begin(idle_rank *one, expar_group *group)
     config.max_row_bytes = IDLE_HIDDEN * sizeof(float);
     config.max_topk = 1;
     config.max_experts = group->size;
+    config.pool_bytes = pool_bytes;
     config.device = (expar_device){.type = EXPAR_CUDA};
     if (!CHECK_OK(cuda_device_open(0, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
     CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));

@@ -17,7 +17,8 @@ typedef struct idle_rank {
     expar_dispatch_result came; /* of the last idle_dispatch */
 } idle_rank;
 
-/* On GPU 0, whose context is entered until the end. */
+/* On GPU 0, whose context is entered until the end. pool_bytes: as in expar_ep_config. */
+bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
 bool idle_begin(idle_rank *one, expar_group *group);
 void idle_end(idle_rank *one);
 

@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, NOT_SUPPORTED = 801 };
+
 /* A number from the environment. */
 int setting(const char *name, int fallback);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens. So much of
- * them is told to other ranks: hellos and replies with a rank's refusal, and the verdict. They write and read the
- * records that exec/index.h describes, with the orders that the real ones use, and wait with the group's deadline. */
+/* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
+ * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
+ * and the verdict. They write and read the records that exec/index.h describes, with the orders that the real ones use,
+ * and wait with the group's deadline. */
 #include "exec/cuda/kernels/args.h"
 #include "fake.h"
 #include <pthread.h>
@@ -205,11 +206,29 @@ static bool play_combine(const gpu_combine_args *a)
     return true;
 }
 
+static bool no_row_came(const int32_t *rank_prefix, int32_t ranks)
+{
+    return rank_prefix[ranks - 1] == 0;
+}
+
+/* No slot has a row. */
+static bool play_map(const gpu_map_args *a)
+{
+    if (!no_row_came(a->rank_prefix, a->ranks)) return false;
+    memset(a->map, 0xff, (size_t)a->rows * (size_t)a->topk * sizeof *a->map);
+    return true;
+}
+
 bool kernel_play(cu_function function, void *arguments)
 {
+    const gpu_expand_args *expand = arguments;
+    const gpu_reduce_args *reduce = arguments;
     const char *name = (const char *)(void *)function;
     if (!strcmp(name, "ep_notify")) return play_notify(arguments);
     if (!strcmp(name, "ep_dispatch")) return play_dispatch(arguments);
     if (!strcmp(name, "ep_combine")) return play_combine(arguments);
+    if (!strcmp(name, "ep_map")) return play_map(arguments);
+    if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
+    if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
     return false;
 }

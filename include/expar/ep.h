@@ -11,7 +11,8 @@
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
  * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
- * poisoned: later calls fail at once with the same report.
+ * poisoned: later calls fail at once with the same report. On a GPU so it is on a rank whose kernel could not be
+ * launched, or broke off, where others wait for it (EXPAR_ERR_CUDA); they are told by their time-out.
  *
  * On GPUs (config.device) calls put their work on the stream that they are given; results are there for what comes
  * behind them in that stream. A call waits on the host until it is known whether all ranks go on (a fresh dispatch:
@@ -19,10 +20,11 @@
  * async_finish it waits for counts only, and the event tells the rest. With num_worst_tokens a fresh dispatch waits for
  * nothing: num_recv_tokens is -1 and recv_tokens_per_expert NULL; what others refuse and rows that are dropped come
  * with the event, or are logged by a later call where there is none; a dispatch that was refused brings no rows. A wait
- * that is given up on the device fails the event and the next call. A rank's calls on one GPU follow each other,
- * whatever buffers of the group and streams they use. Memory of outputs and handles that are freed is used again by
- * later calls in that order: whoever reads an output on another stream keeps it until that is done. Ranks that share a
- * GPU need streams other than the default one.
+ * that is given up on the device fails the event and the next call. A call with wait_event returns only once that has
+ * happened, with async_finish too: somebody else has to make it happen, another thread or a call that was made before.
+ * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory of outputs
+ * and handles that are freed is used again by later calls in that order: whoever reads an output on another stream
+ * keeps it until that is done. Ranks that share a GPU need streams other than the default one.
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
@@ -73,7 +75,8 @@ typedef struct expar_ep_config {
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
-/* Collective; every member of config but num_threads must be the same on all ranks (EXPAR_ERR_MISMATCH). */
+/* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
+   (EXPAR_ERR_MISMATCH). */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Collective while the group is sound. Outputs of the buffer become invalid (their tensors must not be touched), but
    outputs and handles still have to be freed. NULL is allowed. */
@@ -89,8 +92,9 @@ typedef struct expar_layout {
 } expar_layout;
 #define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
 
-/* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. Local, no communication; nothing is
-   written on an error. EXPAR_ERR_INDEX names token and slot of an index outside [-1, E). */
+/* topk_idx: [T][K] int32 or int64 in host memory, last dimension contiguous; -1 means none. (A dispatch on a GPU makes
+   its layout there by itself.) Local, no communication; nothing is written on an error. EXPAR_ERR_INDEX names token and
+   slot of an index outside [-1, E). */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 
@@ -114,9 +118,10 @@ typedef struct expar_dispatch_args {
                                  topk_idx. 0: outputs have R rows */
     int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
     int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
-    expar_event *wait_event;  /* nothing of the arguments is read before it has happened; or NULL */
-    int32_t async_finish;     /* 1: return once outputs are known; rows are there when result.event has happened */
-    void *stream;             /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch waits
+                                for it before it returns; on a GPU every call does */
+    int32_t async_finish;    /* 1: return once outputs are known; rows are there when result.event has happened */
+    void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -171,9 +176,10 @@ typedef struct expar_combine_args {
     int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
     expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
     expar_event *wait_event;       /* as in expar_dispatch_args */
-    int32_t async_finish;          /* 1: returns at once; y is there when *event has happened */
-    expar_event **event;           /* out, with async_finish: the caller's */
-    void *stream;                  /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    int32_t async_finish; /* 1: returns at once (on a GPU: once wait_event has happened); y is there when *event
+                             has happened */
+    expar_event **event;  /* out, with async_finish: the caller's */
+    void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 
@@ -187,7 +193,9 @@ typedef struct expar_combine_args {
  * travels. Its backward is expar_dispatch with the handle. */
 EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
 
-/* What a handle knows; pointers last as long as the handle. */
+/* What a handle knows; pointers last as long as the handle. On a GPU tokens_per_node is NULL: there is one node, and
+   how many tokens go anywhere is not counted. Of a dispatch with num_worst_tokens there, whose counts nobody has waited
+   for, num_recv_tokens is -1, and rank_prefix and channel_prefix are NULL. */
 typedef struct expar_handle_info {
     size_t struct_size;             /* set by EXPAR_HANDLE_INFO_INIT */
     int64_t num_tokens;             /* T of the dispatch */

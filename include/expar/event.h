@@ -18,7 +18,8 @@ EXPAR_API expar_status expar_event_create(expar_event **event);
    already or belongs to a call. */
 EXPAR_API expar_status expar_event_signal(expar_event *event);
 /* Blocks until the event has happened; returns how the call behind it ended (EXPAR_OK for a signalled event), with its
-   text as this thread's last error. */
+   text as this thread's last error. That of a call on a GPU whose context has failed, by a kernel of the caller's for
+   one, ends with EXPAR_ERR_CUDA; so it does when the buffer is destroyed before the GPU has come to it. */
 EXPAR_API expar_status expar_event_wait(expar_event *event);
 /* *done: 1 when it has happened, else 0. Does not block. */
 EXPAR_API expar_status expar_event_query(expar_event *event, int *done);

@@ -114,7 +114,8 @@ expar_status cuda_program_make(const cuda_device *device, const cuda_source *sou
                                size_t num_macros, cuda_program **out);
 void cuda_program_release(cuda_program *program); /* NULL is allowed */
 bool cuda_program_is_generic(const cuda_program *program);
-/* A kernel by name, allowed to use `shared_bytes` of dynamic shared memory (0: none). */
+/* A kernel by name, allowed to use `shared_bytes` of dynamic shared memory (0: what every kernel may). It is loaded
+   then: where modules load lazily, the driver puts a kernel off until it is asked for, and no longer. */
 expar_status cuda_program_kernel(const cuda_program *program, const char *name, int32_t shared_bytes, cu_function *out);
 
 /* For compilations without a GPU (tests, checks): NVRTC alone, to a cubin for sm_<arch>. *log (may be NULL) gets the
@@ -133,9 +134,7 @@ typedef struct cuda_launch {
     cu_stream stream;
     uint32_t blocks, threads; /* a block */
     uint32_t shared_bytes;    /* dynamic */
-    uint32_t cluster;         /* blocks a cluster; 0 or 1: none */
     bool cooperative;         /* all blocks are resident at once, or the launch fails */
-    bool programmatic;        /* may start before the kernel ahead of it has ended: see griddepcontrol */
 } cuda_launch;
 /* parameters: addresses of the kernel's arguments. The device must have been entered. */
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters);

@@ -102,18 +102,10 @@ typedef struct cu_ipc_memory {
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
-enum cu_launch_attribute_id {
-    CU_LAUNCH_COOPERATIVE = 2,
-    CU_LAUNCH_CLUSTER = 4,
-    CU_LAUNCH_PROGRAMMATIC = 6 /* may start before the kernel ahead of it in the stream has ended */
-};
+enum cu_launch_attribute_id { CU_LAUNCH_COOPERATIVE = 2 };
 typedef union cu_launch_value {
     char pad[64];
     int cooperative;
-    struct {
-        unsigned int x, y, z;
-    } cluster;
-    int programmatic;
 } cu_launch_value;
 typedef struct cu_launch_attribute {
     int id;

@@ -20,18 +20,29 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
     }
     if (ep->gpu) ep_gpu_tell_untold(call);
+    if (ep->gpu) executor_cuda_reset(ep->exec);
     ep->epoch++;
     return EXPAR_OK;
 }
 
-expar_status ep_call_poison(const ep_call *call, expar_status status)
+static void poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
-    if ((status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED) && ep->poison == EXPAR_OK) {
-        error_prefix(status, "%s", call->name);
-        ep->poison = status;
-        snprintf(ep->poison_text, sizeof ep->poison_text, "%s", expar_last_error());
-    }
+    if (ep->poison != EXPAR_OK) return;
+    error_prefix(status, "%s", call->name);
+    ep->poison = status;
+    snprintf(ep->poison_text, sizeof ep->poison_text, "%s", expar_last_error());
+}
+
+expar_status ep_call_poison(const ep_call *call, expar_status status)
+{
+    if (status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED) poison(call, status);
+    return status;
+}
+
+expar_status ep_call_step(const ep_call *call, expar_status status)
+{
+    if (call->ep->gpu && !call->ep->exec->capturing && status != EXPAR_OK) poison(call, status);
     return status;
 }
 
@@ -57,7 +68,9 @@ expar_status ep_call_tell_refusal(ep_call *call)
     /* In a graph it would be told again and again. */
     if (call->ep->exec->capturing) return (expar_status)call->refusal.status;
     ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
-    expar_status status = call->ep->exec->ops->notify(call->ep->exec, &step);
+    expar_status status = call->ep->gpu ? executor_cuda_begin_refused(call->ep->exec) : EXPAR_OK;
+    if (status == EXPAR_OK) status = call->ep->exec->ops->notify(call->ep->exec, &step);
+    ep_call_step(call, status);
     return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
 }
 

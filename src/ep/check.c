@@ -156,6 +156,22 @@ expar_status ep_check_matrix(expar_device device, const char *name, const expar_
     return check_alignment(name, tensor, expar_dtype_bytes(tensor->dtype));
 }
 
+/* Any strides, also negative ones; but the bytes from the first element to the furthest must be a number. */
+static expar_status check_span(const char *name, const expar_tensor *tensor)
+{
+    int64_t part, span = 0, bytes;
+    bool fits = true;
+    for (int32_t i = 0; i < 2; i++) {
+        fits = fits && !size_mul_overflows(tensor->shape[i] > 1 ? tensor->shape[i] - 1 : 0, tensor->strides[i], &part);
+        fits = fits && part != INT64_MIN && !size_add_overflows(span, part < 0 ? -part : part, &span);
+    }
+    if (fits && !size_mul_overflows(span, (int64_t)expar_dtype_bytes(tensor->dtype), &bytes)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_STRIDE,
+                     "%s.strides are [%lld, %lld] with shape [%lld][%lld]; expected them to span less than 2^63 bytes",
+                     name, (long long)tensor->strides[0], (long long)tensor->strides[1], (long long)tensor->shape[0],
+                     (long long)tensor->shape[1]);
+}
+
 expar_status ep_check_scales(expar_device device, const expar_tensor *scales, int64_t rows, int32_t max_scales)
 {
     expar_status status = check_basics(device, "x_scales", scales);
@@ -169,6 +185,7 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
     if (scales->shape[1] < 1 || scales->shape[1] > max_scales)
         return error_set(EXPAR_ERR_LIMIT, "x_scales has %lld scales a token; this buffer was created for 1 to %d",
                          (long long)scales->shape[1], max_scales);
+    if ((status = check_span("x_scales", scales)) != EXPAR_OK) return status;
     return check_alignment("x_scales", scales, 4);
 }
 

@@ -278,7 +278,7 @@ static expar_status move_rows(combine_call *call)
                             .out_weights_pitch = tensor_pitch(&args->out_topk_weights),
                             .no_wait = args->async_finish || exec->capturing};
     fill_biases(call, &step);
-    expar_status status = exec->ops->combine(exec, &step);
+    expar_status status = ep_call_step(&call->base, exec->ops->combine(exec, &step));
     return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
 }
 
@@ -355,6 +355,7 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     if (status != EXPAR_OK) return status;
     status = check(&call, args);
     if (status == EXPAR_OK) fill_form(&call);
+    if (status == EXPAR_OK && ep->gpu) status = executor_cuda_load(ep->exec, &call.base.form, row_bytes(&call));
     if (status == EXPAR_OK) status = choose_rows(&call);
     if (status == EXPAR_OK) status = choose_mode(&call);
     if (status == EXPAR_OK && ep->gpu) status = keep_in_graph(&call);

@@ -75,7 +75,7 @@ static expar_status notify(dispatch_call *call)
                            .routing = &made->routing,
                            .route = route_view(call),
                            .no_wait = call->no_wait};
-    expar_status status = exec->ops->notify(exec, &step);
+    expar_status status = ep_call_step(&call->base, exec->ops->notify(exec, &step));
     if (status == EXPAR_OK) status = ep_call_verdict(&call->base, &step.verdict);
     if (status != EXPAR_OK || call->no_wait) return status;
     int64_t coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = call->args.num_worst_tokens;
@@ -177,7 +177,7 @@ expar_status dispatch_move_rows(dispatch_call *call)
                              .arrival = call->to.arrival,
                              .no_wait = call->no_wait || call->args.async_finish || exec->capturing};
     if (!dispatch_cached(call)) step.route = route_view(call);
-    expar_status status = exec->ops->dispatch(exec, &step);
+    expar_status status = ep_call_step(&call->base, exec->ops->dispatch(exec, &step));
     if (status != EXPAR_OK) return status;
     call->dropped = step.dropped;
     return ep_call_verdict(&call->base, &step.verdict);
@@ -344,9 +344,9 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
         return dispatch_move_rows(call);
     }
     if (!call->job) status = run_to_end(call);
+    if (status == EXPAR_OK && call->base.ep->gpu) status = dispatch_gpu_end(call);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) fill_result(call, result);
     if (call->job) issue(call);
-    if (status == EXPAR_OK && call->base.ep->gpu) status = dispatch_gpu_end(call);
     return status;
 }
 

@@ -82,7 +82,11 @@ typedef struct ep_call {
 expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep);
 /* Poisons the buffer if status means that the group has failed. Returns status. */
 expar_status ep_call_poison(const ep_call *call, expar_status status);
-/* The same, and gives the buffer back. */
+/* How a step ended that all ranks take part in. On a GPU one that failed, for whatever reason, is not known to have
+   reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where nothing runs yet.
+   Returns status. */
+expar_status ep_call_step(const ep_call *call, expar_status status);
+/* As ep_call_poison, and gives the buffer back. */
 expar_status ep_call_end(const ep_call *call, expar_status status);
 /* This rank cannot carry out the call: keeps status and the last error's text for the other ranks, and adds the call's
    name to the text. Returns status. */

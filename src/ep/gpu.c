@@ -186,7 +186,11 @@ expar_status ep_gpu_end(const ep_call *call, expar_event *event)
     gpu_ending *end = malloc(sizeof *end);
     if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
     *end = (gpu_ending){.call = *call, .event = event};
-    status = executor_cuda_finish(exec, end_of_call, end);
-    if (status != EXPAR_OK) free(end);
+    event_keeper keeper;
+    status = executor_cuda_finish(exec, end_of_call, end, &keeper);
+    if (status == EXPAR_OK)
+        event_keep(event, &keeper);
+    else
+        free(end);
     return status;
 }

@@ -115,6 +115,8 @@ expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_in
     expar_handle_info checked;
     expar_status status = ep_copy_struct("info", &checked, sizeof checked, info);
     if (status != EXPAR_OK) return error_prefix(status, "expar_ep_handle_info");
+    /* On a GPU that nobody has waited for they stay there. */
+    bool known = handle->recv_tokens >= 0;
     expar_handle_info full = {.struct_size = checked.struct_size,
                               .num_tokens = handle->routing.tokens,
                               .num_recv_tokens = handle->recv_tokens,
@@ -123,8 +125,8 @@ expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_in
                               .num_channels = handle->routing.channels,
                               .num_nodes = handle->routing.ranks / handle->routing.ranks_per_node,
                               .tokens_per_node = handle->routing.node_counts,
-                              .rank_prefix = handle->routing.rank_prefix,
-                              .channel_prefix = handle->routing.channel_prefix};
+                              .rank_prefix = known ? handle->routing.rank_prefix : NULL,
+                              .channel_prefix = known ? handle->routing.channel_prefix : NULL};
     memcpy(info, &full, checked.struct_size);
     return EXPAR_OK;
 }

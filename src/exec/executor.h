@@ -7,6 +7,7 @@
 #ifndef EXPAR_EXEC_EXECUTOR_H
 #define EXPAR_EXEC_EXECUTOR_H
 
+#include "exec/event.h"
 #include "exec/step.h"
 #include "shmem/device_heap.h"
 #include "shmem/sym.h"
@@ -55,10 +56,15 @@ expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *s
                                   executor **out);
 /* Device memory of one routing. */
 uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
+/* A new call: nothing of the one before it counts any more. */
+void executor_cuda_reset(executor *executor);
 /* Before a call: in its stream, waits for the calls of this rank before it on this GPU, on any buffer of the group. */
 expar_status executor_cuda_begin(executor *executor);
-/* Loads what a dispatch of such rows needs, before any of its kernels is launched: loading may wait for the kernels of
-   its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
+/* The same for a call that was refused before it could begin: on a stream of the executor's, which the first such call
+   makes. Without effect when the call has begun. */
+expar_status executor_cuda_begin_refused(executor *executor);
+/* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: loading may wait for the
+   kernels of its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
 expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);
 /* After a call's last step: the other half of executor_cuda_begin. Without effect unless a call has begun. */
 expar_status executor_cuda_end(executor *executor);
@@ -68,9 +74,11 @@ expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, in
 expar_status executor_cuda_failure(executor *executor, const char *what);
 
 /* Calls `done` from a thread of the driver when the stream has come here, with how the call ended: as
-   executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. */
+   executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. In a
+   context that has failed the driver calls nobody: then whoever looks by *keeper calls `done`, with EXPAR_ERR_CUDA, or
+   the executor when it is destroyed. The keeper is to be dropped, after that also. */
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
-expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context);
+expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context, event_keeper *keeper);
 
 /* Where the time of a dispatch or combine went on this rank's GPU, by clocks that its blocks read: from the first
    block's start until all of them know the peers' places, from there until the last row is on its way, and from there

@@ -65,8 +65,6 @@ SAME_VALUE(CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
 SAME_VALUE(CU_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME_VALUE(CU_GRANULARITY_RECOMMENDED, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 SAME_VALUE(CU_LAUNCH_COOPERATIVE, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
-SAME_VALUE(CU_LAUNCH_CLUSTER, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-SAME_VALUE(CU_LAUNCH_PROGRAMMATIC, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 
 SAME_TYPE(cu_result, CUresult);
 SAME_TYPE(cu_device, CUdevice);
@@ -87,9 +85,7 @@ SAME_MEMBER(cu_access, location.id, CUmemAccessDesc, location.id);
 
 SAME_TYPE(cu_launch_attribute, CUlaunchAttribute);
 SAME_MEMBER(cu_launch_attribute, value, CUlaunchAttribute, value);
-SAME_MEMBER(cu_launch_attribute, value.cluster, CUlaunchAttribute, value.clusterDim);
 SAME_MEMBER(cu_launch_attribute, value.cooperative, CUlaunchAttribute, value.cooperative);
-SAME_MEMBER(cu_launch_attribute, value.programmatic, CUlaunchAttribute, value.programmaticStreamSerializationAllowed);
 SAME_TYPE(cu_launch_config, CUlaunchConfig);
 SAME_MEMBER(cu_launch_config, block_x, CUlaunchConfig, blockDimX);
 SAME_MEMBER(cu_launch_config, shared_bytes, CUlaunchConfig, sharedMemBytes);

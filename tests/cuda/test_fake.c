@@ -174,7 +174,7 @@ static void a_launch_that_fails(expar_group *group, void *shared)
 static void failing_launches_are_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, a_launch_that_fails);
+    run_with("FAKE_LAUNCH", 1, a_launch_that_fails);
 }
 
 static void crowd(expar_group *group, void *shared)

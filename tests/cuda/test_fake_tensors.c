@@ -64,6 +64,7 @@ static expar_ep *make_buffer(expar_group *group, expar_device device)
     config.max_tokens = TOKENS;
     config.max_row_bytes = HIDDEN * sizeof(float);
     config.max_topk = 1;
+    config.max_scales = 2;
     config.max_experts = group->size;
     config.device = device;
     return CHECK_OK(expar_ep_create(group, &config, &ep)) ? ep : NULL;
@@ -104,6 +105,36 @@ static void a_gpu_buffer(expar_group *group, void *shared)
     refuse(ep, x, idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is host memory; expected memory of GPU 0");
     CHECK_OK(expar_ep_destroy(ep));
     close_sides(&s);
+}
+
+/* Kernels reckon with 64 bits: each of these strides alone would do, both do not. */
+static void scales_apart(expar_group *group, void *shared)
+{
+    (void)shared;
+    static const int64_t far = INT64_MAX / sizeof(float) - 4;
+    sides s;
+    char stream;
+    if (!open_sides(&s)) return;
+    expar_ep *ep = make_buffer(group, first);
+    if (!ep) return;
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    args.x = expar_tensor_2d(on_gpu(&s, 0), EXPAR_F8E4M3, TOKENS, HIDDEN);
+    args.topk_idx = expar_tensor_2d(on_gpu(&s, 0), EXPAR_I32, TOKENS, 1);
+    args.x_scales = spaced(expar_tensor_2d(on_gpu(&s, 0), EXPAR_F32, TOKENS, 2), -far / TOKENS, far / 2);
+    args.x.device = args.topk_idx.device = args.x_scales.device = first;
+    args.num_experts = 1;
+    args.stream = &stream;
+    CHECK_STATUS(EXPAR_ERR_STRIDE, expar_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_dispatch", "x_scales.strides are [", "with shape [4][2]", "less than 2^63 bytes");
+    CHECK_OK(expar_ep_destroy(ep));
+    close_sides(&s);
+}
+
+static void scales_that_reach_too_far(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, scales_apart);
 }
 
 static void a_cpu_buffer(expar_group *group, void *shared)
@@ -170,7 +201,7 @@ static void cpu_buffers_refuse(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpu_buffers_refuse), cmocka_unit_test(cpu_buffers_refuse),
-                                       cmocka_unit_test(counts_go_ahead)};
+                                       cmocka_unit_test(counts_go_ahead), cmocka_unit_test(scales_that_reach_too_far)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

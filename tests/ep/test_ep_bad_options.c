@@ -75,6 +75,13 @@ static void scales_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scen
     args->x_scales.device.type = EXPAR_CUDA;
 }
 
+static void scales_spread_too_far(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.strides[0] = INT64_MAX / 8;
+}
+
 /* ---- routing by hand -------------------------------------------------------------------------------------------- */
 
 static void routes(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t ranks)
@@ -323,6 +330,7 @@ static const refusal_case cases[] = {
     DISPATCH(scales_without_data, EXPAR_ERR_NULL, "x_scales.data"),
     DISPATCH(scales_of_one_dimension, EXPAR_ERR_SHAPE, "x_scales", "1 dimension", "expected 2"),
     DISPATCH(scales_at_odd_address, EXPAR_ERR_ALIGNMENT, "x_scales.data", "multiple of 4"),
+    DISPATCH(scales_spread_too_far, EXPAR_ERR_STRIDE, "x_scales.strides", "1152921504606846975, 1]", "2^63 bytes"),
     DISPATCH(scales_on_a_gpu, EXPAR_ERR_DEVICE, "x_scales", "CPU"),
     DISPATCH(routes_of_integers, EXPAR_ERR_DTYPE, "token_in_rank.dtype", "i32", "u8"),
     DISPATCH(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank", "[6][3]", "[5][3]"),

@@ -107,13 +107,50 @@ static void test_an_event_of_a_call(void **state)
     assert_int_equal(check_failures(), 0);
 }
 
+typedef struct watch {
+    expar_event *event;
+    int looks, drops;
+} watch;
+
+/* Finds the third time that the call will never end. */
+static void look(void *context)
+{
+    watch *self = context;
+    if (++self->looks == 3) event_finish(self->event, error_set(EXPAR_ERR_CUDA, "the GPU is lost"));
+}
+
+static void dropped(void *context)
+{
+    ((watch *)context)->drops++;
+}
+
+/* Whoever waits, or asks again and again, has somebody look after it. */
+static void test_an_event_whose_call_is_lost(void **state)
+{
+    (void)state;
+    check_begin(0);
+    for (int asked = 0; asked < 2; asked++) {
+        watch w = {0};
+        int done = 0;
+        CHECK_OK(event_create_for_call(&w.event));
+        event_keep(w.event, &(event_keeper){.look = look, .drop = dropped, .context = &w});
+        while (asked && !done)
+            CHECK_OK(expar_event_query(w.event, &done));
+        CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(w.event));
+        CHECK_TEXT("the GPU is lost");
+        CHECK(w.looks == 3 && w.drops == 0, "%d looks, %d drops", w.looks, w.drops);
+        expar_event_destroy(w.event);
+        CHECK(w.drops == 1, "%d drops", w.drops);
+    }
+    assert_int_equal(check_failures(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_event_happens_once),
-        cmocka_unit_test(test_events_of_nothing),
-        cmocka_unit_test(test_a_signal_publishes),
-        cmocka_unit_test(test_an_event_of_a_call),
+        cmocka_unit_test(test_an_event_happens_once),       cmocka_unit_test(test_events_of_nothing),
+        cmocka_unit_test(test_a_signal_publishes),          cmocka_unit_test(test_an_event_of_a_call),
+        cmocka_unit_test(test_an_event_whose_call_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

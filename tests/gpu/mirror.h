@@ -4,7 +4,8 @@
  * thread's own, and copies back when the call is done. The test sees host memory and compares with the same oracle.
  *
  * Rank r has GPU r modulo the number of GPUs. All calls are made with async_finish, whose event tells all that the CPU
- * tells at once; for a test that does not ask for an event the mirror waits. Numbers that only the device knows, with
+ * tells at once; for a test that does not ask for an event the mirror waits. With EXPAR_TEST_PLAIN=1 such calls are
+ * made without, but for those with num_worst_tokens, which then tell nobody. Numbers that only the device knows, with
  * num_worst_tokens, are read there. Rows for memory that peers cannot reach pass through the pool on a GPU, where they
  * come by the queue on the CPU: the test is told the latter.
  *

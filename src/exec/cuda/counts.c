@@ -53,14 +53,13 @@ static expar_status find(gpu_executor *self, gpu_counts **out)
     return status;
 }
 
-/* Nothing of this is in a stream's order, so a capture of this thread need not be disturbed. */
 static expar_status find_beside_captures(gpu_executor *self, gpu_counts **out)
 {
-    int mode = CU_CAPTURE_RELAXED;
-    expar_status status = CUDA_CALL(ThreadExchangeStreamCaptureMode, &mode);
+    int mode;
+    expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
     status = find(self, out);
-    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+    gpu_return_to_captures(mode);
     return status;
 }
 

@@ -12,11 +12,16 @@ static void gpu_destroy(executor *base)
 {
     gpu_executor *self = gpu_of(base);
     if (cuda_enter(self->device) == EXPAR_OK) {
+        gpu_order_await(self);
+        cuda_leave();
+    }
+    gpu_endings_close(self);
+    if (cuda_enter(self->device) == EXPAR_OK) {
         gpu_order_release(self);
+        if (self->own_stream) cuda_driver()->StreamDestroy(self->own_stream);
         gpu_counts_free(self);
         cuda_leave();
     }
-    gpu_await_endings(self);
     sym_unlisten(self->sym, &self->listener);
     gpu_programs_close(self);
     gpu_scratch_give(self->stamp_memory);

@@ -62,9 +62,11 @@ typedef struct gpu_executor {
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
-    bool begun; /* a call has begun and not ended */
-    /* Calls whose ends are still to be told. The thread that makes a call adds one (relaxed), the driver's thread that
-       has told it takes one off (release), whoever destroys the executor waits for none (acquire). */
+    bool begun;           /* a call has begun and not ended */
+    cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
+    /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
+       adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the
+       executor waits for none (acquire). */
     atomic_int endings;
 } gpu_executor;
 
@@ -106,16 +108,22 @@ void gpu_counts_free(gpu_executor *self);
 
 /* ---- order.c ---- */
 expar_status gpu_order_hold(gpu_executor *self);
-/* Waits for the last call. The device has been entered, for both. */
+/* Until the last call has ended on the GPU. The device has been entered, for all three. */
+void gpu_order_await(const gpu_executor *self);
 void gpu_order_release(gpu_executor *self);
+/* EXPAR_OK while the context of the last call is sound, whether it has ended or not. From any thread. */
+expar_status gpu_order_look(const gpu_executor *self);
+/* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
+expar_status gpu_leave_captures(int *mode);
+void gpu_return_to_captures(int mode);
 
 /* ---- finish.c ---- */
 void gpu_listen(gpu_executor *self);
 /* Gives the call its ticket. By its first step. */
 void gpu_ticket_take(gpu_executor *self);
-/* Until no end of a call is to be told any more; at most for the group's time-out: in a context that is broken none
-   ever is. */
-void gpu_await_endings(const gpu_executor *self);
+/* Until no end of a call is to be told any more. The driver has the group's time-out for that, as long as its context
+   is sound; what it has not told by then is told here, as lost. */
+void gpu_endings_close(gpu_executor *self);
 /* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. */
 expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */

@@ -57,11 +57,16 @@ expar_status gpu_order_hold(gpu_executor *self)
     return EXPAR_OK;
 }
 
+void gpu_order_await(const gpu_executor *self)
+{
+    const gpu_order *order = self->order;
+    if (order && (order->has_last || order->in_graphs)) cuda_driver()->EventSynchronize(order->last);
+}
+
 void gpu_order_release(gpu_executor *self)
 {
     gpu_order *order = self->order;
     if (!order) return;
-    if (order->has_last || order->in_graphs) cuda_driver()->EventSynchronize(order->last);
     self->order = NULL;
     if (--order->holds) return;
     gpu_order **place = &self->sym->gpu_orders;
@@ -69,6 +74,36 @@ void gpu_order_release(gpu_executor *self)
         place = &(*place)->next;
     *place = order->next;
     destroy(order);
+}
+
+/* ---- beside captures ------------------------------------------------------------------------------------------------
+ */
+
+expar_status gpu_leave_captures(int *mode)
+{
+    *mode = CU_CAPTURE_RELAXED;
+    return CUDA_CALL(ThreadExchangeStreamCaptureMode, mode);
+}
+
+void gpu_return_to_captures(int mode)
+{
+    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+}
+
+expar_status gpu_order_look(const gpu_executor *self)
+{
+    int mode;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        cu_result result = cuda_driver()->EventQuery(self->order->last);
+        gpu_return_to_captures(mode);
+        if (result != CU_OK && result != CU_ERROR_NOT_READY)
+            status = cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
+    }
+    cuda_leave();
+    return status;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------
@@ -89,6 +124,13 @@ static expar_status end_captured(gpu_order *order, cu_stream stream)
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
 
+void executor_cuda_reset(executor *base)
+{
+    base->stream = NULL;
+    base->untold = base->capturing = false;
+    gpu_of(base)->begun = false;
+}
+
 expar_status executor_cuda_begin(executor *base)
 {
     gpu_executor *self = gpu_of(base);
@@ -106,6 +148,31 @@ expar_status executor_cuda_begin(executor *base)
     cuda_leave();
     self->begun = status == EXPAR_OK;
     return status;
+}
+
+static expar_status make_own_stream(gpu_executor *self)
+{
+    int mode;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        status = CUDA_CALL(StreamCreate, &self->own_stream, CU_STREAM_NON_BLOCKING);
+        gpu_return_to_captures(mode);
+    }
+    cuda_leave();
+    return status;
+}
+
+expar_status executor_cuda_begin_refused(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    if (self->begun) return EXPAR_OK;
+    expar_status status = self->own_stream ? EXPAR_OK : make_own_stream(self);
+    if (status != EXPAR_OK) return status;
+    base->stream = self->own_stream;
+    base->untold = false;
+    return executor_cuda_begin(base);
 }
 
 expar_status executor_cuda_end(executor *base)

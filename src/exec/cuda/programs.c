@@ -84,14 +84,13 @@ static expar_status load(gpu_executor *self, gpu_programs *out)
    first loads all that a shape needs before it launches any of it; the other ranks of the process find it loaded. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
-/* Nothing is loaded in a stream's order, so a capture of this thread need not be disturbed. */
 static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
 {
-    int mode = CU_CAPTURE_RELAXED;
-    expar_status status = CUDA_CALL(ThreadExchangeStreamCaptureMode, &mode);
+    int mode;
+    expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
     status = load(self, out);
-    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+    gpu_return_to_captures(mode);
     return status;
 }
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
- * asked for, handed on by descriptors and by IPC), streams are done at once, kernels cannot be launched; but a notify
- * is played as far as one that tells of this rank's refusal, in a group of one. What it does not have fails as "not
- * supported" (stubs made from the table in cuda/driver.h).
+ * asked for, handed on by descriptors and by IPC), streams are done at once (streams.c). Few kernels can be launched
+ * (kernels.c); they run in the launching thread, on the default stream one at a time. What it does not have fails as
+ * "not supported" (stubs made from the table in cuda/driver.h).
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
- *   FAKE_CC=80       compute capability (90) */
-#include "cuda/driver.h"
-#include "exec/cuda/kernels/args.h"
+ *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
+ *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody */
+#include "fake.h"
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +21,6 @@
 #define TAKEN_BYTES ((size_t)512 << 20) /* by others, as a context takes some */
 #define PAGE        ((size_t)2 << 20)
 
-enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801, LAUNCH_FAILED = 719 };
-
 /* Physical memory, and memory of MemAlloc. */
 typedef struct slot {
     int fd;
@@ -33,11 +30,19 @@ typedef struct slot {
     bool used;
 } slot;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static slot slots[SLOTS]; /* guarded by lock */
-static size_t used_bytes; /* guarded by lock */
+/* Where physical memory is mapped, also once it has been released. */
+typedef struct range {
+    cu_address begin;
+    size_t bytes; /* 0: no range */
+    int device;
+} range;
 
-static int setting(const char *name, int fallback)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static slot slots[SLOTS];   /* guarded by lock */
+static range ranges[SLOTS]; /* guarded by lock */
+static size_t used_bytes;   /* guarded by lock */
+
+int setting(const char *name, int fallback)
 {
     const char *text = getenv(name);
     return text ? atoi(text) : fallback;
@@ -224,9 +229,10 @@ cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_allocation *allo
 }
 cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags)
 {
-    (void)allocation, (void)flags;
+    (void)flags;
     int i = slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
+    slots[i].device = allocation->location.id;
     *memory = (cu_memory)i;
     return CU_OK;
 }
@@ -283,14 +289,25 @@ cu_result cuMemAddressFree(cu_address address, size_t bytes)
 {
     return munmap((void *)(uintptr_t)address, bytes) ? INVALID_VALUE : CU_OK;
 }
+static void replace_range(range from, range to)
+{
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < SLOTS && (ranges[i].begin != from.begin || ranges[i].bytes != from.bytes))
+        i++;
+    if (i < SLOTS) ranges[i] = to;
+    pthread_mutex_unlock(&lock);
+}
 cu_result cuMemMap(cu_address address, size_t bytes, size_t offset, cu_memory memory, unsigned long long flags)
 {
     (void)offset, (void)flags;
+    replace_range((range){0}, (range){.begin = address, .bytes = bytes, .device = slots[memory].device});
     return map_at((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, slots[memory].fd,
                   NULL);
 }
 cu_result cuMemUnmap(cu_address address, size_t bytes)
 {
+    replace_range((range){.begin = address, .bytes = bytes}, (range){0});
     return map_at((void *)(uintptr_t)address, bytes, PROT_NONE, NOWHERE | MAP_FIXED, -1, NULL);
 }
 cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *access, size_t count)
@@ -318,21 +335,30 @@ cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
     slots[i].device = current_device();
     return result;
 }
-/* Of memory of MemAlloc. */
+/* The GPU whose memory lies there; -1: none's. */
+static int device_at(cu_address address)
+{
+    int found = -1;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SLOTS && found < 0; i++) {
+        cu_address begin = (cu_address)(uintptr_t)slots[i].at;
+        if (slots[i].used && begin && address >= begin && address - begin < slots[i].bytes) found = slots[i].device;
+        if (address >= ranges[i].begin && address - ranges[i].begin < ranges[i].bytes) found = ranges[i].device;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
 cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
 {
-    for (int i = 1; i < SLOTS; i++) {
-        cu_address begin = (cu_address)(uintptr_t)slots[i].at;
-        if (!slots[i].used || !begin || address < begin || address - begin >= slots[i].bytes) continue;
-        uint32_t type = CU_MEMORY_DEVICE, managed = 0;
-        memcpy(value,
-               attribute == CU_POINTER_MEMORY_TYPE  ? (const void *)&type
-               : attribute == CU_POINTER_IS_MANAGED ? (const void *)&managed
-                                                    : (const void *)&slots[i].device,
-               sizeof type);
-        return CU_OK;
-    }
-    return INVALID_VALUE;
+    int32_t device = device_at(address);
+    uint32_t type = CU_MEMORY_DEVICE, managed = 0;
+    if (device < 0) return INVALID_VALUE;
+    memcpy(value,
+           attribute == CU_POINTER_MEMORY_TYPE  ? (const void *)&type
+           : attribute == CU_POINTER_IS_MANAGED ? (const void *)&managed
+                                                : (const void *)&device,
+           sizeof type);
+    return CU_OK;
 }
 cu_result cuMemFree_v2(cu_address address)
 {
@@ -406,6 +432,12 @@ cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes
     (void)stream;
     return cuMemcpyHtoD_v2(dest, source, bytes);
 }
+cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_stream stream)
+{
+    (void)stream;
+    memcpy((void *)(uintptr_t)dest, (const void *)(uintptr_t)source, bytes);
+    return CU_OK;
+}
 cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
 {
     memcpy(dest, (void *)(uintptr_t)source, bytes);
@@ -414,95 +446,5 @@ cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
 cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
 {
     memset((void *)(uintptr_t)dest, value, bytes);
-    return CU_OK;
-}
-
-/* ---- streams, events, kernels ---------------------------------------------------------------------------------------
- */
-
-cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
-{
-    (void)flags;
-    *stream = calloc(1, 1);
-    return CU_OK;
-}
-cu_result cuStreamDestroy_v2(cu_stream stream)
-{
-    free(stream);
-    return CU_OK;
-}
-cu_result cuStreamSynchronize(cu_stream stream)
-{
-    (void)stream;
-    return CU_OK;
-}
-cu_result cuEventCreate(cu_event *event, unsigned int flags)
-{
-    (void)flags;
-    *event = calloc(1, 1);
-    return CU_OK;
-}
-cu_result cuEventRecord(cu_event event, cu_stream stream)
-{
-    (void)event, (void)stream;
-    return CU_OK;
-}
-cu_result cuEventQuery(cu_event event)
-{
-    (void)event;
-    return CU_OK;
-}
-cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,
-                                    const cu_graph_node **dependencies, size_t *num_dependencies)
-{
-    (void)stream, (void)id, (void)graph, (void)dependencies, (void)num_dependencies;
-    *capture_status = CU_CAPTURE_NONE;
-    return CU_OK;
-}
-cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
-{
-    (void)stream, (void)event, (void)flags;
-    return CU_OK;
-}
-cu_result cuThreadExchangeStreamCaptureMode(int *mode)
-{
-    (void)mode;
-    return CU_OK;
-}
-cu_result cuEventDestroy_v2(cu_event event)
-{
-    free(event);
-    return CU_OK;
-}
-cu_result cuModuleLoadData(cu_module *module, const void *image)
-{
-    *module = calloc(1, 1);
-    return image ? CU_OK : INVALID_VALUE;
-}
-cu_result cuModuleUnload(cu_module module)
-{
-    free(module);
-    return CU_OK;
-}
-static char notify; /* the function of that kernel */
-
-cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
-{
-    if (!name) return INVALID_VALUE;
-    *function = (cu_function)(strcmp(name, "ep_notify") ? (void *)module : &notify);
-    return CU_OK;
-}
-cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
-{
-    (void)function, (void)attribute, (void)value;
-    return CU_OK;
-}
-cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
-{
-    (void)config, (void)extra;
-    if ((void *)function != &notify) return LAUNCH_FAILED;
-    const gpu_notify_args *args = parameters[0];
-    if (!args->refusal.status || args->world.shape.ranks > 1) return LAUNCH_FAILED;
-    __atomic_store_n(&args->world.report->counts_ready, args->world.ticket, __ATOMIC_RELEASE);
     return CU_OK;
 }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the driver that plays GPUs know of each other. */
+#ifndef TESTS_CUDA_FAKE_FAKE_H
+#define TESTS_CUDA_FAKE_FAKE_H
+
+#include "cuda/driver.h"
+
+#include <stdbool.h>
+
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, NOT_SUPPORTED = 801 };
+
+/* A number from the environment. */
+int setting(const char *name, int fallback);
+
+/* ---- kernels.c ---- */
+/* A function of that name; NULL: there is no room for another one. */
+cu_function kernel_named(const char *name);
+/* Runs it in this thread, to its end. False: it is not one that is played. */
+bool kernel_play(cu_function function, void *arguments);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
+ * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
+ * and the verdict. They write and read the records that exec/index.h describes, with the orders that the real ones use,
+ * and wait with the group's deadline. */
+#include "exec/cuda/kernels/args.h"
+#include "fake.h"
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#define MOST_KERNELS 16
+#define NAME_BYTES   32
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char names[MOST_KERNELS][NAME_BYTES]; /* guarded by lock until written; a function is the address of its name */
+
+cu_function kernel_named(const char *name)
+{
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < MOST_KERNELS && names[i][0] && strcmp(names[i], name))
+        i++;
+    bool room = i < MOST_KERNELS && strlen(name) < NAME_BYTES;
+    if (room) memcpy(names[i], name, strlen(name) + 1);
+    pthread_mutex_unlock(&lock);
+    return room ? (cu_function)(void *)names[i] : NULL;
+}
+
+/* ---- records ------------------------------------------------------------------------------------------------------
+ */
+
+static void *at(const gpu_world *world, int32_t pe, uint64_t offset)
+{
+    return (void *)(uintptr_t)(world->heaps[pe] + world->buffer + offset);
+}
+
+static ep_hello *hello_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return at(world, pe, ep_hello_at(&world->space, world->shape.ranks, epoch, source));
+}
+
+static ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return at(world, pe, ep_reply_at(&world->space, world->shape.ranks, epoch, source));
+}
+
+static void release(void *word, uint64_t value)
+{
+    __atomic_store_n((uint64_t *)word, value, __ATOMIC_RELEASE);
+}
+
+/* ---- waits --------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void give_up(const gpu_world *world, gpu_wait wait, int32_t peer, uint64_t seen, uint64_t expected,
+                    bool was_abort)
+{
+    gpu_report *report = world->report;
+    if (world->state->failed) return;
+    world->state->failed = GPU_FAILED;
+    report->wait = (int32_t)wait;
+    report->peer = peer;
+    report->was_abort = was_abort;
+    report->seen = seen;
+    report->expected = expected;
+    __atomic_store_n(&report->failed, 1, __ATOMIC_RELEASE);
+}
+
+/* Until the flag is that of this call. */
+static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch, gpu_wait wait, int32_t peer)
+{
+    const uint64_t expected = ep_word(epoch, 1), end_ns = now_ns() + world->timeout_ns;
+    for (;;) {
+        uint64_t seen = __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE);
+        if (seen == expected) return true;
+        bool aborted = __atomic_load_n(&world->report->abort, __ATOMIC_ACQUIRE) != 0;
+        if (aborted || now_ns() > end_ns) {
+            give_up(world, wait, peer, seen, expected, aborted);
+            return false;
+        }
+        sched_yield();
+    }
+}
+
+/* ---- verdicts -----------------------------------------------------------------------------------------------------
+ */
+
+/* `form` and `form0` may be NULL. */
+static void report(const gpu_world *world, int32_t rank, const ep_refusal *reason, const ep_form *form,
+                   const ep_form *form0)
+{
+    gpu_verdict *slot = world->ticket ? &world->report->verdicts[world->ticket % GPU_VERDICTS] : &world->report->untold;
+    if (!world->ticket && __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return;
+    slot->rank = rank;
+    slot->dropped = 0;
+    slot->reason = *reason;
+    if (form) slot->form = *form;
+    if (form0) slot->form0 = *form0;
+    release(&slot->ticket, world->ticket ? world->ticket : 1);
+}
+
+/* All hellos have come: the lowest rank that refused, else the lowest whose form differs from rank 0's, else -1. */
+static int32_t judge_hellos(const gpu_world *world, uint32_t epoch)
+{
+    const ep_hello *first = hello_at(world, world->rank, epoch, 0);
+    for (int32_t pass = 0; pass < 2; pass++)
+        for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
+            const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
+            bool bad = pass ? memcmp(&hello->form, &first->form, sizeof first->form) : hello->refusal.status != 0;
+            if (!bad) continue;
+            report(world, pe, &hello->refusal, &hello->form, &first->form);
+            return pe;
+        }
+    return -1;
+}
+
+/* Hellos without tokens to all, and from all. True when all go on. */
+static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_form *form, const ep_refusal *refusal)
+{
+    for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
+        ep_hello *hello = hello_at(world, pe, epoch, world->rank);
+        hello->form = *form;
+        hello->refusal = *refusal;
+        memset(hello + 1, 0, 4 * (size_t)(world->shape.channels + world->shape.local_experts));
+        release(&hello->flag, ep_word(epoch, 1));
+    }
+    for (int32_t pe = 0; pe < world->shape.ranks; pe++)
+        if (!await_flag(world, &hello_at(world, world->rank, epoch, pe)->flag, epoch, GPU_WAIT_HELLO, pe)) return false;
+    return judge_hellos(world, epoch) < 0;
+}
+
+static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_refusal *refusal)
+{
+    for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
+        ep_reply *reply = reply_at(world, pe, epoch, world->rank);
+        reply->refusal = *refusal;
+        release(&reply->flag, ep_word(epoch, 1));
+    }
+    for (int32_t pe = 0; pe < world->shape.ranks; pe++)
+        if (!await_flag(world, &reply_at(world, world->rank, epoch, pe)->flag, epoch, GPU_WAIT_REPLY, pe)) return false;
+    for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
+        const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
+        if (!reply->refusal.status) continue;
+        report(world, pe, &reply->refusal, NULL, NULL);
+        return false;
+    }
+    return true;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------
+ */
+
+static bool play_notify(const gpu_notify_args *a)
+{
+    const gpu_world *world = &a->world;
+    const ep_shape *shape = &world->shape;
+    uint32_t epoch = world->state->epoch + 1;
+    size_t counts = (size_t)shape->ranks * (size_t)(shape->channels + 1) + (size_t)shape->local_experts;
+    if (a->tokens) return false;
+    if (a->routing) memset(a->routing, 0, a->at.total_bytes);
+    memset(world->report + 1, 0, counts * sizeof(int32_t));
+    world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal);
+    world->state->epoch = epoch;
+    release(&world->report->counts_ready, world->ticket);
+    return true;
+}
+
+static void tell_opened(const gpu_world *world)
+{
+    if (world->ticket) release(&world->report->opened, world->ticket);
+}
+
+static bool play_dispatch(const gpu_dispatch_args *a)
+{
+    const gpu_world *world = &a->world;
+    bool cached = a->form.kind == EP_DISPATCH_CACHED;
+    uint32_t epoch = world->state->epoch + cached;
+    if (a->tokens) return false;
+    if (!cached && world->state->refused) return true;
+    if (cached)
+        exchange_hellos(world, epoch, &a->form, &a->refusal);
+    else
+        exchange_replies(world, epoch, &a->refusal);
+    world->state->epoch = epoch;
+    tell_opened(world);
+    return true;
+}
+
+static bool play_combine(const gpu_combine_args *a)
+{
+    const gpu_world *world = &a->world;
+    uint32_t epoch = world->state->epoch + 1;
+    if (a->tokens) return false;
+    exchange_hellos(world, epoch, &a->form, &a->refusal);
+    world->state->epoch = epoch;
+    tell_opened(world);
+    return true;
+}
+
+static bool no_row_came(const int32_t *rank_prefix, int32_t ranks)
+{
+    return rank_prefix[ranks - 1] == 0;
+}
+
+/* No slot has a row. */
+static bool play_map(const gpu_map_args *a)
+{
+    if (!no_row_came(a->rank_prefix, a->ranks)) return false;
+    memset(a->map, 0xff, (size_t)a->rows * (size_t)a->topk * sizeof *a->map);
+    return true;
+}
+
+bool kernel_play(cu_function function, void *arguments)
+{
+    const gpu_expand_args *expand = arguments;
+    const gpu_reduce_args *reduce = arguments;
+    const char *name = (const char *)(void *)function;
+    if (!strcmp(name, "ep_notify")) return play_notify(arguments);
+    if (!strcmp(name, "ep_dispatch")) return play_dispatch(arguments);
+    if (!strcmp(name, "ep_combine")) return play_combine(arguments);
+    if (!strcmp(name, "ep_map")) return play_map(arguments);
+    if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
+    if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
+    return false;
+}

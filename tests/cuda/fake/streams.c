@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams, events, modules and launches of the driver that plays GPUs: what is put on a stream is done when the call
+ * returns. */
+#include "fake.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
+{
+    (void)flags;
+    *stream = calloc(1, 1);
+    return CU_OK;
+}
+cu_result cuStreamDestroy_v2(cu_stream stream)
+{
+    free(stream);
+    return CU_OK;
+}
+cu_result cuStreamSynchronize(cu_stream stream)
+{
+    (void)stream;
+    return CU_OK;
+}
+cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
+{
+    (void)stream;
+    if (!setting("FAKE_HOST", 1)) return NOT_SUPPORTED;
+    if (!setting("FAKE_FAULT", 0)) run(context);
+    return CU_OK;
+}
+cu_result cuEventCreate(cu_event *event, unsigned int flags)
+{
+    (void)flags;
+    *event = calloc(1, 1);
+    return CU_OK;
+}
+cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+    (void)event, (void)stream;
+    return CU_OK;
+}
+cu_result cuEventQuery(cu_event event)
+{
+    (void)event;
+    return setting("FAKE_FAULT", 0) ? ILLEGAL_ADDRESS : CU_OK;
+}
+/* Streams that are being captured; the work itself is done at once all the same. */
+#define CAPTURES 8
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cu_stream captured[CAPTURES]; /* guarded by lock */
+
+static bool replace_captured(cu_stream from, cu_stream to)
+{
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < CAPTURES && captured[i] != from)
+        i++;
+    bool found = i < CAPTURES;
+    if (found) captured[i] = to;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
+{
+    (void)mode;
+    return stream && replace_captured(NULL, stream) ? CU_OK : INVALID_VALUE;
+}
+cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph)
+{
+    *graph = NULL;
+    return stream && replace_captured(stream, NULL) ? CU_OK : INVALID_VALUE;
+}
+cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,
+                                    const cu_graph_node **dependencies, size_t *num_dependencies)
+{
+    (void)graph, (void)dependencies, (void)num_dependencies;
+    bool found = stream && replace_captured(stream, stream);
+    *capture_status = found ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
+    if (id && found) *id = 1;
+    return CU_OK;
+}
+cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int flags)
+{
+    (void)event, (void)stream, (void)flags;
+    return CU_OK;
+}
+cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return CU_OK;
+}
+cu_result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    (void)mode;
+    return CU_OK;
+}
+cu_result cuEventDestroy_v2(cu_event event)
+{
+    free(event);
+    return CU_OK;
+}
+cu_result cuModuleLoadData(cu_module *module, const void *image)
+{
+    *module = calloc(1, 1);
+    return image ? CU_OK : INVALID_VALUE;
+}
+cu_result cuModuleUnload(cu_module module)
+{
+    free(module);
+    return CU_OK;
+}
+
+cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
+{
+    if (!module || !name) return INVALID_VALUE;
+    *function = kernel_named(name);
+    return *function ? CU_OK : INVALID_VALUE;
+}
+cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
+{
+    (void)function, (void)attribute, (void)value;
+    return CU_OK;
+}
+cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
+{
+    static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
+    (void)extra;
+    if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
+    if (!config->stream) pthread_mutex_lock(&default_stream);
+    bool played = kernel_play(function, parameters[0]);
+    if (!config->stream) pthread_mutex_unlock(&default_stream);
+    return played ? CU_OK : LAUNCH_FAILED;
+}

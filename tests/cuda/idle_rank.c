@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks without tokens. */
+#include "cuda/idle_rank.h"
+#include "ep/check.h"
+
+bool idle_begin(idle_rank *one, expar_group *group)
+{
+    return idle_begin_with(one, group, 0);
+}
+
+bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
+{
+    *one = (idle_rank){.group = group};
+    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = 4;
+    config.max_row_bytes = IDLE_HIDDEN * sizeof(float);
+    config.max_topk = 1;
+    config.max_experts = group->size;
+    config.pool_bytes = pool_bytes;
+    config.device = (expar_device){.type = EXPAR_CUDA};
+    if (!CHECK_OK(cuda_device_open(0, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
+    CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));
+    return CHECK_OK(expar_ep_create(group, &config, &one->ep));
+}
+
+void idle_end(idle_rank *one)
+{
+    expar_ep_output_release(one->came.output);
+    expar_ep_handle_destroy(one->came.handle);
+    CHECK_OK(expar_ep_destroy(one->ep));
+    CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
+    cuda_leave();
+    cuda_device_close(one->gpu);
+}
+
+expar_tensor idle_tensor(expar_dtype dtype, int64_t columns)
+{
+    expar_tensor t = expar_tensor_2d(NULL, dtype, 0, columns);
+    t.device = (expar_device){.type = EXPAR_CUDA};
+    return t;
+}
+
+expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype)
+{
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = idle_tensor(dtype, IDLE_HIDDEN);
+    args.topk_idx = idle_tensor(EXPAR_I32, 1);
+    args.num_experts = one->group->size;
+    args.stream = one->stream;
+    return args;
+}
+
+expar_combine_args idle_combine_args(const idle_rank *one)
+{
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = args.y = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
+    args.handle = one->came.handle;
+    args.stream = one->stream;
+    return args;
+}
+
+bool idle_dispatch(idle_rank *one, expar_dtype dtype)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, dtype);
+    expar_ep_output_release(one->came.output);
+    expar_ep_handle_destroy(one->came.handle);
+    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    return CHECK_OK(expar_dispatch(one->ep, &args, &one->came));
+}
+
+bool idle_combine(idle_rank *one)
+{
+    expar_combine_args args = idle_combine_args(one);
+    return CHECK_OK(expar_combine(one->ep, &args));
+}

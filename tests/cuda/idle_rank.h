@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank without tokens, for tests on the driver that plays GPUs: so much of the kernels is played (fake/kernels.c). */
+#ifndef TESTS_CUDA_IDLE_RANK_H
+#define TESTS_CUDA_IDLE_RANK_H
+
+#include "cuda/cuda.h"
+#include "group/group.h"
+#include <expar/ep.h>
+
+#define IDLE_HIDDEN 32
+
+typedef struct idle_rank {
+    expar_group *group;
+    cuda_device *gpu;
+    cu_stream stream; /* its own */
+    expar_ep *ep;
+    expar_dispatch_result came; /* of the last idle_dispatch */
+} idle_rank;
+
+/* On GPU 0, whose context is entered until the end. pool_bytes: as in expar_ep_config. */
+bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
+bool idle_begin(idle_rank *one, expar_group *group);
+void idle_end(idle_rank *one);
+
+/* Without elements, on the GPU. */
+expar_tensor idle_tensor(expar_dtype dtype, int64_t columns);
+/* Of calls that are as they should be. The combine's handle is that of the last idle_dispatch. */
+expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype);
+expar_combine_args idle_combine_args(const idle_rank *one);
+bool idle_dispatch(idle_rank *one, expar_dtype dtype);
+bool idle_combine(idle_rank *one);
+
+#endif

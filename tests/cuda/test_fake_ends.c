@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How calls on GPUs end, on a driver that plays GPUs (fake/fake.c): when they return, what they leave, and what becomes
+ * of those whose end the driver never tells. */
+#include "cuda/idle_rank.h"
+#include "shmem/kind.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define RANKS 2
+
+static void run(ranks_body body)
+{
+    kind_run((ranks_plan){0}, RANKS, body);
+}
+
+/* ---- a context that is lost -----------------------------------------------------------------------------------------
+ */
+
+/* By a kernel of the caller's, for one: the driver does not come to the ends of calls any more. Events end all the
+   same, for those who wait, for those who ask, and with the buffer. */
+static void lost_ends(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    expar_event *events[3] = {0};
+    int done = 0;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    setenv("FAKE_FAULT", "1", 1);
+    for (int i = 0; i < 3; i++) {
+        expar_combine_args args = idle_combine_args(&one);
+        args.async_finish = 1;
+        args.event = &events[i];
+        CHECK_OK(expar_combine(one.ep, &args));
+    }
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[0]));
+    CHECK_TEXT("expar_combine", "cuEventQuery", "700");
+    while (!done)
+        CHECK_OK(expar_event_query(events[1], &done));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[1]));
+    idle_end(&one);
+    unsetenv("FAKE_FAULT");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[2]));
+    CHECK_TEXT("expar_combine", "destroyed before the GPU came to the end of the call");
+    for (int i = 0; i < 3; i++)
+        expar_event_destroy(events[i]);
+}
+
+static void events_of_a_lost_context(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, lost_ends);
+}
+
+/* ---- events to wait for ---------------------------------------------------------------------------------------------
+ */
+
+typedef struct signaller {
+    pthread_t thread;
+    expar_event *event;
+    atomic_bool signalled; /* set before the event happens */
+} signaller;
+
+static void *signal_soon(void *argument)
+{
+    signaller *self = argument;
+    const struct timespec span = {0, 30000000};
+    nanosleep(&span, NULL);
+    atomic_store(&self->signalled, true);
+    return (void *)(intptr_t)expar_event_signal(self->event);
+}
+
+static void begin_to_signal(signaller *self)
+{
+    CHECK_OK(expar_event_create(&self->event));
+    atomic_init(&self->signalled, false);
+    if (pthread_create(&self->thread, NULL, signal_soon, self)) abort();
+}
+
+/* The call has returned. */
+static void end_of_signal(signaller *self)
+{
+    void *status;
+    CHECK(atomic_load(&self->signalled), "the call did not wait for wait_event");
+    pthread_join(self->thread, &status);
+    CHECK_OK((expar_status)(intptr_t)status);
+    expar_event_destroy(self->event);
+}
+
+/* Dispatch, dispatch with a handle, and combine, that return by themselves, behind an event of the caller's. */
+static void calls_behind_an_event(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    for (int cached = 0; cached < 2; cached++) {
+        signaller before;
+        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        if (cached) args.topk_idx = EXPAR_TENSOR_NONE;
+        if (cached) args.handle = one.came.handle;
+        begin_to_signal(&before);
+        args.wait_event = before.event;
+        args.async_finish = 1;
+        if (!CHECK_OK(expar_dispatch(one.ep, &args, &result))) return;
+        end_of_signal(&before);
+        CHECK_OK(expar_event_wait(result.event));
+        expar_event_destroy(result.event);
+        expar_ep_output_release(result.output);
+        expar_ep_handle_destroy(result.handle);
+    }
+    signaller before;
+    expar_event *event = NULL;
+    expar_combine_args args = idle_combine_args(&one);
+    begin_to_signal(&before);
+    args.wait_event = before.event;
+    args.async_finish = 1;
+    args.event = &event;
+    CHECK_OK(expar_combine(one.ep, &args));
+    end_of_signal(&before);
+    CHECK_OK(expar_event_wait(event));
+    expar_event_destroy(event);
+    idle_end(&one);
+}
+
+static void calls_wait_for_their_events(void **state)
+{
+    (void)state;
+    run(calls_behind_an_event);
+}
+
+/* ---- what is not known on the host ----------------------------------------------------------------------------------
+ */
+
+static expar_handle_info info_of(const expar_ep_handle *handle)
+{
+    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
+    CHECK_OK(expar_ep_handle_info(handle, &info));
+    return info;
+}
+
+static void handles_with_and_without_counts(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    expar_handle_info info = info_of(one.came.handle);
+    CHECK(info.num_recv_tokens == 0 && info.num_nodes == 1 && !info.tokens_per_node, "R is %d",
+          (int)info.num_recv_tokens);
+    CHECK(info.rank_prefix && info.rank_prefix[RANKS - 1] == 0, "no counts that the call has waited for");
+    CHECK(info.channel_prefix && info.channel_prefix[RANKS * info.num_channels - 1] == 0, "no counts of channels");
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_dispatch_result worst = EXPAR_DISPATCH_RESULT_INIT;
+    args.num_worst_tokens = 4;
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &worst))) return;
+    info = info_of(worst.handle);
+    CHECK(info.num_recv_tokens == -1 && !info.rank_prefix && !info.channel_prefix && !info.tokens_per_node,
+          "R is %d, and there are counts", (int)info.num_recv_tokens);
+    expar_ep_output_release(worst.output);
+    expar_ep_handle_destroy(worst.handle);
+    idle_end(&one);
+}
+
+static void handles_tell_what_is_known(void **state)
+{
+    (void)state;
+    run(handles_with_and_without_counts);
+}
+
+static void layout_on_a_gpu(expar_group *group, void *shared)
+{
+    (void)shared;
+    int32_t counts[RANKS];
+    expar_layout layout = EXPAR_LAYOUT_INIT;
+    const expar_tensor idx = idle_tensor(EXPAR_I32, 1);
+    layout.tokens_per_rank = counts;
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_layout(group, &idx, RANKS, &layout));
+    CHECK_TEXT("expar_ep_layout", "topk_idx lies on device type 2 (CUDA); expected 1 (CPU)");
+}
+
+static void layouts_are_the_hosts(void **state)
+{
+    (void)state;
+    run(layout_on_a_gpu);
+}
+
+/* ---- results ------------------------------------------------------------------------------------------------------
+ */
+
+/* The last thing that a dispatch puts on its stream is its event. */
+static void an_end_that_cannot_be_told(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    const expar_dispatch_result untouched = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_result result = untouched;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.async_finish = 1;
+    setenv("FAKE_HOST", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("cuLaunchHostFunc");
+    CHECK(memcmp(&result, &untouched, sizeof result) == 0, "the result was written");
+    unsetenv("FAKE_HOST");
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) return;
+    CHECK_OK(expar_event_wait(one.came.event));
+    expar_event_destroy(one.came.event);
+    idle_combine(&one);
+    idle_end(&one);
+}
+
+static void results_of_a_dispatch_that_fails_last(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, an_end_that_cannot_be_told);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_of_a_lost_context),
+        cmocka_unit_test(calls_wait_for_their_events),
+        cmocka_unit_test(handles_tell_what_is_known),
+        cmocka_unit_test(layouts_are_the_hosts),
+        cmocka_unit_test(results_of_a_dispatch_that_fails_last),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

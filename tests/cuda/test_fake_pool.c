@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools on GPUs that are used up, on a driver that plays GPUs (fake/fake.c): the call says what would do, that much
+ * does, the other ranks are told, and room that is given back serves. And expert-major outputs, as far as ranks without
+ * tokens have them. */
+#include "cuda/idle_rank.h"
+#include "shmem/kind.h"
+
+#define RANKS 2
+#define ODD   1 /* the rank that asks for too much */
+
+#define POOL_BYTES ((int64_t)64 << 10)
+#define MANY_ROWS  4096 /* 512 KiB */
+
+static void run(ranks_body body)
+{
+    kind_run((ranks_plan){0}, RANKS, body);
+}
+
+/* ---- outputs that are too large ---- */
+
+/* What the last error says behind these words. */
+static int64_t number_behind(const char *words)
+{
+    const char *found = strstr(expar_last_error(), words);
+    bool said = CHECK(found, "\"%s\" does not say \"%s\"", expar_last_error(), words);
+    return said ? strtoll(found + strlen(words), NULL, 10) : 0;
+}
+
+static expar_dispatch_args args_with_room(const idle_rank *one, expar_path path, int64_t rows)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.path = path;
+    args.num_worst_tokens = rows;
+    args.async_finish = 1;
+    return args;
+}
+
+/* Counts are not waited for, and the event tells the rest. */
+static void end_with(const expar_dispatch_result *result, expar_status expected)
+{
+    CHECK_STATUS(expected, expar_event_wait(result->event));
+    if (expected != EXPAR_OK) CHECK_TEXT("rank 1 refused", "the pool of");
+    expar_event_destroy(result->event);
+    expar_ep_output_release(result->output);
+    expar_ep_handle_destroy(result->handle);
+}
+
+/* The odd rank's output finds no room in the pool; how large it is told to make it. */
+static int64_t ask_for_too_much(expar_group *group, expar_path path, const char *words)
+{
+    idle_rank one;
+    if (!idle_begin_with(&one, group, POOL_BYTES)) return 0;
+    bool odd = group->rank == ODD;
+    expar_dispatch_args args = args_with_room(&one, path, odd ? MANY_ROWS : 4);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    int64_t enough = 0;
+    CHECK_STATUS(odd ? EXPAR_ERR_BUFFER_SIZE : EXPAR_OK, expar_dispatch(one.ep, &args, &result));
+    if (odd)
+        enough = number_behind(words);
+    else
+        end_with(&result, EXPAR_ERR_REMOTE);
+    if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    idle_end(&one);
+    return enough;
+}
+
+static void too_large(expar_group *group, expar_path path, const char *words)
+{
+    int64_t enough = ask_for_too_much(group, path, words), all[RANKS] = {0};
+    idle_rank one;
+    CHECK_OK(group->boot->ops->allgather(group->boot, &enough, all, sizeof enough));
+    CHECK(all[ODD] >= MANY_ROWS * 128, "%lld bytes are said to do", (long long)all[ODD]);
+    if (!idle_begin_with(&one, group, all[ODD])) return;
+    expar_dispatch_args args = args_with_room(&one, path, MANY_ROWS);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (CHECK_OK(expar_dispatch(one.ep, &args, &result))) end_with(&result, EXPAR_OK);
+    idle_end(&one);
+}
+
+static void too_large_by_any_path(expar_group *group, void *shared)
+{
+    (void)shared;
+    too_large(group, EXPAR_PATH_AUTO, "or make config.pool_bytes ");
+    too_large(group, EXPAR_PATH_QUEUE, "or make config.pool_bytes ");
+}
+
+static void too_large_for_direct(expar_group *group, void *shared)
+{
+    (void)shared;
+    too_large(group, EXPAR_PATH_DIRECT, "(config.pool_bytes: ");
+}
+
+static void outputs_that_find_no_room(void **state)
+{
+    (void)state;
+    run(too_large_by_any_path);
+}
+
+static void direct_outputs_that_find_no_room(void **state)
+{
+    (void)state;
+    run(too_large_for_direct);
+}
+
+/* ---- expert-major ---- */
+
+/* Of rows with scales. worst: 0, or the room. */
+static bool expert_major(idle_rank *one, int64_t worst, expar_dispatch_result *result)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
+    args.x_scales = idle_tensor(EXPAR_F32, 2);
+    args.num_worst_tokens = worst;
+    args.expert_major = 1;
+    return CHECK_OK(expar_dispatch(one->ep, &args, result));
+}
+
+/* The same bytes as numbers that can be added. */
+static expar_combine_args expert_major_back(const idle_rank *one, const expar_dispatch_result *result)
+{
+    const int64_t hidden = IDLE_HIDDEN / (int64_t)sizeof(float);
+    expar_combine_args args = idle_combine_args(one);
+    args.x = result->recv_x;
+    args.x.dtype = EXPAR_F32;
+    args.x.shape[1] = args.x.strides[0] = hidden;
+    args.y = idle_tensor(EXPAR_F32, hidden);
+    args.handle = result->handle;
+    args.expert_major = 1;
+    return args;
+}
+
+static void release(expar_dispatch_result *result)
+{
+    expar_ep_output_release(result->output);
+    expar_ep_handle_destroy(result->handle);
+    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+}
+
+/* Without rows, there and back. */
+static void go_without_rows(idle_rank *one)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (!expert_major(one, 0, &result)) return;
+    CHECK(result.recv_row_map.shape[0] == 0 && result.recv_x_scales.shape[1] == 2, "the output has other shapes");
+    expar_combine_args back = expert_major_back(one, &result);
+    CHECK_OK(expar_combine(one->ep, &back));
+    release(&result);
+}
+
+/* A combine's rows travel by way of the pool, which outputs that are still held have used up. */
+static void expert_major_without_room(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT, held = result;
+    if (!idle_begin_with(&one, group, POOL_BYTES)) return;
+    go_without_rows(&one);
+    if (!expert_major(&one, 300, &result)) return;
+    const int32_t *map = result.recv_row_map.data;
+    CHECK(result.recv_row_map.shape[0] == 300 && map[0] == -1 && map[299] == -1, "the map names rows");
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.num_worst_tokens = 300;
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &held))) return;
+    expar_combine_args back = expert_major_back(&one, &result);
+    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_combine(one.ep, &back));
+    CHECK_TEXT("expar_combine", "the pool of 65536 bytes has no room for 9600 bytes", "free outputs and handles");
+    release(&held);
+    CHECK_OK(expar_combine(one.ep, &back));
+    release(&result);
+    idle_end(&one);
+}
+
+static void combines_that_find_no_room(void **state)
+{
+    (void)state;
+    run(expert_major_without_room);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outputs_that_find_no_room),
+        cmocka_unit_test(direct_outputs_that_find_no_room),
+        cmocka_unit_test(combines_that_find_no_room),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

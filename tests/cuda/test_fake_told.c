@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank cannot do is told to all, on a driver that plays GPUs (fake/fake.c): the rank returns its own error,
+ * the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
+#include "cuda/idle_rank.h"
+#include "shmem/kind.h"
+
+#define RANKS 2
+#define ODD   1 /* the rank that something is wrong with */
+
+static bool is_odd(const idle_rank *one)
+{
+    return one->group->rank == ODD;
+}
+
+/* What this rank must hear of the odd rank's error. */
+static void hear(const idle_rank *one, expar_status status, expar_status odd, const char *call, const char *word)
+{
+    CHECK_STATUS(is_odd(one) ? odd : EXPAR_ERR_REMOTE, status);
+    CHECK_TEXT(call, word);
+    if (!is_odd(one)) CHECK_TEXT("rank 1 refused");
+}
+
+static void run(ranks_body body)
+{
+    kind_run((ranks_plan){0}, RANKS, body);
+}
+
+/* ---- calls without a stream -----------------------------------------------------------------------------------------
+ */
+
+static const char default_stream[] = "stream is the default one";
+
+/* The very first calls: no stream has been seen yet. */
+static void default_streams(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.stream = NULL;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_TEXT("expar_dispatch", default_stream);
+    if (!is_odd(&one)) args.stream = one.stream;
+    hear(&one, expar_dispatch(one.ep, &args, &one.came), EXPAR_ERR_ARGUMENT, "expar_dispatch", default_stream);
+    if (!idle_dispatch(&one, EXPAR_F32)) return;
+    expar_combine_args back = idle_combine_args(&one);
+    if (is_odd(&one)) back.stream = NULL;
+    hear(&one, expar_combine(one.ep, &back), EXPAR_ERR_ARGUMENT, "expar_combine", default_stream);
+    idle_combine(&one);
+    idle_end(&one);
+}
+
+/* Of ranks that share it; each process has its own. */
+static void the_default_stream_is_refused(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_PROCESSES) skip();
+    run(default_streams);
+}
+
+static void unreadable_arguments(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    for (int32_t round = 0; round < 2 && !check_failures(); round++) {
+        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
+        const expar_dispatch_args *given = is_odd(&one) ? NULL : &args;
+        hear(&one, expar_dispatch(one.ep, given, &unused), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
+        if (is_odd(&one)) args.struct_size = 1;
+        hear(&one, expar_dispatch(one.ep, &args, &unused), EXPAR_ERR_ARGUMENT, "expar_dispatch", "args.struct_size");
+        if (!idle_dispatch(&one, EXPAR_F32)) return;
+        expar_combine_args back = idle_combine_args(&one);
+        const expar_combine_args *given_back = is_odd(&one) ? NULL : &back;
+        hear(&one, expar_combine(one.ep, given_back), EXPAR_ERR_NULL, "expar_combine", "args is NULL");
+    }
+    idle_combine(&one);
+    idle_end(&one);
+}
+
+static void arguments_that_cannot_be_read(void **state)
+{
+    (void)state;
+    run(unreadable_arguments);
+}
+
+/* In a capture nothing is told; behind it all is again. */
+static void after_a_capture(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    cu_graph graph;
+    if (!idle_begin(&one, group)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_TEXT("num_worst_tokens is 0 while the stream is being captured");
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    const expar_dispatch_args *given = is_odd(&one) ? NULL : &args;
+    hear(&one, expar_dispatch(one.ep, given, &one.came), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
+    if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    idle_end(&one);
+}
+
+static void refusals_after_a_capture(void **state)
+{
+    (void)state;
+    run(after_a_capture);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------
+ */
+
+/* Behind a dispatch of rows that cannot be added, which needs no kernel to add them. */
+static void a_combine_without_kernels(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F8E4M3)) return;
+    if (is_odd(&one)) setenv("FAKE_REFUSES", "combine", 1);
+    for (int32_t round = 0; round < 2 && !check_failures(); round++) {
+        expar_combine_args args = idle_combine_args(&one);
+        hear(&one, expar_combine(one.ep, &args), EXPAR_ERR_CUDA, "expar_combine", "combine.cu: nvrtcCompileProgram");
+    }
+    unsetenv("FAKE_REFUSES");
+    idle_combine(&one);
+    if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    idle_end(&one);
+}
+
+/* On one rank only: threads share what is compiled. */
+static void kernels_of_a_combine_that_do_not_compile(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    run(a_combine_without_kernels);
+}
+
+/* A launch that fails reaches nobody: the others wait in vain, and no later call can make up for it. What is left of
+   the buffer says so at once. */
+static void launches_that_fail(expar_group *group, void *shared)
+{
+    idle_rank one;
+    bool in_combine = *(const bool *)shared;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_combine_args back = idle_combine_args(&one);
+    setenv("FAKE_LAUNCH", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("cuLaunchKernelEx");
+    unsetenv("FAKE_LAUNCH");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
+    CHECK_TEXT("expar_combine: the buffer is poisoned",
+               in_combine ? "expar_combine: " : "expar_dispatch: ", "cuLaunchKernelEx");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("expar_dispatch: the buffer is poisoned", "cuLaunchKernelEx");
+    idle_end(&one);
+}
+
+static void a_launch_that_fails_poisons_the_buffer(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        bool in_combine = i == 1;
+        const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+        assert_true(ranks_run(&plan, launches_that_fail, &in_combine));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_default_stream_is_refused),
+        cmocka_unit_test(arguments_that_cannot_be_read),
+        cmocka_unit_test(refusals_after_a_capture),
+        cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
+        cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

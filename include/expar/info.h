@@ -18,6 +18,21 @@ extern "C" {
 EXPAR_API bool expar_env_describe(size_t index, const char **name, const char **values, const char **fallback,
                                   const char **meaning);
 
+/* ---- places ----------------------------------------------------------------------------------------------------- */
+
+/* Where a rank is, and what lies near it; every rank knows that of all. */
+typedef struct expar_place {
+    size_t struct_size; /* set by EXPAR_PLACE_INIT */
+    int32_t node;
+    int32_t cores;     /* that it may run on */
+    int32_t numa_node; /* of all of these cores; -1: they are of several, or it is not known */
+    char nics[64]; /* RDMA devices of its host, or where there are none interfaces that are up, with commas between */
+} expar_place;
+#define EXPAR_PLACE_INIT EXPAR_STRUCT_INIT(expar_place)
+/* Fills as much as place->struct_size says that there is. EXPAR_ERR_NULL, EXPAR_ERR_RANGE (no such rank),
+   EXPAR_ERR_ARGUMENT when place->struct_size is not set. Any thread. */
+EXPAR_API expar_status expar_rank_get_place(const expar_group *group, int32_t rank, expar_place *place);
+
 /* ---- transports ------------------------------------------------------------------------------------------------- */
 
 /* How a rank reaches a PE's memory; a set. */

@@ -17,10 +17,17 @@ typedef struct boot boot;
 
 /* Where a rank is, told to all at the start. Two ranks with equal `host` can hand each other file descriptors: same
    kernel (boot id), same network and IPC reach. */
+#define BOOT_NICS_TEXT 64
+
 typedef struct boot_place {
     uint64_t host; /* hash of boot id, network namespace and pid namespace */
     int32_t pid;
     int32_t num_cores; /* cores this process may run on (its affinity mask) */
+    int32_t numa_node; /* of all of these cores; -1: they are of several, or it is not known */
+    int32_t reserved;  /* 0 */
+    /* RDMA devices of the host, or where there are none its interfaces that are up: names with commas between them, as
+       many as there is room for. Terminated; what a peer sent is checked. */
+    char nics[BOOT_NICS_TEXT];
 } boot_place;
 
 #define BOOT_IP_TEXT 64 /* an IP address as text */

@@ -79,6 +79,12 @@ static bool is_terminated(const char *text, size_t bytes)
     return memchr(text, 0, bytes) != NULL;
 }
 
+static bool are_terminated(const hello_contact *contact, const boot_place *place)
+{
+    return is_terminated(contact->unix_name, sizeof contact->unix_name) &&
+           is_terminated(place->nics, sizeof place->nics);
+}
+
 bool hello_check(const void *payload, size_t bytes, hello *out, hello_verdict *verdict)
 {
     hello_prefix prefix;
@@ -98,7 +104,7 @@ bool hello_check(const void *payload, size_t bytes, hello *out, hello_verdict *v
         return false;
     }
     memcpy(&whole, payload, sizeof whole);
-    if (!is_terminated(whole.contact.unix_name, sizeof whole.contact.unix_name) || whole.timeout_ms < 1 ||
+    if (!are_terminated(&whole.contact, &whole.place) || whole.timeout_ms < 1 ||
         whole.timeout_ms > BOOT_MAX_TIMEOUT_MS) {
         verdict_set(verdict, EXPAR_ERR_VERSION, "the hello of rank %" PRId32 " has values out of range", prefix.rank);
         return false;
@@ -136,7 +142,7 @@ bool hello_table_check(const void *payload, size_t bytes, int32_t size)
     for (int32_t rank = 0; rank < size; rank++) {
         hello_entry entry;
         memcpy(&entry, entries + (size_t)rank * sizeof entry, sizeof entry);
-        if (!is_terminated(entry.contact.unix_name, sizeof entry.contact.unix_name)) return false;
+        if (!are_terminated(&entry.contact, &entry.place)) return false;
     }
     return true;
 }

@@ -58,5 +58,10 @@ static int32_t cores_allowed(void)
 
 void place_find(boot_place *place)
 {
+    cpu_set_t cores;
     *place = (boot_place){.host = host_identity(), .pid = (int32_t)getpid(), .num_cores = cores_allowed()};
+    /* On a machine with more cores than the set holds that is not known. */
+    bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
+    place->numa_node = known ? place_numa_node("/sys", &cores) : -1;
+    place_nics("/sys", place->nics);
 }

@@ -36,17 +36,9 @@ static void fill_stats(sym *self, expar_heap_stats *out)
     };
 }
 
-/* Gives as much as stats->struct_size says that there is. */
 static expar_status hand_over(const char *what, const expar_heap_stats *now, expar_heap_stats *stats)
 {
-    if (!stats) return error_set(EXPAR_ERR_NULL, "%s: stats is NULL", what);
-    const size_t wanted = stats->struct_size;
-    if (wanted < sizeof wanted || wanted > sizeof *now)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: stats->struct_size %zu, expected EXPAR_HEAP_STATS_INIT's %zu", what,
-                         wanted, sizeof *now);
-    memcpy(stats, now, wanted);
-    stats->struct_size = wanted;
-    return EXPAR_OK;
+    return struct_give(what, "EXPAR_HEAP_STATS_INIT", now, sizeof *now, stats);
 }
 
 expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)

@@ -96,11 +96,11 @@ typedef struct sym {
     bool all_mapped;    /* every PE's heap is mapped here */
     bool some_mapped;   /* that of some other PE is */
     bool all_reached;   /* every PE is mapped or reached by atomics */
-    bool splits;        /* some PE's data go by one transport, its atomics by another */
     int32_t node_ranks; /* several nodes, each of so many ranks (2 or more) who map each other; 0: not so */
     bool owns_heap;     /* heap was made by sym_create, not by the group */
     bool fixed_heap;    /* all of it is there from the start */
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
+    bool splits;        /* some PE's data go by one transport, its atomics by another */
     int32_t host_ranks; /* ranks on this host */
     mem_credit credit;  /* of collective calls */
     mem_region heap;

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <string.h>
 
 static_assert((int)EXPAR_REACH_MAP == (int)TRANSPORT_MAP && (int)EXPAR_REACH_PUT == (int)TRANSPORT_PUT &&
                   (int)EXPAR_REACH_GET == (int)TRANSPORT_GET && (int)EXPAR_REACH_ATOMIC == (int)TRANSPORT_ATOMIC,
@@ -78,13 +77,7 @@ static expar_network_stats add_traffic(const sym *self)
 expar_status expar_network_get_stats(const expar_group *group, expar_network_stats *stats)
 {
     static const char what[] = "expar_network_get_stats";
-    if (!group || !stats) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", what, group ? "stats" : "group");
-    const size_t wanted = stats->struct_size;
-    if (wanted < sizeof wanted || wanted > sizeof *stats)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: stats->struct_size %zu, expected EXPAR_NETWORK_STATS_INIT's %zu",
-                         what, wanted, sizeof *stats);
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
     const expar_network_stats now = add_traffic(group->sym);
-    memcpy(stats, &now, wanted);
-    stats->struct_size = wanted;
-    return EXPAR_OK;
+    return struct_give(what, "EXPAR_NETWORK_STATS_INIT", &now, sizeof now, stats);
 }

@@ -40,7 +40,8 @@ static bool is_sane(const hello *greeting)
 {
     return greeting->prefix.size >= 1 && greeting->prefix.size <= BOOT_MAX_RANKS && greeting->prefix.rank >= 0 &&
            greeting->prefix.rank < greeting->prefix.size && greeting->timeout_ms >= 1 &&
-           memchr(greeting->contact.unix_name, 0, sizeof greeting->contact.unix_name);
+           memchr(greeting->contact.unix_name, 0, sizeof greeting->contact.unix_name) &&
+           memchr(greeting->place.nics, 0, sizeof greeting->place.nics);
 }
 
 /* What is accepted is sane; what is refused has a status and a text. */

@@ -131,6 +131,10 @@ static void transports_of_two_nodes(void **state)
     assert_int_equal(json_integer_value(json_object_get(transports, "ranks")), 4);
     assert_string_equal(cell(transports, "p2p", 0, 1), "MPGA");
     assert_string_equal(cell(transports, "p2p", 2, 3), "MPGA");
+    const json_t *place = json_object_get(transports, "place");
+    assert_true(json_integer_value(json_object_get(place, "cores")) >= 1);
+    assert_true(json_is_string(json_object_get(place, "nics")));
+    shell_expect("$EXPAR info", 0, "NUMA node", "");
     assert_string_equal(cell(transports, "p2p", 0, 2), "----");
     shell_expect("$EXPAR info", 0, "ranks of one host, by loads and stores in shared memory", "");
 #ifdef HAVE_FABRIC

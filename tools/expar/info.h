@@ -23,7 +23,8 @@ json_t *info_launchers(void); /* [{name, path}]; path null where it is not found
 json_t *info_memory(void); /* total_bytes, available_bytes, memlock_bytes, address_space_bytes, shared_huge_pages, … */
 json_t *
 info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missing}, ready_kernels, gpus: [{…}] */
-/* ranks, nodes, list: [{name, reach, note, matrix: [[text]]}], missing: why others are not there, or null */
+/* ranks, nodes, place: {cores, numa_node, nics}, list: [{name, reach, note, matrix: [[text]]}], missing: why others are
+   not there, or null */
 json_t *info_transports(int num_ranks, int num_nodes);
 /* [{pid, program, rank, ranks, limit_bytes, grown_bytes, chunks, memory_bytes, used_bytes, high_water_bytes, …}] */
 json_t *info_heaps(void);

@@ -161,6 +161,19 @@ static void print_matrix(const json_t *transport)
     }
 }
 
+static void print_place(const json_t *place)
+{
+    json_int_t node = json_integer_value(json_object_get(place, "numa_node"));
+    if (!json_is_object(place)) return;
+    print_label("each rank");
+    if (node < 0)
+        printf("on cores of several NUMA nodes");
+    else
+        printf("on NUMA node %d", (int)node);
+    const char *nics = json_string_value(json_object_get(place, "nics"));
+    printf(", near %s\n", *nics ? nics : "no network device");
+}
+
 static void print_transports(const json_t *transports)
 {
     size_t i;
@@ -168,6 +181,7 @@ static void print_transports(const json_t *transports)
     printf("transports, tried by %d ranks on %d nodes (m map, p put, g get, a atomics; capital: used)\n",
            (int)json_integer_value(json_object_get(transports, "ranks")),
            (int)json_integer_value(json_object_get(transports, "nodes")));
+    print_place(json_object_get(transports, "place"));
     json_array_foreach(json_object_get(transports, "list"), i, entry)
     {
         const char *note = json_string_value(json_object_get(entry, "note"));

@@ -45,6 +45,14 @@ static json_t *list_of(expar_group *const *groups, int num_ranks)
     return list;
 }
 
+/* Of this machine, where all these ranks are. */
+static json_t *place_of(const expar_group *group)
+{
+    expar_place place = EXPAR_PLACE_INIT;
+    if (expar_rank_get_place(group, 0, &place) != EXPAR_OK) return json_null();
+    return json_pack("{s:i, s:i, s:s}", "cores", place.cores, "numa_node", place.numa_node, "nics", place.nics);
+}
+
 static void destroy(expar_group **groups, int num_ranks)
 {
     /* One thread cannot come to a collective end for all of them. */
@@ -66,8 +74,9 @@ json_t *info_transports(int num_ranks, int num_nodes)
         found = json_pack("{s:i, s:i, s:[], s:s}", "ranks", num_ranks, "nodes", num_nodes, "list", "missing",
                           expar_last_error());
     } else {
-        found = json_pack("{s:i, s:i, s:o, s:s?}", "ranks", num_ranks, "nodes", num_nodes, "list",
-                          list_of(groups, num_ranks), "missing", expar_transport_missing(groups[0]));
+        found = json_pack("{s:i, s:i, s:o, s:o, s:s?}", "ranks", num_ranks, "nodes", num_nodes, "place",
+                          place_of(groups[0]), "list", list_of(groups, num_ranks), "missing",
+                          expar_transport_missing(groups[0]));
         destroy(groups, num_ranks);
     }
     free(groups);

@@ -99,7 +99,7 @@ static void join_once(void)
     owner = getpid();
     if (joined != PMIX_SUCCESS) return;
     atexit(leave);
-    at_quick_exit(leave);
+    (void)at_quick_exit(leave);
 }
 
 static expar_status failed(const char *what, pmix_status_t code)

@@ -263,7 +263,7 @@ static void test_syncs(void **state)
  */
 
 #define PAIR_ROUNDS 2000
-#define PAIR_WORDS  4
+#define PAIR_WORDS  512
 
 /* What a thread does with one other rank. */
 typedef struct pair {
@@ -298,7 +298,8 @@ static void *reduce_in_pair(void *argument)
     return NULL;
 }
 
-/* Rank 0 meets each of the others in a thread of its own. */
+/* Rank 2 meets each of the others in a thread of its own. Being the last member it has its part of the sum lie ready
+   while it waits for the other's. */
 static void formed_by_threads(expar_group *group, void *shared)
 {
     (void)shared;
@@ -308,9 +309,9 @@ static void formed_by_threads(expar_group *group, void *shared)
     for (int i = 0; i < 2; i++)
         CHECK_OK(expar_calloc(group, PAIR_WORDS, sizeof *sums[i], (void **)&sums[i]));
     pair pairs[2];
-    int32_t first = group->rank == 2, last = group->rank != 1;
+    const int32_t first = group->rank == 1, last = group->rank != 0;
     for (int32_t i = first; i <= last; i++) {
-        pairs[i] = (pair){.group = group, .other = group->rank == 0 ? i + 1 : 0, .sums = sums[i]};
+        pairs[i] = (pair){.group = group, .other = group->rank == 2 ? i : 2, .sums = sums[i]};
         CHECK(pthread_create(&pairs[i].thread, NULL, reduce_in_pair, &pairs[i]) == 0, "thread %d", i);
     }
     for (int32_t i = first; i <= last; i++) {

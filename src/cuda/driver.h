@@ -26,7 +26,15 @@ typedef struct CUgraphNode_st *cu_graph_node;
 typedef struct CUuserObject_st *cu_user_object;
 typedef void (*cu_host_fn)(void *context);
 
-enum cu_result_value { CU_OK = 0, CU_ERROR_OUT_OF_MEMORY = 2, CU_ERROR_NO_DEVICE = 100, CU_ERROR_NOT_READY = 600 };
+enum cu_result_value {
+    CU_OK = 0,
+    CU_ERROR_OUT_OF_MEMORY = 2,
+    CU_ERROR_NO_DEVICE = 100,
+    CU_ERROR_NOT_READY = 600,
+    /* What a capture does not allow lies between these two. */
+    CU_ERROR_CAPTURE_UNSUPPORTED = 900,
+    CU_ERROR_CAPTURE_WRONG_THREAD = 908
+};
 
 enum cu_device_attribute {
     CU_ATTRIBUTE_NUM_SMS = 16,

@@ -55,6 +55,7 @@ void event_keep(expar_event *event, const event_keeper *keeper)
 {
     pthread_mutex_lock(&event->lock);
     event->keeper = *keeper;
+    event->looked_ns = clock_ns();
     pthread_mutex_unlock(&event->lock);
 }
 

@@ -11,6 +11,7 @@
  *   order.c     calls follow each other, on streams and in graphs; what a graph holds
  *   stamps.c    times that kernels take
  *   finish.c    how calls end: verdicts, failures
+ *   endings.c   who is told of it, and when
  *   kernels/    the kernels; args.h is what both sides know
  *
  * A group's kernels wait for each other. Ranks that share a GPU must therefore fit on it side by side: num_sms of each,
@@ -121,12 +122,14 @@ void gpu_return_to_captures(int mode);
 void gpu_listen(gpu_executor *self);
 /* Gives the call its ticket. By its first step. */
 void gpu_ticket_take(gpu_executor *self);
-/* Until no end of a call is to be told any more. The driver has the group's time-out for that, as long as its context
-   is sound; what it has not told by then is told here, as lost. */
-void gpu_endings_close(gpu_executor *self);
 /* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. */
 expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
+
+/* ---- endings.c ---- */
+/* Until no end of a call is to be told any more. The driver has the group's time-out for that, as long as its context
+   is sound; what it has not told by then is told here, as lost. */
+void gpu_endings_close(gpu_executor *self);
 
 #endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends of calls that somebody is told of: by a host function on the stream, which the driver calls when the stream has
+ * come there; where the context is lost it never does, and then by whoever looks, or by the executor when it goes. */
+#include "exec/cuda/gpu.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+/* Known to the driver, to the event that it finishes, and to whoever looks after that. */
+typedef struct ending {
+    gpu_executor *self;  /* guarded by lock; NULL: somebody tells, or has told, how the call ended */
+    struct ending *next; /* guarded by lock */
+    uint64_t ticket;
+    executor_done_fn done;
+    void *context;
+    atomic_int holds; /* the driver's and the keeper's; who gives the last one back (acq_rel) frees it */
+} ending;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ending *all; /* guarded by lock: those that the driver has not come to yet; in a lost context it never does */
+
+static void drop(void *context)
+{
+    ending *end = context;
+    if (atomic_fetch_sub_explicit(&end->holds, 1, memory_order_acq_rel) == 1) free(end);
+}
+
+/* The executor, for the one who is to tell how the call ended; else NULL. It stays until one is taken off `endings`. */
+static gpu_executor *claim(ending *end)
+{
+    pthread_mutex_lock(&lock);
+    gpu_executor *self = end->self;
+    end->self = NULL;
+    pthread_mutex_unlock(&lock);
+    return self;
+}
+
+static void leave(gpu_executor *self)
+{
+    atomic_fetch_sub_explicit(&self->endings, 1, memory_order_release);
+}
+
+/* With this thread's last error: the driver does not come to it. */
+static void tell_lost(gpu_executor *self, const ending *end, expar_status status)
+{
+    const ep_verdict none = {.rank = -1};
+    end->done(end->context, status, &none, 0);
+    leave(self);
+}
+
+static void look(void *context)
+{
+    ending *end = context;
+    pthread_mutex_lock(&lock);
+    gpu_executor *self = end->self;
+    if (self) atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    if (!self) return;
+    expar_status status = gpu_order_look(self);
+    if (status != EXPAR_OK && claim(end)) tell_lost(self, end, status);
+    leave(self);
+}
+
+static void forget(ending *end)
+{
+    pthread_mutex_lock(&lock);
+    ending **place = &all;
+    while (*place != end)
+        place = &(*place)->next;
+    *place = end->next;
+    pthread_mutex_unlock(&lock);
+    drop(end);
+}
+
+static void end_of_call(void *context)
+{
+    ending *end = context;
+    gpu_executor *self = claim(end);
+    if (self) {
+        ep_verdict verdict;
+        int32_t dropped = gpu_verdict_read(self, end->ticket, &verdict);
+        end->done(end->context, executor_cuda_failure(&self->base, "on the GPU"), &verdict, dropped);
+        leave(self);
+    }
+    forget(end);
+}
+
+static ending *remember(gpu_executor *self, executor_done_fn done, void *context)
+{
+    ending *end = malloc(sizeof *end);
+    if (!end) return NULL;
+    *end = (ending){.self = self, .ticket = self->world.ticket, .done = done, .context = context};
+    atomic_init(&end->holds, 2);
+    atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
+    pthread_mutex_lock(&lock);
+    end->next = all;
+    all = end;
+    pthread_mutex_unlock(&lock);
+    return end;
+}
+
+expar_status executor_cuda_finish(executor *base, executor_done_fn done, void *context, event_keeper *keeper)
+{
+    gpu_executor *self = gpu_of(base);
+    ending *end = remember(self, done, context);
+    if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
+    expar_status status = cuda_enter(self->device);
+    if (status == EXPAR_OK) {
+        status = CUDA_CALL(LaunchHostFunc, self->base.stream, end_of_call, end);
+        cuda_leave();
+    }
+    if (status == EXPAR_OK) {
+        *keeper = (event_keeper){.look = look, .drop = drop, .context = end};
+        return EXPAR_OK;
+    }
+    leave(self);
+    forget(end);
+    drop(end);
+    return status;
+}
+
+/* One that nobody has told yet. */
+static ending *find_untold(const gpu_executor *self)
+{
+    pthread_mutex_lock(&lock);
+    ending *end = all;
+    while (end && end->self != self)
+        end = end->next;
+    if (end) atomic_fetch_add_explicit(&end->holds, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    return end;
+}
+
+static bool has_endings(const gpu_executor *self)
+{
+    return atomic_load_explicit(&self->endings, memory_order_acquire) > 0;
+}
+
+void gpu_endings_close(gpu_executor *self)
+{
+    const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
+    ending *end;
+    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK)
+        sched_yield();
+    while ((end = find_untold(self))) {
+        if (claim(end))
+            tell_lost(self, end,
+                      error_set(EXPAR_ERR_CUDA, "the buffer was destroyed before the GPU came to the end of the call"));
+        drop(end);
+    }
+    while (has_endings(self))
+        sched_yield();
+}

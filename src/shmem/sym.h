@@ -247,6 +247,9 @@ void sym_ring(sym *sym, int32_t pe);
 /* The same after a put to [offset, offset + bytes) of its heap: only if it watches words there. */
 void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 
+/* What waits are noted for (boot_note): the barrier over the heaps, and behind it the channel of each slot of teams. */
+enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_TEAMS };
+
 /* A wait in progress, for conditions of any shape:
  *
  *     sym_rest rest = sym_rest_begin(sym, "dispatch: rows");
@@ -259,9 +262,6 @@ void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
  * last progress. A turn fails with EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, and with
  * EXPAR_ERR_PEER (text "timed out") when nothing happened for the group's time-out; the caller then adds who was
  * missing (error_prefix). */
-/* What waits are noted for (boot_note): the barrier over the heaps, and behind it the channel of each slot of teams. */
-enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_TEAMS };
-
 typedef struct sym_rest {
     sym *sym;
     const char *what;

@@ -26,8 +26,8 @@ typedef struct expar_team expar_team;
 
 /* The standing teams: all ranks; the ranks of this node; and the ranks with this one's number on all nodes. They live
    as long as the group. The first of these calls on a group is collective over the group, since it takes the teams'
-   memory from the symmetric heap: a sixteenth of it or 16 MiB at most, whichever is less, but up to 36 KiB for each rank
-   of the group where that is more. Later ones are local. EXPAR_ERR_MEMORY. */
+   memory from the symmetric heap: a sixteenth of it or 16 MiB at most, whichever is less, but up to 36 KiB for each
+   rank of the group where that is more. Later ones are local. EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_team_world(expar_group *group, expar_team **team);
 EXPAR_API expar_status expar_team_shared(expar_group *group, expar_team **team);
 EXPAR_API expar_status expar_team_rail(expar_group *group, expar_team **team);

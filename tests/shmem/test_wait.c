@@ -271,10 +271,12 @@ static void abort_after_a_loss(expar_group *group, void *shared)
     (void)shared;
     uint64_t *signal;
     CHECK_OK(expar_calloc(group, 2, sizeof *signal, (void **)&signal));
-    if (group->rank == 2) {
+    if (group->rank == 2) { /* once the others have come this far */
+        CHECK_OK(expar_signal_wait_until(group, &signal[1], EXPAR_CMP_EQ, 2, NULL));
         CHECK_OK(expar_group_abort(group));
         return;
     }
+    CHECK_OK(expar_atomic_add_u64(group, &signal[1], 1, 2));
     CHECK_STATUS(EXPAR_ERR_PEER, expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL));
     CHECK_TEXT("rank 2");
     if (group->rank == 1) {

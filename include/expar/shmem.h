@@ -92,8 +92,8 @@ typedef struct {
  */
 
 /* PEs wait for each other without a time-out, as the standard has it: one may compute for as long as it likes while
-   others are in a wait, a lock or a collective. One that dies is noticed, and ends the job. With EXPAR_TIMEOUT set
-   (expar 1) a wait of that long ends the job, too; without it a host that falls silent is waited for. */
+   others are in a wait, a lock or a collective. One that dies is noticed, and ends the job, and so does a host that
+   answers nothing for two minutes. With EXPAR_TIMEOUT set (expar 1) a wait of that long ends the job, too. */
 EXPAR_API void shmem_init(void);
 EXPAR_API int shmem_init_thread(int requested, int *provided);
 EXPAR_API void shmem_query_thread(int *provided);

@@ -189,6 +189,8 @@ expar_status boot_sockets_create(const boot_request *request, int *fds, boot_pla
         return status;
     }
     pthread_mutex_init(&self->read_lock, NULL);
+    for (size_t i = 0; i < HELLO_LINES * size; i++)
+        if (fds[i] >= 0) wire_keep_alive(fds[i], BOOT_HOST_SILENT_MS);
     self->fds = fds;
     self->lines = fds + (size_t)HELLO_ASK * size;
     self->base = (boot){.ops = &sockets_ops,

@@ -6,6 +6,9 @@
 #include "boot/notes.h"
 #include <pthread.h>
 
+/* A host that answers nothing for so long is as dead as one that says so, even where waits have no time-out. */
+#define BOOT_HOST_SILENT_MS 120000
+
 /* In front of everything on a control socket once the group stands. */
 typedef struct frame_head {
     uint32_t mark;          /* FRAME_MARK | frame_op */

@@ -3,6 +3,8 @@
 #include "boot/wire.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +127,17 @@ wire_result wire_receive_frame(int fd, wire_inbox *inbox, int64_t deadline_ns)
     while ((result = wire_inbox_pull(inbox, fd)) == WIRE_AGAIN && wire_wait(fd, POLLIN, deadline_ns))
         continue;
     return result;
+}
+
+void wire_keep_alive(int fd, int64_t limit_ms)
+{
+    const int one = 1, tries = 5, user_ms = (int)limit_ms;
+    const int interval_s = (int)(limit_ms / 10000), idle_s = (int)(limit_ms / 1000) - tries * interval_s;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) != 0) return; /* no TCP */
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 }
 
 void wire_close(int *fd)

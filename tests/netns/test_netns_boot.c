@@ -2,15 +2,19 @@
 /* Groups over two hosts: how they meet, which addresses they take, and what is said when a host cannot be reached. */
 #include "boot/collectives.h"
 #include "boot/crew.h"
+#include "boot/sockets.h"
 #include "boot/unique_id.h"
 #include "group/parts.h"
 #include "netns/stage.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -58,6 +62,22 @@ static expar_status join(const play *p, int32_t rank, boot **out)
     return boot_join_sockets(&request, out);
 }
 
+/* Between hosts the control sockets find out by themselves that the other one is silent. */
+static expar_status check_keep_alive(const play *p, const boot *group)
+{
+    const boot_sockets *sockets = (const boot_sockets *)group;
+    for (int32_t other = 0; other < p->size; other++) {
+        int on = 0, idle_s = 0, user_ms = 0;
+        socklen_t bytes = sizeof on;
+        if (host_of(p, other) == host_of(p, group->rank)) continue;
+        BODY_CHECK(getsockopt(sockets->fds[other], SOL_SOCKET, SO_KEEPALIVE, &on, &bytes) == 0 && on != 0);
+        BODY_CHECK(getsockopt(sockets->fds[other], IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &bytes) == 0);
+        BODY_CHECK(getsockopt(sockets->fds[other], IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &bytes) == 0);
+        BODY_CHECK(user_ms == BOOT_HOST_SILENT_MS && idle_s > 0 && idle_s < BOOT_HOST_SILENT_MS / 1000);
+    }
+    return EXPAR_OK;
+}
+
 static expar_status form(int32_t rank, void *context)
 {
     const play *p = context;
@@ -70,6 +90,7 @@ static expar_status form(int32_t rank, void *context)
     BODY_CHECK(strcmp(group->ip, ip) == 0);
     for (int32_t other = 0; other < p->size; other++)
         BODY_CHECK((group->places[other].host == group->places[rank].host) == (host_of(p, other) == host_of(p, rank)));
+    BODY_OK(check_keep_alive(p, group));
     BODY_OK(collectives_check_all(group));
     BODY_OK(collectives_check_errors(group));
     BODY_OK(group->ops->exchange_fds(group, STDERR_FILENO, fds));

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GRACE_NS INT64_C(3000000000) /* between SIGTERM and SIGKILL; and for output to be read, when there is a hurry  \
-                                      */
+/* Between SIGTERM and SIGKILL; and for output to be read, once there is a hurry. */
+#define GRACE_NS INT64_C(3000000000)
 #define NEVER_NS INT64_MAX
 
 struct job_state {

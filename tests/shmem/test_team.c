@@ -262,8 +262,9 @@ static void test_syncs(void **state)
 /* ---- formed teams by threads ---------------------------------------------------------------------------------------
  */
 
-#define PAIR_ROUNDS 2000
-#define PAIR_WORDS  512
+#define PAIR_ROUNDS     2000
+#define PAIR_FAR_ROUNDS 60 /* where nothing is mapped, rounds take far longer, and threads meet in most of them */
+#define PAIR_WORDS      512
 
 /* What a thread does with one other rank. */
 typedef struct pair {
@@ -279,8 +280,9 @@ static void *reduce_in_pair(void *argument)
 {
     pair *self = argument;
     const int32_t me = self->group->rank, low = me < self->other ? me : self->other;
+    const uint64_t rounds = self->group->sym->peers[self->other] ? PAIR_ROUNDS : PAIR_FAR_ROUNDS;
     check_begin(me);
-    for (uint64_t round = 1; round <= netns_rounds(PAIR_ROUNDS) && check_failures() == 0; round++) {
+    for (uint64_t round = 1; round <= rounds && check_failures() == 0; round++) {
         expar_team *team = NULL;
         uint64_t source[PAIR_WORDS], wrong = 0;
         for (uint64_t i = 0; i < PAIR_WORDS; i++)

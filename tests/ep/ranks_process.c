@@ -24,13 +24,14 @@ int64_t ranks_clock_ms(void)
 }
 
 /* libfabric takes 0.08 s of processor time to start, wherever it is first used. Ranks that will use it, or may, get it
-   started from their parent; not where a test stands another library before it. */
+   started from their parent; not where a test stands another library before it, nor on hosts of its own, whose
+   interfaces are not the parent's. */
 static void start_network_library(const ranks_plan *plan)
 {
     static bool started = false;
     const char *transports = getenv("EXPAR_TRANSPORTS");
-    bool wanted = netns_on() || plan->ranks_per_node > 0 || (transports && strstr(transports, "fabric"));
-    if (started || !wanted || getenv("LD_LIBRARY_PATH")) return;
+    bool wanted = plan->ranks_per_node > 0 || (transports && strstr(transports, "fabric"));
+    if (started || !wanted || netns_on() || getenv("LD_LIBRARY_PATH")) return;
     started = true;
     void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL), *info = NULL;
     int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const void *, void **) = NULL;

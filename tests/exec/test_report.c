@@ -12,6 +12,7 @@
 
 /* Steps between two stops: some are left out to save time-outs. */
 enum { STRIDE_DIRECT = 6, STRIDE_QUEUE = 67 };
+enum { AT_ONCE = 6 }; /* stops tried side by side, each by ranks of its own: they mostly wait */
 enum { RANKS = 3, TOKENS = 24, HIDDEN = 64, TOPK = 3, EXPERTS = 6, SILENT = 2 };
 
 typedef struct scene {
@@ -61,7 +62,8 @@ static void survivor_ended(scene *s)
 
 static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
 {
-    _Alignas(16) static float x[RANKS][TOKENS][HIDDEN], y[RANKS][TOKENS][HIDDEN];
+    _Alignas(16) static float x[RANKS][TOKENS][HIDDEN]; /* never written */
+    _Alignas(16) float y[TOKENS][HIDDEN];
     int32_t idx[TOKENS][TOPK];
     for (int t = 0; t < TOKENS; t++)
         for (int k = 0; k < TOPK; k++)
@@ -79,7 +81,7 @@ static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
     expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
     combine.x = result.recv_x;
     combine.handle = result.handle;
-    combine.y = expar_tensor_2d(y[rank], EXPAR_F32, TOKENS, HIDDEN);
+    combine.y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
     combine.path = s->path;
     status = expar_combine(ep, &combine);
 out:
@@ -120,12 +122,12 @@ static bool run_scene(expar_path path, bool combine, int32_t stop_after, scene *
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
     options.timeout_ms = 1000;
     options.heap_bytes = 16 << 20;
-    assert_int_equal(expar_group_create_threads(RANKS, &options, s->groups), EXPAR_OK);
+    if (expar_group_create_threads(RANKS, &options, s->groups) != EXPAR_OK) abort();
     pthread_t threads[RANKS];
     seat seats[RANKS];
     for (int32_t r = 0; r < RANKS; r++) {
         seats[r] = (seat){.scene = s, .rank = r};
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &seats[r]), 0);
+        if (pthread_create(&threads[r], NULL, play, &seats[r]) != 0) abort();
     }
     for (int32_t r = 0; r < RANKS; r++)
         pthread_join(threads[r], NULL);
@@ -147,24 +149,63 @@ static bool assert_told(const scene *s, int32_t rank, const char *call, const ch
     return strstr(text, "rank 2") != NULL;
 }
 
-/* Steps are stopped one after another until the call has no more of them, some apart to save time-outs. */
+/* One stop, played by a thread. */
+typedef struct trial {
+    pthread_t thread;
+    expar_path path;
+    bool combine, stopped;
+    int32_t stop_after;
+    scene scene;
+} trial;
+
+static void *play_trial(void *argument)
+{
+    trial *self = argument;
+    self->stopped = run_scene(self->path, self->combine, self->stop_after, &self->scene);
+    return NULL;
+}
+
+/* Stops behind step first, first + stride, … of a call. */
+static void play_trials(trial *trials, expar_path path, bool combine, int32_t first, int32_t stride)
+{
+    for (int32_t i = 0; i < AT_ONCE; i++) {
+        trials[i] = (trial){.path = path, .combine = combine, .stop_after = first + i * stride};
+        if (pthread_create(&trials[i].thread, NULL, play_trial, &trials[i]) != 0) abort();
+    }
+    for (int32_t i = 0; i < AT_ONCE; i++)
+        pthread_join(trials[i].thread, NULL);
+}
+
+/* Returns whether the silent rank was named. */
+static bool check_trial(const trial *self, const char *call, const char *const *phases)
+{
+    bool ended_well = true, named = false;
+    for (int32_t r = 0; r < RANKS; r++) {
+        /* A rank whose last record had come before the stop has nothing to wait for. */
+        if (r == SILENT || self->scene.status[r] == EXPAR_OK) continue;
+        ended_well = false;
+        named |= assert_told(&self->scene, r, call, phases);
+    }
+    assert_true(ended_well || named);
+    return named;
+}
+
+/* Steps are stopped until the call has no more of them, some apart to save time-outs. */
 static void stop_everywhere(expar_path path, bool combine, const char *call, const char *const *phases, int32_t stride)
 {
-    scene *s = malloc(sizeof *s);
+    trial *trials = malloc(AT_ONCE * sizeof *trials);
     int32_t stops = 0, named_stops = 0;
-    for (int32_t step = 0; run_scene(path, combine, step, s); step += stride) {
-        bool ended_well = true, named = false;
-        for (int32_t r = 0; r < RANKS; r++) {
-            /* A rank whose last record had come before the stop has nothing to wait for. */
-            if (r == SILENT || s->status[r] == EXPAR_OK) continue;
-            ended_well = false;
-            named |= assert_told(s, r, call, phases);
+    bool more = true;
+    for (int32_t first = 0; more; first += AT_ONCE * stride) {
+        play_trials(trials, path, combine, first, stride);
+        for (int32_t i = 0; i < AT_ONCE && more; i++) {
+            more = trials[i].stopped;
+            if (!more) break;
+            named_stops += check_trial(&trials[i], call, phases);
+            stops++;
         }
-        assert_true(ended_well || named);
-        stops++;
-        named_stops += named;
     }
-    free(s);
+    free(trials);
     assert_true(stops > 2 && named_stops > 1);
 }
 

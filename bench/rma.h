@@ -78,9 +78,12 @@ struct rma_way {
     const struct rma_memory *memory;
     int first_word;  /* words first_word … + RMA_WAY_WORDS - 1 are its own */
     uint64_t rounds; /* value of the last signal that was sent or awaited */
+    bool failed;     /* a call of the library has */
 };
 enum { RMA_WORD_SIGNAL, RMA_WORD_COUNTER, RMA_WORD_TOKEN, RMA_WAY_WORDS = 8 };
 
+/* True for EXPAR_OK; else it says on stderr what a call of the library gave, and notes that in the way. */
+bool rma_call_good(struct rma_way *way, expar_status status);
 /* Collective. NULL after saying why. */
 struct rma_way *rma_way_expar(const struct rma_memory *memory);
 /* NULL without a word where some rank is not mapped. */

@@ -11,14 +11,6 @@ static int target_of(const struct rma_way *way)
     return way->memory->size - 1;
 }
 
-static bool call_good(const struct rma_way *way, expar_status status)
-{
-    if (status != EXPAR_OK)
-        fprintf(stderr, "expar bench: rank %d: %s: %s\n", way->memory->rank, expar_status_string(status),
-                expar_last_error());
-    return status == EXPAR_OK;
-}
-
 /* ---- loops between two ranks ------------------------------------------------------------------------------------ */
 
 static bool run_put(struct rma_way *way, size_t bytes, int count)
@@ -138,10 +130,10 @@ static bool run_collective(struct rma_way *way, enum collective which, size_t by
 {
     expar_team *team;
     const struct rma_memory *m = way->memory;
-    bool good = call_good(way, expar_team_world(m->group, &team));
+    bool good = rma_call_good(way, expar_team_world(m->group, &team));
     for (int i = 0; i < count && good; i++)
-        good =
-            call_good(way, call_collective(which, team, m->base + m->layout.dest, m->base + m->layout.source, bytes));
+        good = rma_call_good(way,
+                             call_collective(which, team, m->base + m->layout.dest, m->base + m->layout.source, bytes));
     return good;
 }
 
@@ -204,14 +196,14 @@ COLLECTIVE_DEFINE(reduce, REDUCE)
 /* ---- verification ----------------------------------------------------------------------------------------------- */
 
 /* Every block of source has its contents, and dest has others. */
-static bool prepare(const struct rma_way *way, int blocks, size_t bytes, uint64_t salt)
+static bool prepare(struct rma_way *way, int blocks, size_t bytes, uint64_t salt)
 {
     const struct rma_memory *m = way->memory;
     for (int to = 0; to < blocks; to++) {
         rma_fill(m->base + m->layout.source + (size_t)to * bytes, bytes, m->rank, to, salt);
         rma_fill(m->base + m->layout.dest + (size_t)to * bytes, bytes, m->rank, to, ~salt);
     }
-    return call_good(way, expar_barrier_all(m->group));
+    return rma_call_good(way, expar_barrier_all(m->group));
 }
 
 /* Block `number` of dest is what `from` had for `to`. */
@@ -259,8 +251,8 @@ static bool verify_atomic(struct rma_way *way, const struct rma_kind *kind, size
     _Atomic uint64_t *counter =
         (void *)(m->base + rma_word_at(&m->layout, way->first_word + RMA_WORD_COUNTER)); /* this rank's own */
     atomic_store(counter, salt);
-    if (!call_good(way, expar_barrier_all(m->group)) || !kind->run(way, bytes, TIMES) || !way->ops->barrier(way) ||
-        !call_good(way, expar_barrier_all(m->group)))
+    if (!rma_call_good(way, expar_barrier_all(m->group)) || !kind->run(way, bytes, TIMES) || !way->ops->barrier(way) ||
+        !rma_call_good(way, expar_barrier_all(m->group)))
         return false;
     uint64_t expected = salt + (uint64_t)TIMES * (uint64_t)m->size, seen = atomic_load(counter);
     if (m->rank != target_of(way) || seen == expected) return true;
@@ -447,9 +439,10 @@ static bool verify(const struct rma_contest *contest, const struct rma_kind *kin
                    bool *right)
 {
     bool mine = kind->verify(contest->expar, kind, bytes, salt);
+    if (contest->expar->failed) return false; /* where the others are now is not known */
     if (contest->base && kind->verify_base) mine &= kind->verify(contest->base, kind, bytes, salt + 1);
     *right &= bench_all_true(contest->world, mine);
-    return call_good(contest->expar, expar_barrier_all(contest->world->group));
+    return rma_call_good(contest->expar, expar_barrier_all(contest->world->group));
 }
 
 bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes,

@@ -112,9 +112,10 @@ static void close_way(struct rma_way *way)
     if (way) way->ops->close(way);
 }
 
-/* After a failure nothing collective is tried any more. */
+/* After a failure nothing collective is tried any more, and nobody waits for those who have had none. */
 static bool session_close(struct session *s, bool sound)
 {
+    if (!sound) expar_group_abort(s->world.group);
     bool good = sound;
     if (s->memory.base && sound) good = call_good(&s->world, expar_barrier_all(s->world.group));
     close_way(s->contest.flag);

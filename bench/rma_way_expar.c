@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool good(const struct rma_way *way, expar_status status)
+bool rma_call_good(struct rma_way *way, expar_status status)
 {
-    if (status != EXPAR_OK)
-        fprintf(stderr, "expar bench: rank %d: %s: %s\n", way->memory->rank, expar_status_string(status),
-                expar_last_error());
-    return status == EXPAR_OK;
+    if (status == EXPAR_OK) return true;
+    fprintf(stderr, "expar bench: rank %d: %s: %s\n", way->memory->rank, expar_status_string(status),
+            expar_last_error());
+    way->failed = true;
+    return false;
 }
 
 static void *at(const struct rma_way *way, size_t offset)
@@ -25,54 +26,55 @@ static uint64_t *word(const struct rma_way *way, int number)
 
 static bool put(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes)
 {
-    return good(way, expar_put(way->memory->group, at(way, dest), at(way, source), bytes, pe));
+    return rma_call_good(way, expar_put(way->memory->group, at(way, dest), at(way, source), bytes, pe));
 }
 
 static bool put_nbi(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes)
 {
-    return good(way, expar_put_nbi(way->memory->group, at(way, dest), at(way, source), bytes, pe));
+    return rma_call_good(way, expar_put_nbi(way->memory->group, at(way, dest), at(way, source), bytes, pe));
 }
 
 static bool get(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes)
 {
-    return good(way, expar_get(way->memory->group, at(way, dest), at(way, source), bytes, pe));
+    return rma_call_good(way, expar_get(way->memory->group, at(way, dest), at(way, source), bytes, pe));
 }
 
 static bool get_nbi(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes)
 {
-    return good(way, expar_get_nbi(way->memory->group, at(way, dest), at(way, source), bytes, pe));
+    return rma_call_good(way, expar_get_nbi(way->memory->group, at(way, dest), at(way, source), bytes, pe));
 }
 
 static bool quiet(struct rma_way *way)
 {
-    return good(way, expar_quiet(way->memory->group));
+    return rma_call_good(way, expar_quiet(way->memory->group));
 }
 
 static bool fetch_add(struct rma_way *way, int pe, int number, uint64_t value, uint64_t *old)
 {
-    return good(way, expar_atomic_fetch_add_u64(way->memory->group, word(way, number), value, pe, old));
+    return rma_call_good(way, expar_atomic_fetch_add_u64(way->memory->group, word(way, number), value, pe, old));
 }
 
 static bool add(struct rma_way *way, int pe, int number, uint64_t value)
 {
-    return good(way, expar_atomic_add_u64(way->memory->group, word(way, number), value, pe));
+    return rma_call_good(way, expar_atomic_add_u64(way->memory->group, word(way, number), value, pe));
 }
 
 static bool put_signal(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes, int number,
                        uint64_t value)
 {
-    return good(way, expar_put_signal(way->memory->group, at(way, dest), at(way, source), bytes, word(way, number),
-                                      value, EXPAR_SIGNAL_SET, pe));
+    return rma_call_good(way, expar_put_signal(way->memory->group, at(way, dest), at(way, source), bytes,
+                                               word(way, number), value, EXPAR_SIGNAL_SET, pe));
 }
 
 static bool wait(struct rma_way *way, int number, uint64_t value)
 {
-    return good(way, expar_signal_wait_until(way->memory->group, word(way, number), EXPAR_CMP_GE, value, NULL));
+    return rma_call_good(way,
+                         expar_signal_wait_until(way->memory->group, word(way, number), EXPAR_CMP_GE, value, NULL));
 }
 
 static bool barrier(struct rma_way *way)
 {
-    return good(way, expar_barrier_all(way->memory->group));
+    return rma_call_good(way, expar_barrier_all(way->memory->group));
 }
 
 static void close_way(struct rma_way *way)

@@ -2,6 +2,7 @@
 /* What `expar bench rma` is asked for: sizes, operations, transports. */
 #include "rma.h"
 #include "text.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,36 +73,40 @@ bool rma_wants(const struct rma_options *options, const struct rma_kind *kind)
     return rma_list_has(options->ops, kind->name) || (kind->group && rma_list_has(options->ops, kind->group));
 }
 
-static bool known_op(const char *name, size_t length)
+/* All words for operations, with commas between them: names, and before the first of a group the group's. */
+static const char *op_words(char *text, size_t bytes)
 {
+    size_t used = 0;
+    const char *group = NULL;
+    text[0] = '\0';
     for (int i = 0; i < rma_num_kinds; i++) {
-        const char *words[2] = {rma_kinds[i].name, rma_kinds[i].group};
-        for (int w = 0; w < 2; w++)
-            if (words[w] && strlen(words[w]) == length && !strncmp(words[w], name, length)) return true;
+        const struct rma_kind *kind = &rma_kinds[i];
+        bool opens = kind->group && (!group || strcmp(group, kind->group) != 0);
+        if (opens && used < bytes) used += (size_t)snprintf(text + used, bytes - used, "%s,", kind->group);
+        bool again = i > 0 && strcmp(kind[-1].name, kind->name) == 0; /* by another measure */
+        if (!again && used < bytes) used += (size_t)snprintf(text + used, bytes - used, "%s,", kind->name);
+        group = kind->group;
     }
-    return false;
+    text[strlen(text) - 1] = '\0';
+    return text;
 }
 
-static bool known_transport(const char *name, size_t length)
+/* known: what may stand in the list, with commas. */
+static void check_list(struct argp_state *state, const char *option, const char *list, const char *known)
 {
-    static const char *const names[] = {"p2p", "fabric", "auto"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == length && !strncmp(names[i], name, length)) return true;
-    return false;
-}
-
-static void check_list(struct argp_state *state, const char *option, const char *list,
-                       bool (*known)(const char *, size_t))
-{
+    char name[64];
     for (const char *at = list; at && *at;) {
         size_t stop = strcspn(at, ",");
-        if (!known(at, stop)) argp_error(state, "%s: '%.*s' is not known; --help lists them", option, (int)stop, at);
+        snprintf(name, sizeof name, "%.*s", (int)stop, at);
+        if (stop >= sizeof name || !rma_list_has(known, name))
+            argp_error(state, "%s: '%s' is not known; expected of %s", option, name, known);
         at += stop + (at[stop] == ',');
     }
 }
 
 void rma_options_check(struct argp_state *state, struct bench_options *options)
 {
+    char ops[256];
     if (!options->num_ranks) options->num_ranks = 2;
     if (options->dispatch || options->combine || options->layout)
         argp_error(state, "rma is measured by itself: its results are of another kind");
@@ -110,6 +115,6 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
     if (options->num_ranks < 2) argp_error(state, "-n %d: rma needs 2 ranks or more", options->num_ranks);
     if (options->num_ranks % options->nodes)
         argp_error(state, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
-    check_list(state, "--ops", options->rma.ops, known_op);
-    check_list(state, "--transports", options->rma.transports, known_transport);
+    check_list(state, "--ops", options->rma.ops, op_words(ops, sizeof ops));
+    check_list(state, "--transports", options->rma.transports, "p2p,fabric,auto");
 }

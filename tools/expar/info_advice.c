@@ -50,7 +50,9 @@ json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t 
     if (!has_launcher(launchers, "mpirun"))
         add(list, "mpirun", "expar bench --mpi can compare with Open MPI",
             "sudo apt-get install openmpi-bin libopenmpi-dev   (then build again)");
-    if (json_is_string(json_object_get(transports, "missing")))
+    /* Where something else is wrong (a name that is mistyped), the reason above says it all. */
+    const char *missing = json_string_value(json_object_get(transports, "missing"));
+    if (missing && strstr(missing, "libfabric"))
         add(list, "a network", "ranks of several hosts reach each other",
             "sudo apt-get install libfabric1   (see above for what exactly is missing)");
     advise_cuda(list, cuda);

@@ -2,8 +2,9 @@
 /* Programs: a kernel source made into a module on one GPU: compiled, or from the disk, or the generic variant.
  *
  * A process loads each program once a GPU, however many ranks it has as threads: programs that are alive are kept in a
- * list and shared. One lock guards the list and is held while compiling, so that the second rank waits for the first
- * one's result. */
+ * list and shared. Who asks for one that another thread is making waits for that one alone: making takes long, and the
+ * driver lets no module in while kernels of its context run, which may be waiting for a rank that asks here for another
+ * program. */
 #include "cuda/nvrtc.h"
 #include "cuda/parts.h"
 
@@ -12,17 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef enum program_state { PROGRAM_IN_MAKING, PROGRAM_MADE, PROGRAM_FAILED } program_state;
+
 struct cuda_program {
-    cuda_program *next;
+    cuda_program *next;  /* guarded by lock, as are state and holds */
     cuda_device *device; /* a hold of its own, so that the context outlives the module */
     cuda_key key;
+    program_state state; /* in making: its maker alone touches what follows; then nobody changes it */
+    int32_t holds;
     cu_module module;
     bool generic;
-    int32_t holds;
+    expar_status status; /* failed: why, for those who waited */
+    char why[ERROR_TEXT_BYTES];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cuda_program *programs; /* guarded by lock, as are the holds */
+static pthread_cond_t made = PTHREAD_COND_INITIALIZER; /* a state has changed */
+static cuda_program *programs; /* guarded by lock: those in making, and those made and still held */
 
 /* ---- the code ------------------------------------------------------------------------------------------------------
  */
@@ -62,11 +69,14 @@ static void log_messages(const cuda_key *key, const cuda_source *source, const c
 {
     static cuda_key failed[FAILURES]; /* guarded by lock, as is the number of those ever noted */
     static size_t noted;
+    bool known = false;
     if (!messages) return;
+    pthread_mutex_lock(&lock);
     for (size_t i = 0; i < noted && i < FAILURES; i++)
-        if (memcmp(&failed[i], key, sizeof *key) == 0) return;
-    failed[noted++ % FAILURES] = *key;
-    LOG(LOG_ERROR, "compiling %s:\n%s", source->name, messages);
+        known |= memcmp(&failed[i], key, sizeof *key) == 0;
+    if (!known) failed[noted++ % FAILURES] = *key;
+    pthread_mutex_unlock(&lock);
+    if (!known) LOG(LOG_ERROR, "compiling %s:\n%s", source->name, messages);
 }
 
 static expar_status compile(const cuda_source *source, const cuda_options *options, const cuda_key *key, image *out)
@@ -109,15 +119,8 @@ static expar_status load_image(const cuda_source *source, const cuda_options *op
     return EXPAR_OK;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------
+/* ---- making one ----------------------------------------------------------------------------------------------------
  */
-
-static cuda_program *find_loaded(const cuda_device *device, const cuda_key *key)
-{
-    for (cuda_program *one = programs; one; one = one->next)
-        if (one->device->context == device->context && memcmp(&one->key, key, sizeof *key) == 0) return one;
-    return NULL;
-}
 
 static expar_status load_module(const cuda_device *device, const image *code, cu_module *out)
 {
@@ -128,40 +131,92 @@ static expar_status load_module(const cuda_device *device, const image *code, cu
     return status;
 }
 
-static expar_status add_program(const cuda_device *device, const cuda_key *key, const image *code, cuda_program **out)
+/* Without the lock. compiler: whether there is one, and else, with this thread's last error, why not. */
+static expar_status make(cuda_program *self, const cuda_device *device, const cuda_source *source,
+                         const cuda_options *options, expar_status compiler)
 {
-    cuda_program *self = calloc(1, sizeof *self);
-    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
-    *self = (cuda_program){.next = programs, .key = *key, .generic = code->generic, .holds = 1};
-    expar_status status = cuda_device_open(device->index, &self->device);
-    if (status != EXPAR_OK) goto no_device;
-    status = load_module(device, code, &self->module);
-    if (status != EXPAR_OK) goto no_module;
-    programs = self;
-    *out = self;
-    return EXPAR_OK;
-no_module:
-    cuda_device_close(self->device);
-no_device:
-    free(self);
+    image code = {0};
+    expar_status status = compiler == EXPAR_OK ? load_image(source, options, &self->key, &code)
+                                               : take_generic(device, source, compiler, &code);
+    if (status == EXPAR_OK) status = load_module(device, &code, &self->module);
+    self->generic = code.generic;
+    free(code.owned);
     return status;
 }
 
-/* With the lock. arch 0: no compiler. */
-static expar_status find_or_add(const cuda_device *device, const cuda_source *source, const cuda_options *options,
-                                const cuda_key *key, expar_status compiler, cuda_program **out)
+/* ---- the list ------------------------------------------------------------------------------------------------------
+ */
+
+static cuda_program *find_known(const cuda_device *device, const cuda_key *key)
 {
-    cuda_program *known = find_loaded(device, key);
-    if (known) {
-        known->holds++;
-        *out = known;
+    for (cuda_program *one = programs; one; one = one->next)
+        if (one->device->context == device->context && memcmp(&one->key, key, sizeof *key) == 0) return one;
+    return NULL;
+}
+
+static expar_status add(const cuda_device *device, const cuda_key *key, cuda_program **out)
+{
+    cuda_program *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    *self = (cuda_program){.next = programs, .key = *key, .state = PROGRAM_IN_MAKING, .holds = 1};
+    expar_status status = cuda_device_open(device->index, &self->device);
+    if (status != EXPAR_OK) {
+        free(self);
+        return status;
+    }
+    programs = *out = self;
+    return EXPAR_OK;
+}
+
+static void take_off(const cuda_program *self)
+{
+    cuda_program **place = &programs;
+    while (*place != self)
+        place = &(*place)->next;
+    *place = self->next;
+}
+
+/* With the lock, which is given back for the time of the making. What failed leaves the list at once: the next who asks
+   tries again. */
+static void make_known(cuda_program *self, const cuda_source *source, const cuda_options *options,
+                       expar_status compiler)
+{
+    pthread_mutex_unlock(&lock);
+    self->status = make(self, self->device, source, options, compiler);
+    if (self->status != EXPAR_OK) snprintf(self->why, sizeof self->why, "%s", expar_last_error());
+    pthread_mutex_lock(&lock);
+    self->state = self->status == EXPAR_OK ? PROGRAM_MADE : PROGRAM_FAILED;
+    if (self->state == PROGRAM_FAILED) take_off(self);
+    pthread_cond_broadcast(&made);
+}
+
+/* With the lock. A hold on the program, which may have failed. */
+static expar_status find_or_make(const cuda_device *device, const cuda_source *source, const cuda_options *options,
+                                 const cuda_key *key, expar_status compiler, cuda_program **out)
+{
+    cuda_program *self = find_known(device, key);
+    if (self) {
+        self->holds++;
+        while (self->state == PROGRAM_IN_MAKING)
+            pthread_cond_wait(&made, &lock);
+    } else {
+        expar_status status = add(device, key, &self);
+        if (status != EXPAR_OK) return status;
+        make_known(self, source, options, compiler);
+    }
+    *out = self;
+    return EXPAR_OK;
+}
+
+/* A program that failed is its status, and is nobody's any more. */
+static expar_status hand_out(cuda_program *self, cuda_program **out)
+{
+    if (self->state == PROGRAM_MADE) {
+        *out = self;
         return EXPAR_OK;
     }
-    image code = {0};
-    expar_status status =
-        compiler == EXPAR_OK ? load_image(source, options, key, &code) : take_generic(device, source, compiler, &code);
-    if (status == EXPAR_OK) status = add_program(device, key, &code, out);
-    free(code.owned);
+    expar_status status = error_set(self->status, "%s", self->why);
+    cuda_program_release(self);
     return status;
 }
 
@@ -183,10 +238,12 @@ expar_status cuda_program_make(const cuda_device *device, const cuda_source *sou
     if (status != EXPAR_OK) return status;
     status = cuda_key_make(source, &options, nvrtc ? nvrtc->version : 0, cuda_driver_version(), &key);
     if (status == EXPAR_OK) {
+        cuda_program *found = NULL;
         if (compiler != EXPAR_OK) error_set(compiler, "%s", why);
         pthread_mutex_lock(&lock);
-        status = find_or_add(device, source, &options, &key, compiler, out);
+        status = find_or_make(device, source, &options, &key, compiler, &found);
         pthread_mutex_unlock(&lock);
+        if (status == EXPAR_OK) status = hand_out(found, out);
     }
     cuda_options_free(&options);
     return status;
@@ -205,15 +262,10 @@ void cuda_program_release(cuda_program *self)
     if (!self) return;
     pthread_mutex_lock(&lock);
     bool last = --self->holds == 0;
-    if (last) {
-        cuda_program **place = &programs;
-        while (*place != self)
-            place = &(*place)->next;
-        *place = self->next;
-    }
+    if (last && self->state == PROGRAM_MADE) take_off(self);
     pthread_mutex_unlock(&lock);
     if (!last) return;
-    if (cuda_enter(self->device) == EXPAR_OK) {
+    if (self->module && cuda_enter(self->device) == EXPAR_OK) {
         if (CUDA_CALL(ModuleUnload, self->module) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
         cuda_leave();
     }

@@ -80,11 +80,11 @@ static expar_status check_queues(const expar_ep *ep, int32_t sharers)
 
 static expar_status make_parts(expar_ep *ep, int32_t asked_sms, int32_t sharers)
 {
-    int32_t num_sms = 0;
+    executor_cuda_share share = {.with_threads = ep->group->threads && sharers > 1};
     expar_status status = check_queues(ep, sharers);
-    if (status == EXPAR_OK) status = choose_sms(ep, asked_sms, sharers, &num_sms);
+    if (status == EXPAR_OK) status = choose_sms(ep, asked_sms, sharers, &share.num_sms);
     if (status == EXPAR_OK)
-        status = executor_cuda_create(ep->gpu, ep->group->sym, &ep->shape, ep->buffer, num_sms, &ep->exec);
+        status = executor_cuda_create(ep->gpu, ep->group->sym, &ep->shape, ep->buffer, &share, &ep->exec);
     if (status == EXPAR_OK)
         status = mem_pool_create((void *)(uintptr_t)device_heap_at(ep->gpu, 0), ep->buffer + ep->space.pool,
                                  ep->shape.pool_bytes, &ep->pool);

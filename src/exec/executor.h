@@ -51,9 +51,15 @@ expar_status executor_cpu_create(sym *sym, const ep_shape *shape, uint64_t buffe
 typedef void (*executor_delay_fn)(void *context);
 void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
 
-/* On the heap's GPU, with num_sms of its SMs (≥ 1). buffer: offset of the EP buffer in the device heap. */
-expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *shape, uint64_t buffer, int32_t num_sms,
-                                  executor **out);
+/* What a rank has of its GPU. */
+typedef struct executor_cuda_share {
+    int32_t num_sms;   /* SMs of a call's kernels, ≥ 1 */
+    bool with_threads; /* other ranks of this process have the rest */
+} executor_cuda_share;
+
+/* On the heap's GPU. buffer: offset of the EP buffer in the device heap. */
+expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *shape, uint64_t buffer,
+                                  const executor_cuda_share *share, executor **out);
 /* Device memory of one routing. */
 uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
 /* A new call: nothing of the one before it counts any more. */
@@ -63,8 +69,8 @@ expar_status executor_cuda_begin(executor *executor);
 /* The same for a call that was refused before it could begin: on a stream of the executor's, which the first such call
    makes. Without effect when the call has begun. */
 expar_status executor_cuda_begin_refused(executor *executor);
-/* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: loading may wait for the
-   kernels of its GPU, and those for a rank that shares the GPU and has yet to launch its own. */
+/* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: the driver loads nothing
+   while kernels of the process run on the GPU. Ranks that share it have loaded all with the buffer. */
 expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);
 /* After a call's last step: the other half of executor_cuda_begin. Without effect unless a call has begun. */
 expar_status executor_cuda_end(executor *executor);

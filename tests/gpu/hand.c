@@ -7,13 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OWN_BYTES    ((size_t)32 << 20)
-#define SHARED_BYTES ((size_t)16 << 20)
-#define UNIT_BYTES   256
+#define OWN_BYTES     ((size_t)32 << 20)
+#define SHARED_BYTES  ((size_t)16 << 20)
+#define UNIT_BYTES    256
+#define LANDING_BYTES ((size_t)1 << 20)
+#define MOST_GPUS     16
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static hand *idle;      /* guarded by lock */
 static buffer *buffers; /* guarded by lock */
+
+/* The way back from a GPU, one copy at a time: streams that share a queue to the GPU hold each other up, so they are
+   few. */
+typedef struct way_back {
+    pthread_mutex_t lock;
+    cu_stream stream; /* this and the next guarded by lock; made with the first hand */
+    mem_pinned landing;
+} way_back;
+static way_back ways[MOST_GPUS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static _Thread_local hand *mine;
@@ -36,9 +47,11 @@ static void put_back(void *value)
     pthread_mutex_unlock(&lock);
 }
 
-static void make_key(void)
+static void make_once(void)
 {
     if (pthread_key_create(&key, put_back)) abort();
+    for (int i = 0; i < MOST_GPUS; i++)
+        pthread_mutex_init(&ways[i].lock, NULL);
 }
 
 static hand *take_idle(int32_t device)
@@ -53,6 +66,18 @@ static hand *take_idle(int32_t device)
     return found;
 }
 
+static void open_way_back(int32_t device)
+{
+    if (device >= MOST_GPUS) mirror_need(EXPAR_ERR_UNSUPPORTED, "work with so many GPUs");
+    way_back *way = &ways[device];
+    pthread_mutex_lock(&way->lock);
+    if (!way->stream) {
+        mirror_need(CUDA_CALL(StreamCreate, &way->stream, CU_STREAM_NON_BLOCKING), "make a stream");
+        mirror_need(mem_pinned_create(LANDING_BYTES, &way->landing), "take host memory");
+    }
+    pthread_mutex_unlock(&way->lock);
+}
+
 static hand *make(int32_t device)
 {
     hand *h = calloc(1, sizeof *h);
@@ -63,6 +88,7 @@ static hand *make(int32_t device)
     h->own.bytes = OWN_BYTES;
     mirror_need(CUDA_CALL(MemAlloc, &h->own.at, h->own.bytes), "take memory");
     mirror_need(mem_pinned_create(OWN_BYTES, &h->stage), "take host memory");
+    open_way_back(device);
     return h;
 }
 
@@ -75,9 +101,24 @@ void hand_send(hand *h, cu_address to, const void *from, size_t bytes)
     mirror_need(CUDA_CALL(MemcpyHtoDAsync, to, staged, bytes, h->stream), "copy to the GPU");
 }
 
+void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes)
+{
+    way_back *way = &ways[h->device->index];
+    mirror_need(cuda_enter(h->device), "enter the GPU");
+    pthread_mutex_lock(&way->lock);
+    for (size_t done = 0, part; done < bytes; done += part) {
+        part = bytes - done < LANDING_BYTES ? bytes - done : LANDING_BYTES;
+        mirror_need(CUDA_CALL(MemcpyDtoHAsync, way->landing.host, from + done, part, way->stream), "copy back");
+        mirror_need(CUDA_CALL(StreamSynchronize, way->stream), "wait for the copy");
+        memcpy((char *)to + done, way->landing.host, part);
+    }
+    pthread_mutex_unlock(&way->lock);
+    cuda_leave();
+}
+
 hand *hand_of(int32_t device)
 {
-    pthread_once(&once, make_key);
+    pthread_once(&once, make_once);
     if (mine && mine->device->index == device) return mine;
     if (mine) put_back(mine);
     mine = take_idle(device);

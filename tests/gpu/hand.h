@@ -54,6 +54,9 @@ void arena_end(arena *of);
 
 /* In stream order, when `from` may change at once. */
 void hand_send(hand *h, cu_address to, const void *from, size_t bytes);
+/* What has been written, from any thread. Not on the calls' stream, where the copy would wait for the calls behind, and
+   not straight to ordinary memory, when the driver would hold up the process's other ranks meanwhile. */
+void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes);
 
 /* Trouble with the mirror itself ends the test. */
 void mirror_need(expar_status status, const char *what);

@@ -97,7 +97,7 @@ static expar_path path_on_cpu(const buffer *b, const expar_dispatch_args *args, 
 }
 
 /* Numbers that were not known when the call returned, from the handle's memory on the device. */
-static void fill_counts(const expar_dispatch_args *args, expar_dispatch_result *result)
+static void fill_counts(const hand *h, const expar_dispatch_args *args, expar_dispatch_result *result)
 {
     const expar_ep_handle *handle = result->handle ? result->handle : args->handle;
     if (handle->recv_tokens >= 0) return;
@@ -106,9 +106,8 @@ static void fill_counts(const expar_dispatch_args *args, expar_dispatch_result *
     cu_address base = (cu_address)(uintptr_t)r->device;
     int32_t came, *counts = calloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = args->expert_alignment > 1 ? args->expert_alignment : 1;
-    mirror_need(CUDA_CALL(MemcpyDtoH, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came), "R");
-    mirror_need(CUDA_CALL(MemcpyDtoH, counts, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof *counts),
-                "counts");
+    hand_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
+    hand_fetch(h, counts, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof *counts);
     for (int32_t e = 0; e < r->local_experts; e++)
         counts[e] = (counts[e] + unit - 1) / unit * unit;
     result->num_recv_tokens = came < handle->rows ? came : handle->rows;
@@ -130,6 +129,7 @@ static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar
                            expar_dispatch_result *result)
 {
     expar_event *event = result->event;
+    const hand *h = t->hand;
     result->path = path_on_cpu(t->buffer, args, result->path);
     if (out_x->ndim) {
         trip_fetch(t, out_x, args->out_x.data);
@@ -144,7 +144,7 @@ static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar
     expar_status status = args->async_finish ? expar_event_wait(event) : settle(t, event, returned);
     bool arrived = status == EXPAR_OK || status == EXPAR_ERR_DROPPED;
     if (args->async_finish) trip_end(t, arrived);
-    if (arrived && unknown) fill_counts(args, result);
+    if (arrived && unknown) fill_counts(h, args, result);
     if (!args->async_finish) result->event = NULL;
     if (arrived) return args->async_finish ? EXPAR_OK : status;
     if (args->async_finish) expar_event_destroy(event);
@@ -226,6 +226,7 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     bool sound = args->y.device.type == EXPAR_CPU && (args->y.shape[1] <= 1 || args->y.strides[1] == 1);
     if (status == EXPAR_OK || sound) trip_fetch(t, &given.y, args->y.data);
     if (status != EXPAR_OK) {
+        mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for what was refused");
         trip_end(t, true);
         return status;
     }

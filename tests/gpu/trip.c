@@ -81,19 +81,16 @@ void trip_fetch(trip *t, const expar_tensor *from, void *to)
 
 /* ---- the end ---- */
 
+/* The call has written them. */
 static void fetch_all(const trip *t)
 {
-    mirror_need(cuda_enter(t->hand->device), "enter the GPU");
     for (int i = 0; i < t->num_fetches; i++) {
         int64_t first;
         size_t bytes = extent(&t->fetches[i].from, &first);
-        cu_address at = (cu_address)(uintptr_t)t->fetches[i].from.data + (cu_address)first;
         if (!t->fetches[i].to) continue;
-        mirror_need(CUDA_CALL(MemcpyDtoHAsync, (char *)t->fetches[i].to + first, at, bytes, t->hand->stream),
-                    "copy back");
+        hand_fetch(t->hand, (char *)t->fetches[i].to + first,
+                   (cu_address)(uintptr_t)t->fetches[i].from.data + (cu_address)first, bytes);
     }
-    mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for the stream");
-    cuda_leave();
 }
 
 void trip_end(trip *t, bool arrived)

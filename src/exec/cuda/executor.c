@@ -74,7 +74,7 @@ static expar_status make_memory(gpu_executor *self)
 }
 
 expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_shape *shape, uint64_t buffer,
-                                  int32_t num_sms, executor **out)
+                                  const executor_cuda_share *share, executor **out)
 {
     gpu_executor *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
@@ -82,7 +82,8 @@ expar_status executor_cuda_create(device_heap *heap, sym *symmetric, const ep_sh
                            .heap = heap,
                            .device = device_heap_device(heap),
                            .sym = symmetric,
-                           .num_sms = num_sms,
+                           .num_sms = share->num_sms,
+                           .shares_gpu = share->with_threads,
                            .world = {.shape = *shape,
                                      .space = ep_space_of(shape),
                                      .buffer = buffer,

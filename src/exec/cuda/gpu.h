@@ -25,8 +25,9 @@
 
 #include <stdatomic.h>
 
-/* Kernels for rows of one shape. */
+/* Kernels for rows of one shape, or of any. */
 typedef struct gpu_programs {
+    bool any_shape; /* the three below are 0 */
     int64_t row_bytes;
     int32_t topk, dtype;
     cuda_program *dispatch, *combine;
@@ -49,6 +50,7 @@ typedef struct gpu_executor {
     const cuda_device *device;
     sym *sym;
     int32_t num_sms;
+    bool shares_gpu;        /* with other ranks of this process: nothing is loaded once the buffer is made */
     gpu_world world;        /* as kernels get it; its ticket is that of the call that is being made */
     uint64_t tickets;       /* given out so far */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernels, compiled for which shape. What opens a call is compiled with the buffer; the kernels for rows when a
- * shape is first used. */
+ * shape is first used.
+ *
+ * But for ranks of one process that share a GPU: the driver lets no module in while kernels of its context run, and
+ * those of another rank may be waiting for the one that loads. Such ranks load kernels that take any shape, all of them
+ * with the buffer, and nothing afterwards. */
 #include "exec/cuda/gpu.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 /* Set by tests before any buffer is made. */
@@ -20,40 +23,16 @@ static expar_status load_program(const gpu_executor *self, const char *source, c
 {
     const cuda_macro seed = {"EXPAR_DELAYS", delays};
     if (delays) return cuda_program_load(self->device, source, &seed, 1, out);
-    return cuda_program_load(self->device, source, macros, num_macros, out);
+    return cuda_program_load(self->device, source, macros, self->shares_gpu ? 0 : num_macros, out);
 }
 
-expar_status gpu_programs_open(gpu_executor *self)
-{
-    const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
-    expar_status status = load_program(self, "layout.cu", &ranks, 1, &self->open_program);
-    if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_layout", 0, &self->layout_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_map", 0, &self->map_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);
-    if (status == EXPAR_OK)
-        status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
-    return status;
-}
+/* ---- rows ---- */
 
 static void release(gpu_programs *programs)
 {
     cuda_program_release(programs->dispatch);
     cuda_program_release(programs->combine);
     free(programs);
-}
-
-void gpu_programs_close(gpu_executor *self)
-{
-    while (self->programs) {
-        gpu_programs *next = self->programs->next;
-        release(self->programs);
-        self->programs = next;
-    }
-    cuda_program_release(self->open_program);
-    cuda_program_release(self->expert_program);
 }
 
 static bool is_number(int32_t dtype)
@@ -72,17 +51,13 @@ static expar_status load(gpu_executor *self, gpu_programs *out)
     if (status == EXPAR_OK)
         status = cuda_program_kernel(out->dispatch, "ep_dispatch", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
                                      &out->dispatch_kernel);
-    if (status != EXPAR_OK || !is_number(out->dtype)) return status;
+    if (status != EXPAR_OK || !(out->any_shape || is_number(out->dtype))) return status;
     status = load_program(self, "combine.cu", macros, 4, &out->combine);
     if (status == EXPAR_OK)
         status = cuda_program_kernel(out->combine, "ep_combine", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
                                      &out->combine_kernel);
     return status;
 }
-
-/* Loading a module may wait for the kernels of its GPU, and they for a rank that is still to load. So whoever comes
-   first loads all that a shape needs before it launches any of it; the other ranks of the process find it loaded. */
-static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
 static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
 {
@@ -94,16 +69,13 @@ static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
     return status;
 }
 
-static expar_status make(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype)
+/* All that a shape needs, before a call launches any of it. */
+static expar_status add(gpu_executor *self, const gpu_programs *wanted)
 {
-    gpu_programs *made = calloc(1, sizeof *made);
+    gpu_programs *made = malloc(sizeof *made);
     if (!made) return error_set(EXPAR_ERR_MEMORY, "no memory for a shape's kernels");
-    made->row_bytes = row_bytes;
-    made->topk = topk;
-    made->dtype = dtype;
-    pthread_mutex_lock(&loading);
+    *made = *wanted;
     expar_status status = load_beside_captures(self, made);
-    pthread_mutex_unlock(&loading);
     if (status != EXPAR_OK) {
         release(made);
         return status;
@@ -116,11 +88,12 @@ static expar_status make(gpu_executor *self, int64_t row_bytes, int32_t topk, in
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
                                const gpu_programs **out)
 {
+    const gpu_programs wanted = {.row_bytes = row_bytes, .topk = topk, .dtype = dtype};
     const gpu_programs *p = self->programs;
-    while (p && (p->row_bytes != row_bytes || p->topk != topk || p->dtype != dtype))
+    while (p && !p->any_shape && (p->row_bytes != row_bytes || p->topk != topk || p->dtype != dtype))
         p = p->next;
     if (!p) {
-        expar_status status = make(self, row_bytes, topk, dtype);
+        expar_status status = add(self, &wanted);
         if (status != EXPAR_OK) return status;
         p = self->programs;
     }
@@ -133,6 +106,37 @@ expar_status executor_cuda_load(executor *base, const ep_form *form, int64_t row
     const gpu_programs *unused;
     return gpu_programs_find(gpu_of(base), row_bytes, form->topk, form->dtype, &unused);
 }
+
+/* ---- with the buffer ---- */
+
+expar_status gpu_programs_open(gpu_executor *self)
+{
+    const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
+    expar_status status = load_program(self, "layout.cu", &ranks, 1, &self->open_program);
+    if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_layout", 0, &self->layout_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_map", 0, &self->map_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);
+    if (status == EXPAR_OK)
+        status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
+    const gpu_programs any = {.any_shape = true};
+    return status == EXPAR_OK && self->shares_gpu ? add(self, &any) : status;
+}
+
+void gpu_programs_close(gpu_executor *self)
+{
+    while (self->programs) {
+        gpu_programs *next = self->programs->next;
+        release(self->programs);
+        self->programs = next;
+    }
+    cuda_program_release(self->open_program);
+    cuda_program_release(self->expert_program);
+}
+
+/* ---- launches ---- */
 
 expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
                         uint32_t shared_bytes, void *arguments)

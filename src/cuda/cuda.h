@@ -135,9 +135,6 @@ typedef struct cuda_launch {
     uint32_t blocks, threads; /* a block */
     uint32_t shared_bytes;    /* dynamic */
     bool cooperative;         /* all blocks are resident at once, or the launch fails */
-    /* It may start before the kernel ahead in the stream has ended, and waits for that itself, before anything else
-       (griddepcontrol.wait). For GPUs from sm_90 on. */
-    bool early;
 } cuda_launch;
 /* parameters: addresses of the kernel's arguments. The device must have been entered. */
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters);

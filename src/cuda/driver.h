@@ -110,11 +110,10 @@ typedef struct cu_ipc_memory {
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
-enum cu_launch_attribute_id { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_PROGRAMMATIC_ORDER = 6 };
+enum cu_launch_attribute_id { CU_LAUNCH_COOPERATIVE = 2 };
 typedef union cu_launch_value {
     char pad[64];
     int cooperative;
-    int programmatic_order;
 } cu_launch_value;
 typedef struct cu_launch_attribute {
     int id;

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launching a kernel, with the attributes that this library uses. */
+/* Launching a kernel, with the attribute that this library uses. */
 #include "cuda/cuda.h"
 
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters)
 {
-    cu_launch_attribute attributes[2];
-    unsigned int count = 0;
-    if (launch->cooperative)
-        attributes[count++] = (cu_launch_attribute){.id = CU_LAUNCH_COOPERATIVE, .value.cooperative = 1};
-    if (launch->early)
-        attributes[count++] = (cu_launch_attribute){.id = CU_LAUNCH_PROGRAMMATIC_ORDER, .value.programmatic_order = 1};
+    cu_launch_attribute together = {.id = CU_LAUNCH_COOPERATIVE, .value.cooperative = 1};
     cu_launch_config config = {.grid_x = launch->blocks,
                                .grid_y = 1,
                                .grid_z = 1,
@@ -18,7 +13,7 @@ expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters)
                                .block_z = 1,
                                .shared_bytes = launch->shared_bytes,
                                .stream = launch->stream,
-                               .attributes = attributes,
-                               .num_attributes = count};
+                               .attributes = &together,
+                               .num_attributes = launch->cooperative ? 1 : 0};
     return CUDA_CALL(LaunchKernelEx, &config, launch->function, parameters, NULL);
 }

@@ -88,8 +88,6 @@ SAME_MEMBER(cu_access, location.id, CUmemAccessDesc, location.id);
 SAME_TYPE(cu_launch_attribute, CUlaunchAttribute);
 SAME_MEMBER(cu_launch_attribute, value, CUlaunchAttribute, value);
 SAME_MEMBER(cu_launch_attribute, value.cooperative, CUlaunchAttribute, value.cooperative);
-SAME_MEMBER(cu_launch_attribute, value.programmatic_order, CUlaunchAttribute,
-            value.programmaticStreamSerializationAllowed);
 SAME_TYPE(cu_launch_config, CUlaunchConfig);
 SAME_MEMBER(cu_launch_config, block_x, CUlaunchConfig, blockDimX);
 SAME_MEMBER(cu_launch_config, shared_bytes, CUlaunchConfig, sharedMemBytes);

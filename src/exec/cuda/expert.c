@@ -45,8 +45,7 @@ expar_status executor_cuda_map(executor *base, const ep_map_step *step)
                          .rows = step->rows,
                          .expert_rows = step->expert_rows,
                          .map = step->map};
-    const gpu_grid grid = {.blocks = blocks_for(self, routing->local_experts), .threads = THREADS};
-    return gpu_launch(self, self->map_kernel, &grid, &args);
+    return gpu_launch(self, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }
 
 expar_status gpu_expand(executor *base, const ep_expand_step *step)
@@ -64,8 +63,7 @@ expar_status gpu_expand(executor *base, const ep_expand_step *step)
                             .out_scales = step->out_scales,
                             .row_bytes = step->row_bytes,
                             .scale_bytes = step->scale_bytes};
-    const gpu_grid grid = {.blocks = blocks_for(self, step->rows), .threads = THREADS};
-    return gpu_launch(self, self->expand_kernel, &grid, &args);
+    return gpu_launch(self, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
 expar_status executor_cuda_zero_padding(executor *base, const ep_padding_step *step)
@@ -86,8 +84,7 @@ expar_status executor_cuda_zero_padding(executor *base, const ep_padding_step *s
                              .scales = step->scales,
                              .row_bytes = step->row_bytes,
                              .scale_bytes = step->scale_bytes};
-    const gpu_grid grid = {.blocks = (uint32_t)routing->local_experts, .threads = THREADS};
-    return gpu_launch(self, self->padding_kernel, &grid, &args);
+    return gpu_launch(self, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
 }
 
 expar_status gpu_reduce(executor *base, const ep_reduce_step *step)
@@ -106,6 +103,5 @@ expar_status gpu_reduce(executor *base, const ep_reduce_step *step)
                             .weights_pitch = step->weights_pitch,
                             .out = step->out,
                             .dtype = step->dtype};
-    const gpu_grid grid = {.blocks = blocks_for(self, step->rows), .threads = THREADS};
-    return gpu_launch(self, self->reduce_kernel, &grid, &args);
+    return gpu_launch(self, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }

@@ -86,13 +86,9 @@ void gpu_programs_close(gpu_executor *self);
 /* The kernels for rows of this shape; compiles them when they are new. */
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
                                const gpu_programs **out);
-typedef struct gpu_grid {
-    uint32_t blocks, threads; /* a block */
-    uint32_t shared_bytes;
-    bool early; /* as of cuda_launch */
-} gpu_grid;
 /* A launch on the stream of the call; arguments: the kernel's one parameter. */
-expar_status gpu_launch(gpu_executor *self, cu_function function, const gpu_grid *grid, void *arguments);
+expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
+                        uint32_t shared_bytes, void *arguments);
 
 /* ---- open.c, rows.c, expert.c ---- */
 expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing);

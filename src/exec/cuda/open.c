@@ -49,10 +49,8 @@ expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *
     int64_t pieces = gpu_pieces(routing->tokens), warps = LAYOUT_THREADS / 32, blocks = (pieces + warps - 1) / warps;
     expar_status status = give_counts(self, route, routing);
     if (status != EXPAR_OK || blocks == 0) return status;
-    const gpu_grid grid = {.blocks = (uint32_t)(blocks < 65535 ? blocks : 65535),
-                           .threads = LAYOUT_THREADS,
-                           .shared_bytes = args.shared_counts ? (uint32_t)count_bytes : 0};
-    return gpu_launch(self, self->layout_kernel, &grid, &args);
+    return gpu_launch(self, self->layout_kernel, (uint32_t)(blocks < 65535 ? blocks : 65535), LAYOUT_THREADS,
+                      args.shared_counts ? (uint32_t)count_bytes : 0, &args);
 }
 
 /* ---- notify ---- */
@@ -65,17 +63,6 @@ static void take_counts(const gpu_executor *self, ep_routing *routing)
     memcpy(routing->rank_prefix, counts, ranks * sizeof(int32_t));
     memcpy(routing->channel_prefix, counts + ranks, cells * sizeof(int32_t));
     memcpy(routing->recv_expert_counts, counts + ranks + cells, (size_t)routing->local_experts * sizeof(int32_t));
-}
-
-/* Notify stands right behind its layout, if there is one: it may be on the GPU when that ends. A graph keeps such an
-   order only under newer drivers. */
-static gpu_grid notify_grid(const gpu_executor *self, const ep_routing *routing)
-{
-    bool behind_layout = routing && routing->tokens > 0;
-    return (gpu_grid){.blocks = 1,
-                      .threads = NOTIFY_THREADS,
-                      .shared_bytes = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * sizeof(int32_t), 16),
-                      .early = behind_layout && self->device->major >= 9 && !self->base.capturing};
 }
 
 expar_status gpu_notify(executor *base, ep_notify_step *step)
@@ -99,8 +86,8 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
         args.route = gpu_route_of(&step->route);
     }
     step->verdict = (ep_verdict){.rank = -1};
-    const gpu_grid grid = notify_grid(self, routing);
-    expar_status status = gpu_launch(self, self->notify_kernel, &grid, &args);
+    expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
+                                     (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16), &args);
     if (status != EXPAR_OK || step->no_wait) return status;
     status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;

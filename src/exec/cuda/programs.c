@@ -138,14 +138,14 @@ void gpu_programs_close(gpu_executor *self)
 
 /* ---- launches ---- */
 
-expar_status gpu_launch(gpu_executor *self, cu_function function, const gpu_grid *grid, void *arguments)
+expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
+                        uint32_t shared_bytes, void *arguments)
 {
     const cuda_launch launch = {.function = function,
                                 .stream = self->base.stream,
-                                .blocks = grid->blocks,
-                                .threads = grid->threads,
-                                .shared_bytes = grid->shared_bytes,
-                                .early = grid->early};
+                                .blocks = blocks,
+                                .threads = threads,
+                                .shared_bytes = shared_bytes};
     void *parameters[] = {arguments};
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;

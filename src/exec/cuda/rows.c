@@ -16,12 +16,6 @@ typedef struct stages {
     uint32_t shared_bytes;
 } stages;
 
-static gpu_grid grid_of(const gpu_executor *self, const stages *plan)
-{
-    return (gpu_grid){
-        .blocks = (uint32_t)self->num_sms, .threads = (uint32_t)plan->warps * 32, .shared_bytes = plan->shared_bytes};
-}
-
 static stages plan_stages(const gpu_executor *self, int64_t row_bytes)
 {
     uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES);
@@ -86,9 +80,9 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
         args.at = gpu_routing_at(self, routing);
     }
     stages plan = plan_stages(self, step->row_bytes);
-    const gpu_grid grid = grid_of(self, &plan);
     args.stage_bytes = plan.stage_bytes;
-    status = gpu_launch(self, programs->dispatch_kernel, &grid, &args);
+    status = gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                        plan.shared_bytes, &args);
     return status == EXPAR_OK && !step->no_wait ? await_opening(self, "dispatch", &step->verdict, &step->dropped)
                                                 : status;
 }
@@ -147,8 +141,8 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
                              .out_weights_pitch = step->out_weights_pitch,
                              .stamps = self->stamps};
     stages plan = plan_parts(self, step->row_bytes, &args.part_bytes);
-    const gpu_grid grid = grid_of(self, &plan);
     args.stage_bytes = plan.stage_bytes;
-    status = gpu_launch(self, programs->combine_kernel, &grid, &args);
+    status = gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+                        plan.shared_bytes, &args);
     return status == EXPAR_OK && !step->no_wait ? await_opening(self, "combine", &step->verdict, &none) : status;
 }

@@ -180,25 +180,6 @@ GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t 
     }
 }
 
-/* ---- kernels that follow each other ---------------------------------------------------------------------------------
- */
-
-/* The next kernel may be brought to the GPU now, if it is one that awaits this one's end. */
-GPU_FUNC void let_next_come(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* Until the kernel ahead has ended and all that it wrote is there. At once where this one was launched behind it. */
-GPU_FUNC void await_kernel_ahead(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 /* ---- the end of a kernel -------------------------------------------------------------------------------------------
  */
 

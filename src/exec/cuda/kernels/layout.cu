@@ -114,7 +114,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_layout(const __grid_cons
 {
     extern __shared__ int32_t block_counts[];
     int32_t *counts = a.shared_counts ? block_counts : a.expert_counts;
-    let_next_come();
     for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
         block_counts[e] = 0;
     __syncthreads();
@@ -310,7 +309,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     extern __shared__ int32_t per_rank[];
     __shared__ ep_refusal refusal;
     const gpu_world *world = &a.world;
-    await_kernel_ahead();
     uint32_t epoch = world->state->epoch + 1;
     unsigned long long bad_slot = world->state->bad_slot;
     if (threadIdx.x == 0) {

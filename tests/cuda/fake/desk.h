@@ -16,8 +16,15 @@ typedef struct fake_desk {
     atomic_int refusals;           /* loads to come that fail */
 } fake_desk;
 
-/* Of the library that has been opened; by dlsym. */
+/* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */
+typedef struct fake_compiler_desk {
+    atomic_int begun; /* compilations, so far */
+    atomic_int hold;  /* 1: those of sources with "held" in their names wait until it is 0 */
+} fake_compiler_desk;
+
+/* Of the libraries that have been opened; by dlsym. */
 typedef fake_desk *fake_desk_function(void);
+typedef fake_compiler_desk *fake_compiler_desk_function(void);
 
 /* A kernel that runs until *end is not 0. */
 #define FAKE_SPIN "fake_spin"

@@ -13,7 +13,8 @@
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
 # Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there,
-# and a line for each (name, seconds, result) into the file results.
+# and a line for each (name, seconds, result) into the file results; EXPAR_TEST_JOBS (1) "run" plays so many tests at a time,
+# each on all GPUs.
 set -euo pipefail
 script=$(realpath "$0")
 root=$(dirname "$script")/..
@@ -145,10 +146,10 @@ one() {
     note "$name" "$start" "$code"
 }
 
-# Tests whose names match, so many at a time.
+# Tests whose names match, so many at a time; apart: each has one GPU for itself.
 tests() {
-    local pattern=$1 jobs=$2 slot=() before
-    [ "$jobs" = 1 ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
+    local pattern=$1 jobs=$2 apart=${3:-} slot=() before
+    [ -z "$apart" ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
     before=$(wc -l <"$logs/results")
     awk -v pattern="$pattern" '$1 ~ pattern { print $1 }' "$here/tests.txt" |
         xargs -r -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
@@ -159,7 +160,7 @@ tests() {
 
 run() {
     command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
-    tests "${1:-.}" 1
+    tests "${1:-.}" "${EXPAR_TEST_JOBS:-1}"
 }
 
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
@@ -244,8 +245,8 @@ part() {
     local word=${1%%=*} argument=
     [ "$word" = "$1" ] || argument=${1#*=}
     case $word in
-        run) tests "${argument:-.}" 1 ;;
-        spread) tests "${argument:-.}" "$(count_gpus)" ;;
+        run) tests "${argument:-.}" "${EXPAR_TEST_JOBS:-1}" ;;
+        spread) tests "${argument:-.}" "$(count_gpus)" apart ;;
         measure) measure "$argument" ;;
         sanitize | demo) "$word" ;;
         *) echo "gpu.sh: $1 is no part of a call" >&2 && return 2 ;;
@@ -295,7 +296,7 @@ case ${1:-}:$# in
         open_packed "$2"
         : >"$logs/results"
         case $1 in
-            spread) tests "${3:-.}" "$(count_gpus)" ;;
+            spread) tests "${3:-.}" "$(count_gpus)" apart ;;
             *) "$1" "${@:3}" ;;
         esac
         ;;

@@ -240,12 +240,24 @@ expar_status deal_call_ending(const deal_call *call)
     return dropped && m->form.kind != MOVE_COMBINE ? EXPAR_ERR_DROPPED : EXPAR_OK;
 }
 
-expar_status deal_call_returning(const deal_call *call)
+static bool goes_ahead(const deal_call *call, int32_t rank)
+{
+    const deal_move *m = call->move;
+    return WORST_GOES_AHEAD && m->form.kind == MOVE_DISPATCH && m->deal->inputs[rank].num_worst_tokens;
+}
+
+/* A first dispatch hears of early refusals before it knows its outputs. */
+static bool hears_of_refusal(const deal_call *call)
 {
     const move_form *form = &call->move->form;
-    /* A first dispatch hears of early refusals before it knows its outputs. */
-    bool at_once = !call->move->choices[call->rank].async || (form->refusal != REFUSAL_NONE && is_refuser(call)) ||
-                   (form->refusal == REFUSAL_EARLY && form->kind == MOVE_DISPATCH);
+    if (form->kind != MOVE_DISPATCH || form->refusal == REFUSAL_NONE || goes_ahead(call, call->rank)) return false;
+    return form->refusal == REFUSAL_EARLY || goes_ahead(call, form->refuser);
+}
+
+expar_status deal_call_returning(const deal_call *call)
+{
+    bool refused = call->move->form.refusal != REFUSAL_NONE && is_refuser(call);
+    bool at_once = !call->move->choices[call->rank].async || refused || hears_of_refusal(call);
     return at_once ? deal_call_ending(call) : EXPAR_OK;
 }
 

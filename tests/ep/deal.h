@@ -14,6 +14,13 @@
 #define EVENTS_HOLD_UP_THE_CALLER false
 #endif
 
+/* Whether a first dispatch with num_worst_tokens makes its output before it tells the others anything, and then waits
+   for none of them. So it is on GPUs: what is wrong with that output is an early refusal, and of others' refusals it
+   hears at its event. */
+#ifndef WORST_GOES_AHEAD
+#define WORST_GOES_AHEAD false
+#endif
+
 typedef enum deal_worst {
     WORST_NONE,
     WORST_EXACT,     /* W = R; where R is 0 that means none */

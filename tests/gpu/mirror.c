@@ -143,12 +143,14 @@ static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar
     }
     expar_status status = args->async_finish ? expar_event_wait(event) : settle(t, event, returned);
     bool arrived = status == EXPAR_OK || status == EXPAR_ERR_DROPPED;
-    if (args->async_finish) trip_end(t, arrived);
     if (arrived && unknown) fill_counts(h, args, result);
-    if (!args->async_finish) result->event = NULL;
-    if (arrived) return args->async_finish ? EXPAR_OK : status;
-    if (args->async_finish) expar_event_destroy(event);
-    give_up(result);
+    if (args->async_finish) {
+        /* How it ended is told by its event all the same. */
+        trip_end(t, arrived);
+        return EXPAR_OK;
+    }
+    result->event = NULL;
+    if (!arrived) give_up(result);
     return status;
 }
 

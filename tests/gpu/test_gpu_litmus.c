@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #define MOVES_PER_SCRIPT 40
-#define ROUNDS           2400
+#define ROUNDS           1200
 
 static bool play_script(uint64_t seed)
 {

@@ -52,7 +52,6 @@ GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
         hello->form = a->form;
         hello->offer = offer;
         copy_words(&hello->refusal, &a->refusal, a->refusal.status ? sizeof a->refusal : sizeof a->refusal.status);
-        __threadfence_system();
         store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
     }
 }

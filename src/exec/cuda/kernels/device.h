@@ -3,7 +3,10 @@
  *
  * Order between GPUs: payload with plain or bulk stores; then all of a block's threads meet, one of them fences at
  * system scope and arrives at the local counter; the last block stores the flag with release at system scope. A reader
- * polls the flag with acquire at system scope. */
+ * polls the flag with acquire at system scope.
+ *
+ * A release covers what its thread has seen, also by a barrier, of other threads' writes: no fence stands before it,
+ * since each costs a round trip to wherever the block has written last. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
 #define EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
 
@@ -59,6 +62,16 @@ GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+/* Release and acquire, of which the halves are an atomic and its thread's accesses before and behind it. Not
+   __threadfence_system, which orders this thread's accesses among those of all others, too, and takes longer. */
+GPU_FUNC void fence_system(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+GPU_FUNC void fence_gpu(void)
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 GPU_FUNC uint64_t clock_now(void)
 {
@@ -123,9 +136,8 @@ GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64
     report->was_abort = was_abort;
     report->seen = seen;
     report->expected = expected;
-    __threadfence_system();
     store_release_32(&report->failed, 1);
-    __threadfence_system();
+    fence_system();
     atomicExch(&world->state->failed, GPU_FAILED);
 }
 
@@ -180,10 +192,12 @@ GPU_FUNC bool last_block(const gpu_world *world)
     __syncthreads();
     if (threadIdx.x == 0) {
         hold_back();
-        __threadfence_system();
+        fence_system();
         is_last = atomicAdd(&world->state->arrived, 1u) == gridDim.x - 1;
-        if (is_last) world->state->arrived = 0;
-        __threadfence_system();
+        if (is_last) {
+            fence_gpu();
+            world->state->arrived = 0;
+        }
     }
     return __syncthreads_or(is_last);
 }
@@ -260,7 +274,6 @@ GPU_FUNC gpu_verdict *verdict_slot(const gpu_world *world)
 
 GPU_FUNC void publish_verdict(const gpu_world *world, gpu_verdict *slot)
 {
-    __threadfence_system();
     store_release(&slot->ticket, world->ticket ? world->ticket : 1);
 }
 
@@ -302,7 +315,6 @@ GPU_FUNC void report_dropped(const gpu_world *world, int32_t rows)
 GPU_FUNC void tell_opened(const gpu_world *world)
 {
     if (threadIdx.x || !world->ticket) return;
-    __threadfence_system();
     store_release(&world->report->opened, world->ticket);
 }
 

@@ -37,7 +37,6 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, uint32_t epoch)
         *(cached ? &hello->offer : &reply->offer) = offer;
         copy_words(cached ? &hello->refusal : &reply->refusal, &a->refusal,
                    a->refusal.status ? sizeof a->refusal : sizeof a->refusal.status);
-        __threadfence_system();
         store_release((uint64_t *)(cached ? &hello->flag : &reply->flag), ep_word(epoch, 1));
     }
 }

@@ -8,7 +8,7 @@
  *   the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned memory, the ticket
  *   last.
  *
- * Registers: under 64; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
+ * Registers: under 80; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
 #include "exec/cuda/kernels/device.h"
 
 /* ---- layout --------------------------------------------------------------------------------------------------------
@@ -23,15 +23,32 @@ GPU_FUNC int32_t layout_topk(const gpu_layout_args *a)
 #endif
 }
 
+/* Slots of a token that a lane has in flight: a loop that looks at each before it loads the next would wait for memory
+   once a slot. */
+#define GPU_LANE_SLOTS 8
+
+/* Slots first … first + GPU_LANE_SLOTS - 1; -1 beyond the last. */
+GPU_FUNC void load_slots(const gpu_layout_args *a, int64_t token, int32_t first, int64_t experts[GPU_LANE_SLOTS])
+{
+    int32_t topk = layout_topk(a);
+#pragma unroll
+    for (int32_t i = 0; i < GPU_LANE_SLOTS; i++)
+        experts[i] = first + i < topk ? expert_at(&a->route, token, first + i) : -1;
+}
+
 /* The token's ranks among 32 · word … 32 · word + 31. */
 GPU_FUNC uint32_t ranks_by_topk(const gpu_layout_args *a, int64_t token, int32_t word, int32_t locals)
 {
     uint32_t bits = 0;
-    for (int32_t k = 0; k < layout_topk(a); k++) {
-        int64_t expert = expert_at(&a->route, token, k);
-        if (expert < 0 || expert >= a->experts) continue;
-        int32_t owner = (int32_t)expert / locals;
-        if (owner / 32 == word) bits |= 1u << (owner % 32);
+    for (int32_t first = 0; first < layout_topk(a); first += GPU_LANE_SLOTS) {
+        int64_t experts[GPU_LANE_SLOTS];
+        load_slots(a, token, first, experts);
+#pragma unroll
+        for (int32_t i = 0; i < GPU_LANE_SLOTS; i++) {
+            if (experts[i] < 0 || experts[i] >= a->experts) continue;
+            int32_t owner = (int32_t)experts[i] / locals;
+            if (owner / 32 == word) bits |= 1u << (owner % 32);
+        }
     }
     return bits;
 }
@@ -54,15 +71,22 @@ GPU_FUNC bool reaches(const gpu_layout_args *a, int64_t token, int64_t expert)
 }
 
 /* One occurrence an entry of topk_idx; the smallest bad one is kept. */
+GPU_FUNC void count_slot(const gpu_layout_args *a, int64_t token, int32_t k, int64_t expert, int32_t *counts)
+{
+    if (expert >= 0 && expert < a->experts) {
+        if (reaches(a, token, expert)) atomicAdd(&counts[expert], 1);
+    } else if (expert != -1)
+        atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
+}
+
 GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *counts)
 {
-    int32_t topk = layout_topk(a);
-    for (int32_t k = 0; k < topk; k++) {
-        int64_t expert = expert_at(&a->route, token, k);
-        if (expert >= 0 && expert < a->experts) {
-            if (reaches(a, token, expert)) atomicAdd(&counts[expert], 1);
-        } else if (expert != -1)
-            atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
+    for (int32_t first = 0; first < layout_topk(a); first += GPU_LANE_SLOTS) {
+        int64_t experts[GPU_LANE_SLOTS];
+        load_slots(a, token, first, experts);
+#pragma unroll
+        for (int32_t i = 0; i < GPU_LANE_SLOTS; i++)
+            count_slot(a, token, first + i, experts[i], counts);
     }
 }
 
@@ -104,6 +128,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_layout(const __grid_cons
 /* ---- notify: what this rank sends ----------------------------------------------------------------------------------
  */
 
+/* Pieces of which a lane has the masks in flight. */
+#define GPU_LANE_PIECES 4
+
 /* Tokens that go to `rank` before each piece, by one warp; their sum. */
 GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
 {
@@ -111,14 +138,26 @@ GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
     int32_t *befores = (int32_t *)(a->routing + a->at.befores);
     int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, total = 0;
     int64_t pieces = gpu_pieces(a->tokens);
-    for (int64_t first = 0; first < pieces; first += 32) {
-        int64_t p = first + lane;
-        int32_t own = p < pieces ? __popc(masks[p * ranks + rank]) : 0, sum = own;
+    for (int64_t first = 0; first < pieces; first += 32 * GPU_LANE_PIECES) {
+        int64_t p = first + lane * GPU_LANE_PIECES;
+        int32_t own[GPU_LANE_PIECES], all = 0;
+#pragma unroll
+        for (int32_t i = 0; i < GPU_LANE_PIECES; i++)
+            own[i] = p + i < pieces ? __popc(masks[(p + i) * ranks + rank]) : 0;
+#pragma unroll
+        for (int32_t i = 0; i < GPU_LANE_PIECES; i++)
+            all += own[i];
+        int32_t sum = all;
         for (int32_t step = 1; step < 32; step *= 2) {
             int32_t below = __shfl_up_sync(GPU_ALL, sum, step);
             if (lane >= step) sum += below;
         }
-        if (p < pieces) befores[p * ranks + rank] = total + sum - own;
+        int32_t before = total + sum - all;
+#pragma unroll
+        for (int32_t i = 0; i < GPU_LANE_PIECES; i++) {
+            if (p + i < pieces) befores[(p + i) * ranks + rank] = before;
+            before += own[i];
+        }
         total += __shfl_sync(GPU_ALL, sum, 31);
     }
     return total;
@@ -208,10 +247,7 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
     for (int32_t e = lane; a->routing && e < locals; e += 32)
         counts[channels + e] = a->expert_counts[pe * locals + e];
     __syncwarp();
-    if (lane == 0) {
-        __threadfence_system();
-        store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
-    }
+    if (lane == 0) store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
 }
 
 /* Posts to all, and waits for all. True when all came. */
@@ -293,13 +329,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
         empty_routing(a.routing, &a.at);
     for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
         a.expert_counts[e] = 0;
-    __threadfence_system();
     __syncthreads();
     if (threadIdx.x) return;
     world->state->epoch = epoch;
     world->state->refused = !come || against >= 0;
     world->state->bad_slot = ~0ull;
     if (against >= 0) report_hello(world, epoch, against, refused);
-    __threadfence_system();
     store_release(&world->report->counts_ready, world->ticket);
 }

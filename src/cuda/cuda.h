@@ -103,10 +103,11 @@ typedef struct cuda_program cuda_program;
 
 /* Loads `source` ("dispatch.cu") compiled with the macros, in this order: loaded already in this process (same device,
    same macros); from the disk cache; by NVRTC; where there is no NVRTC, the generic cubin, which the build made without
-   macros: kernels then take shapes from their parameters (cuda_program_is_generic). Compiling takes a second or so: do
-   it at set-up.
-   EXPAR_ERR_UNSUPPORTED: no NVRTC, and no generic cubin for this GPU; the text says what to install. EXPAR_ERR_CUDA:
-   the compiler refused; its log goes to the log, once a source. */
+   macros: kernels then take shapes from their parameters (cuda_program_is_generic). Compiling takes a second or so, and
+   the driver lets no module in while kernels of the device's context run: do it at set-up. Threads that ask for the
+   same program at once wait for one of them, and all hear its error; others do not wait. EXPAR_ERR_UNSUPPORTED: no
+   NVRTC, and no generic cubin for this GPU; the text says what to install. EXPAR_ERR_CUDA: the compiler refused; its
+   log goes to the log, once a source. */
 expar_status cuda_program_load(const cuda_device *device, const char *source, const cuda_macro *macros,
                                size_t num_macros, cuda_program **out);
 /* The same for a source that is not the library's: the tool brings kernels of its own. */

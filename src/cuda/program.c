@@ -4,7 +4,7 @@
  * A process loads each program once a GPU, however many ranks it has as threads: programs that are alive are kept in a
  * list and shared. Who asks for one that another thread is making waits for that one alone: making takes long, and the
  * driver lets no module in while kernels of its context run, which may be waiting for a rank that asks here for another
- * program. */
+ * program. Who asks for the same on another GPU waits until it has been compiled, and finds it on the disk. */
 #include "cuda/nvrtc.h"
 #include "cuda/parts.h"
 
@@ -13,23 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum program_state { PROGRAM_IN_MAKING, PROGRAM_MADE, PROGRAM_FAILED } program_state;
+typedef enum program_state { PROGRAM_COMPILING, PROGRAM_LOADING, PROGRAM_MADE, PROGRAM_FAILED } program_state;
 
 struct cuda_program {
-    cuda_program *next;  /* guarded by lock, as are state and holds */
-    cuda_device *device; /* a hold of its own, so that the context outlives the module */
+    cuda_program *next; /* guarded by lock, as are state and holds */
+    cu_context context;
     cuda_key key;
-    program_state state; /* in making: its maker alone touches what follows; then nobody changes it */
+    program_state state; /* until it is made or failed its maker alone touches what follows the holds, then nobody */
     int32_t holds;
-    cu_module module;
+    cuda_device *device; /* a hold of its own, so that the context outlives the module; NULL: not opened */
+    cu_module module;    /* NULL: not loaded */
     bool generic;
     expar_status status; /* failed: why, for those who waited */
     char why[ERROR_TEXT_BYTES];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t made = PTHREAD_COND_INITIALIZER; /* a state has changed */
-static cuda_program *programs; /* guarded by lock: those in making, and those made and still held */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a state has changed */
+static cuda_program *programs;                            /* guarded by lock: all but those that failed */
 
 /* ---- the code ------------------------------------------------------------------------------------------------------
  */
@@ -122,23 +123,37 @@ static expar_status load_image(const cuda_source *source, const cuda_options *op
 /* ---- making one ----------------------------------------------------------------------------------------------------
  */
 
-static expar_status load_module(const cuda_device *device, const image *code, cu_module *out)
+static expar_status load_module(const cuda_device *device, const cuda_source *source, const image *code, cu_module *out)
 {
+    cu_module module;
     expar_status status = cuda_enter(device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(ModuleLoadData, out, code->data);
+    status = CUDA_CALL(ModuleLoadData, &module, code->data);
+    if (status == EXPAR_OK) *out = module;
+    if (status != EXPAR_OK) error_prefix(status, "%s", source->name);
     cuda_leave();
     return status;
 }
 
-/* Without the lock. compiler: whether there is one, and else, with this thread's last error, why not. */
+static void set_state(cuda_program *self, program_state state)
+{
+    pthread_mutex_lock(&lock);
+    self->state = state;
+    pthread_mutex_unlock(&lock);
+    pthread_cond_broadcast(&changed);
+}
+
+/* Without the lock: a load in another thread may hold up every call of the driver. compiler: whether there is one, and
+   else, with this thread's last error, why not. */
 static expar_status make(cuda_program *self, const cuda_device *device, const cuda_source *source,
                          const cuda_options *options, expar_status compiler)
 {
     image code = {0};
     expar_status status = compiler == EXPAR_OK ? load_image(source, options, &self->key, &code)
                                                : take_generic(device, source, compiler, &code);
-    if (status == EXPAR_OK) status = load_module(device, &code, &self->module);
+    if (status == EXPAR_OK) set_state(self, PROGRAM_LOADING);
+    if (status == EXPAR_OK) status = cuda_device_open(device->index, &self->device);
+    if (status == EXPAR_OK) status = load_module(self->device, source, &code, &self->module);
     self->generic = code.generic;
     free(code.owned);
     return status;
@@ -150,20 +165,24 @@ static expar_status make(cuda_program *self, const cuda_device *device, const cu
 static cuda_program *find_known(const cuda_device *device, const cuda_key *key)
 {
     for (cuda_program *one = programs; one; one = one->next)
-        if (one->device->context == device->context && memcmp(&one->key, key, sizeof *key) == 0) return one;
+        if (one->context == device->context && memcmp(&one->key, key, sizeof *key) == 0) return one;
     return NULL;
+}
+
+/* For whichever GPU. */
+static bool is_being_compiled(const cuda_key *key)
+{
+    for (const cuda_program *one = programs; one; one = one->next)
+        if (one->state == PROGRAM_COMPILING && memcmp(&one->key, key, sizeof *key) == 0) return true;
+    return false;
 }
 
 static expar_status add(const cuda_device *device, const cuda_key *key, cuda_program **out)
 {
     cuda_program *self = calloc(1, sizeof *self);
-    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
-    *self = (cuda_program){.next = programs, .key = *key, .state = PROGRAM_IN_MAKING, .holds = 1};
-    expar_status status = cuda_device_open(device->index, &self->device);
-    if (status != EXPAR_OK) {
-        free(self);
-        return status;
-    }
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for a program");
+    *self = (cuda_program){
+        .next = programs, .context = device->context, .key = *key, .state = PROGRAM_COMPILING, .holds = 1};
     programs = *out = self;
     return EXPAR_OK;
 }
@@ -178,31 +197,33 @@ static void take_off(const cuda_program *self)
 
 /* With the lock, which is given back for the time of the making. What failed leaves the list at once: the next who asks
    tries again. */
-static void make_known(cuda_program *self, const cuda_source *source, const cuda_options *options,
-                       expar_status compiler)
+static void make_known(cuda_program *self, const cuda_device *device, const cuda_source *source,
+                       const cuda_options *options, expar_status compiler)
 {
     pthread_mutex_unlock(&lock);
-    self->status = make(self, self->device, source, options, compiler);
+    self->status = make(self, device, source, options, compiler);
     if (self->status != EXPAR_OK) snprintf(self->why, sizeof self->why, "%s", expar_last_error());
     pthread_mutex_lock(&lock);
     self->state = self->status == EXPAR_OK ? PROGRAM_MADE : PROGRAM_FAILED;
     if (self->state == PROGRAM_FAILED) take_off(self);
-    pthread_cond_broadcast(&made);
+    pthread_cond_broadcast(&changed);
 }
 
 /* With the lock. A hold on the program, which may have failed. */
 static expar_status find_or_make(const cuda_device *device, const cuda_source *source, const cuda_options *options,
                                  const cuda_key *key, expar_status compiler, cuda_program **out)
 {
-    cuda_program *self = find_known(device, key);
+    cuda_program *self;
+    while (!(self = find_known(device, key)) && is_being_compiled(key))
+        pthread_cond_wait(&changed, &lock);
     if (self) {
         self->holds++;
-        while (self->state == PROGRAM_IN_MAKING)
-            pthread_cond_wait(&made, &lock);
+        while (self->state == PROGRAM_COMPILING || self->state == PROGRAM_LOADING)
+            pthread_cond_wait(&changed, &lock);
     } else {
         expar_status status = add(device, key, &self);
         if (status != EXPAR_OK) return status;
-        make_known(self, source, options, compiler);
+        make_known(self, device, source, options, compiler);
     }
     *out = self;
     return EXPAR_OK;

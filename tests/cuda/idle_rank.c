@@ -3,12 +3,7 @@
 #include "cuda/idle_rank.h"
 #include "ep/check.h"
 
-bool idle_begin(idle_rank *one, expar_group *group)
-{
-    return idle_begin_with(one, group, 0);
-}
-
-bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
+static bool begin(idle_rank *one, expar_group *group, int32_t gpu, int64_t pool_bytes)
 {
     *one = (idle_rank){.group = group};
     one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
@@ -18,10 +13,25 @@ bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
     config.max_topk = 1;
     config.max_experts = group->size;
     config.pool_bytes = pool_bytes;
-    config.device = (expar_device){.type = EXPAR_CUDA};
-    if (!CHECK_OK(cuda_device_open(0, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
+    config.device = (expar_device){.type = EXPAR_CUDA, .index = gpu};
+    if (!CHECK_OK(cuda_device_open(gpu, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
     CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));
     return CHECK_OK(expar_ep_create(group, &config, &one->ep));
+}
+
+bool idle_begin(idle_rank *one, expar_group *group)
+{
+    return begin(one, group, 0, 0);
+}
+
+bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
+{
+    return begin(one, group, 0, pool_bytes);
+}
+
+bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu)
+{
+    return begin(one, group, gpu, 0);
 }
 
 void idle_end(idle_rank *one)
@@ -46,6 +56,7 @@ expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype)
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
     args.x = idle_tensor(dtype, IDLE_HIDDEN);
     args.topk_idx = idle_tensor(EXPAR_I32, 1);
+    args.x.device.index = args.topk_idx.device.index = one->gpu->index;
     args.num_experts = one->group->size;
     args.stream = one->stream;
     return args;
@@ -55,6 +66,7 @@ expar_combine_args idle_combine_args(const idle_rank *one)
 {
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     args.x = args.y = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
+    args.x.device.index = args.y.device.index = one->gpu->index;
     args.handle = one->came.handle;
     args.stream = one->stream;
     return args;

@@ -17,12 +17,13 @@ typedef struct idle_rank {
     expar_dispatch_result came; /* of the last idle_dispatch */
 } idle_rank;
 
-/* On GPU 0, whose context is entered until the end. pool_bytes: as in expar_ep_config. */
-bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
+/* On GPU 0 or the one given, whose context is entered until the end. pool_bytes: as in expar_ep_config. */
 bool idle_begin(idle_rank *one, expar_group *group);
+bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
+bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu);
 void idle_end(idle_rank *one);
 
-/* Without elements, on the GPU. */
+/* Without elements, on GPU 0. */
 expar_tensor idle_tensor(expar_dtype dtype, int64_t columns);
 /* Of calls that are as they should be. The combine's handle is that of the last idle_dispatch. */
 expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype);

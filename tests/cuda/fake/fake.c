@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
  * asked for, handed on by descriptors and by IPC), streams are done at once (streams.c). Few kernels can be launched
- * (kernels.c); they run in the launching thread, on the default stream one at a time. What it does not have fails as
- * "not supported" (stubs made from the table in cuda/driver.h).
+ * (kernels.c); they run in the launching thread, on the default stream one at a time, and keep modules out meanwhile
+ * (modules.c). What it does not have fails as "not supported" (stubs made from the table in cuda/driver.h).
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
  *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define GPUS        2
 #define SLOTS       4096
 #define TOTAL_BYTES ((size_t)4 << 30)
 #define TAKEN_BYTES ((size_t)512 << 20) /* by others, as a context takes some */
@@ -72,7 +71,7 @@ cu_result cuGetErrorString(cu_result result, const char **text)
 }
 cu_result cuDeviceGetCount(int *count)
 {
-    *count = GPUS;
+    *count = FAKE_GPUS;
     return CU_OK;
 }
 cu_result cuDeviceGet(cu_device *device, int ordinal)
@@ -140,10 +139,10 @@ cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_
 
 #define DEEPEST 8
 
-static char contexts[GPUS];
+static char contexts[FAKE_GPUS];
 static _Thread_local int pushed[DEEPEST], depth; /* GPUs whose contexts this thread has pushed */
 
-static int current_device(void)
+int current_device(void)
 {
     return depth ? pushed[depth - 1] : 0;
 }

@@ -4,13 +4,17 @@
 #define TESTS_CUDA_FAKE_FAKE_H
 
 #include "cuda/driver.h"
+#include "desk.h"
 
 #include <stdbool.h>
 
 enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, NOT_SUPPORTED = 801 };
 
+/* ---- fake.c ---- */
 /* A number from the environment. */
 int setting(const char *name, int fallback);
+/* The GPU whose context is current to this thread. */
+int current_device(void);
 
 /* ---- kernels.c ---- */
 /* A function of that name; NULL: there is no room for another one. */

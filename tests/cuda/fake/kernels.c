@@ -2,7 +2,7 @@
 /* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
  * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
  * and the verdict. They write and read the records that exec/index.h describes, with the orders that the real ones use,
- * and wait with the group's deadline. */
+ * and wait with the group's deadline. Another one runs until a test ends it. */
 #include "exec/cuda/kernels/args.h"
 #include "fake.h"
 #include <pthread.h>
@@ -219,6 +219,14 @@ static bool play_map(const gpu_map_args *a)
     return true;
 }
 
+/* Runs as long as a test wants. */
+static bool play_spin(const fake_spin_args *a)
+{
+    while (!atomic_load(a->end))
+        sched_yield();
+    return true;
+}
+
 bool kernel_play(cu_function function, void *arguments)
 {
     const gpu_expand_args *expand = arguments;
@@ -227,6 +235,7 @@ bool kernel_play(cu_function function, void *arguments)
     if (!strcmp(name, "ep_notify")) return play_notify(arguments);
     if (!strcmp(name, "ep_dispatch")) return play_dispatch(arguments);
     if (!strcmp(name, "ep_combine")) return play_combine(arguments);
+    if (!strcmp(name, FAKE_SPIN)) return play_spin(arguments);
     if (!strcmp(name, "ep_map")) return play_map(arguments);
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);

@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run-time compiler for the driver that plays GPUs (fake.c): it takes every source but those whose names hold the
- * word in FAKE_REFUSES, and what it makes is no code. */
+ * word in FAKE_REFUSES, and what it makes is no code. A test may hold some (desk.h). */
 #include "cuda/nvrtc.h"
+#include "desk.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { COMPILATION_FAILED = 6 };
 
 static const char log_text[] = "fake error: this is refused\n", code[] = "no code";
 
 struct _nvrtcProgram {
-    bool refused;
+    bool refused, held;
 };
+
+static fake_compiler_desk desk;
+
+fake_compiler_desk *fake_compiler_desk_of(void)
+{
+    return &desk;
+}
 
 const char *nvrtcGetErrorString(nvrtc_result result)
 {
@@ -40,11 +50,15 @@ nvrtc_result nvrtcCreateProgram(nvrtc_program *program, const char *source, cons
     *program = calloc(1, sizeof **program);
     const char *word = getenv("FAKE_REFUSES");
     (*program)->refused = word && *word && strstr(name, word);
+    (*program)->held = strstr(name, "held") != NULL;
     return 0;
 }
 nvrtc_result nvrtcCompileProgram(nvrtc_program program, int num_options, const char *const *options)
 {
     (void)num_options, (void)options;
+    atomic_fetch_add(&desk.begun, 1);
+    while (program->held && atomic_load(&desk.hold))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return program->refused ? COMPILATION_FAILED : 0;
 }
 nvrtc_result nvrtcGetProgramLogSize(nvrtc_program program, size_t *bytes)

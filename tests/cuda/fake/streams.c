@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams, events, modules and launches of the driver that plays GPUs: what is put on a stream is done when the call
- * returns. */
+/* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -99,36 +98,4 @@ cu_result cuEventDestroy_v2(cu_event event)
 {
     free(event);
     return CU_OK;
-}
-cu_result cuModuleLoadData(cu_module *module, const void *image)
-{
-    *module = calloc(1, 1);
-    return image ? CU_OK : INVALID_VALUE;
-}
-cu_result cuModuleUnload(cu_module module)
-{
-    free(module);
-    return CU_OK;
-}
-
-cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
-{
-    if (!module || !name) return INVALID_VALUE;
-    *function = kernel_named(name);
-    return *function ? CU_OK : INVALID_VALUE;
-}
-cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
-{
-    (void)function, (void)attribute, (void)value;
-    return CU_OK;
-}
-cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
-{
-    static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
-    (void)extra;
-    if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
-    if (!config->stream) pthread_mutex_lock(&default_stream);
-    bool played = kernel_play(function, parameters[0]);
-    if (!config->stream) pthread_mutex_unlock(&default_stream);
-    return played ? CU_OK : LAUNCH_FAILED;
 }

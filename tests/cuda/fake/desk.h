@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a test sees and orders of the driver that plays GPUs (fake.c), in its own process. */
+#ifndef TESTS_CUDA_FAKE_DESK_H
+#define TESTS_CUDA_FAKE_DESK_H
+
+#include <stdatomic.h>
+
+#define FAKE_GPUS 2
+
+/* The driver writes the counts; a test sets the refusals, and the driver takes them off. All in sequential order. */
+typedef struct fake_desk {
+    atomic_int running[FAKE_GPUS]; /* kernels */
+    atomic_int loads;              /* of modules, so far: those that wait and those that failed, too */
+    atomic_int waiting;            /* loads that wait for kernels; of each GPU the first */
+    atomic_int modules;            /* that are loaded now */
+    atomic_int refusals;           /* loads to come that fail */
+} fake_desk;
+
+/* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */
+typedef struct fake_compiler_desk {
+    atomic_int begun; /* compilations, so far */
+    atomic_int hold;  /* 1: those of sources with "held" in their names wait until it is 0 */
+} fake_compiler_desk;
+
+/* Of the libraries that have been opened; by dlsym. */
+typedef fake_desk *fake_desk_function(void);
+typedef fake_compiler_desk *fake_compiler_desk_function(void);
+
+/* A kernel that runs until *end is not 0. */
+#define FAKE_SPIN "fake_spin"
+typedef struct fake_spin_args {
+    const atomic_int *end;
+} fake_spin_args;
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Modules and launches of the driver that plays GPUs. As in the real one a module is let in only when no kernel of its
+ * context runs, and meanwhile the context's launches wait too. A kernel that waits for a rank whose load waits for that
+ * kernel would end at its own deadline: the program is ended before that, with a word. */
+#include "fake.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Generous: only a load that waits in vain meets it. */
+#define LIMIT_MS 60000
+
+static fake_desk desk;
+
+/* Held by a load until it is done, by a launch until its kernel counts as running. */
+static pthread_mutex_t gates[FAKE_GPUS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+
+fake_desk *fake_desk_of(void)
+{
+    return &desk;
+}
+
+static void await_kernels(int device)
+{
+    atomic_fetch_add(&desk.waiting, 1);
+    for (int ms = 0; atomic_load(&desk.running[device]) > 0; ms++) {
+        if (ms == LIMIT_MS) {
+            fprintf(stderr, "fake driver: cuModuleLoadData waited %d s for kernels of GPU %d to end\n", LIMIT_MS / 1000,
+                    device);
+            abort();
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    atomic_fetch_sub(&desk.waiting, 1);
+}
+
+static bool is_refused(void)
+{
+    int left = atomic_load(&desk.refusals);
+    while (left > 0 && !atomic_compare_exchange_weak(&desk.refusals, &left, left - 1))
+        ;
+    return left > 0;
+}
+
+cu_result cuModuleLoadData(cu_module *module, const void *image)
+{
+    int device = current_device();
+    pthread_mutex_lock(&gates[device]);
+    atomic_fetch_add(&desk.loads, 1);
+    await_kernels(device);
+    pthread_mutex_unlock(&gates[device]);
+    if (!image || is_refused()) return INVALID_VALUE;
+    *module = calloc(1, 1);
+    atomic_fetch_add(&desk.modules, 1);
+    return CU_OK;
+}
+cu_result cuModuleUnload(cu_module module)
+{
+    atomic_fetch_sub(&desk.modules, 1);
+    free(module);
+    return CU_OK;
+}
+cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
+{
+    if (!module || !name) return INVALID_VALUE;
+    *function = kernel_named(name);
+    return *function ? CU_OK : INVALID_VALUE;
+}
+cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
+{
+    (void)function, (void)attribute, (void)value;
+    return CU_OK;
+}
+
+static bool run(cu_function function, void *arguments)
+{
+    int device = current_device();
+    pthread_mutex_lock(&gates[device]);
+    atomic_fetch_add(&desk.running[device], 1);
+    pthread_mutex_unlock(&gates[device]);
+    bool played = kernel_play(function, arguments);
+    atomic_fetch_sub(&desk.running[device], 1);
+    return played;
+}
+
+cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
+{
+    static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
+    (void)extra;
+    if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
+    if (!config->stream) pthread_mutex_lock(&default_stream);
+    bool played = run(function, parameters[0]);
+    if (!config->stream) pthread_mutex_unlock(&default_stream);
+    return played ? CU_OK : LAUNCH_FAILED;
+}

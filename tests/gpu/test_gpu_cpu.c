@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 60
+#define ROUNDS 40
 
 typedef struct trial {
     int32_t ranks, hidden, topk, experts, alignment, scales;

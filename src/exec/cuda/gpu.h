@@ -36,7 +36,7 @@ typedef struct gpu_programs {
 } gpu_programs;
 
 /* What kernels take of the shared memory for records of their own, at most. */
-#define GPU_STATIC_SHARED_BYTES 1024
+#define GPU_STATIC_SHARED_BYTES 512
 
 /* Pinned memory for counts of the caller's (counts.c). */
 typedef struct gpu_counts gpu_counts;

@@ -7,8 +7,10 @@
 /* A stage holds a whole row up to this; longer rows go in parts. */
 #define MOST_STAGE_BYTES (32 << 10)
 
-/* Of a combine's stage, shared out among the ranks. */
-#define PARTS_BYTES (14 << 10)
+/* Of a combine's warp: its slots, shared out among the ranks. One is on its way while the other is added; more of them,
+   with parts so much smaller, take longer (docs/performance.md). */
+#define SLOTS_BYTES (14 << 10)
+#define SLOTS       2
 
 /* Shared memory of a dispatch: the targets, a stage a warp, a barrier a warp. */
 typedef struct stages {
@@ -87,22 +89,25 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                                                 : status;
 }
 
-/* Of a combine: a warp's stage holds the same part of a row from every rank. */
-static stages plan_parts(const gpu_executor *self, int64_t row_bytes, int32_t *part_bytes)
+/* Of a combine: how large a part of a row is. */
+typedef struct slots {
+    int32_t warps, part_bytes;
+    uint32_t shared_bytes;
+} slots;
+
+static slots plan_slots(const gpu_executor *self, int64_t row_bytes)
 {
-    int32_t ranks = self->world.shape.ranks;
-    uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
-    stages plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
-    int64_t row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
-    int64_t part = PARTS_BYTES / ranks / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    int64_t ranks = self->world.shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
+    int64_t part = SLOTS_BYTES / (ranks * SLOTS) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
+    uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
     int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
-    int64_t fit = room / (ranks * part + 8);
+    int64_t warp_bytes = SLOTS * (ranks * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
+    slots plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
     if (self->device->major < 9 || fit < LEAST_WARPS) return plan;
-    *part_bytes = (int32_t)part;
-    plan.stage_bytes = (int32_t)(ranks * part);
+    plan.part_bytes = (int32_t)part;
     plan.warps = (int32_t)(fit < GPU_COMBINE_WARPS ? fit : GPU_COMBINE_WARPS);
-    plan.shared_bytes = sources + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
+    plan.shared_bytes += (uint32_t)(plan.warps * warp_bytes);
     return plan;
 }
 
@@ -140,8 +145,9 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
                              .stamps = self->stamps};
-    stages plan = plan_parts(self, step->row_bytes, &args.part_bytes);
-    args.stage_bytes = plan.stage_bytes;
+    slots plan = plan_slots(self, step->row_bytes);
+    args.part_bytes = plan.part_bytes;
+    args.slots = SLOTS;
     status = gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
     return status == EXPAR_OK && !step->no_wait ? await_opening(self, "combine", &step->verdict, &none) : status;

@@ -132,6 +132,9 @@ typedef struct gpu_world {
 #define GPU_DISPATCH_RANK_BYTES 80
 #define GPU_COMBINE_RANK_BYTES  80
 
+/* And for each slot of a combine's warp. */
+#define GPU_COMBINE_NOTE_BYTES 32
+
 /* ---- arguments of kernels ---------------------------------------------------------------------------------------- */
 
 /* As ep_route_view, in device memory. */
@@ -209,8 +212,8 @@ typedef struct gpu_combine_args {
     int64_t y_pitch_bytes, row_bytes;
     float *out_weights; /* NULL without */
     int64_t out_weights_pitch;
-    int32_t part_bytes;  /* a warp adds so much of a row at a time; its stage holds that of every rank */
-    int32_t stage_bytes; /* 0: rows are read by loads */
+    int32_t part_bytes; /* a warp adds so much of a row at a time; 0: rows are read by loads */
+    int32_t slots;      /* of a warp; each holds a part from every rank */
     uint64_t *stamps;
 } gpu_combine_args;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bulk copies (sm_90): the copy engine of an SM moves a row between global and shared memory while its warps do other
- * things. One stage of shared memory a warp; who fills it waits on the stage's barrier. On older GPUs a stage has no
+ * things. What it brings is complete when the barrier beside it in shared memory says so. On older GPUs stages have no
  * bytes, and rows go by loads and stores.
  *
  * The engine's accesses and ordinary ones are different proxies: fence.proxy.async stands wherever the one follows the
@@ -14,6 +14,7 @@
 #define GPU_HAS_BULK
 #endif
 
+/* Where a warp's copies pass through, one at a time. */
 typedef struct bulk_stage {
     uint32_t data, barrier; /* addresses in shared memory */
     int32_t bytes;          /* 0: none */
@@ -27,6 +28,44 @@ GPU_FUNC void bulk_fence(void)
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+/* ---- barriers: addresses in shared memory ---- */
+
+/* By one lane, before the others use it. */
+GPU_FUNC void bulk_barrier_open(uint32_t barrier)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+    bulk_fence();
+}
+
+/* One lane says what is to come, as often as it likes, then any lane fetches it, then the one arrives. */
+GPU_FUNC void bulk_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+GPU_FUNC void bulk_fetch(uint32_t to, uint32_t barrier, const uint8_t *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+GPU_FUNC void bulk_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Until the phase of this parity is over: what it expected is there. */
+GPU_FUNC void bulk_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again;\n\t}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* ---- stages ---- */
+
 /* By all threads of a block. Barriers stand behind the stages of all warps. */
 GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, int32_t warps, int32_t bytes)
 {
@@ -35,10 +74,7 @@ GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, 
     stage->barrier = base + (uint32_t)(warps * bytes + warp * 8);
     stage->bytes = bytes;
     stage->phase = 0;
-    if (bytes && threadIdx.x % 32 == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(stage->barrier) : "memory");
-        bulk_fence();
-    }
+    if (bytes && threadIdx.x % 32 == 0) bulk_barrier_open(stage->barrier);
     __syncwarp();
 }
 
@@ -48,50 +84,16 @@ GPU_FUNC void bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-GPU_FUNC void bulk_wait(bulk_stage *stage)
-{
-    asm volatile("{\n\t.reg .pred done;\n"
-                 "again:\n\t"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-                 "@!done bra again;\n\t}" ::"r"(stage->barrier),
-                 "r"(stage->phase)
-                 : "memory");
-    stage->phase ^= 1;
-}
-
 /* Global to stage, by one lane; all lanes wait. bytes: a multiple of 16. */
 GPU_FUNC void bulk_load(bulk_stage *stage, const uint8_t *from, uint32_t bytes)
 {
     if (threadIdx.x % 32 == 0) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(stage->barrier), "r"(bytes)
                      : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         stage->data),
-                     "l"(from), "r"(bytes), "r"(stage->barrier)
-                     : "memory");
+        bulk_fetch(stage->data, stage->barrier, from, bytes);
     }
-    bulk_wait(stage);
-}
-
-/* In pieces: one lane adds what is to come, then any lane fetches to its place in the stage, then all wait. */
-GPU_FUNC void bulk_expect(const bulk_stage *stage, uint32_t bytes)
-{
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(stage->barrier), "r"(bytes)
-                 : "memory");
-}
-GPU_FUNC void bulk_fetch(const bulk_stage *stage, uint32_t at, const uint8_t *from, uint32_t bytes)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     stage->data + at),
-                 "l"(from), "r"(bytes), "r"(stage->barrier)
-                 : "memory");
-}
-GPU_FUNC void bulk_arrive_and_wait(bulk_stage *stage)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(stage->barrier) : "memory");
-    bulk_wait(stage);
+    bulk_wait(stage->barrier, stage->phase);
+    stage->phase ^= 1;
 }
 
 /* Stage to global, by the calling lane. */

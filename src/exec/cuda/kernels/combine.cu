@@ -3,15 +3,15 @@
  *
  * Grid: as many blocks as SMs were granted. Block 0 writes this rank's hello, with where its rows lie, into every
  * peer's memory (release). All blocks poll the peers' hellos in local memory (acquire): a peer's hello says that its
- * rows are ready, since it is posted in stream order behind the kernels that made them. Then each warp takes every n-th
- * part of a row (sm_90): bulk copies bring it from all ranks that have it into the warp's stage of shared memory, and a
- * lane takes every 32nd vector of 16 bytes: biases and rows in rank order in FP32, one rounding. On older GPUs a warp
- * takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. Where some rank's rows come by the
- * queue, blocks take channels instead (combine_queue.h). The last block posts the dones (release): "I have read all
- * that I will", and polls those of all peers (acquire), after which x may be used again.
+ * rows are ready, since it is posted in stream order behind the kernels that made them. Then each warp takes parts of
+ * rows (sm_90): bulk copies bring them from all ranks that have them into shared memory, several parts ahead, and a
+ * lane takes every 32nd vector of 16 bytes (combine_bulk.h): biases and rows in rank order in FP32, one rounding. On
+ * older GPUs a warp takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. Where some rank's
+ * rows come by the queue, blocks take channels instead (combine_queue.h). The last block posts the dones (release): "I
+ * have read all that I will", and polls those of all peers (acquire), after which x may be used again.
  *
  * Bytes a token: one row read a rank that had it, one row written. Shared memory: [N] places of rows, [2][N] rings, and
- * the stages. */
+ * slots for parts of rows. */
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/number.h"
 #include "exec/cuda/kernels/rings.h"
@@ -186,64 +186,12 @@ GPU_FUNC void add_weights(const gpu_combine_args *a, const gpu_source *sources, 
     }
 }
 
-#ifdef GPU_HAS_BULK
-/* One part of a token's row: the copy engine brings it from all ranks that have it into the warp's stage, side by side;
-   then lanes add vectors. */
-GPU_FUNC void add_part_by_bulk(const gpu_combine_args *a, const gpu_source *sources, int64_t token, int64_t at,
-                               bulk_stage *stage, const uint8_t *data)
-{
-    int32_t lane = threadIdx.x % 32, count = 0;
-    int64_t left = GPU_ROW_BYTES(a) - at;
-    uint32_t bytes = (uint32_t)(left < a->part_bytes ? left : a->part_bytes);
-    __syncwarp();
-    for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
-        gpu_find f = find_rows(a, sources, NULL, token, first);
-        uint32_t below = f.ranks & ((1u << lane) - 1), all = (uint32_t)__popc(f.ranks);
-        if (lane == 0) bulk_expect(stage, all * bytes);
-        __syncwarp();
-        if (f.ranks >> lane & 1)
-            bulk_fetch(stage, (uint32_t)((count + __popc(below)) * a->part_bytes), f.x + at, bytes);
-        count += (int32_t)all;
-    }
-    bulk_arrive_and_wait(stage);
-    for (int32_t v = lane; v < (int32_t)bytes / 16; v += 32) {
-        float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-        add_biases(a, token, (int32_t)(at / 16) + v, sums);
-        for (int32_t i = 0; i < count; i++)
-            add_vector(GPU_DTYPE(a->form.dtype), sums, ((const uint4 *)(data + i * a->part_bytes))[v], false, 1.0f);
-        store_row((uint4 *)(a->y + token * a->y_pitch_bytes + at) + v, narrow_vector(GPU_DTYPE(a->form.dtype), sums));
-    }
-}
-
-/* Parts of all rows, dealt out to the warps of the grid. */
-GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sources, uint8_t *stages)
-{
-    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    uint32_t parts = (uint32_t)GPU_ROW_BYTES(a) / (uint32_t)a->part_bytes;
-    if (parts * (uint32_t)a->part_bytes < (uint32_t)GPU_ROW_BYTES(a)) parts++;
-    int64_t stride = (int64_t)warps * gridDim.x;
-    bulk_stage stage;
-    bulk_stage_open(&stage, stages, warp, warps, a->stage_bytes);
-    /* Rows were written by ordinary stores, seen by the acquire of the hellos. */
-    bulk_fence();
-    /* Parts of one row are neighbours, so that few tokens spread over many warps. */
-    int64_t token = 0;
-    int64_t part = (int64_t)warp * gridDim.x + blockIdx.x;
-    for (;; part += stride) {
-        uint32_t skip = (uint32_t)part / parts;
-        token += skip;
-        part -= (int64_t)skip * parts;
-        if (token >= a->tokens) return;
-        add_part_by_bulk(a, sources, token, part * a->part_bytes, &stage, stages + warp * a->stage_bytes);
-        if (part == 0 && a->out_weights) add_weights(a, sources, NULL, token);
-    }
-}
-#endif
+#include "exec/cuda/kernels/combine_bulk.h"
 
 GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint8_t *stages)
 {
 #ifdef GPU_HAS_BULK
-    if (a->stage_bytes) {
+    if (a->part_bytes) {
         add_all_by_bulk(a, sources, stages);
         return;
     }

@@ -18,18 +18,15 @@ GPU_FUNC float widen_f16(uint32_t low)
     return value;
 }
 
-GPU_FUNC uint32_t narrow_f16(float value)
+/* Two numbers of 16 bits; the instructions round to nearest even and make every NaN 0x7fff. */
+GPU_FUNC uint32_t narrow_pair(int32_t dtype, float low, float high)
 {
     uint32_t bits;
-    asm("{\n\t.reg .b16 half;\n\tcvt.rn.f16.f32 half, %1;\n\tcvt.u32.u16 %0, half;\n\t}" : "=r"(bits) : "f"(value));
-    return value != value ? 0x7fffu : bits;
-}
-
-GPU_FUNC uint32_t narrow_bf16(float value)
-{
-    uint32_t bits = __float_as_uint(value);
-    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-    return value != value ? 0x7fffu : rounded;
+    if (dtype == GPU_BF16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
 }
 
 /* sums[i] += number i, or weight · number i with the product rounded first. */
@@ -67,12 +64,6 @@ GPU_FUNC void add_vector(int32_t dtype, float sums[8], uint4 v, bool weighted, f
 GPU_FUNC uint32_t narrow_f32(float value)
 {
     return value != value ? 0x7fffffffu : __float_as_uint(value);
-}
-
-GPU_FUNC uint32_t narrow_pair(int32_t dtype, float low, float high)
-{
-    if (dtype == GPU_BF16) return narrow_bf16(low) | narrow_bf16(high) << 16;
-    return narrow_f16(low) | narrow_f16(high) << 16;
 }
 
 GPU_FUNC uint4 narrow_vector(int32_t dtype, const float sums[8])

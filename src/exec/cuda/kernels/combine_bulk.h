@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A combine's rows through shared memory (sm_90). Used by combine.cu alone.
+ *
+ * A warp has some slots, each with room for one part of a row from every rank, side by side. It keeps all of them on
+ * their way: bulk copies fill a slot, the warp waits for the oldest, adds its parts up, and sends for the next part
+ * into the same slot. So what is on its way is nearly all the shared memory that there is; one slot as large would
+ * stand still while it is added. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_COMBINE_BULK_H
+#define EXPAR_EXEC_CUDA_KERNELS_COMBINE_BULK_H
+
+#ifdef GPU_HAS_BULK
+
+/* ---- which parts a warp takes --------------------------------------------------------------------------------------
+ */
+
+/* A run is what a warp takes in turn: a whole row where tokens are many, so that it is looked up once, else one part,
+   so that few rows spread over many warps. Runs are dealt out to the warps of the grid. */
+#define GPU_MANY_TOKENS 8 /* a warp */
+
+typedef struct gpu_course {
+    int64_t next, stride; /* runs */
+    int32_t parts;        /* of a row */
+    int32_t run;          /* parts of a run */
+    int32_t left;         /* parts of this run, the current one too */
+    int32_t part;
+    int64_t token; /* behind the last one: the course is run */
+} gpu_course;
+
+GPU_FUNC void course_turn(gpu_course *c)
+{
+    bool whole = c->run == c->parts;
+    c->token = whole ? c->next : (int64_t)((uint32_t)c->next / (uint32_t)c->parts);
+    c->part = whole ? 0 : (int32_t)((uint32_t)c->next % (uint32_t)c->parts);
+    c->left = c->run;
+    c->next += c->stride;
+}
+
+GPU_FUNC void course_step(gpu_course *c)
+{
+    c->part++;
+    if (--c->left == 0) course_turn(c);
+}
+
+GPU_FUNC gpu_course course_begin(const gpu_combine_args *a)
+{
+    int32_t warps = blockDim.x / 32;
+    gpu_course c;
+    c.stride = (int64_t)warps * gridDim.x;
+    c.next = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    c.parts = (int32_t)((GPU_ROW_BYTES(a) + a->part_bytes - 1) / a->part_bytes);
+    c.run = a->tokens >= GPU_MANY_TOKENS * c.stride ? c.parts : 1;
+    course_turn(&c);
+    return c;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Beside each slot, in shared memory. */
+typedef struct gpu_slot_note {
+    uint64_t barrier; /* the parts have come */
+    int64_t token; /* this and the next two: written by lane 0 when it sends for the parts, read by the warp when they
+                      have come */
+    int32_t part;
+    int32_t count; /* of the ranks that have the row */
+    int64_t unused;
+} gpu_slot_note;
+static_assert(sizeof(gpu_slot_note) == GPU_COMBINE_NOTE_BYTES, "the host plans shared memory");
+
+/* A warp's. */
+typedef struct gpu_slots {
+    uint8_t *data;
+    gpu_slot_note *notes;
+    int32_t bytes; /* of a slot */
+    int32_t count;
+} gpu_slots;
+
+/* Notes stand behind the slots of all warps. */
+GPU_FUNC gpu_slots slots_open(const gpu_combine_args *a, uint8_t *memory)
+{
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    gpu_slots s;
+    s.count = a->slots;
+    s.bytes = GPU_RANKS(&a->world) * a->part_bytes;
+    s.data = memory + warp * s.count * s.bytes;
+    s.notes = (gpu_slot_note *)(memory + warps * s.count * s.bytes) + warp * s.count;
+    for (int32_t i = threadIdx.x % 32; i < s.count; i += 32)
+        bulk_barrier_open((uint32_t)__cvta_generic_to_shared(&s.notes[i].barrier));
+    __syncwarp();
+    return s;
+}
+
+GPU_FUNC uint32_t part_size(const gpu_combine_args *a, int32_t part)
+{
+    int64_t left = GPU_ROW_BYTES(a) - (int64_t)part * a->part_bytes;
+    return (uint32_t)(left < a->part_bytes ? left : a->part_bytes);
+}
+
+/* What the warp looked up last. */
+typedef struct gpu_lookup {
+    int64_t token; /* -1: nothing yet */
+    gpu_find found;
+} gpu_lookup;
+
+/* Sends for the current part of the course, by the warp that has read the slot. */
+GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources, const gpu_course *c, gpu_lookup *last,
+                            const gpu_slots *s, int32_t slot)
+{
+    int32_t lane = threadIdx.x % 32, count = 0;
+    uint32_t bytes = part_size(a, c->part), data = (uint32_t)__cvta_generic_to_shared(s->data + slot * s->bytes);
+    uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&s->notes[slot].barrier);
+    if (last->token != c->token) last->found = find_rows(a, sources, NULL, c->token, 0);
+    last->token = c->token;
+    for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
+        gpu_find f = last->found;
+        if (first) f = find_rows(a, sources, NULL, c->token, first);
+        uint32_t below = f.ranks & ((1u << lane) - 1), all = (uint32_t)__popc(f.ranks);
+        if (lane == 0) bulk_expect(barrier, all * bytes);
+        __syncwarp();
+        if (f.ranks >> lane & 1)
+            bulk_fetch(data + (uint32_t)((count + __popc(below)) * a->part_bytes), barrier,
+                       f.x + (int64_t)c->part * a->part_bytes, bytes);
+        count += (int32_t)all;
+    }
+    if (lane == 0) {
+        s->notes[slot].token = c->token;
+        s->notes[slot].part = c->part;
+        s->notes[slot].count = count;
+    }
+    __syncwarp();
+    if (lane == 0) bulk_arrive(barrier);
+}
+
+/* ---- sums ---- */
+
+/* Vector v of all parts, in rank order, two of them in flight. */
+GPU_FUNC void add_parts(const gpu_combine_args *a, const uint8_t *data, int32_t count, int32_t v, float sums[8])
+{
+    for (int32_t i = 0; i < count; i += 2, data += 2 * a->part_bytes) {
+        bool both = i + 1 < count;
+        uint4 second = make_uint4(0, 0, 0, 0), first = ((const uint4 *)data)[v];
+        if (both) second = ((const uint4 *)(data + a->part_bytes))[v];
+        add_vector(GPU_DTYPE(a->form.dtype), sums, first, false, 1.0f);
+        if (both) add_vector(GPU_DTYPE(a->form.dtype), sums, second, false, 1.0f);
+    }
+}
+
+/* The slot's parts have come. */
+GPU_FUNC void add_slot(const gpu_combine_args *a, const gpu_slots *s, int32_t slot)
+{
+    const gpu_slot_note *note = &s->notes[slot];
+    int64_t token = note->token, at = (int64_t)note->part * a->part_bytes;
+    int32_t count = note->count, vectors = (int32_t)part_size(a, note->part) / 16;
+    uint4 *y = (uint4 *)(a->y + token * a->y_pitch_bytes + at);
+    for (int32_t v = threadIdx.x % 32; v < vectors; v += 32) {
+        float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        add_biases(a, token, (int32_t)(at / 16) + v, sums);
+        add_parts(a, s->data + slot * s->bytes, count, v, sums);
+        store_row(y + v, narrow_vector(GPU_DTYPE(a->form.dtype), sums));
+    }
+}
+
+GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sources, uint8_t *memory)
+{
+    gpu_slots s = slots_open(a, memory);
+    gpu_course c = course_begin(a);
+    gpu_lookup last = {-1, {NULL, NULL, 0}};
+    int32_t under_way = 0, slot = 0;
+    uint32_t parity = 0;
+    /* Rows were written by ordinary stores, seen by the acquire of the hellos. */
+    bulk_fence();
+    for (; under_way < s.count && c.token < a->tokens; under_way++, course_step(&c))
+        send_for_part(a, sources, &c, &last, &s, under_way);
+    while (under_way) {
+        bulk_wait((uint32_t)__cvta_generic_to_shared(&s.notes[slot].barrier), parity);
+        add_slot(a, &s, slot);
+        if (a->out_weights && s.notes[slot].part == 0) add_weights(a, sources, NULL, s.notes[slot].token);
+        __syncwarp();
+        if (c.token < a->tokens) {
+            send_for_part(a, sources, &c, &last, &s, slot);
+            course_step(&c);
+        } else
+            under_way--;
+        if (++slot == s.count) slot = 0, parity ^= 1;
+    }
+}
+
+#endif
+
+#endif

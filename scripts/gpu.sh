@@ -13,8 +13,7 @@
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
 # Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there,
-# and a line for each (name, seconds, result) into the file results; EXPAR_TEST_JOBS (1) "run" plays so many tests at a time,
-# each on all GPUs.
+# and a line for each (name, seconds, result) into the file results.
 set -euo pipefail
 script=$(realpath "$0")
 root=$(dirname "$script")/..
@@ -146,10 +145,10 @@ one() {
     note "$name" "$start" "$code"
 }
 
-# Tests whose names match, so many at a time; apart: each has one GPU for itself.
+# Tests whose names match, so many at a time.
 tests() {
-    local pattern=$1 jobs=$2 apart=${3:-} slot=() before
-    [ -z "$apart" ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
+    local pattern=$1 jobs=$2 slot=() before
+    [ "$jobs" = 1 ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
     before=$(wc -l <"$logs/results")
     awk -v pattern="$pattern" '$1 ~ pattern { print $1 }' "$here/tests.txt" |
         xargs -r -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
@@ -160,7 +159,7 @@ tests() {
 
 run() {
     command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
-    tests "${1:-.}" "${EXPAR_TEST_JOBS:-1}"
+    tests "${1:-.}" 1
 }
 
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
@@ -247,8 +246,8 @@ part() {
     local word=${1%%=*} argument=
     [ "$word" = "$1" ] || argument=${1#*=}
     case $word in
-        run) tests "${argument:-.}" "${EXPAR_TEST_JOBS:-1}" ;;
-        spread) tests "${argument:-.}" "$(count_gpus)" apart ;;
+        run) tests "${argument:-.}" 1 ;;
+        spread) tests "${argument:-.}" "$(count_gpus)" ;;
         measure) measure "$argument" ;;
         sanitize | demo) "$word" ;;
         *) echo "gpu.sh: $1 is no part of a call" >&2 && return 2 ;;
@@ -261,14 +260,17 @@ pack_logs() {
         tar -czf logs.tar.gz --remove-files -T -)
 }
 
+# Tests whose ranks should lie on several GPUs, and those that take long, or have one GPU's fill of ranks anyway.
+cross='test_gpu_(edges|options|life|async|backward|bad_.*|mismatch|create|options_random)(_ready|_plain)?$|test_gpu_(deadlines|graph|calls)$'
+alone='test_(device|ep_device|bench|demo)|test_gpu_(random|cpu|litmus|faults|.*_processes|.*_ipc)'
+
 # Every part is tried, whatever became of those before it.
 call() {
     local seconds=$1 failed=0 one_part start=$EPOCHSECONDS
     [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "gpu.sh: '$seconds': a number of seconds is expected" >&2 && return 2; }
     shift
-    export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-40}
-    [ $# -gt 0 ] || set -- 'run=test_gpu_(calls|graph|deadlines)$' measure=128,4096 'run=test_gpu_(cpu|mismatch_ready)$' \
-        measure=1,16,512 demo sanitize 'spread=_ready$' 'spread=_processes$'
+    export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-120}
+    [ $# -gt 0 ] || set -- measure "run=$cross" "spread=$alone" sanitize
     for one_part in "$@"; do
         echo "== $((EPOCHSECONDS - start)) s: $one_part"
         part "$one_part" || failed=1
@@ -298,7 +300,7 @@ case ${1:-}:$# in
         open_packed "$2"
         : >"$logs/results"
         case $1 in
-            spread) tests "${3:-.}" "$(count_gpus)" apart ;;
+            spread) tests "${3:-.}" "$(count_gpus)" ;;
             *) "$1" "${@:3}" ;;
         esac
         ;;

@@ -4,6 +4,22 @@
 
 #include <string.h>
 
+/* Where counts go. An address of a GPU's memory would end the process. */
+static expar_status check_arrays(const expar_layout *layout)
+{
+    const struct {
+        const char *name;
+        const void *data;
+    } arrays[] = {{"layout.tokens_per_rank", layout->tokens_per_rank},
+                  {"layout.tokens_per_node", layout->tokens_per_node},
+                  {"layout.tokens_per_expert", layout->tokens_per_expert},
+                  {"layout.token_in_rank", layout->token_in_rank}};
+    expar_status status = EXPAR_OK;
+    for (size_t i = 0; status == EXPAR_OK && i < ARRAY_LENGTH(arrays); i++)
+        status = ep_check_host(arrays[i].name, arrays[i].data);
+    return status;
+}
+
 static expar_status check(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                           const expar_layout *given, expar_layout *layout)
 {
@@ -11,6 +27,7 @@ static expar_status check(const expar_group *group, const expar_tensor *topk_idx
     if (!topk_idx) return error_set(EXPAR_ERR_NULL, "topk_idx is NULL");
     const expar_device cpu = {.type = EXPAR_CPU};
     expar_status status = ep_copy_struct("layout", layout, sizeof *layout, given);
+    if (status == EXPAR_OK) status = check_arrays(layout);
     if (status == EXPAR_OK) status = ep_check_experts(num_experts, group->size);
     if (status == EXPAR_OK)
         status =

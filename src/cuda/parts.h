@@ -12,6 +12,9 @@ bool cuda_symbol_find(void *library, const char *symbol, void *function);
 
 /* ---- sources (made by cmake/embed_kernels.cmake) ----------------------------------------------------------------- */
 
+/* Of GPUs: the least compute capability, without what stands behind the point, whose instructions the kernels use. */
+#define CUDA_LEAST_MAJOR 8
+
 /* Of the generic variants: sm_90, which GPUs of compute capability 9.x run. */
 #define CUDA_READY_ARCH 90
 

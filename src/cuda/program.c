@@ -244,9 +244,19 @@ static expar_status hand_out(cuda_program *self, cuda_program **out)
 /* ---- for the layers above ------------------------------------------------------------------------------------------
  */
 
+/* Kernels use instructions that older GPUs do not have: a compiler's messages about those would help nobody. */
+static expar_status check_capability(const cuda_device *device)
+{
+    if (device->major >= CUDA_LEAST_MAJOR) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d; expected %d.0 or higher",
+                     device->index, device->name, device->major, device->minor, CUDA_LEAST_MAJOR);
+}
+
 expar_status cuda_program_make(const cuda_device *device, const cuda_source *source, const cuda_macro *macros,
                                size_t num_macros, cuda_program **out)
 {
+    expar_status able = check_capability(device);
+    if (able != EXPAR_OK) return able;
     const nvrtc_functions *nvrtc = NULL;
     int32_t arch = 0;
     char why[ERROR_TEXT_BYTES] = "";

@@ -49,7 +49,13 @@ static expar_status choose_sms(const expar_ep *ep, int32_t asked, int32_t sharer
     int32_t all = device_heap_device(ep->gpu)->num_sms, most = all / sharers;
     *chosen = asked ? asked : most < DEFAULT_SMS ? most : DEFAULT_SMS;
     if (*chosen >= 1 && *chosen <= most) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "config.num_sms is %d; expected 1 to %d: GPU %d has %d SMs for %d rank%s",
+    if (most < 1)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "%d ranks share GPU %d, which has %d SM%s; expected at most one rank an SM", sharers,
+                         ep->device.index, all, all == 1 ? "" : "s");
+    return error_set(EXPAR_ERR_ARGUMENT,
+                     "config.num_sms is %d; expected 1 to %d, or 0 for the library's choice: GPU %d has %d SMs for %d "
+                     "rank%s",
                      asked, most, ep->device.index, all, sharers, sharers == 1 ? "" : "s");
 }
 

@@ -21,10 +21,10 @@ static void two_gpus_without_access(expar_group *group, void *shared)
 }
 
 /* A driver that plays so, for the ranks of one run. */
-static void run_with(const char *setting, int32_t size, ranks_body body)
+static void run_with(const char *setting, const char *value, int32_t size, ranks_body body)
 {
     const ranks_plan plan = {.kind = kind_of_ranks, .size = size};
-    setenv(setting, "0", 1);
+    setenv(setting, value, 1);
     bool passed = ranks_run(&plan, body, NULL);
     unsetenv(setting);
     assert_true(passed);
@@ -33,7 +33,7 @@ static void run_with(const char *setting, int32_t size, ranks_body body)
 static void no_peer_access_is_named(void **state)
 {
     (void)state;
-    run_with("FAKE_PEERS", 2, two_gpus_without_access);
+    run_with("FAKE_PEERS", "0", 2, two_gpus_without_access);
 }
 
 static void write_and_read(expar_group *group, device_heap *heap, uint64_t offset)
@@ -67,7 +67,7 @@ static void memory_without_descriptors(expar_group *group, void *shared)
 static void descriptors_are_not_needed(void **state)
 {
     (void)state;
-    run_with("FAKE_EXPORT", 3, memory_without_descriptors);
+    run_with("FAKE_EXPORT", "0", 3, memory_without_descriptors);
 }
 
 /* Rank 1 aborts: what threads leave behind is freed with the last heap, and the next heap is as good. */
@@ -111,7 +111,7 @@ static expar_ep_config small_config(const expar_group *group)
 
 static void numbers_of_sms(expar_group *group, void *shared)
 {
-    static const int32_t wrong[] = {67, 133};
+    static const int32_t wrong[] = {67, 133}, right[] = {66, 1, 0};
     (void)shared;
     bool mine = group->rank == 1;
     expar_ep *ep = NULL;
@@ -119,17 +119,51 @@ static void numbers_of_sms(expar_group *group, void *shared)
         expar_ep_config config = small_config(group);
         if (mine) config.num_sms = wrong[i];
         CHECK_STATUS(mine ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_ep_create(group, &config, &ep));
-        CHECK_TEXT("expar_ep_create", "config.num_sms is", "expected 1 to 66", "132 SMs for 2 ranks");
+        CHECK_TEXT("expar_ep_create", "config.num_sms is", "expected 1 to 66, or 0", "132 SMs for 2 ranks");
     }
-    expar_ep_config config = small_config(group);
-    config.num_sms = 66;
-    if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
+    for (size_t i = 0; i < ARRAY_LENGTH(right); i++) {
+        expar_ep_config config = small_config(group);
+        config.num_sms = right[i];
+        if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
+    }
 }
 
 static void more_sms_than_there_are(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 2, numbers_of_sms);
+}
+
+static void gpus_with_one_sm(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_ep_config config = small_config(group);
+    expar_ep *ep = NULL;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create", "2 ranks share GPU 0, which has 1 SM");
+    config.device.index = group->rank;
+    if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void more_ranks_than_sms(void **state)
+{
+    (void)state;
+    run_with("FAKE_SMS", "1", 2, gpus_with_one_sm);
+}
+
+static void old_gpus(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_ep_config config = small_config(group);
+    expar_ep *ep = NULL;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create", "GPU 0 (Fake 0) has compute capability 7.5; expected 8.0 or higher");
+}
+
+static void gpus_that_are_too_old(void **state)
+{
+    (void)state;
+    run_with("FAKE_CC", "75", 2, old_gpus);
 }
 
 static void a_large_pool(expar_group *group, void *shared)
@@ -174,7 +208,7 @@ static void a_launch_that_fails(expar_group *group, void *shared)
 static void failing_launches_are_told(void **state)
 {
     (void)state;
-    run_with("FAKE_LAUNCH", 1, a_launch_that_fails);
+    run_with("FAKE_LAUNCH", "0", 1, a_launch_that_fails);
 }
 
 static void crowd(expar_group *group, void *shared)
@@ -205,7 +239,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_peer_access_is_named),       cmocka_unit_test(descriptors_are_not_needed),
         cmocka_unit_test(a_failed_group_leaves_nothing), cmocka_unit_test(more_sms_than_there_are),
         cmocka_unit_test(more_memory_than_there_is),     cmocka_unit_test(failing_launches_are_told),
-        cmocka_unit_test(more_ranks_than_queues),
+        cmocka_unit_test(more_ranks_than_queues),        cmocka_unit_test(more_ranks_than_sms),
+        cmocka_unit_test(gpus_that_are_too_old),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

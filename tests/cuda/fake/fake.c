@@ -6,6 +6,7 @@
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
  *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
+ *   FAKE_SMS=1       SMs of a GPU (132)
  *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody */
 #include "fake.h"
 #include <pthread.h>
@@ -90,7 +91,7 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
     (void)device;
     switch (attribute) {
     case CU_ATTRIBUTE_NUM_SMS:
-        *value = 132;
+        *value = setting("FAKE_SMS", 132);
         break;
     case CU_ATTRIBUTE_CC_MAJOR:
         *value = cc / 10;

@@ -3,6 +3,7 @@
 #ifndef TESTS_CUDA_GPUS_H
 #define TESTS_CUDA_GPUS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What a test that cannot run here returns from main. */
@@ -11,5 +12,7 @@
 /* Counted in a process of its own: CUDA does not survive a fork, and the test may fork ranks. With fewer than `needed`
    it says so on stdout. */
 int32_t gpus_count(int32_t needed);
+/* Whether this build has kernels that GPU 0 runs without a compiler; found out likewise. */
+bool gpus_have_ready_kernels(void);
 
 #endif

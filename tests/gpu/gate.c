@@ -1,11 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before main: without a GPU the program ends as skipped; tests of what GPUs do not have (CMakeLists.txt) are left out.
- */
+/* Before main: without a GPU the program ends as skipped; tests of what GPUs do not have (CMakeLists.txt) are left out;
+ * so it does without ready kernels where only these are to be used. */
 #include "cuda/gpus.h"
 #include "oracle/unit.h"
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* EXPAR_NVRTC=/nowhere leaves nothing but ready kernels. EXPAR_TEST_QUICK=1 takes them where there are any, and else
+   what NVRTC compiles, which takes longer. */
+static void choose_kernels(void)
+{
+    const char *nvrtc = getenv("EXPAR_NVRTC");
+    bool only_ready = nvrtc && strcmp(nvrtc, "/nowhere") == 0, quick = getenv("EXPAR_TEST_QUICK") != NULL;
+    if (!only_ready && !quick) return;
+    bool ready = gpus_have_ready_kernels();
+    if (ready) setenv("EXPAR_NVRTC", "/nowhere", 1);
+    if (ready || !only_ready) return;
+    printf("SKIPPED: this build has no ready kernels for GPU 0\n");
+    fflush(stdout);
+    _Exit(GPUS_SKIP);
+}
 
 /* The C library hands main's arguments to constructors. */
 __attribute__((constructor)) static void gate(int argc, char **argv)
@@ -15,5 +31,6 @@ __attribute__((constructor)) static void gate(int argc, char **argv)
        for. Tests run up to 16 ranks on one GPU. Contexts of many processes have no room for so many. */
     if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     if (gpus_count(1) < 1) _Exit(GPUS_SKIP);
+    choose_kernels();
     cmocka_set_skip_filter(GPU_LEAVES_OUT);
 }

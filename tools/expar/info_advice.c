@@ -24,16 +24,44 @@ static bool has_launcher(const json_t *launchers, const char *name)
     return false;
 }
 
+/* A driver that is there may still see no GPU, or not start. */
+static void advise_driver(json_t *list, const char *missing)
+{
+    static const char effect[] = "buffers and kernels on GPUs";
+    if (strstr(missing, "sees no GPU"))
+        add(list, "a GPU that this process sees", effect,
+            "nvidia-smi -L   (lists those of the machine; CUDA_VISIBLE_DEVICES hides the others)");
+    else if (strstr(missing, "cuInit"))
+        add(list, "a driver that starts", effect, "nvidia-smi   (docs/gpu.md says what each message means)");
+    else
+        add(list, "CUDA", effect, "install NVIDIA's driver, 525 or newer   (docs/gpu.md says what each message means)");
+}
+
+static bool reach_each_other(const json_t *gpus)
+{
+    size_t i;
+    json_t *gpu;
+    json_array_foreach(gpus, i, gpu)
+    {
+        if (json_array_size(json_object_get(gpu, "links")) + 1 < json_array_size(gpus)) return false;
+    }
+    return true;
+}
+
 /* Ready kernels serve only some GPUs, and only in their generic form. */
 static void advise_cuda(json_t *list, const json_t *cuda)
 {
     const json_t *driver = json_object_get(cuda, "driver"), *compiler = json_object_get(cuda, "compiler");
-    if (json_is_null(json_object_get(driver, "version")))
-        add(list, "CUDA", "buffers and kernels on GPUs",
-            "install NVIDIA's driver, 525 or newer   (docs/gpu.md says what each message means)");
-    else if (json_is_null(json_object_get(compiler, "version")))
+    if (json_is_null(json_object_get(driver, "version"))) {
+        advise_driver(list, json_string_value(json_object_get(driver, "missing")));
+        return;
+    }
+    if (json_is_null(json_object_get(compiler, "version")))
         add(list, "NVRTC", "kernels compiled for this GPU and for the shape at hand",
             "pip install nvidia-cuda-nvrtc   (or install CUDA's toolkit, or set EXPAR_NVRTC)");
+    if (!reach_each_other(json_object_get(cuda, "gpus")))
+        add(list, "peer access between all GPUs", "a buffer on all of them; it needs GPUs that reach each other",
+            "nvidia-smi topo -p2p r   (shows which do)");
 }
 
 json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda, const json_t *transports)

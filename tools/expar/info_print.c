@@ -78,7 +78,7 @@ static void print_links(const json_t *links)
 {
     size_t i;
     json_t *link;
-    if (json_array_size(links) == 0) printf(" none but itself");
+    printf("reaches %s", json_array_size(links) ? "GPU" : "no other GPU");
     json_array_foreach(links, i, link)
     {
         printf("%s %d (performance rank %d, %s)", i ? "," : "", (int)json_integer_value(json_object_get(link, "gpu")),
@@ -97,8 +97,8 @@ static void print_gpu(const json_t *gpu)
         printf("%s\n", json_string_value(json_object_get(gpu, "error")));
         return;
     }
-    printf("%s, %s, %.0f GiB, %d SMs, compute capability %s%s; reaches GPU",
-           json_string_value(json_object_get(gpu, "name")), json_string_value(json_object_get(gpu, "bus_id")),
+    printf("%s, %s, %.0f GiB, %d SMs, compute capability %s%s; ", json_string_value(json_object_get(gpu, "name")),
+           json_string_value(json_object_get(gpu, "bus_id")),
            (double)json_integer_value(json_object_get(gpu, "memory_bytes")) / (1 << 30),
            (int)json_integer_value(json_object_get(gpu, "sms")),
            json_string_value(json_object_get(gpu, "compute_capability")),

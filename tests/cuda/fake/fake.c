@@ -6,7 +6,7 @@
  *
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
  *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
- *   FAKE_SMS=1       SMs of a GPU (132)
+ *   FAKE_SMS=1       SMs of a GPU (132)               FAKE_INIT=100    the driver starts so (0)
  *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody */
 #include "fake.h"
 #include <pthread.h>
@@ -53,7 +53,7 @@ int setting(const char *name, int fallback)
 
 cu_result cuInit(unsigned int flags)
 {
-    return flags ? INVALID_VALUE : CU_OK;
+    return flags ? INVALID_VALUE : setting("FAKE_INIT", CU_OK);
 }
 cu_result cuDriverGetVersion(int *version)
 {

@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,22 +189,31 @@ typedef struct writer {
     bool torn; /* a reader saw something that no writer wrote */
 } writer;
 
+static void write_one(const cuda_key *key, int round)
+{
+    char kernel[4096];
+    memset(kernel, 'a' + round % 26, sizeof kernel);
+    cuda_cache_store(key, kernel, sizeof kernel);
+}
+
+/* Whether there is one, as somebody wrote it. */
+static bool read_whole(const cuda_key *key)
+{
+    void *data;
+    size_t bytes;
+    if (!cuda_cache_load(key, &data, &bytes)) return false;
+    const char *text = data;
+    bool whole = bytes == 4096 && memcmp(text, text + 1, bytes - 1) == 0;
+    free(data);
+    return whole;
+}
+
 static void *write_and_read(void *argument)
 {
     writer *self = argument;
-    char kernel[4096];
     for (int i = 0; i < ROUNDS; i++) {
-        void *data;
-        size_t bytes;
-        memset(kernel, 'a' + i % 26, sizeof kernel);
-        cuda_cache_store(&self->key, kernel, sizeof kernel);
-        if (!cuda_cache_load(&self->key, &data, &bytes)) {
-            self->torn = true;
-            continue;
-        }
-        const char *text = data;
-        if (bytes != sizeof kernel || memcmp(text, text + 1, bytes - 1) != 0) self->torn = true;
-        free(data);
+        write_one(&self->key, i);
+        if (!read_whole(&self->key)) self->torn = true;
     }
     return NULL;
 }
@@ -223,6 +234,29 @@ static void writers_and_readers_do_not_meet(void **state)
     only_file(path, sizeof path);
 }
 
+static void processes_that_are_killed_tear_nothing(void **state)
+{
+    (void)state;
+    const cuda_key key = some_key(8);
+    pid_t pids[WRITERS];
+    int torn = 0;
+    write_one(&key, 0);
+    for (int i = 0; i < WRITERS; i++) {
+        pids[i] = fork();
+        for (int round = i; pids[i] == 0; round++)
+            write_one(&key, round);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        for (int round = 0; round < ROUNDS; round++)
+            torn += !read_whole(&key);
+        if (pids[i] > 0) kill(pids[i], SIGKILL);
+        if (pids[i] > 0) waitpid(pids[i], NULL, 0);
+        torn += !read_whole(&key);
+        torn += pids[i] < 0;
+    }
+    assert_int_equal(torn, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +266,7 @@ int main(void)
         cmocka_unit_test_teardown(a_file_of_another_key_does_not_serve, empty_cache),
         cmocka_unit_test(no_place_for_a_cache_is_no_error),
         cmocka_unit_test_teardown(writers_and_readers_do_not_meet, empty_cache),
+        cmocka_unit_test_teardown(processes_that_are_killed_tear_nothing, empty_cache),
     };
     if (!mkdtemp(root)) return 1;
     setenv("XDG_CACHE_HOME", root, 1);

@@ -140,22 +140,26 @@ static struct problem *make_problem(const struct bench_session *session, const s
     return NULL;
 }
 
+/* Nothing once something could not be had. */
+static void *take(const struct bench_world *world, size_t bytes, bool *made)
+{
+    void *data = *made ? world->device->alloc(world, bytes) : NULL;
+    if (*made && !data) *made = bench_complain(world, "out of memory");
+    return data;
+}
+
 static bool make_tensors(struct bench_session *session)
 {
     const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
     size_t tokens = (size_t)problem->tokens, slots = tokens * (size_t)problem->topk;
-    session->x = world->device->alloc(world, tokens * problem->row_bytes);
-    session->y = world->device->alloc(world, tokens * problem->row_bytes);
-    session->idx = world->device->alloc(world, slots * sizeof(int32_t));
-    session->weights = world->device->alloc(world, slots * sizeof(float));
-    bool made = session->x && session->y && session->idx && session->weights;
-    if (problem->num_scales) {
-        session->scales = world->device->alloc(world, tokens * (size_t)problem->num_scales * sizeof(float));
-        made = made && session->scales;
-    }
-    if (!made) return bench_complain(world, "out of memory");
-    return fill_routing(session) && fill_scales(session);
+    bool made = true;
+    session->x = take(world, tokens * problem->row_bytes, &made);
+    session->y = take(world, tokens * problem->row_bytes, &made);
+    session->idx = take(world, slots * sizeof(int32_t), &made);
+    session->weights = take(world, slots * sizeof(float), &made);
+    if (problem->num_scales) session->scales = take(world, tokens * (size_t)problem->num_scales * sizeof(float), &made);
+    return made && fill_routing(session) && fill_scales(session);
 }
 
 /* Room for the outputs that a session keeps, beside the two that the library plans for; 0: as it chooses. */
@@ -211,7 +215,9 @@ bool bench_session_close(struct bench_session *session, bool sound)
     bool good = sound;
     if (session->baseline) world->baseline->close(session->baseline);
     world->device->close(session, sound);
-    if (sound) good = bench_good(world, expar_ep_destroy(session->ep));
+    /* Whoever waits for this rank ends now, and the buffer goes without the others. */
+    if (!sound) expar_group_abort(world->group);
+    good = bench_good(world, expar_ep_destroy(session->ep)) && good;
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         world->device->free(world, tensors[i]);
     problem_free(session->problem);

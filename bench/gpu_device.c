@@ -31,8 +31,11 @@ static bool settle(const struct bench_world *world)
 
 static void *gpu_alloc(const struct bench_world *world, size_t bytes)
 {
+    const struct gpu_rank *rank = world->gpu;
     cu_address address;
-    if (!bench_good(world, CUDA_CALL(MemAlloc, &address, bytes + 256))) return NULL;
+    expar_status status = CUDA_CALL(MemAlloc, &address, bytes + 256);
+    if (status == EXPAR_ERR_MEMORY) status = mem_device_full(rank->device, bytes);
+    if (!bench_good(world, status)) return NULL;
     if (bench_good(world, CUDA_CALL(MemsetD8Async, address, 0, bytes + 256, world->stream)) && settle(world))
         return (void *)(uintptr_t)address;
     cuda_driver()->MemFree(address);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -243,6 +244,7 @@ static void processes_that_are_killed_tear_nothing(void **state)
     write_one(&key, 0);
     for (int i = 0; i < WRITERS; i++) {
         pids[i] = fork();
+        if (pids[i] == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (int round = i; pids[i] == 0; round++)
             write_one(&key, round);
     }

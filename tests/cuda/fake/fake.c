@@ -448,3 +448,8 @@ cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
     memset((void *)(uintptr_t)dest, value, bytes);
     return CU_OK;
 }
+cu_result cuMemsetD8Async(cu_address dest, unsigned char value, size_t bytes, cu_stream stream)
+{
+    (void)stream;
+    return cuMemsetD8_v2(dest, value, bytes);
+}

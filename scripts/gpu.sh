@@ -107,13 +107,14 @@ note() {
         'BEGIN { printf "%-42s %7.1f  %s\n", name, b - a, result }' | tee -a "$logs/results"
 }
 
-# The last lines of what did not go well, and of the skipped why; lines of `results` come by the standard input.
+# The last lines of what did not go well, and why tests were skipped, each reason once; lines of `results` come by the
+# standard input.
 explain() {
-    local name seconds result
+    local name seconds result reasons=
     while read -r name seconds result; do
         if [ "$result" = passed ] || [ ! -e "$logs/$name" ]; then continue; fi
         if [ "$result" = skipped ]; then
-            grep -m 1 '^SKIPPED' "$logs/$name" || true
+            reasons+=$(sed -n '/^SKIPPED: /{s///p;q}' "$logs/$name")$'\n'
             continue
         fi
         echo "-- $name ($result after $seconds s) ends:"
@@ -121,6 +122,7 @@ explain() {
             END { for (what in n) print n[what] " times: " what }' "$logs/$name" | head -n 6
         awk '!/^\[       OK/' "$logs/$name" | tail -n 12 | cut -c 1-160
     done
+    [ -z "$reasons" ] || sort <<<"${reasons%$'\n'}" | uniq -c | sed 's/^ *\([0-9]*\) /\1 skipped: /'
 }
 
 # True when nothing failed and something passed.

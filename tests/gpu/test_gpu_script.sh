@@ -39,6 +39,10 @@ expect 2 run "$work/empty"
 grep -q "empty is no folder that 'gpu.sh pack' has filled" "$work/out" || fail "an empty folder is not refused"
 expect 2 call "$work" soon
 grep -q "'soon': a number of seconds is expected" "$work/out" || fail "a time that is none is not refused"
+printf '%s\n' 'test_none_too - none' >>"$work/tests.txt"
+expect 0 run "$work" 'good|none'
+grep -q '^2 skipped: no GPU$' "$work/out" || fail "run does not say why tests are skipped"
+sed -i '$d' "$work/tests.txt"
 expect 0 run "$work" 'good|none'
 grep -q '^1 passed, 0 failed, 1 skipped$' "$work/out" || fail "run does not count"
 expect 1 run "$work" none

@@ -61,8 +61,9 @@ typedef struct expar_ep_config {
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
-    int64_t pool_bytes;    /* symmetric memory for direct outputs; 0: twice the largest output. When it is used up
-                              outputs come from private memory, by the queue */
+    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output. When it is used up outputs come
+                              from private memory, by the queue; on a GPU the call is EXPAR_ERR_BUFFER_SIZE and says
+                              how much would do */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */
@@ -94,7 +95,7 @@ typedef struct expar_layout {
 
 /* topk_idx: [T][K] int32 or int64 in host memory, last dimension contiguous; -1 means none. (A dispatch on a GPU makes
    its layout there by itself.) Local, no communication; nothing is written on an error. EXPAR_ERR_INDEX names token and
-   slot of an index outside [-1, E). */
+   slot of an index outside [-1, E); EXPAR_ERR_DEVICE an array, or topk_idx, in the memory of a GPU. */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 

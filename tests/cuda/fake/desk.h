@@ -14,6 +14,8 @@ typedef struct fake_desk {
     atomic_int waiting;            /* loads that wait for kernels; of each GPU the first */
     atomic_int modules;            /* that are loaded now */
     atomic_int refusals;           /* loads to come that fail */
+    atomic_int launches;           /* of kernels, so far; the next two: of those with such a word in their names */
+    atomic_int dispatches, combines;
 } fake_desk;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */

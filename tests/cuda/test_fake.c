@@ -40,9 +40,11 @@ static void write_and_read(expar_group *group, device_heap *heap, uint64_t offse
 {
     int32_t got[4], mine[4] = {group->rank, group->rank, group->rank, group->rank};
     int32_t next = (group->rank + 1) % group->size, before = (group->rank + group->size - 1) % group->size;
+    if (!CHECK_OK(cuda_enter(device_heap_device(heap)))) return;
     CHECK_OK(CUDA_CALL(MemcpyHtoD, device_heap_bases(heap)[next] + offset, mine, sizeof mine));
     CHECK_OK(expar_group_barrier(group));
     CHECK_OK(CUDA_CALL(MemcpyDtoH, got, device_heap_at(heap, offset), sizeof got));
+    cuda_leave();
     CHECK(got[0] == before && got[3] == before, "rank %d wrote %d", (int)before, (int)got[0]);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a call puts on its stream, as the driver that plays GPUs sees it (fake/fake.c): a dispatch one kernel with that
  * word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does not.
- * A rank without tokens, for which there is no layout to make. */
+ * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
 #include "cuda/find_desk.h"
 #include "cuda/idle_rank.h"
 #include "shmem/kind.h"
@@ -83,9 +83,44 @@ static void a_call_is_one_kernel(void **state)
     kind_run((ranks_plan){0}, 1, play_calls);
 }
 
+/* ---- callers without a context ------------------------------------------------------------------------------------
+ */
+
+/* Whatever is current to the calling thread, nothing for one: the library enters its GPU's context itself. */
+static void play_without_context(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    expar_event *event = NULL;
+    if (!idle_begin_at(&one, group, 1)) return;
+    cuda_leave();
+    CHECK(CUDA_CALL(StreamSynchronize, one.stream) == EXPAR_ERR_CUDA, "a context is current");
+    if (!idle_dispatch(&one, EXPAR_F32)) return;
+    expar_combine_args args = idle_combine_args(&one);
+    args.async_finish = 1;
+    args.event = &event;
+    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_event_wait(event));
+    expar_event_destroy(event);
+    args = idle_combine_args(&one);
+    args.x.data = (void *)1; /* refused, and told */
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_destroy(one.ep));
+    one.ep = NULL;
+    CHECK_OK(cuda_enter(one.gpu));
+    idle_end(&one);
+}
+
+static void callers_need_no_context(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, play_without_context);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_one_kernel)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_one_kernel),
+                                       cmocka_unit_test(callers_need_no_context)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

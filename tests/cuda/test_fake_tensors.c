@@ -30,7 +30,9 @@ static bool open_sides(sides *s)
 static void close_sides(sides *s)
 {
     for (int32_t i = 0; i < 2; i++) {
+        CHECK_OK(cuda_enter(s->gpus[i]));
         CHECK_OK(CUDA_CALL(MemFree, s->rows[i]));
+        cuda_leave();
         cuda_device_close(s->gpus[i]);
     }
 }

@@ -143,6 +143,11 @@ cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_
 static char contexts[FAKE_GPUS];
 static _Thread_local int pushed[DEEPEST], depth; /* GPUs whose contexts this thread has pushed */
 
+bool has_context(void)
+{
+    return depth > 0;
+}
+
 int current_device(void)
 {
     return depth ? pushed[depth - 1] : 0;
@@ -173,6 +178,7 @@ cu_result cuCtxPopCurrent_v2(cu_context *context)
 }
 cu_result cuCtxSynchronize(void)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     return CU_OK;
 }
 
@@ -328,6 +334,7 @@ static int slot_at(const void *at)
 
 cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     int i = slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     cu_result result = map_at(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots[i].fd, address);
@@ -362,6 +369,7 @@ cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
 }
 cu_result cuMemFree_v2(cu_address address)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     void *at = (void *)(uintptr_t)address;
     int i = slot_at(at);
     if (i < 0) return INVALID_VALUE;
@@ -379,6 +387,7 @@ typedef struct ipc_name {
 
 cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_address address)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     int i = slot_at((void *)(uintptr_t)address);
     if (i < 0) return INVALID_VALUE;
     ipc_name name = {.pid = getpid(), .fd = slots[i].fd, .bytes = slots[i].bytes};
@@ -388,6 +397,7 @@ cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_address address)
 }
 cu_result cuIpcOpenMemHandle_v2(cu_address *address, cu_ipc_memory handle, unsigned int flags)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     char path[64];
     ipc_name name;
     memcpy(&name, &handle, sizeof name);
@@ -407,6 +417,7 @@ cu_result cuIpcCloseMemHandle(cu_address address)
 
 cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
     *data = calloc(bytes, 1);
     return *data ? CU_OK : CU_ERROR_OUT_OF_MEMORY;
@@ -424,6 +435,7 @@ cu_result cuMemFreeHost(void *data)
 }
 cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     memcpy((void *)(uintptr_t)dest, source, bytes);
     return CU_OK;
 }
@@ -434,17 +446,20 @@ cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes
 }
 cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_stream stream)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)stream;
     memcpy((void *)(uintptr_t)dest, (const void *)(uintptr_t)source, bytes);
     return CU_OK;
 }
 cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     memcpy(dest, (void *)(uintptr_t)source, bytes);
     return CU_OK;
 }
 cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     memset((void *)(uintptr_t)dest, value, bytes);
     return CU_OK;
 }

@@ -13,6 +13,8 @@ enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, LAUNCH_F
 /* ---- fake.c ---- */
 /* A number from the environment. */
 int setting(const char *name, int fallback);
+/* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
+bool has_context(void);
 /* The GPU whose context is current to this thread. */
 int current_device(void);
 

@@ -46,6 +46,7 @@ static bool is_refused(void)
 
 cu_result cuModuleLoadData(cu_module *module, const void *image)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     int device = current_device();
     pthread_mutex_lock(&gates[device]);
     atomic_fetch_add(&desk.loads, 1);
@@ -58,18 +59,21 @@ cu_result cuModuleLoadData(cu_module *module, const void *image)
 }
 cu_result cuModuleUnload(cu_module module)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     atomic_fetch_sub(&desk.modules, 1);
     free(module);
     return CU_OK;
 }
 cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     if (!module || !name) return INVALID_VALUE;
     *function = kernel_named(name);
     return *function ? CU_OK : INVALID_VALUE;
 }
 cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)function, (void)attribute, (void)value;
     return CU_OK;
 }
@@ -95,6 +99,7 @@ static void count_launch(cu_function function)
 
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
     (void)extra;
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;

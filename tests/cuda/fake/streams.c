@@ -6,22 +6,26 @@
 
 cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
     *stream = calloc(1, 1);
     return CU_OK;
 }
 cu_result cuStreamDestroy_v2(cu_stream stream)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     free(stream);
     return CU_OK;
 }
 cu_result cuStreamSynchronize(cu_stream stream)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)stream;
     return CU_OK;
 }
 cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)stream;
     if (!setting("FAKE_HOST", 1)) return NOT_SUPPORTED;
     if (!setting("FAKE_FAULT", 0)) run(context);
@@ -29,17 +33,20 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
     *event = calloc(1, 1);
     return CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)event, (void)stream;
     return CU_OK;
 }
 cu_result cuEventQuery(cu_event event)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)event;
     return setting("FAKE_FAULT", 0) ? ILLEGAL_ADDRESS : CU_OK;
 }
@@ -81,11 +88,13 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsig
 }
 cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int flags)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)event, (void)stream, (void)flags;
     return CU_OK;
 }
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     (void)stream, (void)event, (void)flags;
     return CU_OK;
 }
@@ -96,6 +105,7 @@ cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 }
 cu_result cuEventDestroy_v2(cu_event event)
 {
+    if (!has_context()) return INVALID_CONTEXT;
     free(event);
     return CU_OK;
 }

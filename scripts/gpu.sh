@@ -261,8 +261,8 @@ pack_logs() {
 }
 
 # Tests whose ranks should lie on several GPUs, and those that take long, or have one GPU's fill of ranks anyway.
-cross='test_gpu_(edges|options|life|async|backward|bad_.*|mismatch|create|options_random)(_ready|_plain)?$|test_gpu_(deadlines|graph|calls)$'
-alone='test_(device|ep_device|bench|demo)|test_gpu_(random|cpu|litmus|faults|.*_processes|.*_ipc)'
+cross='test_gpu_(random|edges|options|options_random|life|async|backward|bad_.*|mismatch|create)(_ready|_plain)?$|test_gpu_(litmus|deadlines|graph|calls)$'
+alone='test_(device|ep_device|bench|demo)|test_gpu_(cpu|faults|.*_processes|.*_ipc)'
 
 # Every part is tried, whatever became of those before it.
 call() {

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Compiles every kernel with nvcc for sm_80, sm_90 and sm_100, under no macros and under each set of variants.txt, and
-# fails on a warning, a spilled register or local memory. Needs no GPU. tests/cuda/test_kernels.c does the same with the
-# run-time compiler.
+# fails on a warning, a spilled register or local memory, as tests/cuda/test_kernels.c does with the run-time compiler;
+# also where a kernel of src/exec has more shared memory of its own than the host leaves room for
+# (GPU_STATIC_SHARED_BYTES). Needs no GPU.
 #
 #   scripts/check_kernels.sh [nvcc]
 set -eu
@@ -9,6 +10,7 @@ nvcc=${1:-nvcc}
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 folder=src/exec/cuda/kernels
+static_bytes=$(awk '$2 == "GPU_STATIC_SHARED_BYTES" { print $3 }' src/exec/cuda/gpu.h)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -30,16 +32,17 @@ log=$WORK/$number.log
 "$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -Isrc -Itools/expar \
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100 \
     "$@" -o "$WORK/$number.fatbin" "$file" >"$log" 2>&1 || echo "nvcc failed" >>"$log"
-awk -v what="$file $*" '
+awk -v what="$file $*" -v most="$STATIC" '
     /nvcc failed|error|[Ww]arning/ { print what ": " $0; bad = 1 }
     / bytes stack frame/ {
         frames++
         if ($0 !~ /(^|[^0-9])0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads/) { print what ": " $0 }
     }
+    what ~ /^src\/exec/ && match($0, /[0-9]+ bytes smem/) && substr($0, RSTART) + 0 > most + 0 { print what ": " $0 }
     END { if (!frames && !bad) print what ": nvcc did not tell of stack frames and spills" }' "$log" >"$WORK/$number.bad"
 ONE
 chmod +x "$work/one"
-NVCC=$nvcc WORK=$work xargs -a "$work/list" -P "$(nproc)" -L 1 "$work/one"
+NVCC=$nvcc WORK=$work STATIC=${static_bytes:?not in gpu.h} xargs -a "$work/list" -P "$(nproc)" -L 1 "$work/one"
 
 cat "$work"/*.bad >&2
 count=$(wc -l <"$work/list")

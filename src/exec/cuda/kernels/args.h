@@ -42,7 +42,7 @@ typedef enum gpu_soundness {
 typedef struct gpu_state {
     uint32_t epoch;   /* of the last call: kernels of a call take it from here and move it on, so that graphs replay */
     uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
-    uint32_t failed;  /* gpu_soundness. Set by the thread that gives up a wait, read by all that wait; never cleared */
+    uint32_t failed;  /* gpu_soundness, by who gives up a wait (release) for all that wait (acquire); never cleared */
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
 } gpu_state;

@@ -3,8 +3,9 @@
  * things. What it brings is complete when the barrier beside it in shared memory says so. On older GPUs stages have no
  * bytes, and rows go by loads and stores.
  *
- * The engine's accesses and ordinary ones are different proxies: fence.proxy.async stands wherever the one follows the
- * other on the same memory. */
+ * The engine's accesses and ordinary ones are different proxies. fence.proxy.async stands where copies read what other
+ * threads have stored in this call, behind the barrier or acquire that shows it, where copies meet a new barrier, and
+ * behind the last copies of a warp. Ordinary accesses behind a completed copy need none (its completion is one). */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_BULK_H
 #define EXPAR_EXEC_CUDA_KERNELS_BULK_H
 

@@ -4,11 +4,11 @@
  * Grid: as many blocks as SMs were granted. Block 0 writes this rank's hello, with where its rows lie, into every
  * peer's memory (release). All blocks poll the peers' hellos in local memory (acquire): a peer's hello says that its
  * rows are ready, since it is posted in stream order behind the kernels that made them. Then each warp takes parts of
- * rows (sm_90): bulk copies bring them from all ranks that have them into shared memory, several parts ahead, and a
- * lane takes every 32nd vector of 16 bytes (combine_bulk.h): biases and rows in rank order in FP32, one rounding. On
- * older GPUs a warp takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. Where some rank's
- * rows come by the queue, blocks take channels instead (combine_queue.h). The last block posts the dones (release): "I
- * have read all that I will", and polls those of all peers (acquire), after which x may be used again.
+ * rows (sm_90): bulk copies bring them from all ranks that have them into shared memory, the next part while one is
+ * added, and a lane takes every 32nd vector of 16 bytes (combine_bulk.h): biases and rows in rank order in FP32, one
+ * rounding. On older GPUs a warp takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. Where
+ * some rank's rows come by the queue, blocks take channels instead (combine_queue.h). The last block posts the dones
+ * (release): "I have read all that I will", and polls those of all peers (acquire), after which x may be used again.
  *
  * Bytes a token: one row read a rank that had it, one row written. Shared memory: [N] places of rows, [2][N] rings, and
  * slots for parts of rows. */
@@ -188,11 +188,11 @@ GPU_FUNC void add_weights(const gpu_combine_args *a, const gpu_source *sources, 
 
 #include "exec/cuda/kernels/combine_bulk.h"
 
-GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint8_t *stages)
+GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint8_t *slots)
 {
 #ifdef GPU_HAS_BULK
     if (a->part_bytes) {
-        add_all_by_bulk(a, sources, stages);
+        add_all_by_bulk(a, sources, slots);
         return;
     }
 #endif
@@ -208,8 +208,8 @@ GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint
 
 #include "exec/cuda/kernels/combine_queue.h"
 
-/* rings: [2][N] shared; stages behind them. */
-GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint8_t *stages,
+/* rings: [2][N] shared; slots behind them. */
+GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint8_t *slots,
                         uint32_t epoch)
 {
     bool queued = false;
@@ -218,7 +218,7 @@ GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gp
     if (__syncthreads_or(queued))
         add_queued(a, sources, rings, epoch);
     else
-        add_all(a, sources, stages);
+        add_all(a, sources, slots);
 }
 
 /* ---- the kernel

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A combine's rows through shared memory (sm_90). Used by combine.cu alone.
  *
- * A warp has some slots, each with room for one part of a row from every rank, side by side. It keeps all of them on
- * their way: bulk copies fill a slot, the warp waits for the oldest, adds its parts up, and sends for the next part
- * into the same slot. So what is on its way is nearly all the shared memory that there is; one slot as large would
- * stand still while it is added. */
+ * A warp has some slots, each with room for one part of a row from every rank, side by side. Bulk copies fill them; the
+ * warp waits for the oldest, adds its parts up, and sends for the next part into the same slot. So the other slots are
+ * on their way while one is added; a single slot as large would stand still meanwhile.
+ *
+ * A slot's barrier goes through one phase each time that the slot is filled: lane 0 says how many bytes come, and
+ * arrives once all copies have been sent for; all lanes wait. The next phase begins behind __syncwarp, so that no lane
+ * can miss one. No fence stands before copies that overwrite a slot: what was read there has gone into sums that are
+ * stored by then. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_COMBINE_BULK_H
 #define EXPAR_EXEC_CUDA_KERNELS_COMBINE_BULK_H
 
@@ -26,6 +30,8 @@ typedef struct gpu_course {
     int64_t token; /* behind the last one: the course is run */
 } gpu_course;
 
+/* Where runs are parts, their numbers fit 32 bits: tokens are few, and y has EP_ALIGN_BYTES for each part but a row's
+   last. */
 GPU_FUNC void course_turn(gpu_course *c)
 {
     bool whole = c->run == c->parts;

@@ -5,8 +5,9 @@
  * system scope and arrives at the local counter; the last block stores the flag with release at system scope. A reader
  * polls the flag with acquire at system scope.
  *
- * A release covers what its thread has seen, also by a barrier, of other threads' writes: no fence stands before it,
- * since each costs a round trip to wherever the block has written last. */
+ * A release covers its thread's own writes and, through a barrier of the block or the warp, those of the threads that
+ * it has met (causality order is transitive): no fence stands before it, since each costs a round trip to wherever the
+ * block has written last. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
 #define EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
 
@@ -61,10 +62,12 @@ GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
 }
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
+    hold_back();
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
-/* Release and acquire, of which the halves are an atomic and its thread's accesses before and behind it. Not
-   __threadfence_system, which orders this thread's accesses among those of all others, too, and takes longer. */
+/* Before an atomic, both are a release; behind one, or behind a relaxed load, an acquire. Not __threadfence_system,
+   which takes longer: it is for threads that each store and then load, once, what the other stores; here they load
+   until they see it. */
 GPU_FUNC void fence_system(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -141,9 +144,13 @@ GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64
     atomicExch(&world->state->failed, GPU_FAILED);
 }
 
+/* An acquire where it is true: the report then precedes whatever this thread, or one that it meets at a barrier, tells
+   the host. */
 GPU_FUNC bool has_failed(const gpu_world *world)
 {
-    return load_relaxed(&world->state->failed) == GPU_FAILED;
+    if (load_relaxed(&world->state->failed) != GPU_FAILED) return false;
+    fence_gpu();
+    return true;
 }
 
 /* Polls between two looks at the clock and the abort word, which lies across the bus. */

@@ -2,13 +2,14 @@
 /* Layout and notify: who goes where, and what comes here.
  *
  * ep_layout: a warp takes a piece of 32 tokens, a lane a token. For each rank the warp's ballot is the piece's mask;
- *   experts are counted in shared memory first. Reads topk_idx once, writes 4 bytes a piece and rank. Nobody waits.
+ *   experts are counted in shared memory first. Reads topk_idx for the counts and again, from the cache, for each 32
+ *   ranks; writes 4 bytes a piece and rank. Nobody waits.
  * ep_notify: one block. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes the hello
- *   and its flag (release) into the peer's memory. (3) A warp a source polls the source's flag here (acquire): this is
- *   the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned memory, the ticket
+ *   and its flag (release) into the peer's memory. (3) A thread a source polls the source's flag here (acquire): this
+ *   is the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned memory, the ticket
  *   last.
  *
- * Registers: under 80; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
+ * Registers: under 100; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
 #include "exec/cuda/kernels/device.h"
 
 /* ---- layout --------------------------------------------------------------------------------------------------------

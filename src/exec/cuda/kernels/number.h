@@ -18,7 +18,8 @@ GPU_FUNC float widen_f16(uint32_t low)
     return value;
 }
 
-/* Two numbers of 16 bits; the instructions round to nearest even and make every NaN 0x7fff. */
+/* Two sums in 16 bits: to nearest even, subnormals kept, infinity beyond the largest. A NaN among sums is 0x7fffffff,
+   as every FP32 operation makes it, and becomes 0x7fff. */
 GPU_FUNC uint32_t narrow_pair(int32_t dtype, float low, float high)
 {
     uint32_t bits;

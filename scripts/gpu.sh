@@ -263,7 +263,7 @@ pack_logs() {
 }
 
 # Tests whose ranks should lie on several GPUs, and those that take long, or have one GPU's fill of ranks anyway.
-cross='test_gpu_(random|edges|options|options_random|life|async|backward|bad_.*|mismatch|create)(_ready|_plain)?$|test_gpu_(litmus|deadlines|graph|calls)$'
+cross='test_gpu_(random|edges|options|options_random|layout|life|async|backward|bad_.*|mismatch|create)(_ready|_plain)?$|test_gpu_(litmus|deadlines|graph|calls)$'
 alone='test_(device|ep_device|bench|demo)|test_gpu_(cpu|faults|.*_processes|.*_ipc)'
 
 # Every part is tried, whatever became of those before it.

@@ -90,12 +90,15 @@ typedef struct expar_layout {
     int32_t *tokens_per_node;   /* [M] likewise for a node */
     int32_t *tokens_per_expert; /* [E] every occurrence counts */
     uint8_t *token_in_rank;     /* [T][N] 1 where the token goes to the rank, else 0 */
+    void *stream;               /* CUDA: a CUstream of topk_idx's GPU; NULL: the default stream */
 } expar_layout;
 #define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
 
-/* topk_idx: [T][K] int32 or int64 in host memory, last dimension contiguous; -1 means none. (A dispatch on a GPU makes
-   its layout there by itself.) Local, no communication; nothing is written on an error. EXPAR_ERR_INDEX names token and
-   slot of an index outside [-1, E); EXPAR_ERR_DEVICE an array, or topk_idx, in the memory of a GPU. */
+/* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. The arrays lie where it does: in host
+   memory, or in the memory of a GPU. Local, no communication; nothing is written on an error. EXPAR_ERR_INDEX names
+   token and slot of an index outside [-1, E); EXPAR_ERR_DEVICE an array that lies elsewhere. On a GPU the counts are
+   put on the stream and not waited for, also into a graph; an index out of range counts as -1 there (a dispatch refuses
+   it). */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 

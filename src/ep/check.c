@@ -18,22 +18,17 @@ static const char *type_name(expar_device_type type)
 }
 
 /* What an address itself says, as far as a driver that is loaded in this process knows it. */
-static expar_status check_place(expar_device device, const char *name, const void *data)
+expar_status ep_check_place(expar_device device, const char *name, const void *data)
 {
     cuda_place place = cuda_place_of(data);
     if (device.type == EXPAR_CPU && place.kind == CUDA_PLACE_DEVICE)
         return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected host memory", name, data, place.device);
-    if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_HOST)
+    if (device.type == EXPAR_CUDA && data && place.kind == CUDA_PLACE_HOST)
         return error_set(EXPAR_ERR_DEVICE, "%s %p is host memory; expected memory of GPU %d", name, data, device.index);
     if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_DEVICE && place.device != device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected GPU %d", name, data, place.device,
                          device.index);
     return EXPAR_OK;
-}
-
-expar_status ep_check_host(const char *name, const void *data)
-{
-    return check_place((expar_device){.type = EXPAR_CPU}, name, data);
 }
 
 /* What the tensor says of itself, and what its address says. */
@@ -49,7 +44,7 @@ static expar_status check_device(expar_device device, const char *name, const ex
                          tensor->device.index, device.index);
     if (!tensor->data) return EXPAR_OK;
     snprintf(data, sizeof data, "%s.data", name);
-    return check_place(device, data, tensor->data);
+    return ep_check_place(device, data, tensor->data);
 }
 
 static expar_status check_basics(expar_device device, const char *name, const expar_tensor *tensor)

@@ -43,7 +43,8 @@ static expar_status check_without_topk(const dispatch_call *call)
                                                           : NULL;
     if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
     int32_t most = INT32_MAX / call->base.ep->shape.ranks; /* so that the sum over all ranks fits */
-    expar_status status = ep_check_host("tokens_per_expert", args->tokens_per_expert);
+    const expar_device cpu = {.type = EXPAR_CPU};
+    expar_status status = ep_check_place(cpu, "tokens_per_expert", args->tokens_per_expert);
     if (status != EXPAR_OK) return status;
     for (int32_t e = 0; args->tokens_per_expert && e < args->num_experts; e++)
         if (args->tokens_per_expert[e] < 0 || args->tokens_per_expert[e] > most)

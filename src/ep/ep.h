@@ -111,8 +111,8 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
 /* [rows][columns], each row contiguous, dtype one of two. */
 expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,
                              int64_t columns, expar_dtype dtype, expar_dtype other);
-/* That an address is not memory of a GPU. */
-expar_status ep_check_host(const char *name, const void *data);
+/* That an address is memory of the device, as far as it shows; NULL is. */
+expar_status ep_check_place(expar_device device, const char *name, const void *data);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
 static inline int64_t tensor_pitch(const expar_tensor *tensor)

@@ -124,5 +124,19 @@ expar_status executor_cuda_zero_padding(executor *executor, const ep_padding_ste
 
 /* The layout by itself, for callers without a buffer: see executor_ops.layout. */
 expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing);
+/* On a GPU: put on the stream and not waited for; indices out of range count as -1. Arrays that are NULL are not
+   wanted. */
+typedef struct ep_count_step {
+    int32_t device; /* index */
+    void *stream;   /* a CUstream; NULL: the default one */
+    ep_route_view route;
+    int64_t tokens;
+    int32_t topk, experts, ranks, nodes;
+    int32_t *tokens_per_rank, *tokens_per_node, *tokens_per_expert; /* [N], [M], [E] */
+    uint8_t *token_in_rank;                                         /* [T][N] */
+} ep_count_step;
+expar_status executor_cuda_count(const ep_count_step *step);
+/* Loads the kernel for that, so that no call has to while kernels of other ranks run on the GPU. */
+expar_status executor_cuda_count_open(int32_t device);
 
 #endif

@@ -268,11 +268,21 @@ static void test_wrong_tensors(void **state)
     bad.strides[1] = 2;
     ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_STRIDE, "topk_idx", "2", "1");
     bad = good;
-    bad.device.type = EXPAR_CUDA;
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx");
-    bad = good;
     bad.data = (char *)bad.data + 1;
     ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_ALIGNMENT, "topk_idx", "8");
+    setting_end(&s);
+}
+
+/* Host memory that says it is a GPU's. */
+static void test_indices_elsewhere(void **state)
+{
+    (void)state;
+    setting s = setting_make(2, 2);
+    expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
+    expar_layout layout = EXPAR_LAYOUT_INIT;
+    idx.device.type = EXPAR_CUDA;
+    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx.data",
+                   "is host memory; expected memory of GPU 0");
     setting_end(&s);
 }
 
@@ -306,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_index_below_minus_one),   cmocka_unit_test(test_index_of_64_bits),
         cmocka_unit_test(test_null_arguments),          cmocka_unit_test(test_wrong_tensors),
         cmocka_unit_test(test_wrong_number_of_experts), cmocka_unit_test(test_struct_without_size),
+        cmocka_unit_test(test_indices_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

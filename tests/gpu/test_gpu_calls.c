@@ -5,6 +5,7 @@
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
+#include <string.h>
 
 #define RANKS 4
 #define ODD   1 /* the rank whose arguments are wrong */
@@ -215,6 +216,70 @@ static void test_index_out_of_range(void **state)
     run(play_bad_index);
 }
 
+/* ---- the layout by itself ---- */
+
+#define MOST_EXPERTS 8
+
+typedef struct counted {
+    int32_t ranks[RANKS], nodes[1], experts[MOST_EXPERTS];
+} counted;
+
+/* As if the odd rank's slot [1][1] had none. */
+static counted count_on_host(const actor *one)
+{
+    counted c = {0};
+    const traffic *t = one->in->t;
+    int32_t topk = t->job.topk, locals = t->job.num_experts / RANKS;
+    for (int64_t token = 0; token < t->inputs[one->rank].num_tokens; token++) {
+        bool to[RANKS] = {false}, anywhere = false;
+        for (int32_t k = 0; k < topk; k++) {
+            int64_t expert = t->inputs[one->rank].topk_idx[token * topk + k];
+            if (expert < 0 || (one->rank == ODD && token == 1 && k == 1)) continue;
+            c.experts[expert]++;
+            to[expert / locals] = anywhere = true;
+        }
+        for (int32_t r = 0; r < RANKS; r++)
+            c.ranks[r] += to[r];
+        c.nodes[0] += anywhere;
+    }
+    return c;
+}
+
+/* An index out of range counts as none, and nothing is touched out of bounds. */
+static void play_layout(expar_group *group, void *shared)
+{
+    actor one;
+    cu_address memory;
+    counted got, expected;
+    if (!begin(&one, group, shared)) return;
+    const int64_t bad = ((int64_t)1 << 32) + 1;
+    if (one.rank == ODD)
+        CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
+    CHECK_OK(CUDA_CALL(MemAlloc, &memory, sizeof got));
+    counted *on = (counted *)(uintptr_t)memory;
+    expar_layout layout = EXPAR_LAYOUT_INIT;
+    layout.tokens_per_rank = on->ranks;
+    layout.tokens_per_node = on->nodes;
+    layout.tokens_per_expert = on->experts;
+    layout.stream = one.card.streams[0];
+    CHECK_OK(CUDA_CALL(MemsetD8, memory, 0, sizeof got));
+    CHECK_OK(expar_ep_layout(group, &one.lap.idx, one.in->t->job.num_experts, &layout));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));
+    CHECK_OK(CUDA_CALL(MemcpyDtoH, &got, memory, sizeof got));
+    expected = count_on_host(&one);
+    CHECK(memcmp(&got, &expected, sizeof got) == 0, "other counts: %d tokens to rank 0, expected %d", got.ranks[0],
+          expected.ranks[0]);
+    CHECK_OK(expar_barrier_all(group));
+    end(&one);
+    CHECK_OK(CUDA_CALL(MemFree, memory));
+}
+
+static void test_layout_with_an_index_out_of_range(void **state)
+{
+    (void)state;
+    run(play_layout);
+}
+
 /* ---- rows that find no room ---- */
 
 /* Told by the event of the dispatch that is the first, and by the call itself where it has the handle of that. */
@@ -299,9 +364,13 @@ static void test_two_buffers_on_two_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_output_that_is_too_small), cmocka_unit_test(test_combine_of_a_wrong_shape),
-        cmocka_unit_test(test_different_calls),          cmocka_unit_test(test_index_out_of_range),
-        cmocka_unit_test(test_rows_that_find_no_room),   cmocka_unit_test(test_two_buffers_on_two_streams),
+        cmocka_unit_test(test_output_that_is_too_small),
+        cmocka_unit_test(test_combine_of_a_wrong_shape),
+        cmocka_unit_test(test_different_calls),
+        cmocka_unit_test(test_index_out_of_range),
+        cmocka_unit_test(test_layout_with_an_index_out_of_range),
+        cmocka_unit_test(test_rows_that_find_no_room),
+        cmocka_unit_test(test_two_buffers_on_two_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  *   executor.c  the object, its memory, its table of operations
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, and the host's wait for the counts
+ *   count.c     the layout by itself, without a buffer
  *   counts.c    the caller's counts of experts, by pinned memory
  *   rows.c      dispatch and combine
  *   scratch.c   small memory, handed on from executor to executor

@@ -122,7 +122,8 @@ expar_status gpu_programs_open(gpu_executor *self)
         status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
     const gpu_programs any = {.any_shape = true};
-    return status == EXPAR_OK && self->shares_gpu ? add(self, &any) : status;
+    if (status == EXPAR_OK && self->shares_gpu) status = add(self, &any);
+    return status == EXPAR_OK && self->shares_gpu ? executor_cuda_count_open(self->device->index) : status;
 }
 
 void gpu_programs_close(gpu_executor *self)

@@ -457,6 +457,11 @@ cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
     memcpy(dest, (void *)(uintptr_t)source, bytes);
     return CU_OK;
 }
+cu_result cuMemcpyDtoHAsync_v2(void *dest, cu_address source, size_t bytes, cu_stream stream)
+{
+    (void)stream;
+    return cuMemcpyDtoH_v2(dest, source, bytes);
+}
 cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
 {
     if (!has_context()) return INVALID_CONTEXT;

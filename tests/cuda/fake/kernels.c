@@ -2,7 +2,8 @@
 /* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
  * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
  * and the verdict. They write and read the records that exec/index.h describes, with the orders that the real ones use,
- * and wait with the group's deadline. Another one runs until a test ends it. */
+ * and wait with the group's deadline. The layout that needs no buffer is played whole. Another one runs until a test
+ * ends it. */
 #include "exec/cuda/kernels/args.h"
 #include "fake.h"
 #include <pthread.h>
@@ -219,6 +220,42 @@ static bool play_map(const gpu_map_args *a)
     return true;
 }
 
+/* ---- layout by itself ----------------------------------------------------------------------------------------------
+ */
+
+static int64_t expert_of(const gpu_count_args *a, int64_t token, int32_t k)
+{
+    int64_t i = token * a->route.idx_pitch + k;
+    int64_t expert = a->route.idx_bytes == 8 ? ((const int64_t *)a->route.idx)[i] : ((const int32_t *)a->route.idx)[i];
+    return expert < a->experts ? expert : -1;
+}
+
+/* Whether one of the token's experts is among the `size` of this team. */
+static bool goes_to(const gpu_count_args *a, int64_t token, int32_t team, int32_t size)
+{
+    for (int32_t k = 0; k < a->topk; k++) {
+        int64_t expert = expert_of(a, token, k);
+        if (expert >= 0 && expert / size == team) return true;
+    }
+    return false;
+}
+
+static bool play_count(const gpu_count_args *a)
+{
+    for (int64_t t = 0; t < a->tokens; t++) {
+        for (int32_t k = 0; a->tokens_per_expert && k < a->topk; k++)
+            if (expert_of(a, t, k) >= 0) a->tokens_per_expert[expert_of(a, t, k)]++;
+        for (int32_t r = 0; r < a->ranks; r++) {
+            bool goes = goes_to(a, t, r, a->experts / a->ranks);
+            if (a->tokens_per_rank) a->tokens_per_rank[r] += goes;
+            if (a->token_in_rank) a->token_in_rank[t * a->ranks + r] = goes;
+        }
+        for (int32_t n = 0; a->tokens_per_node && n < a->nodes; n++)
+            a->tokens_per_node[n] += goes_to(a, t, n, a->experts / a->nodes);
+    }
+    return true;
+}
+
 /* Runs as long as a test wants. */
 static bool play_spin(const fake_spin_args *a)
 {
@@ -236,6 +273,7 @@ bool kernel_play(cu_function function, void *arguments)
     if (!strcmp(name, "ep_dispatch")) return play_dispatch(arguments);
     if (!strcmp(name, "ep_combine")) return play_combine(arguments);
     if (!strcmp(name, FAKE_SPIN)) return play_spin(arguments);
+    if (!strcmp(name, "ep_count")) return play_count(arguments);
     if (!strcmp(name, "ep_map")) return play_map(arguments);
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);

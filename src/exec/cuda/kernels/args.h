@@ -160,6 +160,17 @@ typedef struct gpu_layout_args {
     int32_t unused;
 } gpu_layout_args;
 
+/* NULL: not wanted. */
+typedef struct gpu_count_args {
+    gpu_route route;
+    int64_t tokens;
+    int32_t topk, experts, ranks, nodes;
+    int32_t *tokens_per_rank, *tokens_per_node, *tokens_per_expert; /* zero before the kernel */
+    uint8_t *token_in_rank;                                         /* [T][N] */
+    int32_t shared_counts;                                          /* 1: dynamic shared memory holds [E] counts */
+    int32_t unused;
+} gpu_count_args;
+
 typedef struct gpu_notify_args {
     gpu_world world;
     ep_form form;

@@ -10,7 +10,7 @@
  *   last.
  *
  * Registers: under 100; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
-#include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/slots.h"
 
 /* ---- layout --------------------------------------------------------------------------------------------------------
  */
@@ -22,36 +22,6 @@ GPU_FUNC int32_t layout_topk(const gpu_layout_args *a)
 #else
     return a->topk;
 #endif
-}
-
-/* Slots of a token that a lane has in flight: a loop that looks at each before it loads the next would wait for memory
-   once a slot. */
-#define GPU_LANE_SLOTS 8
-
-/* Slots first … first + GPU_LANE_SLOTS - 1; -1 beyond the last. */
-GPU_FUNC void load_slots(const gpu_layout_args *a, int64_t token, int32_t first, int64_t experts[GPU_LANE_SLOTS])
-{
-    int32_t topk = layout_topk(a);
-#pragma unroll
-    for (int32_t i = 0; i < GPU_LANE_SLOTS; i++)
-        experts[i] = first + i < topk ? expert_at(&a->route, token, first + i) : -1;
-}
-
-/* The token's ranks among 32 · word … 32 · word + 31. */
-GPU_FUNC uint32_t ranks_by_topk(const gpu_layout_args *a, int64_t token, int32_t word, int32_t locals)
-{
-    uint32_t bits = 0;
-    for (int32_t first = 0; first < layout_topk(a); first += GPU_LANE_SLOTS) {
-        int64_t experts[GPU_LANE_SLOTS];
-        load_slots(a, token, first, experts);
-#pragma unroll
-        for (int32_t i = 0; i < GPU_LANE_SLOTS; i++) {
-            if (experts[i] < 0 || experts[i] >= a->experts) continue;
-            int32_t owner = (int32_t)experts[i] / locals;
-            if (owner / 32 == word) bits |= 1u << (owner % 32);
-        }
-    }
-    return bits;
 }
 
 GPU_FUNC uint32_t ranks_by_hand(const gpu_layout_args *a, int64_t token, int32_t word, int32_t ranks)
@@ -84,7 +54,7 @@ GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *co
 {
     for (int32_t first = 0; first < layout_topk(a); first += GPU_LANE_SLOTS) {
         int64_t experts[GPU_LANE_SLOTS];
-        load_slots(a, token, first, experts);
+        load_slots(&a->route, layout_topk(a), token, first, experts);
 #pragma unroll
         for (int32_t i = 0; i < GPU_LANE_SLOTS; i++)
             count_slot(a, token, first + i, experts[i], counts);
@@ -94,6 +64,7 @@ GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *co
 GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *counts)
 {
     int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, locals = a->experts / ranks;
+    const gpu_teams by_rank = {layout_topk(a), a->experts, locals};
     int64_t token = piece * GPU_PIECE_TOKENS + lane;
     bool here = token < a->tokens;
     if (here && a->route.idx) count_experts(a, token, counts);
@@ -102,7 +73,7 @@ GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *cou
         if (here && a->route.token_in_rank)
             bits = ranks_by_hand(a, token, word, ranks);
         else if (here)
-            bits = ranks_by_topk(a, token, word, locals);
+            bits = teams_of(&a->route, &by_rank, token, word);
         for (int32_t r = 0; r < 32 && word * 32 + r < ranks; r++) {
             uint32_t mask = __ballot_sync(GPU_ALL, bits >> r & 1);
             if (lane == r) mine = mask;

@@ -151,11 +151,20 @@ static void parse_list(struct argp_state *state, const char *option, const char 
         add(state, state->input, entry);
 }
 
-static void add_workers(struct argp_state *state, struct bench_options *options, char *entry)
+static void add_workers(struct argp_state *state, struct bench_options *options, const char *option, const char *entry)
 {
-    if (options->num_workers == BENCH_MAX_SWEEP)
-        argp_error(state, "--threads, --sms: more than %d numbers", BENCH_MAX_SWEEP);
-    options->workers[options->num_workers++] = (int)number(state, "--threads, --sms", entry, 1, MAX_THREADS);
+    if (options->num_workers == BENCH_MAX_SWEEP) argp_error(state, "%s: more than %d numbers", option, BENCH_MAX_SWEEP);
+    options->workers[options->num_workers++] = (int)number(state, option, entry, 1, MAX_THREADS);
+}
+
+static void add_threads(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    add_workers(state, options, "--threads", entry);
+}
+
+static void add_sms(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    add_workers(state, options, "--sms", entry);
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
@@ -329,7 +338,10 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
     case KEY_THREADS:
     case KEY_SMS:
         options->num_workers = 0;
-        parse_list(state, key == KEY_SMS ? "--sms" : "--threads", arg, add_workers);
+        if (key == KEY_SMS)
+            parse_list(state, "--sms", arg, add_sms);
+        else
+            parse_list(state, "--threads", arg, add_threads);
         return 0;
     case KEY_PATH:
         parse_path(state, options, arg);

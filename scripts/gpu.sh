@@ -9,7 +9,7 @@
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh sanitize DIR            tests on process ranks under compute-sanitizer, a tool a GPU
-#        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, most valuable first; a part is a word from
+#        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
 # Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there,

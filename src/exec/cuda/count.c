@@ -7,8 +7,6 @@
 #include <stdlib.h>
 
 #define THREADS 256
-/* Counters in shared memory that every GPU has without asking. */
-#define SHARED_COUNTS (40 << 10)
 
 typedef struct counter {
     struct counter *next;
@@ -108,7 +106,7 @@ expar_status executor_cuda_count(const ep_count_step *step)
                            .tokens_per_node = step->tokens_per_node,
                            .tokens_per_expert = step->tokens_per_expert,
                            .token_in_rank = step->token_in_rank};
-    args.shared_counts = args.tokens_per_expert && (size_t)args.experts * sizeof(int32_t) <= SHARED_COUNTS;
+    args.shared_counts = args.tokens_per_expert && (size_t)args.experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
     expar_status status = counter_for(step->device, &self);
     if (status == EXPAR_OK) status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;

@@ -39,6 +39,9 @@ typedef struct gpu_programs {
 /* What kernels take of the shared memory for records of their own, at most. */
 #define GPU_STATIC_SHARED_BYTES 512
 
+/* Bytes of counters in shared memory that every GPU has without asking. */
+#define GPU_SHARED_COUNTS (40 << 10)
+
 /* Pinned memory for counts of the caller's (counts.c). */
 typedef struct gpu_counts gpu_counts;
 

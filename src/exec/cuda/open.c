@@ -7,8 +7,6 @@
 
 #define LAYOUT_THREADS 256
 #define NOTIFY_THREADS 512
-/* Counters in shared memory that every GPU has without asking. */
-#define SHARED_COUNTS (40 << 10)
 
 gpu_route gpu_route_of(const ep_route_view *route)
 {
@@ -45,7 +43,7 @@ expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *
                             .masks = (uint32_t *)((uint8_t *)routing->device + gpu_routing_at(self, routing).masks),
                             .expert_counts = self->expert_counts};
     size_t count_bytes = (size_t)routing->experts * sizeof(int32_t);
-    args.shared_counts = count_bytes <= SHARED_COUNTS;
+    args.shared_counts = count_bytes <= GPU_SHARED_COUNTS;
     int64_t pieces = gpu_pieces(routing->tokens), warps = LAYOUT_THREADS / 32, blocks = (pieces + warps - 1) / warps;
     expar_status status = give_counts(self, route, routing);
     if (status != EXPAR_OK || blocks == 0) return status;

@@ -41,9 +41,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_count(const __grid_const
 {
     extern __shared__ int32_t block_counts[];
     int32_t *counts = a.shared_counts ? block_counts : a.tokens_per_expert;
-    for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
-        block_counts[e] = 0;
-    __syncthreads();
+    block_counts_open(block_counts, a.shared_counts ? a.experts : 0);
     int64_t stride = (int64_t)gridDim.x * blockDim.x, warp = threadIdx.x / 32 * 32;
     for (int64_t first = (int64_t)blockIdx.x * blockDim.x + warp; first < a.tokens; first += stride) {
         int64_t token = first + threadIdx.x % 32;
@@ -52,7 +50,5 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_count(const __grid_const
         count_teams(&a, token, here, a.ranks, a.tokens_per_rank, a.token_in_rank);
         count_teams(&a, token, here, a.nodes, a.tokens_per_node, NULL);
     }
-    __syncthreads();
-    for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
-        if (block_counts[e]) atomicAdd(&a.tokens_per_expert[e], block_counts[e]);
+    block_counts_close(block_counts, a.shared_counts ? a.experts : 0, a.tokens_per_expert);
 }

@@ -86,15 +86,11 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_layout(const __grid_cons
 {
     extern __shared__ int32_t block_counts[];
     int32_t *counts = a.shared_counts ? block_counts : a.expert_counts;
-    for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
-        block_counts[e] = 0;
-    __syncthreads();
+    block_counts_open(block_counts, a.shared_counts ? a.experts : 0);
     int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), pieces = gpu_pieces(a.tokens);
     for (int64_t p = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; p < pieces; p += warps)
         layout_piece(&a, p, counts);
-    __syncthreads();
-    for (int32_t e = threadIdx.x; a.shared_counts && e < a.experts; e += blockDim.x)
-        if (block_counts[e]) atomicAdd(&a.expert_counts[e], block_counts[e]);
+    block_counts_close(block_counts, a.shared_counts ? a.experts : 0, a.expert_counts);
 }
 
 /* ---- notify: what this rank sends ----------------------------------------------------------------------------------

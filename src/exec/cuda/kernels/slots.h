@@ -41,4 +41,23 @@ GPU_FUNC uint32_t teams_of(const gpu_route *route, const gpu_teams *teams, int64
     return bits;
 }
 
+/* ---- counts of a block ----------------------------------------------------------------------------------------------
+ */
+
+/* By all threads: counters in shared memory, at zero. */
+GPU_FUNC void block_counts_open(int32_t *counts, int32_t number)
+{
+    for (int32_t i = threadIdx.x; i < number; i += blockDim.x)
+        counts[i] = 0;
+    __syncthreads();
+}
+
+/* By all threads, once they have counted: added to those of the grid. */
+GPU_FUNC void block_counts_close(const int32_t *counts, int32_t number, int32_t *sums)
+{
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < number; i += blockDim.x)
+        if (counts[i]) atomicAdd(&sums[i], counts[i]);
+}
+
 #endif

@@ -8,7 +8,7 @@
 #        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs
 #        gpu.sh demo DIR                the demo on all GPUs
-#        gpu.sh sanitize DIR            tests on process ranks under compute-sanitizer, a tool a GPU
+#        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
@@ -165,32 +165,26 @@ run() {
 }
 
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
-# deadlines. Process ranks share a GPU in turns. The seed draws a script of few and short rows: racecheck takes minutes
-# for others.
-sanitize_by() {
-    local tool=$1 gpu=$2 program=$3 code=0 sanitizer seed=() start=$EPOCHREALTIME
-    [ "$program" = test_gpu_random ] && seed=(EXPAR_TEST_SEED="${EXPAR_TEST_SEED:-37}")
+# deadlines. Process ranks share a GPU in turns; so few of them that they meet, with so few and short rows that racecheck
+# comes to an end, are what the seed draws. The layout by itself waits for nobody.
+sanitize_one() {
+    local tool=$1 program=$2 code=0 sanitizer set=() start=$EPOCHREALTIME
+    [ "$program" = test_gpu_random ] && set=(EXPAR_TEST_SEED="${EXPAR_TEST_SEED:-48}")
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-    CUDA_VISIBLE_DEVICES=$gpu EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
-        limited env "${seed[@]}" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9 \
-        "$here/bin/$program" processes >"$logs/$1_$3" 2>&1 || code=$?
-    note "$1_$3" "$start" "$code"
-    return $code
+    CUDA_VISIBLE_DEVICES=$EXPAR_TEST_GPU EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
+        limited env "${set[@]}" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9 \
+        "$here/bin/$program" processes >"$logs/$1_$2" 2>&1 || code=$?
+    note "$1_$2" "$start" "$code"
 }
 
 sanitize() {
-    local tool gpu=0 gpus program failed=0 pids=() pid
-    gpus=$(count_gpus)
-    for program in test_gpu_options_random test_gpu_random; do
-        for tool in memcheck synccheck racecheck; do
-            sanitize_by "$tool" $((gpu++ % gpus)) "$program" &
-            pids+=($!)
-        done
-        for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-        pids=()
-    done
-    [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/results"
-    return $failed
+    local before
+    before=$(wc -l <"$logs/results")
+    printf '%s\n' {racecheck,memcheck,synccheck}\ test_gpu_{options_random,random,layout} |
+        xargs -L 1 -P "$(count_gpus)" --process-slot-var=EXPAR_TEST_GPU "$here/gpu.sh" sanitize_one "$here"
+    tail -n +$((before + 1)) "$logs/results" >"$logs/these"
+    [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"
+    count "$logs/these"
 }
 
 # ---- figures ---------------------------------------------------------------------------------------------------------------
@@ -294,9 +288,9 @@ case ${1:-}:$# in
         ;;
     test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;
-    one:3)
+    one:3 | sanitize_one:4)
         open_packed "$2"
-        one "$3"
+        "$1" "${@:3}"
         ;;
     run:[23] | spread:[23] | measure:[23] | demo:2 | sanitize:2)
         open_packed "$2"

@@ -53,3 +53,19 @@ grep -q '^this went wrong: hello there$' "$work/out" || fail "the end of a failu
     'test_good  passed;test_bad  rc 3;test_none  skipped;demo  passed;test_slow  too long;' ] || fail "results are not right"
 [ "$(cd "$work/logs" && echo *)" = 'demo.json logs.tar.gz results' ] || fail "other files are left"
 tar -tzf "$work/logs/logs.tar.gz" | grep -qx test_bad || fail "a log is missing"
+
+# A sanitizer that knows two programs, and finds something in one of them by one tool; two GPUs.
+mkdir "$work/path"
+# shellcheck disable=SC2016 # the program's own shell expands it
+printf '%s\n' '#!/bin/sh' 'for word; do case $word in */bin/*) program=${word##*/} ;; esac; done' \
+    'echo "$CUDA_VISIBLE_DEVICES $2 $program $EXPAR_TEST_SEED" >>"$EXPAR_TEST_LOGS/seen"' \
+    '[ "$2 $program" != "racecheck test_gpu_layout" ] || exit 9' >"$work/path/compute-sanitizer"
+printf '%s\n' '#!/bin/sh' 'echo "GPU 0: one"' 'echo "GPU 1: two"' >"$work/path/nvidia-smi"
+chmod +x "$work/path/"*
+export EXPAR_TEST_LOGS="$work/sane"
+PATH=$work/path:$PATH expect 1 sanitize "$work"
+grep -q '^8 passed, 1 failed, 0 skipped$' "$work/out" || fail "sanitize does not count"
+grep -q '^racecheck_test_gpu_layout .* rc 9$' "$work/sane/results" || fail "what a tool found is not told"
+[ "$(cut -d ' ' -f 2,3 "$work/sane/seen" | sort -u | wc -l)" = 9 ] || fail "not every tool saw every program"
+grep -q '^[01] memcheck test_gpu_random 48$' "$work/sane/seen" || fail "the script's seed or its GPU is not set"
+[ "$(awk '{ print $1 }' "$work/sane/seen" | sort -u | tr '\n' ' ')" = '0 1 ' ] || fail "not all GPUs are used"

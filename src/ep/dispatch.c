@@ -74,14 +74,17 @@ static expar_status notify(dispatch_call *call)
                            .form = call->base.form,
                            .routing = &made->routing,
                            .route = route_view(call),
-                           .no_wait = call->no_wait};
-    expar_status status = ep_call_step(&call->base, exec->ops->notify(exec, &step));
+                           .no_wait = call->no_wait || call->room};
+    expar_status status = exec->ops->notify(exec, &step);
+    if (status == EXPAR_OK && call->room) status = dispatch_gpu_send_ahead(call, &step);
+    ep_call_step(&call->base, status);
     if (status == EXPAR_OK) status = ep_call_verdict(&call->base, &step.verdict);
     if (status != EXPAR_OK || call->no_wait) return status;
     int64_t coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = call->args.num_worst_tokens;
     made->rows = worst ? worst : coming;
     made->recv_tokens = worst && worst < coming ? worst : coming;
     made->dropped = coming - made->recv_tokens;
+    if (call->base.ep->gpu) dispatch_gpu_settle_room(call);
     return EXPAR_OK;
 }
 
@@ -122,27 +125,35 @@ static expar_status count_experts(dispatch_call *call, int32_t **counts)
     return make_row_map(call);
 }
 
-static expar_status make_destination(dispatch_call *call)
+ep_wish dispatch_wish(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     const ep_form *form = &call->base.form;
     const expar_ep_handle *handle = dispatch_handle(call);
-    ep_wish wish = {.shape = {.x_rows = args->expert_major ? handle->expert_rows : handle->rows,
-                              .rows = handle->rows,
-                              .row_bytes = dispatch_row_bytes(call),
-                              .scale_bytes = 4 * (int64_t)form->scales,
-                              .topk = form->topk,
-                              .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype),
-                              .weights = form->weights,
-                              .map = args->expert_major != 0},
-                    .expert_major = args->expert_major != 0,
-                    .path = args->path,
-                    .rows_known = handle->recv_tokens >= 0,
-                    .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL};
-    if (wish.out_x && args->out_x.shape[0] < wish.shape.x_rows)
+    return (ep_wish){.shape = {.x_rows = args->expert_major ? handle->expert_rows : handle->rows,
+                               .rows = handle->rows,
+                               .row_bytes = dispatch_row_bytes(call),
+                               .scale_bytes = 4 * (int64_t)form->scales,
+                               .topk = form->topk,
+                               .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype),
+                               .weights = form->weights,
+                               .map = args->expert_major != 0},
+                     .expert_major = args->expert_major != 0,
+                     .path = args->path,
+                     .rows_known = handle->recv_tokens >= 0,
+                     .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL,
+                     .block = call->room};
+}
+
+static expar_status make_destination(dispatch_call *call)
+{
+    const ep_wish wish = dispatch_wish(call);
+    if (wish.out_x && wish.out_x->shape[0] < wish.shape.x_rows)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "out_x has %lld rows; %lld are received",
-                         (long long)args->out_x.shape[0], (long long)wish.shape.x_rows);
-    return ep_destination_make(call->base.ep, &wish, &call->to);
+                         (long long)wish.out_x->shape[0], (long long)wish.shape.x_rows);
+    expar_status status = ep_destination_make(call->base.ep, &wish, &call->to);
+    if (status == EXPAR_OK) call->room = NULL;
+    return status;
 }
 
 expar_status dispatch_make_output(dispatch_call *call)
@@ -159,7 +170,7 @@ expar_status dispatch_make_output(dispatch_call *call)
 
 /* ---- rows ---- */
 
-expar_status dispatch_move_rows(dispatch_call *call)
+ep_dispatch_step dispatch_step(const dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_tensor *x = &call->args.x, *scales = &call->args.x_scales;
@@ -175,9 +186,22 @@ expar_status dispatch_move_rows(dispatch_call *call)
                              .scales_row_pitch = scales->strides[0],
                              .scales_column_pitch = scales->strides[1],
                              .arrival = call->to.arrival,
-                             .no_wait = call->no_wait || call->args.async_finish || exec->capturing};
+                             .no_wait = call->no_wait || call->args.async_finish || exec->capturing,
+                             .verdict = {.rank = -1}};
     if (!dispatch_cached(call)) step.route = route_view(call);
-    expar_status status = ep_call_step(&call->base, exec->ops->dispatch(exec, &step));
+    return step;
+}
+
+expar_status dispatch_move_rows(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    ep_dispatch_step step = dispatch_step(call);
+    expar_status status = EXPAR_OK;
+    if (!call->sent_for)
+        status = exec->ops->dispatch(exec, &step);
+    else if (!step.no_wait)
+        status = executor_cuda_await_opening(exec, &step);
+    ep_call_step(&call->base, status);
     if (status != EXPAR_OK) return status;
     call->dropped = step.dropped;
     return ep_call_verdict(&call->base, &step.verdict);
@@ -299,8 +323,9 @@ static expar_status prepare(dispatch_call *call)
     if (status == EXPAR_OK && fresh) status = make_handle(call);
     if (status == EXPAR_OK && on_gpu && (!fresh || call->no_wait)) status = dispatch_gpu_make_output(call);
     if (status == EXPAR_OK && fresh) status = make_layout(call);
+    if (status == EXPAR_OK && on_gpu && fresh && !call->no_wait) dispatch_gpu_find_room(call);
     if (status != EXPAR_OK || !call->args.async_finish) return status;
-    return call->base.ep->gpu ? event_create_for_call(&call->event) : prepare_job(call);
+    return on_gpu ? event_create_for_call(&call->event) : prepare_job(call);
 }
 
 /* A rank that fails from here on says so with its offers. */
@@ -339,6 +364,8 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
     expar_status status = dispatch_cached(call) ? EXPAR_OK : notify(call);
     if (status != EXPAR_OK) return status;
     if (!call->to.output) status = dispatch_make_output(call);
+    /* Where rows have been sent for the others have been told that this rank goes on. */
+    if (status != EXPAR_OK && call->sent_for) return ep_call_step(&call->base, status);
     if (status != EXPAR_OK) {
         ep_call_refuse(&call->base, status);
         return dispatch_move_rows(call);
@@ -353,6 +380,7 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
 static void give_up(dispatch_call *call)
 {
     free(call->job);
+    mem_block_release(call->room);
     expar_ep_output_release(call->to.output);
     expar_ep_handle_destroy(call->made);
     if (!call->event) return;

@@ -14,6 +14,8 @@ typedef struct dispatch_call {
     expar_event *event;        /* with async_finish */
     struct dispatch_call *job; /* with async_finish: room for the call once it runs by itself */
     bool no_wait;              /* on a GPU, with a worst-case size: counts stay on the device */
+    mem_block *room;           /* on a GPU: for rows that are sent for before it is known how many come; or NULL */
+    bool sent_for;             /* they fit: nothing is left to do but to learn how that went */
     int32_t dropped;           /* on a GPU: rows that find no room, where the call waited to know */
 } dispatch_call;
 
@@ -37,6 +39,10 @@ static inline int64_t dispatch_row_bytes(const dispatch_call *call)
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result);
 
 /* ---- dispatch.c ---- */
+/* What the results are to be, as far as rows are known. */
+ep_wish dispatch_wish(const dispatch_call *call);
+/* Offers and rows, as a step. */
+ep_dispatch_step dispatch_step(const dispatch_call *call);
 /* Takes the memory of all results, once rows are known. */
 expar_status dispatch_make_output(dispatch_call *call);
 /* Offers, and the rows; or this rank's refusal. */
@@ -45,6 +51,13 @@ expar_status dispatch_move_rows(dispatch_call *call);
 /* ---- dispatch_gpu.c ---- */
 /* The output of a dispatch with a handle or with a worst-case size, before anything is put on the stream. */
 expar_status dispatch_gpu_make_output(dispatch_call *call);
+/* Takes room for the results of a fresh dispatch before it is known how large they are, where there is some and nothing
+   but that can go wrong with them. */
+void dispatch_gpu_find_room(dispatch_call *call);
+/* Puts the kernel that brings the rows into that room on the stream, behind notify, and waits for the counts. */
+expar_status dispatch_gpu_send_ahead(dispatch_call *call, ep_notify_step *step);
+/* Leaves the room what the rows need, which are known now, or gives it back where they do not fit. */
+void dispatch_gpu_settle_room(dispatch_call *call);
 /* All that is left once the outputs are known. */
 expar_status dispatch_gpu_finish(dispatch_call *call);
 /* Behind all of it: the event, or what is known now. */

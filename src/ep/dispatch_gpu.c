@@ -22,6 +22,77 @@ expar_status dispatch_gpu_make_output(dispatch_call *call)
     return status == EXPAR_OK ? keep_in_graph(call) : status;
 }
 
+/* ---- ahead of the counts --------------------------------------------------------------------------------------------
+ *
+ * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
+ * takes memory for them, launches the kernel. So the kernel is launched before that, with all the room that the pool
+ * has in one piece; once the counts are there both sides know how much of it is needed. */
+
+/* As if each of this rank's tokens brought as many rows as the last time. */
+static int64_t guess_rows(const dispatch_call *call)
+{
+    const expar_ep *ep = call->base.ep;
+    int64_t tokens = call->args.x.shape[0];
+    return ep->last_tokens ? ep->last_rows * tokens / ep->last_tokens : tokens;
+}
+
+/* An alignment so large that sums of counts could be refused, which must come before any row. */
+static bool counts_are_sound(const dispatch_call *call)
+{
+    const ep_shape *shape = &call->base.ep->shape;
+    int64_t slots = (int64_t)shape->ranks * shape->tokens * call->base.form.topk;
+    return slots + call->args.expert_alignment <= INT32_MAX;
+}
+
+void dispatch_gpu_find_room(dispatch_call *call)
+{
+    ep_wish wish = dispatch_wish(call);
+    if (wish.expert_major || wish.out_x || !counts_are_sound(call)) return;
+    wish.shape.rows = wish.shape.x_rows = guess_rows(call);
+    uint64_t least = ep_block_map_of(&wish.shape).total_bytes;
+    mem_pool_take_whole(call->base.ep->pool, least ? least : 1, &call->room);
+}
+
+expar_status dispatch_gpu_send_ahead(dispatch_call *call, ep_notify_step *notify)
+{
+    executor *exec = call->base.ep->exec;
+    const mem_block *room = call->room;
+    const ep_wish wish = dispatch_wish(call);
+    ep_dispatch_step step = dispatch_step(call);
+    step.no_wait = true;
+    step.room = (ep_room){.shape = wish.shape, .bytes = room->bytes};
+    step.arrival = (ep_arrival){.mode = wish.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT,
+                                .x = room->data,
+                                .scales = room->data,
+                                .idx = wish.shape.idx_bytes ? room->data : NULL,
+                                .weights = room->data,
+                                .x_offset = room->offset,
+                                .scales_offset = room->offset,
+                                .idx_offset = room->offset,
+                                .weights_offset = room->offset};
+    expar_status status = exec->ops->dispatch(exec, &step);
+    return status == EXPAR_OK ? executor_cuda_await_counts(exec, notify) : status;
+}
+
+void dispatch_gpu_settle_room(dispatch_call *call)
+{
+    expar_ep *ep = call->base.ep;
+    ep->last_tokens = call->args.x.shape[0];
+    ep->last_rows = call->made->rows;
+    if (!call->room) return;
+    ep_wish wish = dispatch_wish(call);
+    uint64_t bytes = ep_block_map_of(&wish.shape).total_bytes;
+    call->sent_for = bytes <= call->room->bytes;
+    if (call->sent_for) {
+        mem_block_trim(call->room, bytes);
+        return;
+    }
+    mem_block_release(call->room);
+    call->room = NULL;
+}
+
+/* ---- behind the rows ---- */
+
 /* On a GPU all is put on the stream; what came is known there only. */
 static expar_status expand_on_gpu(dispatch_call *call)
 {

@@ -38,8 +38,11 @@ struct expar_ep {
     uint64_t serial;      /* tells handles of this buffer from others' */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call runs: set and cleared by the calling thread (acquire, release) */
-    expar_status poison;  /* not OK after a failure of the group during a call. Guarded, as its text, by busy and by the
-                             wait for an issued call that opens the next */
+    /* On a GPU, of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them.
+       Touched by the calling thread only. */
+    int64_t last_tokens, last_rows;
+    expar_status poison; /* not OK after a failure of the group during a call. Guarded, as its text, by busy and by the
+                            wait for an issued call that opens the next */
     char poison_text[ERROR_TEXT_BYTES];
 };
 
@@ -137,6 +140,7 @@ typedef struct ep_wish {
     expar_path path;
     bool rows_known;           /* the host knows how many rows come; not so on a GPU with num_worst_tokens */
     const expar_tensor *out_x; /* NULL: ours */
+    mem_block *block;          /* for the results, when it is there already; NULL: to be taken */
     bool staged;               /* set by ep_destination_make: rows come to a block first, and are copied to out_x */
 } ep_wish;
 /* Where it goes on this rank. */

@@ -163,6 +163,7 @@ static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 /* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
 static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
+    to->output->block = wish->block;
     if (wish->staged) drop_stage(ep, wish, to);
     if (to->output->block) return EXPAR_OK;
     ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);

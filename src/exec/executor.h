@@ -72,6 +72,9 @@ expar_status executor_cuda_begin_refused(executor *executor);
 /* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: the driver loads nothing
    while kernels of the process run on the GPU. Ranks that share it have loaded all with the buffer. */
 expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);
+/* What notify, and dispatch, wait for unless their step says no_wait: fill what these fill then. */
+expar_status executor_cuda_await_counts(executor *executor, ep_notify_step *step);
+expar_status executor_cuda_await_opening(executor *executor, ep_dispatch_step *step);
 /* After a call's last step: the other half of executor_cuda_begin. Without effect unless a call has begun. */
 expar_status executor_cuda_end(executor *executor);
 /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */

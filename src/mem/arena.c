@@ -100,22 +100,44 @@ static void insert_free(mem_arena *arena, size_t at, uint64_t offset, uint64_t b
     arena->count++;
 }
 
-bool mem_arena_take(mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64_t *offset)
+static uint64_t size_of(uint64_t bytes)
+{
+    return bytes == 0 ? GRAIN_BYTES : align_up(bytes, GRAIN_BYTES);
+}
+
+/* Takes the piece, or with `whole` all that follows it in the free block where it fits best. */
+static bool take(mem_arena *arena, uint64_t bytes, uint64_t alignment, bool whole, uint64_t *start, uint64_t *size)
 {
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     if (bytes > arena->total_bytes || !make_room(arena)) return false;
-    uint64_t size = bytes == 0 ? GRAIN_BYTES : align_up(bytes, GRAIN_BYTES);
-    uint64_t start = 0;
-    size_t at = best_fit(arena, size, alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment, &start);
+    size_t at = best_fit(arena, size_of(bytes), alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment, start);
     if (at == arena->count) return false;
-    block whole = arena->blocks[at];
-    arena->blocks[at] = (block){.offset = start, .bytes = size, .used = true};
-    insert_free(arena, at + 1, start + size, whole.offset + whole.bytes - (start + size));
-    insert_free(arena, at, whole.offset, start - whole.offset);
+    block old = arena->blocks[at];
+    uint64_t end = old.offset + old.bytes;
+    *size = whole ? end - *start : size_of(bytes);
+    arena->blocks[at] = (block){.offset = *start, .bytes = *size, .used = true};
+    insert_free(arena, at + 1, *start + *size, end - (*start + *size));
+    insert_free(arena, at, old.offset, *start - old.offset);
     arena->used_blocks++;
-    arena->used_bytes += size;
+    arena->used_bytes += *size;
     if (arena->used_bytes > arena->high_water_bytes) arena->high_water_bytes = arena->used_bytes;
+    return true;
+}
+
+bool mem_arena_take(mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64_t *offset)
+{
+    uint64_t start = 0, size;
+    if (!take(arena, bytes, alignment, false, &start, &size)) return false;
     *offset = start;
+    return true;
+}
+
+bool mem_arena_take_whole(mem_arena *arena, uint64_t least, uint64_t alignment, uint64_t *offset, uint64_t *bytes)
+{
+    uint64_t start = 0, size;
+    if (!take(arena, least, alignment, true, &start, &size)) return false;
+    *offset = start;
+    *bytes = size;
     return true;
 }
 
@@ -161,6 +183,18 @@ bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes)
     arena->used_blocks--;
     coalesce(arena, at);
     if (at > 0) coalesce(arena, at - 1);
+    return true;
+}
+
+bool mem_arena_trim(mem_arena *arena, uint64_t offset, uint64_t bytes)
+{
+    size_t at = find_used(arena, offset);
+    if (at == arena->count || size_of(bytes) > arena->blocks[at].bytes || !make_room(arena)) return false;
+    uint64_t rest = arena->blocks[at].bytes - size_of(bytes);
+    arena->blocks[at].bytes -= rest;
+    arena->used_bytes -= rest;
+    insert_free(arena, at + 1, offset + size_of(bytes), rest);
+    coalesce(arena, at + 1);
     return true;
 }
 

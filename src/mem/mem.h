@@ -70,6 +70,11 @@ expar_status mem_arena_create(uint64_t bytes, mem_arena **out);
 void mem_arena_destroy(mem_arena *arena);
 /* alignment: a power of two. False when there is no room. bytes 0 takes the smallest block. */
 bool mem_arena_take(mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64_t *offset);
+/* The same place with all the free space behind it, of which *bytes tells how much it is: for who does not know yet how
+   much it needs, and trims it soon. */
+bool mem_arena_take_whole(mem_arena *arena, uint64_t least, uint64_t alignment, uint64_t *offset, uint64_t *bytes);
+/* Gives back what lies behind the block's first `bytes`. False when no block of so many starts there. */
+bool mem_arena_trim(mem_arena *arena, uint64_t offset, uint64_t bytes);
 /* False when no block starts there. *bytes (may be NULL) gets what the block was. */
 bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes);
 /* The bytes of the block that starts at offset, as taken (rounded up); false when none does. */
@@ -104,6 +109,11 @@ void mem_pool_close(mem_pool *pool);
 /* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block, and
    how large a pool would do), or no memory behind it. */
 expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out);
+/* A block of at least `least` bytes, with all the room that lies behind it: block->bytes tells how much. To be trimmed
+   before anything else is taken. False where there is no room, and for a pool over a region. */
+bool mem_pool_take_whole(mem_pool *pool, uint64_t least, mem_block **out);
+/* Leaves the block, which has one holder, its first `bytes`; at most what it has. */
+void mem_block_trim(mem_block *block, uint64_t bytes);
 /* Bytes of a pool that would have room for one more block of `bytes`, beside what is held now. */
 uint64_t mem_pool_enough(mem_pool *pool, uint64_t bytes);
 /* Private memory in the same shape, for outputs that do not fit the pool. */

@@ -150,18 +150,11 @@ static expar_status fill_up_to(mem_pool *pool, uint64_t end)
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "the output pool");
 }
 
-/* With the lock held. */
-static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
+/* The block at an offset of the arena, with the lock held; NULL: no memory for its record. */
+static mem_block *block_at(mem_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    if (pool->closed) return error_set(EXPAR_ERR_STATE, "the output pool is closed");
-    uint64_t offset;
-    if (!mem_arena_take(pool->arena, bytes, alignment_of(bytes), &offset)) return pool_exhausted(pool, bytes);
-    expar_status status = fill_up_to(pool, offset + bytes);
-    pool_record *record = status == EXPAR_OK ? record_get(pool) : NULL;
-    if (!record) {
-        mem_arena_give(pool->arena, offset, NULL);
-        return status != EXPAR_OK ? status : error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
-    }
+    pool_record *record = record_get(pool);
+    if (!record) return NULL;
     mem_block *block = &record->block;
     block->offset = pool->origin + offset;
     block->data = pool->heap_base + block->offset;
@@ -169,6 +162,21 @@ static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
     block->pool = pool;
     atomic_init(&block->references, 1);
     pool->alive++;
+    return block;
+}
+
+/* With the lock held. */
+static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
+{
+    if (pool->closed) return error_set(EXPAR_ERR_STATE, "the output pool is closed");
+    uint64_t offset;
+    if (!mem_arena_take(pool->arena, bytes, alignment_of(bytes), &offset)) return pool_exhausted(pool, bytes);
+    expar_status status = fill_up_to(pool, offset + bytes);
+    mem_block *block = status == EXPAR_OK ? block_at(pool, offset, bytes) : NULL;
+    if (!block) {
+        mem_arena_give(pool->arena, offset, NULL);
+        return status != EXPAR_OK ? status : error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
+    }
     *out = block;
     return EXPAR_OK;
 }
@@ -179,6 +187,29 @@ expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out)
     expar_status status = take_locked(pool, bytes, out);
     pthread_mutex_unlock(&pool->lock);
     return status;
+}
+
+bool mem_pool_take_whole(mem_pool *pool, uint64_t least, mem_block **out)
+{
+    uint64_t offset, bytes;
+    mem_block *block = NULL;
+    pthread_mutex_lock(&pool->lock);
+    if (!pool->closed && !pool->region &&
+        mem_arena_take_whole(pool->arena, least, alignment_of(least), &offset, &bytes)) {
+        block = block_at(pool, offset, bytes);
+        if (!block) mem_arena_give(pool->arena, offset, NULL);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (block) *out = block;
+    return block != NULL;
+}
+
+void mem_block_trim(mem_block *block, uint64_t bytes)
+{
+    mem_pool *pool = block->pool;
+    pthread_mutex_lock(&pool->lock);
+    if (mem_arena_trim(pool->arena, block->offset - pool->origin, bytes)) block->bytes = bytes;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 expar_status mem_block_private(uint64_t bytes, mem_block **out)

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a call puts on its stream, as the driver that plays GPUs sees it (fake/fake.c): a dispatch one kernel with that
  * word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does not.
+ * The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
  * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
 #include "cuda/find_desk.h"
 #include "cuda/idle_rank.h"
+#include "ep/ep.h"
 #include "shmem/kind.h"
 
 typedef struct launches {
-    int all, dispatches, combines;
+    int all, dispatches, combines, ahead;
 } launches;
 
 static launches launches_now(const fake_desk *desk)
 {
-    return (launches){atomic_load(&desk->launches), atomic_load(&desk->dispatches), atomic_load(&desk->combines)};
+    return (launches){atomic_load(&desk->launches), atomic_load(&desk->dispatches), atomic_load(&desk->combines),
+                      atomic_load(&desk->ahead)};
 }
 
 /* Since `before`. */
@@ -34,7 +37,7 @@ static void play_fresh(idle_rank *one, const fake_desk *desk, expar_path path, i
     args.path = path;
     args.num_worst_tokens = worst;
     if (!CHECK_OK(expar_dispatch(one->ep, &args, &result))) return;
-    check_launches(desk, before, (launches){.all = 2, .dispatches = 1}, "a fresh dispatch");
+    check_launches(desk, before, (launches){.all = 2, .dispatches = 1, .ahead = !worst}, "a fresh dispatch");
     expar_ep_output_release(result.output);
     expar_ep_handle_destroy(result.handle);
 }
@@ -83,6 +86,88 @@ static void a_call_is_one_kernel(void **state)
     kind_run((ranks_plan){0}, 1, play_calls);
 }
 
+/* ---- ahead of the counts -------------------------------------------------------------------------------------------
+ */
+
+/* Of a fresh dispatch that has been made ready by the caller. */
+static void check_ahead(idle_rank *one, const expar_dispatch_args *args, int ahead, const char *what)
+{
+    const fake_desk *desk = desk_find();
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (!CHECK(desk, "another driver is open")) return;
+    int before = atomic_load(&desk->ahead);
+    if (!CHECK_OK(expar_dispatch(one->ep, args, &result))) return;
+    CHECK(atomic_load(&desk->ahead) - before == ahead, "%s: %d launched ahead", what,
+          atomic_load(&desk->ahead) - before);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+}
+
+/* The pool of a buffer, but for the handle that the next call needs. */
+static mem_block *take_all_but_a_handle(idle_rank *one)
+{
+    mem_block *handle, *all = NULL;
+    uint64_t bytes = executor_cuda_routing_bytes(&one->ep->shape, 0);
+    if (!CHECK_OK(mem_pool_take(one->ep->pool, bytes, &handle))) return NULL;
+    CHECK(mem_pool_take_whole(one->ep->pool, 1, &all), "the pool is full");
+    mem_block_release(handle);
+    return all;
+}
+
+static void play_what_is_launched_ahead(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    check_ahead(&one, &args, 1, "as it comes");
+    args.expert_alignment = INT32_MAX;
+    check_ahead(&one, &args, 0, "counts that might be refused");
+    args = idle_dispatch_args(&one, EXPAR_F32);
+    args.expert_major = 1;
+    check_ahead(&one, &args, 0, "expert-major");
+    args = idle_dispatch_args(&one, EXPAR_F32);
+    args.out_x = args.x;
+    check_ahead(&one, &args, 0, "into the caller's memory");
+    args = idle_dispatch_args(&one, EXPAR_F32);
+    args.num_worst_tokens = 4;
+    check_ahead(&one, &args, 0, "of the worst-case size");
+    idle_end(&one);
+}
+
+static void fresh_dispatches_are_launched_ahead(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_what_is_launched_ahead);
+}
+
+/* Room is not taken by force: what fails without it fails as before, and what it had is given back. */
+static void play_without_room(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    mem_block *all = take_all_but_a_handle(&one);
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("the pool of", "config.pool_bytes");
+    mem_block_release(all);
+    for (int i = 0; i < 3; i++)
+        check_ahead(&one, &args, 1, "with room again");
+    args.topk_idx.dtype = EXPAR_BF16;
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one.ep, &args, &result));
+    uint64_t bytes = one.ep->shape.pool_bytes;
+    if (CHECK_OK(mem_pool_take(one.ep->pool, bytes - (2u << 20), &all))) mem_block_release(all);
+    idle_end(&one);
+}
+
+static void room_that_is_missing(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_without_room);
+}
+
 /* ---- callers without a context ------------------------------------------------------------------------------------
  */
 
@@ -119,8 +204,9 @@ static void callers_need_no_context(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_one_kernel),
-                                       cmocka_unit_test(callers_need_no_context)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_is_one_kernel), cmocka_unit_test(fresh_dispatches_are_launched_ahead),
+        cmocka_unit_test(room_that_is_missing), cmocka_unit_test(callers_need_no_context)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

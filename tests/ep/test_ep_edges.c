@@ -342,6 +342,54 @@ static void test_pool_fills_and_empties(void **state)
     run_edge(&plan, every_slot_the_same, small_pool, play_until_queue);
 }
 
+/* ---- rows that come by surprise ---------------------------------------------------------------------------------- */
+
+static void none_at_all(traffic *t)
+{
+    for (int32_t r = 0; r < t->job.num_ranks; r++)
+        for (int64_t i = 0; i < t->inputs[r].num_tokens * t->job.topk; i++)
+            slots_of(t, r)[i] = -1;
+}
+
+/* Calls of which each brings more rows, or fewer, than the one before, with a hole in the pool that has room for some:
+   on a GPU a dispatch is put on its way before it is known how many come, by what came the last time. */
+static void play_jumps(stage *s, void *shared)
+{
+    static const int order[] = {0, 2, 2, 0, 1, 2, 1, 0, 0, 2, 1};
+    const traffic *const *t = shared; /* with no rows, some, and many */
+    play_choice plain = {.sure_of_pool = true}, queue = {.path = EXPAR_PATH_QUEUE};
+    play_arrival hole, held, next;
+    if (!play_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &hole) ||
+        !play_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &held))
+        return;
+    play_release(&hole, true);
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        if (!play_dispatch(s->ep, t[order[i]], s->rank, i % 4 == 2 ? &queue : &plain, &s->area, NULL, &next)) return;
+        play_release(&next, i & 1);
+    }
+    CHECK(play_check_arrival(&held, s->rank), "the output that was held is another one");
+    play_release(&held, false);
+}
+
+static void test_more_rows_than_the_last_time(void **state)
+{
+    (void)state;
+    traffic_plan plan = EXAMPLE;
+    random_source random = random_start(2);
+    traffic *t[3];
+    for (int i = 0; i < 3; i++) {
+        plan.num_tokens = i == 2 ? (const int64_t[]){40, 40, 40} : (const int64_t[]){5, 5, 5};
+        t[i] = traffic_make(&plan, &random);
+        (i == 0 ? none_at_all : every_slot_the_same)(t[i]);
+        traffic_settle(t[i]);
+    }
+    stage_plan setting = stage_plan_for(t[2], kind);
+    bool passed = stage_run(&setting, play_jumps, t);
+    for (int i = 0; i < 3; i++)
+        traffic_free(t[i]);
+    assert_true(passed);
+}
+
 /* ---- long runs -------------------------------------------------------------------------------------------------- */
 
 /* Epochs have 32 bits; all ranks stand just before the last one. */
@@ -390,6 +438,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_used_up_pool_means_queue),
         cmocka_unit_test(test_used_up_pool_refuses_direct),
         cmocka_unit_test(test_pool_fills_and_empties),
+        cmocka_unit_test(test_more_rows_than_the_last_time),
         cmocka_unit_test(test_epoch_wraps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,20 +76,48 @@ static void model_take(model *m, uint64_t offset, uint64_t grains)
     if (m->used_grains > m->high_water_grains) m->high_water_grains = m->used_grains;
 }
 
+static uint64_t model_room_behind(const model *m, uint64_t offset)
+{
+    uint64_t end = offset;
+    while (end < GRAINS && !m->used[end])
+        end++;
+    return end - offset;
+}
+
 static void random_take(model *m, mem_arena *arena, uint64_t *random)
 {
-    uint64_t bytes = next_random(random) % (next_random(random) % 8 == 0 ? 200 * GRAIN : 6 * GRAIN);
+    uint64_t bytes = next_random(random) % (next_random(random) % 8 == 0 ? 200 * GRAIN : 6 * GRAIN), whole = UINT64_MAX;
     uint64_t alignment = 1ull << next_random(random) % 14;
     uint64_t grains = bytes == 0 ? 1 : (bytes + GRAIN - 1) / GRAIN;
     uint64_t expected = 0, offset = UINT64_MAX;
     bool fits = model_best(m, grains, alignment < GRAIN ? 1 : alignment / GRAIN, &expected);
-    assert_int_equal(mem_arena_take(arena, bytes, alignment, &offset), fits);
+    bool all = next_random(random) % 8 == 0;
+    if (all)
+        assert_int_equal(mem_arena_take_whole(arena, bytes, alignment, &offset, &whole), fits);
+    else
+        assert_int_equal(mem_arena_take(arena, bytes, alignment, &offset), fits);
     if (!fits) {
         assert_int_equal(offset, UINT64_MAX);
+        assert_int_equal(whole, UINT64_MAX);
         return;
     }
     assert_int_equal(offset, expected * GRAIN);
+    if (all) grains = model_room_behind(m, expected);
+    if (all) assert_int_equal(whole, grains * GRAIN);
     model_take(m, expected, grains);
+}
+
+static void random_trim(model *m, mem_arena *arena, uint64_t *random)
+{
+    if (m->blocks == 0) return;
+    size_t i = next_random(random) % m->blocks;
+    uint64_t bytes = next_random(random) % (m->grains[i] * GRAIN + 2 * GRAIN);
+    uint64_t left = bytes == 0 ? 1 : (bytes + GRAIN - 1) / GRAIN;
+    assert_int_equal(mem_arena_trim(arena, m->offsets[i] * GRAIN, bytes), left <= m->grains[i]);
+    if (left > m->grains[i]) return;
+    memset(&m->used[m->offsets[i] + left], 0, m->grains[i] - left);
+    m->used_grains -= m->grains[i] - left;
+    m->grains[i] = left;
 }
 
 static void random_give(model *m, mem_arena *arena, uint64_t *random)
@@ -131,6 +159,7 @@ static void test_against_model(void **state)
             random_take(&m, arena, &random);
         else
             random_give(&m, arena, &random);
+        if (next_random(&random) % 4 == 0) random_trim(&m, arena, &random);
         check_stats(&m, arena);
     }
     mem_arena_destroy(arena);
@@ -168,6 +197,9 @@ static void test_refuses(void **state)
     assert_int_equal(offset, 0);
     assert_false(mem_arena_take(arena, 1, 1ull << 40, &offset));
     assert_false(mem_arena_give(arena, GRAIN, NULL)); /* inside a block */
+    assert_false(mem_arena_trim(arena, GRAIN, 1));
+    assert_false(mem_arena_trim(arena, 0, 3 * GRAIN)); /* more than it has */
+    assert_false(mem_arena_trim(arena, 2 * GRAIN, 1)); /* free */
     assert_false(mem_arena_give(arena, 1ull << 50, NULL));
     assert_true(mem_arena_give(arena, 0, NULL));
     mem_arena_destroy(arena);

@@ -53,6 +53,41 @@ static void test_alignment_and_offsets(void **state)
     mem_pool_close(pool);
 }
 
+/* A block that takes what is there, and leaves what it does not need to the next one. */
+static void test_whole_blocks(void **state)
+{
+    (void)state;
+    mem_pool *pool;
+    mem_block *hole, *behind, *whole = NULL, *next;
+    assert_int_equal(mem_pool_create(heap.base, 128, 4 * MIB, &pool), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 1024, &hole), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 128, &behind), EXPAR_OK);
+    uint64_t at = hole->offset;
+    mem_block_release(hole);
+    assert_true(mem_pool_take_whole(pool, 1, &whole));
+    assert_int_equal(whole->offset, at);
+    assert_int_equal(whole->bytes, 1024);
+    mem_block_trim(whole, 0);
+    assert_int_equal(whole->bytes, 0);
+    assert_int_equal(mem_pool_take(pool, 896, &next), EXPAR_OK);
+    assert_int_equal(next->offset, at + 128);
+    mem_block_release(next);
+    mem_block_release(whole);
+    assert_true(mem_pool_take_whole(pool, 1025, &whole)); /* the hole is too small */
+    assert_int_equal(whole->offset, behind->offset + 128);
+    assert_int_equal(whole->offset + whole->bytes, 128 + 4 * MIB);
+    assert_int_equal(mem_pool_take(pool, 1025, &next), EXPAR_ERR_MEMORY);
+    mem_block_trim(whole, 2 * MIB + 1);
+    assert_int_equal(whole->bytes, 2 * MIB + 1);
+    assert_false(mem_pool_take_whole(pool, 2 * MIB, &next));
+    assert_int_equal(mem_pool_take(pool, MIB, &next), EXPAR_OK);
+    assert_true(next->offset >= whole->offset + whole->bytes);
+    mem_block_release(next);
+    mem_block_release(whole);
+    mem_block_release(behind);
+    mem_pool_close(pool);
+}
+
 static void test_references(void **state)
 {
     (void)state;
@@ -262,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alignment_and_offsets),
+        cmocka_unit_test(test_whole_blocks),
         cmocka_unit_test(test_references),
         cmocka_unit_test(test_exhaustion_says_what_is_left),
         cmocka_unit_test(test_exhaustion_says_what_would_do),

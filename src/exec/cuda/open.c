@@ -86,10 +86,15 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
     step->verdict = (ep_verdict){.rank = -1};
     expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
                                      (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16), &args);
-    if (status != EXPAR_OK || step->no_wait) return status;
-    status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
+    return status != EXPAR_OK || step->no_wait ? status : executor_cuda_await_counts(base, step);
+}
+
+expar_status executor_cuda_await_counts(executor *base, ep_notify_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    expar_status status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
-    gpu_verdict_read(self, args.world.ticket, &step->verdict);
-    if (step->verdict.rank < 0 && routing) take_counts(self, routing);
+    gpu_verdict_read(self, self->world.ticket, &step->verdict);
+    if (step->verdict.rank < 0 && step->routing) take_counts(self, step->routing);
     return EXPAR_OK;
 }

@@ -34,18 +34,23 @@ static stages plan_stages(const gpu_executor *self, int64_t row_bytes)
     return plan;
 }
 
-/* Until the kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
-static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict, int32_t *dropped)
+static gpu_landing landing_of(const ep_arrival *arrival)
 {
-    expar_status status = gpu_ticket_await(self, &self->report->opened, what);
-    if (status == EXPAR_OK) *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
-    return status;
+    return (gpu_landing){.offer = {.x_offset = arrival->x_offset,
+                                   .scales_offset = arrival->scales_offset,
+                                   .idx_offset = arrival->idx_offset,
+                                   .weights_offset = arrival->weights_offset,
+                                   .rows = arrival->rows,
+                                   .mode = (int32_t)arrival->mode},
+                         .idx = arrival->idx,
+                         .x = arrival->x,
+                         .scales = arrival->scales,
+                         .weights = arrival->weights};
 }
 
 expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
 {
     gpu_executor *self = gpu_of(base);
-    const ep_arrival *arrival = &step->arrival;
     const ep_routing *routing = step->routing;
     step->verdict = (ep_verdict){.rank = -1};
     step->dropped = 0;
@@ -63,16 +68,8 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                               .scales = step->scales,
                               .scales_row_pitch = step->scales_row_pitch,
                               .scales_column_pitch = step->scales_column_pitch,
-                              .arrival = {.x_offset = arrival->x_offset,
-                                          .scales_offset = arrival->scales_offset,
-                                          .idx_offset = arrival->idx_offset,
-                                          .weights_offset = arrival->weights_offset,
-                                          .rows = arrival->rows,
-                                          .mode = arrival->mode},
-                              .out_idx = arrival->idx,
-                              .out_x = arrival->x,
-                              .out_scales = arrival->scales,
-                              .out_weights = arrival->weights,
+                              .landing = landing_of(&step->arrival),
+                              .room = {.shape = step->room.shape, .bytes = step->room.bytes},
                               .stamps = self->stamps};
     if (routing) {
         args.tokens = routing->tokens;
@@ -85,8 +82,20 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
     args.stage_bytes = plan.stage_bytes;
     status = gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
-    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "dispatch", &step->verdict, &step->dropped)
-                                                : status;
+    return status != EXPAR_OK || step->no_wait ? status : executor_cuda_await_opening(base, step);
+}
+
+/* Until a kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
+static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict, int32_t *dropped)
+{
+    expar_status status = gpu_ticket_await(self, &self->report->opened, what);
+    if (status == EXPAR_OK) *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
+    return status;
+}
+
+expar_status executor_cuda_await_opening(executor *base, ep_dispatch_step *step)
+{
+    return await_opening(gpu_of(base), "dispatch", &step->verdict, &step->dropped);
 }
 
 /* Of a combine: how large a part of a row is. */

@@ -18,6 +18,10 @@ bool has_context(void);
 /* The GPU whose context is current to this thread. */
 int current_device(void);
 
+/* ---- modules.c ---- */
+/* A dispatch that was given room ahead of its counts. */
+void note_ahead(void);
+
 /* ---- kernels.c ---- */
 /* A function of that name; NULL: there is no room for another one. */
 cu_function kernel_named(const char *name);

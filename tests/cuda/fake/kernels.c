@@ -186,6 +186,7 @@ static bool play_dispatch(const gpu_dispatch_args *a)
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
     uint32_t epoch = world->state->epoch + cached;
     if (a->tokens) return false;
+    if (a->room.bytes) note_ahead();
     if (!cached && world->state->refused) return true;
     if (cached)
         exchange_hellos(world, epoch, &a->form, &a->refusal);

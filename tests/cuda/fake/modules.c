@@ -89,6 +89,11 @@ static bool run(cu_function function, void *arguments)
     return played;
 }
 
+void note_ahead(void)
+{
+    atomic_fetch_add(&desk.ahead, 1);
+}
+
 static void count_launch(cu_function function)
 {
     const char *name = (const char *)(void *)function; /* kernel_named */

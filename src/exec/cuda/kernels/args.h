@@ -183,6 +183,23 @@ typedef struct gpu_notify_args {
     int32_t *expert_counts; /* [E]; left at zero */
 } gpu_notify_args;
 
+/* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
+typedef struct gpu_landing {
+    ep_offer offer; /* first_row is filled in for each sender */
+    uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
+    uint8_t *x;     /* this and the rest: for rows that come through the queue */
+    uint32_t *scales;
+    float *weights;
+} gpu_landing;
+
+/* Room for as many rows as may come, of a dispatch that is launched before the host knows how many do. The landing says
+   where it begins; the kernel lays it out, as the host does once it knows (ep_block_map_of), and does nothing where
+   they do not fit: then the host launches it again, with a place of their own. */
+typedef struct gpu_room {
+    ep_block_shape shape; /* but for the numbers of rows */
+    uint64_t bytes;       /* 0: the landing is settled */
+} gpu_room;
+
 typedef struct gpu_dispatch_args {
     gpu_world world;
     ep_form form;
@@ -196,11 +213,8 @@ typedef struct gpu_dispatch_args {
     int64_t x_pitch_bytes, row_bytes;
     const uint32_t *scales;
     int64_t scales_row_pitch, scales_column_pitch;
-    ep_offer arrival; /* of this rank; first_row is filled in for each sender */
-    uint8_t *out_idx; /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
-    uint8_t *out_x;   /* the rest of this rank's output, for rows that come through the queue */
-    uint32_t *out_scales;
-    float *out_weights;
+    gpu_landing landing;
+    gpu_room room;
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
     int32_t unused;
     uint64_t *stamps; /* [4][blocks] times, in nanoseconds, or NULL: start, offers known, rows written, end */

@@ -9,6 +9,9 @@
  * out of this rank's (dispatch_queue.h). The last block to finish posts the dones (release) and polls those of all
  * peers (acquire); the kernel ends when all rows are here.
  *
+ * Launched before the host knows how many rows come, each block first lays out the room for them, or leaves at once
+ * where they do not fit.
+ *
  * Bytes a token: one row read, one row written a destination. The row goes by bulk copies through the warp's stage of
  * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
  *
@@ -18,11 +21,38 @@
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
 
+/* ---- where rows come to ---------------------------------------------------------------------------------------------
+ */
+
+GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
+{
+    return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
+}
+
+/* By one thread. False where the rows that come do not fit the room. */
+GPU_FUNC bool settle_landing(const gpu_dispatch_args *a, gpu_landing *landing)
+{
+    ep_block_shape shape = a->room.shape;
+    shape.rows = shape.x_rows = rows_coming(a);
+    ep_block_map map = ep_block_map_of(&shape);
+    *landing = a->landing;
+    landing->offer.rows = (int32_t)shape.rows;
+    landing->offer.x_offset += map.x;
+    landing->offer.scales_offset += map.scales;
+    landing->offer.idx_offset += map.idx;
+    landing->offer.weights_offset += map.weights;
+    landing->x += map.x;
+    landing->scales += map.scales / sizeof *landing->scales;
+    if (landing->idx) landing->idx += map.idx;
+    landing->weights += map.weights / sizeof *landing->weights;
+    return map.total_bytes <= a->room.bytes;
+}
+
 /* ---- offers ---------------------------------------------------------------------------------------------------------
  */
 
 /* By block 0. With the hello of a cached dispatch, else as the reply to the receivers' notify. */
-GPU_FUNC void post_offers(const gpu_dispatch_args *a, uint32_t epoch)
+GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_landing *landing, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world);
@@ -31,7 +61,7 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, uint32_t epoch)
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         ep_hello *hello = hello_at(world, pe, epoch, world->rank);
         ep_reply *reply = reply_at(world, pe, epoch, world->rank);
-        ep_offer offer = a->arrival;
+        ep_offer offer = landing->offer;
         offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
         if (cached) hello->form = a->form;
         *(cached ? &hello->offer : &reply->offer) = offer;
@@ -85,24 +115,24 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
  */
 
 /* Worst-case outputs: rows beyond those that come have no experts. */
-GPU_FUNC void blank_tail(const gpu_dispatch_args *a)
+GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_landing *landing)
 {
     int32_t topk = GPU_TOPK(a);
-    int64_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
-    int64_t end = (int64_t)a->arrival.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
+    int64_t came = rows_coming(a);
+    int64_t end = (int64_t)landing->offer.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = came * topk + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end; i += stride)
         if (a->route.idx_bytes == 8)
-            ((int64_t *)a->out_idx)[i] = -1;
+            ((int64_t *)landing->idx)[i] = -1;
         else
-            ((int32_t *)a->out_idx)[i] = -1;
+            ((int32_t *)landing->idx)[i] = -1;
 }
 
 /* Rows that will find no room; by a dispatch with a handle, too. */
-GPU_FUNC void tell_dropped(const gpu_dispatch_args *a)
+GPU_FUNC void tell_dropped(const gpu_dispatch_args *a, const gpu_landing *landing)
 {
     if (blockIdx.x || threadIdx.x) return;
-    int64_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
-    if (came > a->arrival.rows) report_dropped(&a->world, (int32_t)(came - a->arrival.rows));
+    int32_t over = rows_coming(a) - landing->offer.rows;
+    if (over > 0) report_dropped(&a->world, over);
 }
 
 /* ---- all rows
@@ -110,14 +140,14 @@ GPU_FUNC void tell_dropped(const gpu_dispatch_args *a)
  */
 
 /* rings: [2][N] shared; stages behind them. */
-GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_target *targets, gpu_ring *rings, uint8_t *stages,
-                        uint32_t epoch)
+GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_target *targets,
+                        gpu_ring *rings, uint8_t *stages, uint32_t epoch)
 {
     bool queued = false;
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
         queued |= targets[pe].mode == EP_MODE_QUEUE;
     send_rows(a, targets, stages);
-    if (__syncthreads_or(queued)) move_queued(a, targets, rings, epoch);
+    if (__syncthreads_or(queued)) move_queued(a, landing, targets, rings, epoch);
 }
 
 /* ---- the kernel -----------------------------------------------------------------------------------------------------
@@ -135,24 +165,30 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     const gpu_world *world = &a.world;
     gpu_target *targets = (gpu_target *)shared;
     gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(world));
-    bool cached = a.form.kind == EP_DISPATCH_CACHED;
-    if (!cached && world->state->refused) {
+    __shared__ gpu_landing settled;
+    const gpu_landing *landing = &a.landing;
+    bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->state->refused;
+    if (a.room.bytes) {
+        if (!__syncthreads_and(threadIdx.x || settle_landing(&a, &settled))) return;
+        landing = &settled;
+    }
+    if (refused) {
         /* As a dispatch that brought nothing: notify has emptied the routing. */
-        if (a.out_idx) blank_tail(&a);
+        if (landing->idx) blank_tail(&a, landing);
         return;
     }
     uint32_t epoch = world->state->epoch + cached;
     stamp(&a, 0);
-    if (blockIdx.x == 0) post_offers(&a, epoch);
+    if (blockIdx.x == 0) post_offers(&a, landing, epoch);
     bool go = accept_offers(&a, epoch, targets);
-    if (go) tell_dropped(&a);
+    if (go) tell_dropped(&a, landing);
     if (blockIdx.x == 0) tell_opened(world);
     stamp(&a, 1);
     if (go) {
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
-        move_rows(&a, targets, rings, shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES),
-                  epoch);
-        if (a.out_idx) blank_tail(&a);
+        move_rows(&a, landing, targets, rings,
+                  shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
+        if (landing->idx) blank_tail(&a, landing);
     }
     stamp(&a, 2);
     if (!last_block(world)) return;

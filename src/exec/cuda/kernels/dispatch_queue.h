@@ -76,7 +76,7 @@ GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t e
  */
 
 /* Rows that come here from each source's channel, and where the first of them belongs. */
-GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_team *team)
+GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_team *team)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
@@ -84,34 +84,35 @@ GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_team *team)
         gpu_ring *ring = &team->rings[pe];
         int32_t before = channel_before(prefix, a->channels, pe, team->channel);
         ring->first = ep_prefix_before(rank_prefix, pe) + before;
-        ring->all = a->arrival.mode == EP_MODE_QUEUE ? prefix[pe * a->channels + team->channel] - before : 0;
+        ring->all = landing->offer.mode == EP_MODE_QUEUE ? prefix[pe * a->channels + team->channel] - before : 0;
         ring->moved = 0;
     }
 }
 
-GPU_FUNC void place_piece(const gpu_dispatch_args *a, const gpu_team *team, const gpu_piece *p)
+GPU_FUNC void place_piece(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_team *team,
+                          const gpu_piece *p)
 {
     const ep_space *space = &a->world.space;
     int32_t topk = GPU_TOPK(a), scales = a->form.scales;
     int64_t row = team->rings[p->peer].first + (int64_t)p->row, entry = row * topk;
-    if (row >= a->arrival.rows) return;
+    if (row >= landing->offer.rows) return;
     const uint8_t *slot = ring_slot(&a->world, team, p->peer, p->row);
-    copy_part(a->out_x + row * GPU_ROW_BYTES(a), slot, (int32_t)(GPU_ROW_BYTES(a) / 16), p);
+    copy_part(landing->x + row * GPU_ROW_BYTES(a), slot, (int32_t)(GPU_ROW_BYTES(a) / 16), p);
     if (p->part) return;
-    if (scales) copy_lanes(a->out_scales + row * scales, slot + space->slot_scales, scales);
+    if (scales) copy_lanes(landing->scales + row * scales, slot + space->slot_scales, scales);
     if (!a->form.idx_dtype) return;
-    copy_lanes(a->out_idx + entry * a->route.idx_bytes, slot + space->slot_idx, topk * (a->route.idx_bytes / 4));
-    if (a->form.weights) copy_lanes(a->out_weights + entry, slot + space->slot_weights, topk);
+    copy_lanes(landing->idx + entry * a->route.idx_bytes, slot + space->slot_idx, topk * (a->route.idx_bytes / 4));
+    if (a->form.weights) copy_lanes(landing->weights + entry, slot + space->slot_weights, topk);
 }
 
-GPU_FUNC void take_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t epoch)
+GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_landing *landing, gpu_team *team, uint32_t epoch)
 {
     int32_t warp = team_thread(team) / 32, warps = team->threads / 32;
     for (int32_t rows; (rows = turn_open(&a->world, team, epoch)) != 0; turn_close(&a->world, team, epoch)) {
         int32_t parts = team_parts(team, rows);
         for (int32_t i = warp; i < rows * parts; i += warps) {
             gpu_piece p = piece_of(team, i, parts);
-            place_piece(a, team, &p);
+            place_piece(a, landing, team, &p);
         }
     }
 }
@@ -120,7 +121,8 @@ GPU_FUNC void take_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t 
  */
 
 /* By every block, when some rank takes its rows by the queue. rings: [2][N] shared. */
-GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_target *targets, gpu_ring *rings, uint32_t epoch)
+GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_target *targets,
+                          gpu_ring *rings, uint32_t epoch)
 {
     gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
     for (int32_t c = (int32_t)blockIdx.x; c < a->channels; c += (int32_t)gridDim.x) {
@@ -129,8 +131,8 @@ GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_target *targets,
             open_puts(a, team, targets);
             put_channel(a, team, epoch);
         } else {
-            open_takes(a, team);
-            take_channel(a, team, epoch);
+            open_takes(a, landing, team);
+            take_channel(a, landing, team, epoch);
         }
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_dispatch: from arguments to steps. Fresh: layout, notify, output, rows. With a handle: output, rows. */
+/* expar_dispatch: from arguments to steps. Fresh: layout, notify, output, rows; on a GPU, where it can be: output,
+ * layout, notify with rows. With a handle: output, rows. */
 #include "ep/dispatch.h"
 #include "exec/event.h"
 
@@ -74,9 +75,10 @@ static expar_status notify(dispatch_call *call)
                            .form = call->base.form,
                            .routing = &made->routing,
                            .route = route_view(call),
-                           .no_wait = call->no_wait || call->room};
+                           .room = dispatch_gpu_room(call),
+                           .no_wait = call->no_wait || call->ahead};
     expar_status status = exec->ops->notify(exec, &step);
-    if (status == EXPAR_OK && call->room) status = dispatch_gpu_send_ahead(call, &step);
+    if (status == EXPAR_OK && call->ahead) status = dispatch_gpu_launch_ahead(call, &step);
     ep_call_step(&call->base, status);
     if (status == EXPAR_OK) status = ep_call_verdict(&call->base, &step.verdict);
     if (status != EXPAR_OK || call->no_wait) return status;
@@ -112,7 +114,12 @@ static expar_status count_experts(dispatch_call *call, int32_t **counts)
     expar_ep_handle *made = call->made;
     const ep_routing *routing = &made->routing;
     int64_t sum, unit = call->args.expert_alignment > 1 ? call->args.expert_alignment : 1;
-    *counts = malloc((size_t)routing->local_experts * sizeof **counts);
+    if (call->ahead) {
+        *counts = call->ahead->tokens_per_expert;
+        call->ahead->tokens_per_expert = NULL;
+    } else {
+        *counts = malloc((size_t)routing->local_experts * sizeof **counts);
+    }
     if (!*counts) return error_set(EXPAR_ERR_MEMORY, "no memory for %d counts", routing->local_experts);
     expar_status status = ep_expert_counts(routing, (int32_t)unit, *counts, &sum);
     if (status != EXPAR_OK || !call->args.expert_major) return status;
@@ -130,19 +137,17 @@ ep_wish dispatch_wish(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     const ep_form *form = &call->base.form;
     const expar_ep_handle *handle = dispatch_handle(call);
-    return (ep_wish){.shape = {.x_rows = args->expert_major ? handle->expert_rows : handle->rows,
-                               .rows = handle->rows,
-                               .row_bytes = dispatch_row_bytes(call),
-                               .scale_bytes = 4 * (int64_t)form->scales,
-                               .topk = form->topk,
-                               .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype),
-                               .weights = form->weights,
-                               .map = args->expert_major != 0},
-                     .expert_major = args->expert_major != 0,
-                     .path = args->path,
-                     .rows_known = handle->recv_tokens >= 0,
-                     .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL,
-                     .block = call->room};
+    int32_t idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype);
+    ep_wish wish = {.shape = ep_block_shape_of(form, dispatch_row_bytes(call), idx_bytes, handle->rows),
+                    .expert_major = args->expert_major != 0,
+                    .path = args->path,
+                    .rows_known = handle->recv_tokens >= 0,
+                    .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL,
+                    .output = call->ahead};
+    if (!wish.expert_major) return wish;
+    wish.shape.x_rows = handle->expert_rows;
+    wish.shape.map = 1;
+    return wish;
 }
 
 static expar_status make_destination(dispatch_call *call)
@@ -152,7 +157,7 @@ static expar_status make_destination(dispatch_call *call)
         return error_set(EXPAR_ERR_BUFFER_SIZE, "out_x has %lld rows; %lld are received",
                          (long long)wish.out_x->shape[0], (long long)wish.shape.x_rows);
     expar_status status = ep_destination_make(call->base.ep, &wish, &call->to);
-    if (status == EXPAR_OK) call->room = NULL;
+    call->ahead = NULL;
     return status;
 }
 
@@ -197,7 +202,7 @@ expar_status dispatch_move_rows(dispatch_call *call)
     executor *exec = call->base.ep->exec;
     ep_dispatch_step step = dispatch_step(call);
     expar_status status = EXPAR_OK;
-    if (!call->sent_for)
+    if (!call->launched_ahead)
         status = exec->ops->dispatch(exec, &step);
     else if (!step.no_wait)
         status = executor_cuda_await_opening(exec, &step);
@@ -323,12 +328,12 @@ static expar_status prepare(dispatch_call *call)
     if (status == EXPAR_OK && fresh) status = make_handle(call);
     if (status == EXPAR_OK && on_gpu && (!fresh || call->no_wait)) status = dispatch_gpu_make_output(call);
     if (status == EXPAR_OK && fresh) status = make_layout(call);
-    if (status == EXPAR_OK && on_gpu && fresh && !call->no_wait) dispatch_gpu_find_room(call);
+    if (status == EXPAR_OK && on_gpu && fresh && !call->no_wait) dispatch_gpu_make_ahead(call);
     if (status != EXPAR_OK || !call->args.async_finish) return status;
     return on_gpu ? event_create_for_call(&call->event) : prepare_job(call);
 }
 
-/* A rank that fails from here on says so with its offers. */
+/* A rank that fails from here on says so with its offers, unless they stand. */
 static expar_status run_to_end(dispatch_call *call)
 {
     expar_status status = dispatch_cached(call) ? ep_call_wait_event(call->args.wait_event) : EXPAR_OK;
@@ -364,8 +369,6 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
     expar_status status = dispatch_cached(call) ? EXPAR_OK : notify(call);
     if (status != EXPAR_OK) return status;
     if (!call->to.output) status = dispatch_make_output(call);
-    /* Where rows have been sent for the others have been told that this rank goes on. */
-    if (status != EXPAR_OK && call->sent_for) return ep_call_step(&call->base, status);
     if (status != EXPAR_OK) {
         ep_call_refuse(&call->base, status);
         return dispatch_move_rows(call);
@@ -380,7 +383,7 @@ static expar_status carry_out(dispatch_call *call, expar_dispatch_result *result
 static void give_up(dispatch_call *call)
 {
     free(call->job);
-    mem_block_release(call->room);
+    expar_ep_output_release(call->ahead);
     expar_ep_output_release(call->to.output);
     expar_ep_handle_destroy(call->made);
     if (!call->event) return;

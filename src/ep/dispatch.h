@@ -14,8 +14,8 @@ typedef struct dispatch_call {
     expar_event *event;        /* with async_finish */
     struct dispatch_call *job; /* with async_finish: room for the call once it runs by itself */
     bool no_wait;              /* on a GPU, with a worst-case size: counts stay on the device */
-    mem_block *room;           /* on a GPU: for rows that are sent for before it is known how many come; or NULL */
-    bool sent_for;             /* they fit: nothing is left to do but to learn how that went */
+    expar_ep_output *ahead;    /* on a GPU: made before it is known how many rows come, with room for them; or NULL */
+    bool launched_ahead;       /* they fit: all that is left is to learn how the dispatch goes */
     int32_t dropped;           /* on a GPU: rows that find no room, where the call waited to know */
 } dispatch_call;
 
@@ -45,17 +45,19 @@ ep_wish dispatch_wish(const dispatch_call *call);
 ep_dispatch_step dispatch_step(const dispatch_call *call);
 /* Takes the memory of all results, once rows are known. */
 expar_status dispatch_make_output(dispatch_call *call);
-/* Offers, and the rows; or this rank's refusal. */
+/* Offers, and the rows; or this rank's refusal. Of a dispatch that was launched ahead only the verdict. */
 expar_status dispatch_move_rows(dispatch_call *call);
 
 /* ---- dispatch_gpu.c ---- */
 /* The output of a dispatch with a handle or with a worst-case size, before anything is put on the stream. */
 expar_status dispatch_gpu_make_output(dispatch_call *call);
-/* Takes room for the results of a fresh dispatch before it is known how large they are, where there is some and nothing
-   but that can go wrong with them. */
-void dispatch_gpu_find_room(dispatch_call *call);
+/* Makes the output of a fresh dispatch, with room for what may come, where the pool has some and nothing can go wrong
+   with it afterwards: an offer of room is binding where the rows fit. */
+void dispatch_gpu_make_ahead(dispatch_call *call);
+/* That offer. */
+ep_room dispatch_gpu_room(const dispatch_call *call);
 /* Puts the kernel that brings the rows into that room on the stream, behind notify, and waits for the counts. */
-expar_status dispatch_gpu_send_ahead(dispatch_call *call, ep_notify_step *step);
+expar_status dispatch_gpu_launch_ahead(dispatch_call *call, ep_notify_step *step);
 /* Leaves the room what the rows need, which are known now, or gives it back where they do not fit. */
 void dispatch_gpu_settle_room(dispatch_call *call);
 /* All that is left once the outputs are known. */

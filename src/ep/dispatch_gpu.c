@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dispatch on a GPU, where it differs: outputs whose size is known before anything is put on the stream, and what
- * follows the rows there. */
+/* Dispatch on a GPU, where it differs: outputs that are made before anything is put on the stream, whether their size
+ * is known or not, and what follows the rows there. */
 #include "ep/dispatch.h"
+
+#include <stdlib.h>
 
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
 static expar_status keep_in_graph(const dispatch_call *call)
@@ -25,70 +27,92 @@ expar_status dispatch_gpu_make_output(dispatch_call *call)
 /* ---- ahead of the counts --------------------------------------------------------------------------------------------
  *
  * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
- * takes memory for them, launches the kernel. So the kernel is launched before that, with all the room that the pool
- * has in one piece; once the counts are there both sides know how much of it is needed. */
+ * takes memory for them, launches the kernel. So the kernel is launched before that, with a free piece of the pool as
+ * it is, and that is offered with the hello; once the counts are there all know how much of it is needed. */
 
-/* As if each of this rank's tokens brought as many rows as the last time. */
+/* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
+   one. */
 static int64_t guess_rows(const dispatch_call *call)
 {
     const expar_ep *ep = call->base.ep;
-    int64_t tokens = call->args.x.shape[0];
-    return ep->last_tokens ? ep->last_rows * tokens / ep->last_tokens : tokens;
+    int64_t tokens = call->args.x.shape[0], most = ep->shape.ranks * ep->shape.tokens, rows;
+    if (ep->last_tokens && tokens)
+        rows = ep->last_rows * tokens / ep->last_tokens;
+    else
+        rows = ep->last_rows > tokens ? ep->last_rows : tokens;
+    rows += rows / 8;
+    return rows < most ? rows : most;
 }
 
-/* An alignment so large that sums of counts could be refused, which must come before any row. */
+static void note_rows(const dispatch_call *call)
+{
+    call->base.ep->last_tokens = call->args.x.shape[0];
+    call->base.ep->last_rows = call->made->rows;
+}
+
+/* Counts that are refused because they do not fit 31 bits must be so before any row comes. Without topk_idx they are
+   the callers' own. */
 static bool counts_are_sound(const dispatch_call *call)
 {
     const ep_shape *shape = &call->base.ep->shape;
-    int64_t slots = (int64_t)shape->ranks * shape->tokens * call->base.form.topk;
-    return slots + call->args.expert_alignment <= INT32_MAX;
+    int32_t topk = call->base.form.topk, alignment = call->args.expert_alignment;
+    return alignment <= 1 || (topk && shape->ranks * shape->tokens * topk + alignment <= INT32_MAX);
 }
 
-void dispatch_gpu_find_room(dispatch_call *call)
+static bool take_room(const dispatch_call *call, mem_block **out)
 {
-    ep_wish wish = dispatch_wish(call);
-    if (wish.expert_major || wish.out_x || !counts_are_sound(call)) return;
-    wish.shape.rows = wish.shape.x_rows = guess_rows(call);
-    uint64_t least = ep_block_map_of(&wish.shape).total_bytes;
-    mem_pool_take_whole(call->base.ep->pool, least ? least : 1, &call->room);
+    const ep_wish wish = dispatch_wish(call);
+    ep_block_shape shape = wish.shape;
+    if (wish.expert_major || wish.out_x || !counts_are_sound(call)) return false;
+    shape.rows = shape.x_rows = guess_rows(call);
+    uint64_t least = ep_block_map_of(&shape).total_bytes;
+    return mem_pool_take_whole(call->base.ep->pool, least ? least : 1, out);
 }
 
-expar_status dispatch_gpu_send_ahead(dispatch_call *call, ep_notify_step *notify)
+void dispatch_gpu_make_ahead(dispatch_call *call)
+{
+    size_t counts = (size_t)call->made->routing.local_experts;
+    expar_ep_output *output = ep_output_make();
+    if (!output) return;
+    output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
+    if (output->tokens_per_expert && take_room(call, &output->block))
+        call->ahead = output;
+    else
+        expar_ep_output_release(output);
+}
+
+ep_room dispatch_gpu_room(const dispatch_call *call)
+{
+    if (!call->ahead) return (ep_room){0};
+    const mem_block *block = call->ahead->block;
+    return (ep_room){.offset = block->offset,
+                     .bytes = block->bytes,
+                     .mode = call->args.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT};
+}
+
+expar_status dispatch_gpu_launch_ahead(dispatch_call *call, ep_notify_step *notify)
 {
     executor *exec = call->base.ep->exec;
-    const mem_block *room = call->room;
-    const ep_wish wish = dispatch_wish(call);
     ep_dispatch_step step = dispatch_step(call);
     step.no_wait = true;
-    step.room = (ep_room){.shape = wish.shape, .bytes = room->bytes};
-    step.arrival = (ep_arrival){.mode = wish.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT,
-                                .x = room->data,
-                                .scales = room->data,
-                                .idx = wish.shape.idx_bytes ? room->data : NULL,
-                                .weights = room->data,
-                                .x_offset = room->offset,
-                                .scales_offset = room->offset,
-                                .idx_offset = room->offset,
-                                .weights_offset = room->offset};
+    step.room = notify->room;
     expar_status status = exec->ops->dispatch(exec, &step);
     return status == EXPAR_OK ? executor_cuda_await_counts(exec, notify) : status;
 }
 
 void dispatch_gpu_settle_room(dispatch_call *call)
 {
-    expar_ep *ep = call->base.ep;
-    ep->last_tokens = call->args.x.shape[0];
-    ep->last_rows = call->made->rows;
-    if (!call->room) return;
-    ep_wish wish = dispatch_wish(call);
+    note_rows(call);
+    if (!call->ahead) return;
+    const ep_wish wish = dispatch_wish(call);
     uint64_t bytes = ep_block_map_of(&wish.shape).total_bytes;
-    call->sent_for = bytes <= call->room->bytes;
-    if (call->sent_for) {
-        mem_block_trim(call->room, bytes);
+    call->launched_ahead = bytes <= call->ahead->block->bytes;
+    if (call->launched_ahead) {
+        mem_block_trim(call->ahead->block, bytes);
         return;
     }
-    mem_block_release(call->room);
-    call->room = NULL;
+    expar_ep_output_release(call->ahead);
+    call->ahead = NULL;
 }
 
 /* ---- behind the rows ---- */

@@ -38,8 +38,8 @@ struct expar_ep {
     uint64_t serial;      /* tells handles of this buffer from others' */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call runs: set and cleared by the calling thread (acquire, release) */
-    /* On a GPU, of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them.
-       Touched by the calling thread only. */
+    /* On a GPU, of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0:
+       none yet. Touched by the calling thread only. */
     int64_t last_tokens, last_rows;
     expar_status poison; /* not OK after a failure of the group during a call. Guarded, as its text, by busy and by the
                             wait for an issued call that opens the next */
@@ -140,7 +140,7 @@ typedef struct ep_wish {
     expar_path path;
     bool rows_known;           /* the host knows how many rows come; not so on a GPU with num_worst_tokens */
     const expar_tensor *out_x; /* NULL: ours */
-    mem_block *block;          /* for the results, when it is there already; NULL: to be taken */
+    expar_ep_output *output;   /* with its block, where it was made ahead; NULL: to be made */
     bool staged;               /* set by ep_destination_make: rows come to a block first, and are copied to out_x */
 } ep_wish;
 /* Where it goes on this rank. */
@@ -150,7 +150,9 @@ typedef struct ep_destination {
     void *x, *scales;   /* the results' rows: those of the arrival, or the expert-major ones */
     int32_t *row_map;   /* NULL without */
 } ep_destination;
-/* A destination that is not used is given back by expar_ep_output_release(output). */
+/* Empty, with one hold; NULL: no memory. */
+expar_ep_output *ep_output_make(void);
+/* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
 /* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);

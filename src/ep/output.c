@@ -4,6 +4,13 @@
 
 #include <stdlib.h>
 
+expar_ep_output *ep_output_make(void)
+{
+    expar_ep_output *output = calloc(1, sizeof *output);
+    if (output) atomic_init(&output->holds, 1);
+    return output;
+}
+
 void expar_ep_output_release(expar_ep_output *output)
 {
     if (!output || atomic_fetch_sub_explicit(&output->holds, 1, memory_order_acq_rel) > 1) return;
@@ -163,7 +170,6 @@ static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 /* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
 static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
-    to->output->block = wish->block;
     if (wish->staged) drop_stage(ep, wish, to);
     if (to->output->block) return EXPAR_OK;
     ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
@@ -183,10 +189,12 @@ expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destinat
     ep_wish own = *given, *wish = &own;
     ep_destination to = {.arrival.rows = (int32_t)wish->shape.rows};
     expar_status status = choose_mode(ep, wish, &to.arrival);
-    if (status != EXPAR_OK) return status;
-    to.output = calloc(1, sizeof *to.output);
+    if (status != EXPAR_OK) {
+        expar_ep_output_release(wish->output);
+        return status;
+    }
+    to.output = wish->output ? wish->output : ep_output_make();
     if (!to.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
-    atomic_init(&to.output->holds, 1);
     status = take_blocks(ep, wish, &to);
     if (status != EXPAR_OK) {
         expar_ep_output_release(to.output);

@@ -19,11 +19,12 @@ typedef struct executor executor;
  */
 typedef struct executor_ops {
     const char *name;
-    /* Fills the layout part of routing from idx. Local. EXPAR_ERR_INDEX names token and slot. */
+    /* Fills the layout part of routing from idx. Local. EXPAR_ERR_INDEX names token and slot. CUDA: indices are judged
+       by notify, which also makes the layout itself where tokens are few. */
     expar_status (*layout)(executor *self, const ep_route_view *route, ep_routing *routing);
     /* Opens a fresh dispatch: exchanges hellos with counts, fills the notify part of the routing. */
     expar_status (*notify)(executor *self, ep_notify_step *step);
-    /* Exchanges offers (cached: with the hellos), moves the rows. */
+    /* Exchanges offers (cached: with the hellos), unless they stand (ep_room), moves the rows. */
     expar_status (*dispatch)(executor *self, ep_dispatch_step *step);
     expar_status (*combine)(executor *self, ep_combine_step *step);
     /* Each row to its places in the expert-major output; a token's expert-major rows to one. Local. */

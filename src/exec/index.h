@@ -7,7 +7,7 @@
  * An EP buffer is the same range of offsets in every PE's heap. Seen from its owner:
  *
  *     hellos   [2][N]      hello_bytes        record that opens a call, from each source rank; by parity of the epoch
- *     replies  [2][N]      sizeof(ep_reply)   offers of a fresh dispatch, from each receiver
+ *     replies  [2][N]      sizeof(ep_reply)   offers of a fresh dispatch, from each receiver whose hello made none
  *     dones    [2][N]      64                 "I have written to you / read from you all that I will", from each rank
  *     counters [3][2]      64                 arrivals of the three kinds of record above: who is last rings the bell
  *     heads    [C][N]      64                 rings that this rank sends into: rows that the receiver has taken out
@@ -64,6 +64,22 @@ typedef struct ep_offer {
     int32_t unused;
 } ep_offer;
 
+/* Room for the results of a fresh dispatch, offered before it is known how many rows come: by a rank on a GPU, with its
+   hello. Its first bytes are laid out for the rows that come (ep_block_map_of); where they do not fit, the offer does
+   not stand, and another one follows as a reply. All ranks know from the hellos which of the two it is. */
+typedef struct ep_room {
+    uint64_t offset; /* from the heap's start */
+    uint64_t bytes;  /* 0: none */
+    int32_t mode;    /* ep_mode */
+    int32_t unused;
+} ep_room;
+/* In groups of more ranks such an offer is not made: each would have to add up what all send to all. */
+#define EP_ROOM_RANKS 16
+EP_FUNC int32_t ep_tells_room(int32_t ranks)
+{
+    return ranks <= EP_ROOM_RANKS;
+}
+
 /* Why a rank cannot carry out the call; status 0: it can. */
 typedef struct ep_refusal {
     int32_t status;
@@ -72,15 +88,17 @@ typedef struct ep_refusal {
 
 /* Written by the source rank, read by the owner after it has acquired `flag`, whose high half is then the call's epoch.
    Behind the struct stand, for a fresh dispatch, int32 channel_prefix[C] (tokens that the source's channels 0..c send
-   here) and int32 expert_counts[max L] (tokens for each local expert). */
+   here), int32 expert_counts[max L] (tokens for each local expert) and, on GPUs with N ≤ EP_ROOM_RANKS, int32 sent[N]
+   (tokens that the source sends to each rank). */
 typedef struct ep_hello {
     EP_SHARED(uint64_t) flag; /* epoch << 32 | 1. Source stores (release), owner polls (acquire) */
     ep_form form;
     ep_offer offer; /* of a cached dispatch or a combine */
+    ep_room room;   /* of a fresh dispatch on a GPU */
     ep_refusal refusal;
 } ep_hello;
 
-/* Written by a receiver at each sender of a fresh dispatch, once it knows its output. */
+/* Written by a receiver at each sender of a fresh dispatch, once it knows its output; not by one whose room stands. */
 typedef struct ep_reply {
     EP_SHARED(uint64_t) flag; /* as in ep_hello */
     ep_offer offer;
@@ -148,6 +166,7 @@ typedef struct ep_shape {
 
 /* Offsets from the start of the buffer. */
 typedef struct ep_space {
+    uint64_t hello_sent; /* inside a hello */
     uint64_t hello_bytes, slot_bytes;
     uint64_t slot_scales, slot_idx, slot_weights; /* inside a slot, behind the row */
     uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
@@ -164,8 +183,8 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 {
     ep_space s;
     uint64_t n = (uint64_t)shape->ranks, rings = n * (uint64_t)shape->channels;
-    s.hello_bytes =
-        ep_round(sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts), EP_LINE_BYTES);
+    s.hello_sent = sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts);
+    s.hello_bytes = ep_round(s.hello_sent + (ep_tells_room(shape->ranks) ? 4 * n : 0), EP_LINE_BYTES);
     s.slot_scales = ep_round((uint64_t)shape->row_bytes, 16);
     s.slot_idx = s.slot_scales + ep_round(4 * (uint64_t)shape->scales, 16);
     s.slot_weights = s.slot_idx + ep_round(8 * (uint64_t)shape->topk, 16);
@@ -245,6 +264,19 @@ EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
     m.map = m.weights + (shape->weights ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
     m.total_bytes = m.map + (shape->map ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
     return m;
+}
+/* The block of a dispatch whose results are the rows as they come. idx_bytes: of an index, 0 without. */
+EP_FUNC ep_block_shape ep_block_shape_of(const ep_form *form, int64_t row_bytes, int32_t idx_bytes, int64_t rows)
+{
+    ep_block_shape s;
+    s.x_rows = s.rows = rows;
+    s.row_bytes = row_bytes;
+    s.scale_bytes = 4 * (int64_t)form->scales;
+    s.topk = form->topk;
+    s.idx_bytes = idx_bytes;
+    s.weights = form->weights;
+    s.map = 0;
+    return s;
 }
 
 #endif

@@ -76,8 +76,9 @@ typedef struct ep_notify_step {
     uint32_t epoch;
     ep_form form;
     ep_refusal refusal;  /* status 0: this rank's arguments are fine */
-    ep_routing *routing; /* in: layout part; out: notify part. NULL with a refusal */
-    ep_route_view route; /* CUDA: where to find an index that is out of range, to name it */
+    ep_routing *routing; /* in: layout part, unless notify makes it; out: notify part. NULL with a refusal */
+    ep_route_view route; /* CUDA: for that, and to name an index that is out of range */
+    ep_room room;        /* CUDA: for the rows; bytes 0: none */
     bool no_wait;        /* CUDA: return at once; counts and verdict stay on the device, or are waited for later */
     ep_verdict verdict;  /* out */
 } ep_notify_step;
@@ -92,15 +93,6 @@ typedef struct ep_arrival {
     uint64_t x_offset, scales_offset, idx_offset, weights_offset;
 } ep_arrival;
 
-/* CUDA: room for the results of a fresh dispatch that is put on the stream right behind its notify, before the host
- * knows how many rows come. All parts of the arrival are where the room begins; the kernel lays it out for the rows
- * that come (ep_block_map_of), or does nothing where they do not fit: then the step is to be carried out again, without
- * room. */
-typedef struct ep_room {
-    ep_block_shape shape; /* but for the numbers of rows */
-    uint64_t bytes;       /* 0: none; the arrival is settled */
-} ep_room;
-
 typedef struct ep_dispatch_step {
     uint32_t epoch;
     ep_form form; /* kind says whether notify went before */
@@ -112,6 +104,9 @@ typedef struct ep_dispatch_step {
     int64_t scales_row_pitch, scales_column_pitch; /* elements */
     ep_route_view route;                           /* empty when cached */
     ep_arrival arrival;
+    /* CUDA: that of notify, of a step that is put on the stream right behind it, before the host knows how many rows
+       come: they go there, or, where they do not fit, nothing is done, and the step is to be carried out again with an
+       arrival. bytes 0: none. */
     ep_room room;
     bool no_wait;       /* CUDA: return at once; the verdict stays on the device, or is waited for later */
     ep_verdict verdict; /* out */

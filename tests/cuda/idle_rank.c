@@ -2,6 +2,7 @@
 /* Ranks without tokens. */
 #include "cuda/idle_rank.h"
 #include "ep/check.h"
+#include "ep/ep.h"
 
 static bool begin(idle_rank *one, expar_group *group, int32_t gpu, int64_t pool_bytes)
 {
@@ -42,6 +43,16 @@ void idle_end(idle_rank *one)
     CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
     cuda_leave();
     cuda_device_close(one->gpu);
+}
+
+mem_block *idle_fill_pool(const idle_rank *one)
+{
+    mem_block *handle, *rest = NULL;
+    uint64_t bytes = executor_cuda_routing_bytes(&one->ep->shape, 0);
+    if (!CHECK_OK(mem_pool_take(one->ep->pool, bytes, &handle))) return NULL;
+    CHECK(mem_pool_take_whole(one->ep->pool, 1, &rest), "the pool is full");
+    mem_block_release(handle);
+    return rest;
 }
 
 expar_tensor idle_tensor(expar_dtype dtype, int64_t columns)

@@ -23,6 +23,9 @@ bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
 bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu);
 void idle_end(idle_rank *one);
 
+/* Takes the buffer's pool, but for the handle that the next dispatch makes: its results find no room. */
+mem_block *idle_fill_pool(const idle_rank *one);
+
 /* Without elements, on GPU 0. */
 expar_tensor idle_tensor(expar_dtype dtype, int64_t columns);
 /* Of calls that are as they should be. The combine's handle is that of the last idle_dispatch. */

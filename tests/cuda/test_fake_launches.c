@@ -103,17 +103,6 @@ static void check_ahead(idle_rank *one, const expar_dispatch_args *args, int ahe
     expar_ep_handle_destroy(result.handle);
 }
 
-/* The pool of a buffer, but for the handle that the next call needs. */
-static mem_block *take_all_but_a_handle(idle_rank *one)
-{
-    mem_block *handle, *all = NULL;
-    uint64_t bytes = executor_cuda_routing_bytes(&one->ep->shape, 0);
-    if (!CHECK_OK(mem_pool_take(one->ep->pool, bytes, &handle))) return NULL;
-    CHECK(mem_pool_take_whole(one->ep->pool, 1, &all), "the pool is full");
-    mem_block_release(handle);
-    return all;
-}
-
 static void play_what_is_launched_ahead(expar_group *group, void *shared)
 {
     (void)shared;
@@ -123,6 +112,13 @@ static void play_what_is_launched_ahead(expar_group *group, void *shared)
     check_ahead(&one, &args, 1, "as it comes");
     args.expert_alignment = INT32_MAX;
     check_ahead(&one, &args, 0, "counts that might be refused");
+    args.expert_alignment = 128;
+    check_ahead(&one, &args, 1, "counts that cannot be");
+    args.topk_idx = EXPAR_TENSOR_NONE;
+    args.token_in_rank = idle_tensor(EXPAR_U8, one.group->size);
+    check_ahead(&one, &args, 0, "counts of the caller's own");
+    args.expert_alignment = 0;
+    check_ahead(&one, &args, 1, "those as they are");
     args = idle_dispatch_args(&one, EXPAR_F32);
     args.expert_major = 1;
     check_ahead(&one, &args, 0, "expert-major");
@@ -147,7 +143,7 @@ static void play_without_room(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    mem_block *all = take_all_but_a_handle(&one);
+    mem_block *all = idle_fill_pool(&one);
     expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_dispatch(one.ep, &args, &result));

@@ -109,6 +109,64 @@ static void refusals_after_a_capture(void **state)
     run(after_a_capture);
 }
 
+/* ---- no room
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Known once all ranks have said hello: the others have offered room with theirs. */
+static void results_without_room(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    for (int32_t round = 0; round < 3 && !check_failures(); round++) {
+        mem_block *rest = is_odd(&one) ? idle_fill_pool(&one) : NULL;
+        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
+        hear(&one, expar_dispatch(one.ep, &args, &unused), EXPAR_ERR_BUFFER_SIZE, "expar_dispatch", "the pool of");
+        mem_block_release(rest);
+        if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    }
+    idle_end(&one);
+}
+
+/* A call that waits for counts only: the counts are sound, and its event tells the rest. */
+static void an_event_of_refused_results(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    mem_block *rest = is_odd(&one) ? idle_fill_pool(&one) : NULL;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    args.async_finish = 1;
+    if (is_odd(&one)) {
+        CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_dispatch(one.ep, &args, &result));
+    } else if (CHECK_OK(expar_dispatch(one.ep, &args, &result))) {
+        CHECK(result.num_recv_tokens == 0, "%lld rows", (long long)result.num_recv_tokens);
+        CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(result.event));
+        CHECK_TEXT("expar_dispatch", "rank 1 refused", "the pool of");
+        expar_event_destroy(result.event);
+        expar_ep_output_release(result.output);
+        expar_ep_handle_destroy(result.handle);
+    }
+    mem_block_release(rest);
+    if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    idle_end(&one);
+}
+
+static void pools_that_are_used_up(void **state)
+{
+    (void)state;
+    run(results_without_room);
+}
+
+static void events_of_refused_results(void **state)
+{
+    (void)state;
+    run(an_event_of_refused_results);
+}
+
 /* ---- kernels --------------------------------------------------------------------------------------------------------
  */
 
@@ -175,6 +233,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_default_stream_is_refused),
         cmocka_unit_test(arguments_that_cannot_be_read),
         cmocka_unit_test(refusals_after_a_capture),
+        cmocka_unit_test(pools_that_are_used_up),
+        cmocka_unit_test(events_of_refused_results),
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
         cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
     };

@@ -102,6 +102,21 @@ static void test_sixteen_ranks(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
+/* On a GPU so many do not offer room with their hellos (EP_ROOM_RANKS). */
+static void test_seventeen_ranks(void **state)
+{
+    (void)state;
+    static const int64_t num_tokens[17] = {5, 4, 3, 2, 1, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 7};
+    traffic_plan plan = EXAMPLE;
+    plan.num_ranks = EP_ROOM_RANKS + 1;
+    plan.num_tokens = num_tokens;
+    assert_int_equal(plan.num_ranks, ARRAY_LENGTH(num_tokens));
+    if (kind == RANKS_PROCESSES && plan.num_ranks > STAGE_MOST_PROCESSES) skip();
+    plan.num_experts = 34;
+    plan.topk = 8;
+    run_edge(&plan, NULL, NULL, play_edge);
+}
+
 /* ---- routings --------------------------------------------------------------------------------------------------- */
 
 static void test_all_to_one_expert(void **state)
@@ -421,6 +436,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_token),
         cmocka_unit_test(test_one_rank),
         cmocka_unit_test(test_sixteen_ranks),
+        cmocka_unit_test(test_seventeen_ranks),
         cmocka_unit_test(test_all_to_one_expert),
         cmocka_unit_test(test_all_experts_on_one_rank),
         cmocka_unit_test(test_all_tokens_nowhere),

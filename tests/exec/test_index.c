@@ -37,6 +37,8 @@ static void parts_follow_each_other(void **state)
                 uint64_t at = ep_hello_at(&s, p->ranks, epoch, r);
                 assert_true(at >= end && at % EP_LINE_BYTES == 0);
                 end = at + sizeof(ep_hello) + 4 * (uint64_t)(p->channels + p->local_experts);
+                assert_true(at + s.hello_sent >= end && s.hello_sent % 4 == 0);
+                if (ep_tells_room(p->ranks)) end = at + s.hello_sent + 4 * (uint64_t)p->ranks;
             }
         for (uint32_t epoch = 0; epoch < 2; epoch++)
             for (int32_t r = 0; r < p->ranks; r++) {

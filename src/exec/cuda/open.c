@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a fresh dispatch opens: layout, then notify, whose counts the host reads from pinned memory as soon as they are
- * there, without a stream synchronisation. */
+/* How a fresh dispatch opens: layout, unless notify makes it, then notify, whose counts the host reads from pinned
+ * memory as soon as they are there, without a stream synchronisation. */
 #include "exec/cuda/gpu.h"
 
 #include <string.h>
@@ -32,9 +32,14 @@ static expar_status give_counts(gpu_executor *self, const ep_route_view *route, 
     return status;
 }
 
-expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
+/* Notify's one block makes the layout of so many tokens itself, a piece a warp: another kernel would take longer. */
+static bool notify_lays_out(const ep_routing *routing)
 {
-    gpu_executor *self = gpu_of(base);
+    return gpu_pieces(routing->tokens) <= NOTIFY_THREADS / 32;
+}
+
+static gpu_layout_args layout_args(gpu_executor *self, const ep_route_view *route, const ep_routing *routing)
+{
     gpu_layout_args args = {.world = self->world,
                             .route = gpu_route_of(route),
                             .tokens = routing->tokens,
@@ -42,13 +47,24 @@ expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *
                             .experts = routing->experts,
                             .masks = (uint32_t *)((uint8_t *)routing->device + gpu_routing_at(self, routing).masks),
                             .expert_counts = self->expert_counts};
-    size_t count_bytes = (size_t)routing->experts * sizeof(int32_t);
-    args.shared_counts = count_bytes <= GPU_SHARED_COUNTS;
-    int64_t pieces = gpu_pieces(routing->tokens), warps = LAYOUT_THREADS / 32, blocks = (pieces + warps - 1) / warps;
+    args.shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
+    return args;
+}
+
+static uint32_t layout_shared_bytes(const gpu_layout_args *args)
+{
+    return args->shared_counts ? (uint32_t)args->experts * (uint32_t)sizeof(int32_t) : 0;
+}
+
+expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
+{
+    gpu_executor *self = gpu_of(base);
     expar_status status = give_counts(self, route, routing);
-    if (status != EXPAR_OK || blocks == 0) return status;
+    if (status != EXPAR_OK || notify_lays_out(routing)) return status;
+    gpu_layout_args args = layout_args(self, route, routing);
+    int64_t warps = LAYOUT_THREADS / 32, blocks = (gpu_pieces(routing->tokens) + warps - 1) / warps;
     return gpu_launch(self, self->layout_kernel, (uint32_t)(blocks < 65535 ? blocks : 65535), LAYOUT_THREADS,
-                      args.shared_counts ? (uint32_t)count_bytes : 0, &args);
+                      layout_shared_bytes(&args), &args);
 }
 
 /* ---- notify ---- */
@@ -72,6 +88,7 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
     gpu_notify_args args = {.world = self->world,
                             .form = step->form,
                             .refusal = step->refusal,
+                            .room = step->room,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = self->expert_counts};
@@ -82,10 +99,12 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
         args.routing = routing->device;
         args.at = gpu_routing_at(self, routing);
         args.route = gpu_route_of(&step->route);
+        if (notify_lays_out(routing)) args.layout = layout_args(self, &step->route, routing);
     }
     step->verdict = (ep_verdict){.rank = -1};
+    uint32_t shared_bytes = (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16);
     expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
-                                     (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16), &args);
+                                     shared_bytes + layout_shared_bytes(&args.layout), &args);
     return status != EXPAR_OK || step->no_wait ? status : executor_cuda_await_counts(base, step);
 }
 
@@ -94,7 +113,7 @@ expar_status executor_cuda_await_counts(executor *base, ep_notify_step *step)
     gpu_executor *self = gpu_of(base);
     expar_status status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
-    gpu_verdict_read(self, self->world.ticket, &step->verdict);
+    if (self->report->counts_refused == self->world.ticket) gpu_verdict_read(self, self->world.ticket, &step->verdict);
     if (step->verdict.rank < 0 && step->routing) take_counts(self, step->routing);
     return EXPAR_OK;
 }

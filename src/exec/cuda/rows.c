@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dispatch and combine: one kernel each. */
+/* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is launched again.
+ */
 #include "exec/cuda/gpu.h"
 
 /* Both teams of the queue need one. */
@@ -69,7 +70,7 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                               .scales_row_pitch = step->scales_row_pitch,
                               .scales_column_pitch = step->scales_column_pitch,
                               .landing = landing_of(&step->arrival),
-                              .room = {.shape = step->room.shape, .bytes = step->room.bytes},
+                              .room = step->room,
                               .stamps = self->stamps};
     if (routing) {
         args.tokens = routing->tokens;

@@ -124,14 +124,17 @@ static int32_t judge_hellos(const gpu_world *world, uint32_t epoch)
     return -1;
 }
 
-/* Hellos without tokens to all, and from all. True when all go on. */
-static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_form *form, const ep_refusal *refusal)
+/* Hellos without tokens to all, and from all; room: of a fresh dispatch, or NULL. True when all go on. */
+static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                            const ep_room *room)
 {
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
         ep_hello *hello = hello_at(world, pe, epoch, world->rank);
         hello->form = *form;
         hello->refusal = *refusal;
-        memset(hello + 1, 0, 4 * (size_t)(world->shape.channels + world->shape.local_experts));
+        memset(hello + 1, 0, world->space.hello_bytes - sizeof *hello);
+        if (room) hello->room = *room;
+        if (!ep_tells_room(world->shape.ranks)) hello->room.bytes = 0;
         release(&hello->flag, ep_word(epoch, 1));
     }
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
@@ -139,18 +142,27 @@ static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_for
     return judge_hellos(world, epoch) < 0;
 }
 
+/* Where no rows come they fit any room. */
+static bool stands(const gpu_world *world, uint32_t epoch, int32_t pe)
+{
+    return hello_at(world, world->rank, epoch, pe)->room.bytes > 0;
+}
+
+/* Of the ranks whose first offers do not stand. */
 static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_refusal *refusal)
 {
-    for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
+    for (int32_t pe = 0; pe < world->shape.ranks && !stands(world, epoch, world->rank); pe++) {
         ep_reply *reply = reply_at(world, pe, epoch, world->rank);
         reply->refusal = *refusal;
         release(&reply->flag, ep_word(epoch, 1));
     }
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
-        if (!await_flag(world, &reply_at(world, world->rank, epoch, pe)->flag, epoch, GPU_WAIT_REPLY, pe)) return false;
+        if (!stands(world, epoch, pe) &&
+            !await_flag(world, &reply_at(world, world->rank, epoch, pe)->flag, epoch, GPU_WAIT_REPLY, pe))
+            return false;
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
         const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
-        if (!reply->refusal.status) continue;
+        if (stands(world, epoch, pe) || !reply->refusal.status) continue;
         report(world, pe, &reply->refusal, NULL, NULL);
         return false;
     }
@@ -169,8 +181,9 @@ static bool play_notify(const gpu_notify_args *a)
     if (a->tokens) return false;
     if (a->routing) memset(a->routing, 0, a->at.total_bytes);
     memset(world->report + 1, 0, counts * sizeof(int32_t));
-    world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal);
+    world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
     world->state->epoch = epoch;
+    if (world->state->refused) world->report->counts_refused = world->ticket;
     release(&world->report->counts_ready, world->ticket);
     return true;
 }
@@ -189,7 +202,7 @@ static bool play_dispatch(const gpu_dispatch_args *a)
     if (a->room.bytes) note_ahead();
     if (!cached && world->state->refused) return true;
     if (cached)
-        exchange_hellos(world, epoch, &a->form, &a->refusal);
+        exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
     else
         exchange_replies(world, epoch, &a->refusal);
     world->state->epoch = epoch;
@@ -202,7 +215,7 @@ static bool play_combine(const gpu_combine_args *a)
     const gpu_world *world = &a->world;
     uint32_t epoch = world->state->epoch + 1;
     if (a->tokens) return false;
-    exchange_hellos(world, epoch, &a->form, &a->refusal);
+    exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
     world->state->epoch = epoch;
     tell_opened(world);
     return true;

@@ -68,6 +68,9 @@ typedef struct gpu_report {
     uint32_t unused;
     /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire). */
     uint64_t counts_ready;
+    /* Ticket of the last notify that did not go on: before counts_ready is set to it. Its verdict stands below; any
+       other that is found there once counts are ready is that of the dispatch behind it. */
+    uint64_t counts_refused;
     /* Ticket of the last dispatch or combine that knows whether it goes on: its verdict, if any, stands below. Written
        behind that by block 0 (release), read by the host (acquire). */
     uint64_t opened;
@@ -180,7 +183,9 @@ typedef struct gpu_notify_args {
     int32_t channels, local_experts;
     uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
     gpu_routing at;
+    ep_room room;           /* bytes 0: none */
     int32_t *expert_counts; /* [E]; left at zero */
+    gpu_layout_args layout; /* what ep_layout would be given, where notify is to do its work first; tokens 0: not so */
 } gpu_notify_args;
 
 /* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
@@ -191,14 +196,6 @@ typedef struct gpu_landing {
     uint32_t *scales;
     float *weights;
 } gpu_landing;
-
-/* Room for as many rows as may come, of a dispatch that is launched before the host knows how many do. The landing says
-   where it begins; the kernel lays it out, as the host does once it knows (ep_block_map_of), and does nothing where
-   they do not fit: then the host launches it again, with a place of their own. */
-typedef struct gpu_room {
-    ep_block_shape shape; /* but for the numbers of rows */
-    uint64_t bytes;       /* 0: the landing is settled */
-} gpu_room;
 
 typedef struct gpu_dispatch_args {
     gpu_world world;
@@ -214,7 +211,7 @@ typedef struct gpu_dispatch_args {
     const uint32_t *scales;
     int64_t scales_row_pitch, scales_column_pitch;
     gpu_landing landing;
-    gpu_room room;
+    ep_room room;        /* as in ep_dispatch_step: instead of the landing, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
     int32_t unused;
     uint64_t *stamps; /* [4][blocks] times, in nanoseconds, or NULL: start, offers known, rows written, end */

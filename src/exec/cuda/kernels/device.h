@@ -258,18 +258,6 @@ GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refu
     return worst[0] < ranks ? worst[0] : worst[1] < ranks ? worst[1] : -1;
 }
 
-GPU_FUNC int32_t judge_replies(const gpu_world *world, uint32_t epoch)
-{
-    __shared__ int32_t worst;
-    int32_t ranks = GPU_RANKS(world);
-    if (threadIdx.x == 0) worst = ranks;
-    __syncthreads();
-    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
-        if (reply_at(world, world->rank, epoch, pe)->refusal.status) atomicMin(&worst, pe);
-    __syncthreads();
-    return worst < ranks ? worst : -1;
-}
-
 /* Where this call's verdict goes; NULL: nobody asks for this call, and the verdict of an earlier such call has not been
    looked at yet. By one thread. */
 GPU_FUNC gpu_verdict *verdict_slot(const gpu_world *world)

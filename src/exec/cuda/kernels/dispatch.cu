@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: rows from their source to the outputs of their receivers.
  *
- * Grid: as many blocks as SMs were granted, each of as many warps as fit. Block 0 first writes this rank's offers into
- * every peer's memory (release). All blocks poll the peers' offers in local memory (acquire): no row is written before
- * its receiver has offered the place. Then each warp takes every n-th token: it looks up the ranks that the token goes
- * to, brings the row in once and sends it to each of them, with its indices, weights and scales. Where some rank
- * offered the queue, blocks then take channels: half of a block's warps put rows into rings, the other half takes rows
- * out of this rank's (dispatch_queue.h). The last block to finish posts the dones (release) and polls those of all
- * peers (acquire); the kernel ends when all rows are here.
+ * Grid: as many blocks as SMs were granted, each of as many warps as fit. No row is written before its receiver has
+ * offered the place. Of a fresh dispatch that may have happened with the hellos that notify has seen: then every block
+ * works out what stands (standing_offer). Else block 0 writes this rank's offers into every peer's memory (release),
+ * and all blocks poll those of the peers in local memory (acquire). Then each warp takes every n-th token: it looks up
+ * the ranks that the token goes to, brings the row in once and sends it to each of them, with its indices, weights and
+ * scales. Where some rank offered the queue, blocks then take channels: half of a block's warps put rows into rings,
+ * the other half takes rows out of this rank's (dispatch_queue.h). The last block to finish posts the dones (release)
+ * and polls those of all peers (acquire); the kernel ends when all rows are here.
  *
- * Launched before the host knows how many rows come, each block first lays out the room for them, or leaves at once
- * where they do not fit.
+ * Launched before the host knows how many rows come, each block first lays out this rank's room for them, or leaves at
+ * once where they do not fit.
  *
  * Bytes a token: one row read, one row written a destination. The row goes by bulk copies through the warp's stage of
  * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
  *
- * Who waits: block 0 … n for offers, ring teams for free slots and for rows, the last block for dones; each wait has
- * the deadline of the group. */
+ * Who waits: block 0 … n for offers that do not stand, ring teams for free slots and for rows, the last block for
+ * dones; each wait has the deadline of the group. */
 #include "exec/cuda/kernels/dispatch_queue.h"
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
@@ -29,23 +30,32 @@ GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
     return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
 }
 
-/* By one thread. False where the rows that come do not fit the room. */
+/* What a room has to offer for so many rows. False where they do not fit. */
+GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int64_t rows, ep_offer *offer)
+{
+    int32_t idx_bytes = a->form.idx_dtype ? a->route.idx_bytes : 0;
+    const ep_block_shape shape = ep_block_shape_of(&a->form, GPU_ROW_BYTES(a), idx_bytes, rows);
+    ep_block_map map = ep_block_map_of(&shape);
+    offer->x_offset = room->offset + map.x;
+    offer->scales_offset = room->offset + map.scales;
+    offer->idx_offset = room->offset + map.idx;
+    offer->weights_offset = room->offset + map.weights;
+    offer->rows = (int32_t)rows;
+    offer->mode = room->mode;
+    return map.total_bytes <= room->bytes;
+}
+
+/* By one thread: where the rows come to in this rank's own room. False where they do not fit. */
 GPU_FUNC bool settle_landing(const gpu_dispatch_args *a, gpu_landing *landing)
 {
-    ep_block_shape shape = a->room.shape;
-    shape.rows = shape.x_rows = rows_coming(a);
-    ep_block_map map = ep_block_map_of(&shape);
-    *landing = a->landing;
-    landing->offer.rows = (int32_t)shape.rows;
-    landing->offer.x_offset += map.x;
-    landing->offer.scales_offset += map.scales;
-    landing->offer.idx_offset += map.idx;
-    landing->offer.weights_offset += map.weights;
-    landing->x += map.x;
-    landing->scales += map.scales / sizeof *landing->scales;
-    if (landing->idx) landing->idx += map.idx;
-    landing->weights += map.weights / sizeof *landing->weights;
-    return map.total_bytes <= a->room.bytes;
+    const gpu_world *world = &a->world;
+    bool fits = offer_of_room(a, &a->room, rows_coming(a), &landing->offer);
+    const ep_offer *offer = &landing->offer;
+    landing->x = heap_at(world, world->rank, offer->x_offset);
+    landing->scales = (uint32_t *)heap_at(world, world->rank, offer->scales_offset);
+    landing->idx = a->form.idx_dtype ? heap_at(world, world->rank, offer->idx_offset) : NULL;
+    landing->weights = (float *)heap_at(world, world->rank, offer->weights_offset);
+    return fits;
 }
 
 /* ---- offers ---------------------------------------------------------------------------------------------------------
@@ -71,29 +81,65 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_landing *landing
     }
 }
 
+/* The offer that rank pe made with its hello. False: it made none, or it does not stand. notify has seen all hellos. */
+GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_offer *offer)
+{
+    const gpu_world *world = &a->world;
+    int32_t ranks = GPU_RANKS(world), before = 0, all = 0;
+    if (!ep_tells_room(ranks)) return false;
+    const ep_room room = hello_at(world, world->rank, epoch, pe)->room;
+    for (int32_t s = 0; s < ranks; s++) {
+        const uint8_t *hello = (const uint8_t *)hello_at(world, world->rank, epoch, s);
+        int32_t sent = ((const int32_t *)(hello + world->space.hello_sent))[pe];
+        before += s < world->rank ? sent : 0;
+        all += sent;
+    }
+    offer->first_row = before;
+    return room.bytes && offer_of_room(a, &room, all, offer);
+}
+
+/* Where this rank's rows go at rank pe. False when its offer was waited for in vain. *against: it refused with it. */
+GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, gpu_target *target, bool *against)
+{
+    const gpu_world *world = &a->world;
+    bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true;
+    ep_offer offer;
+    if (cached) {
+        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
+        come = await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        offer = hello->offer;
+    } else if (!standing_offer(a, epoch, pe, &offer)) {
+        const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
+        come = await_flag(world, (const uint64_t *)&reply->flag, epoch, GPU_WAIT_REPLY, pe);
+        *against = come && reply->refusal.status;
+        offer = reply->offer;
+    }
+    target->x = heap_at(world, pe, offer.x_offset);
+    target->scales = heap_at(world, pe, offer.scales_offset);
+    target->idx = heap_at(world, pe, offer.idx_offset);
+    target->weights = (float *)heap_at(world, pe, offer.weights_offset);
+    target->first_row = offer.first_row;
+    target->rows = offer.rows;
+    target->mode = offer.mode;
+    return come;
+}
+
 /* By every block: waits for the offers of all, and notes where this rank's rows go. False: no rows are to be moved. */
 GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_target *targets)
 {
     const gpu_world *world = &a->world;
+    __shared__ int32_t first_against;
     int32_t ranks = GPU_RANKS(world);
-    bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true;
+    bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true, refused = false;
+    if (threadIdx.x == 0) first_against = ranks;
+    __syncthreads();
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
-        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
-        const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
-        come &= await_flag(world, (const uint64_t *)(cached ? &hello->flag : &reply->flag), epoch,
-                           cached ? GPU_WAIT_HELLO : GPU_WAIT_REPLY, pe);
-        const ep_offer *offer = cached ? &hello->offer : &reply->offer;
-        targets[pe].x = heap_at(world, pe, offer->x_offset);
-        targets[pe].scales = heap_at(world, pe, offer->scales_offset);
-        targets[pe].idx = heap_at(world, pe, offer->idx_offset);
-        targets[pe].weights = (float *)heap_at(world, pe, offer->weights_offset);
-        targets[pe].first_row = offer->first_row;
-        targets[pe].rows = offer->rows;
-        targets[pe].mode = offer->mode;
+        bool against = false;
+        come &= find_target(a, epoch, pe, &targets[pe], &against);
+        if (against) atomicMin(&first_against, pe);
     }
     if (!__syncthreads_and(come)) return false;
-    bool refused = false;
-    int32_t against = cached ? judge_hellos(world, epoch, &refused) : judge_replies(world, epoch);
+    int32_t against = cached ? judge_hellos(world, epoch, &refused) : first_against < ranks ? first_against : -1;
     if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0) {
         if (cached)
             report_hello(world, epoch, against, refused);
@@ -168,6 +214,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     __shared__ gpu_landing settled;
     const gpu_landing *landing = &a.landing;
     bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->state->refused;
+    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(world)); /* the offer that notify made */
     if (a.room.bytes) {
         if (!__syncthreads_and(threadIdx.x || settle_landing(&a, &settled))) return;
         landing = &settled;
@@ -179,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     }
     uint32_t epoch = world->state->epoch + cached;
     stamp(&a, 0);
-    if (blockIdx.x == 0) post_offers(&a, landing, epoch);
+    if (blockIdx.x == 0 && !stands) post_offers(&a, landing, epoch);
     bool go = accept_offers(&a, epoch, targets);
     if (go) tell_dropped(&a, landing);
     if (blockIdx.x == 0) tell_opened(world);

@@ -4,12 +4,12 @@
  * ep_layout: a warp takes a piece of 32 tokens, a lane a token. For each rank the warp's ballot is the piece's mask;
  *   experts are counted in shared memory first. Reads topk_idx for the counts and again, from the cache, for each 32
  *   ranks; writes 4 bytes a piece and rank. Nobody waits.
- * ep_notify: one block. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes the hello
- *   and its flag (release) into the peer's memory. (3) A thread a source polls the source's flag here (acquire): this
- *   is the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned memory, the ticket
- *   last.
+ * ep_notify: one block. Of few tokens it first makes the layout itself. (1) A warp a rank sums the masks' bits up over
+ * the pieces. (2) A warp a peer writes the hello and its flag (release) into the peer's memory. (3) A thread a source
+ * polls the source's flag here (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle,
+ * and to the host's pinned memory, the ticket last.
  *
- * Registers: under 100; shared memory: [E] counters (layout), [N] counts (notify), both dynamic. */
+ * Registers: under 100; shared memory, dynamic: [E] counters where the layout is made, and [N] counts in notify. */
 #include "exec/cuda/kernels/slots.h"
 
 /* ---- layout --------------------------------------------------------------------------------------------------------
@@ -82,15 +82,21 @@ GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *cou
     }
 }
 
+/* By the whole grid. block_counts: [E] shared, where the host has found room for them. */
+GPU_FUNC void lay_out_pieces(const gpu_layout_args *a, int32_t *block_counts)
+{
+    int32_t *counts = a->shared_counts ? block_counts : a->expert_counts;
+    block_counts_open(block_counts, a->shared_counts ? a->experts : 0);
+    int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), pieces = gpu_pieces(a->tokens);
+    for (int64_t p = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; p < pieces; p += warps)
+        layout_piece(a, p, counts);
+    block_counts_close(block_counts, a->shared_counts ? a->experts : 0, a->expert_counts);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1) ep_layout(const __grid_constant__ gpu_layout_args a)
 {
     extern __shared__ int32_t block_counts[];
-    int32_t *counts = a.shared_counts ? block_counts : a.expert_counts;
-    block_counts_open(block_counts, a.shared_counts ? a.experts : 0);
-    int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), pieces = gpu_pieces(a.tokens);
-    for (int64_t p = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; p < pieces; p += warps)
-        layout_piece(&a, p, counts);
-    block_counts_close(block_counts, a.shared_counts ? a.experts : 0, a.expert_counts);
+    lay_out_pieces(&a, block_counts);
 }
 
 /* ---- notify: what this rank sends ----------------------------------------------------------------------------------
@@ -196,8 +202,9 @@ GPU_FUNC void refuse_index(const gpu_notify_args *a, ep_refusal *refusal, uint64
     refusal->text[at] = 0;
 }
 
-/* By one warp. */
-GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_refusal *refusal)
+/* By one warp. sent: [N] shared. */
+GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_refusal *refusal,
+                         const int32_t *sent)
 {
     const gpu_world *world = &a->world;
     ep_hello *hello = hello_at(world, pe, epoch, world->rank);
@@ -214,17 +221,25 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
         counts[c] = prefix[pe * channels + c];
     for (int32_t e = lane; a->routing && e < locals; e += 32)
         counts[channels + e] = a->expert_counts[pe * locals + e];
+    int32_t ranks = GPU_RANKS(world);
+    int32_t *all = (int32_t *)((uint8_t *)hello + world->space.hello_sent);
+    for (int32_t r = lane; a->routing && ep_tells_room(ranks) && r < ranks; r += 32)
+        all[r] = sent[r];
+    if (lane == 0) {
+        hello->room = a->room;
+        if (!ep_tells_room(ranks)) hello->room.bytes = 0;
+    }
     __syncwarp();
     if (lane == 0) store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
 }
 
 /* Posts to all, and waits for all. True when all came. */
-GPU_FUNC bool exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal)
+GPU_FUNC bool exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal, const int32_t *sent)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
     for (int32_t i = warp; i < ranks; i += warps)
-        post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal);
+        post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal, sent);
     bool come = true;
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
         come &= await_flag(world, (const uint64_t *)&hello_at(world, world->rank, epoch, pe)->flag, epoch,
@@ -278,8 +293,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     __shared__ ep_refusal refusal;
     const gpu_world *world = &a.world;
     uint32_t epoch = world->state->epoch + 1;
-    unsigned long long bad_slot = world->state->bad_slot;
+    if (a.layout.tokens) lay_out_pieces(&a.layout, per_rank + ep_round(GPU_RANKS(world), 4));
+    __syncthreads();
     if (threadIdx.x == 0) {
+        unsigned long long bad_slot = world->state->bad_slot;
         refusal.status = a.refusal.status;
         if (a.refusal.status)
             copy_words(&refusal, &a.refusal, sizeof refusal);
@@ -288,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     }
     if (a.routing) close_layout(&a, per_rank);
     __syncthreads();
-    bool come = exchange_hellos(&a, epoch, &refusal);
+    bool come = exchange_hellos(&a, epoch, &refusal, per_rank);
     bool refused = false;
     int32_t against = come ? judge_hellos(world, epoch, &refused) : -1;
     if (come && against < 0 && a.routing)
@@ -303,5 +320,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     world->state->refused = !come || against >= 0;
     world->state->bad_slot = ~0ull;
     if (against >= 0) report_hello(world, epoch, against, refused);
+    if (against >= 0) world->report->counts_refused = world->ticket;
     store_release(&world->report->counts_ready, world->ticket);
 }

@@ -28,7 +28,10 @@ expar_status dispatch_gpu_make_output(dispatch_call *call)
  *
  * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
  * takes memory for them, launches the kernel. So the kernel is launched before that, with a free piece of the pool as
- * it is, and that is offered with the hello; once the counts are there all know how much of it is needed. */
+ * it is, and that is offered with the hello; once the counts are there all know how much of it is needed.
+ *
+ * But for ranks of one process that share a GPU: in a context that they share, a kernel queued behind one that waits
+ * for another rank is one thing more that the driver might hold that rank up for (docs/gpu.md). */
 
 /* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
    one. */
@@ -71,6 +74,7 @@ static bool take_room(const dispatch_call *call, mem_block **out)
 
 void dispatch_gpu_make_ahead(dispatch_call *call)
 {
+    if (call->base.ep->shares_gpu) return;
     size_t counts = (size_t)call->made->routing.local_experts;
     expar_ep_output *output = ep_output_make();
     if (!output) return;

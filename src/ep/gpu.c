@@ -87,6 +87,7 @@ static expar_status check_queues(const expar_ep *ep, int32_t sharers)
 static expar_status make_parts(expar_ep *ep, int32_t asked_sms, int32_t sharers)
 {
     executor_cuda_share share = {.with_threads = ep->group->threads && sharers > 1};
+    ep->shares_gpu = share.with_threads;
     expar_status status = check_queues(ep, sharers);
     if (status == EXPAR_OK) status = choose_sms(ep, asked_sms, sharers, &share.num_sms);
     if (status == EXPAR_OK)

@@ -203,8 +203,8 @@ static void play(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank)
     expar_status status = expar_dispatch(cpu, &args, &on_cpu);
     bool went = CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error());
     expar_status gpu_status = went ? mirror_dispatch(gpu, &args, &on_gpu) : status;
-    went = went && CHECK(gpu_status == status, "%s on the GPU, %s on the CPU", expar_status_string(gpu_status),
-                         expar_status_string(status));
+    went = went && CHECK(gpu_status == status, "%s on the GPU, %s on the CPU: %s", expar_status_string(gpu_status),
+                         expar_status_string(status), expar_last_error());
     if (went && same_results(t, &on_cpu, &on_gpu)) combine_both(t, cpu, gpu, rank, &random, &on_cpu, &on_gpu);
     expar_ep_output_release(on_cpu.output);
     mirror_output_release(on_gpu.output);

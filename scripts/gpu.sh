@@ -6,6 +6,7 @@
 #        gpu.sh pack BUILD_DIR DIR      copies programs, libraries, the demo's model and this script
 #        gpu.sh run DIR [PATTERN]       runs what was packed, or the tests whose names match; prints a table
 #        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
+#        gpu.sh again DIR COUNT:PATTERN  the same so many times, until something fails, for what fails now and then
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
@@ -164,6 +165,12 @@ run() {
     tests "${1:-.}" 1
 }
 
+again() {
+    local left=${1%%:*} pattern=${1#*:}
+    [[ $left =~ ^[1-9][0-9]*$ && $1 == *:* ]] || { echo "gpu.sh: again=$1: COUNT:PATTERN is expected" >&2 && return 2; }
+    for (( ; left > 0; left--)); do tests "$pattern" "$(count_gpus)" || return 1; done
+}
+
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
 # deadlines. Process ranks share a GPU in turns; so few of them that they meet, with so few and short rows that racecheck
 # comes to an end, are what the seed draws. The layout by itself waits for nobody.
@@ -245,6 +252,7 @@ part() {
         run) tests "${argument:-.}" 1 ;;
         spread) tests "${argument:-.}" "$(count_gpus)" ;;
         measure) measure "$argument" ;;
+        again) again "$argument" ;;
         sanitize | demo) "$word" ;;
         *) echo "gpu.sh: $1 is no part of a call" >&2 && return 2 ;;
     esac
@@ -292,7 +300,7 @@ case ${1:-}:$# in
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | demo:2 | sanitize:2)
+    run:[23] | spread:[23] | measure:[23] | again:3 | demo:2 | sanitize:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in

@@ -54,6 +54,18 @@ grep -q '^this went wrong: hello there$' "$work/out" || fail "the end of a failu
 [ "$(cd "$work/logs" && echo *)" = 'demo.json logs.tar.gz results' ] || fail "other files are left"
 tar -tzf "$work/logs/logs.tar.gz" | grep -qx test_bad || fail "a log is missing"
 
+# One that fails the third time.
+# shellcheck disable=SC2016 # the program's own shell expands it
+program moody 'echo . >>"$EXPAR_TEST_LOGS/times"' '[ "$(wc -l <"$EXPAR_TEST_LOGS/times")" -lt 3 ]'
+printf '%s\n' 'test_moody - moody' >>"$work/tests.txt"
+export EXPAR_TEST_LOGS="$work/again"
+expect 1 again "$work" 5:test_moody
+[ "$(wc -l <"$work/again/times")" = 3 ] || fail "again goes on behind a failure, or ends before"
+rm "$work/again/times"
+expect 0 again "$work" 2:test_moody
+expect 2 again "$work" test_moody
+grep -q "again=test_moody: COUNT:PATTERN is expected" "$work/out" || fail "again without a count is not refused"
+
 # A sanitizer that knows two programs, and finds something in one of them by one tool; two GPUs.
 mkdir "$work/path"
 # shellcheck disable=SC2016 # the program's own shell expands it

@@ -137,6 +137,24 @@ static void fresh_dispatches_are_launched_ahead(void **state)
     kind_run((ranks_plan){0}, 1, play_what_is_launched_ahead);
 }
 
+/* Threads share its context, where nothing is to stand behind a kernel that waits; processes do not. */
+static void play_on_one_gpu(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    for (int i = 0; i < 3; i++)
+        check_ahead(&one, &args, kind_of_ranks == RANKS_PROCESSES, "of ranks that share a GPU");
+    idle_end(&one);
+}
+
+static void threads_on_one_gpu_are_not(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, play_on_one_gpu);
+}
+
 /* Room is not taken by force: what fails without it fails as before, and what it had is given back. */
 static void play_without_room(expar_group *group, void *shared)
 {
@@ -202,7 +220,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_is_one_kernel), cmocka_unit_test(fresh_dispatches_are_launched_ahead),
-        cmocka_unit_test(room_that_is_missing), cmocka_unit_test(callers_need_no_context)};
+        cmocka_unit_test(threads_on_one_gpu_are_not), cmocka_unit_test(room_that_is_missing),
+        cmocka_unit_test(callers_need_no_context)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

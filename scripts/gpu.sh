@@ -6,7 +6,7 @@
 #        gpu.sh pack BUILD_DIR DIR      copies programs, libraries, the demo's model and this script
 #        gpu.sh run DIR [PATTERN]       runs what was packed, or the tests whose names match; prints a table
 #        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
-#        gpu.sh again DIR COUNT:PATTERN  the same so many times, until something fails, for what fails now and then
+#        gpu.sh again DIR COUNT:PATTERN so many times, until something fails, for what fails now and then
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
@@ -153,8 +153,9 @@ tests() {
     local pattern=$1 jobs=$2 slot=() before
     [ "$jobs" = 1 ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
     before=$(wc -l <"$logs/results")
-    awk -v pattern="$pattern" '$1 ~ pattern { print $1 }' "$here/tests.txt" |
-        xargs -r -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
+    awk -v pattern="$pattern" '$1 ~ pattern { print $1; n++ } END { exit !n }' "$here/tests.txt" >"$logs/these" ||
+        { echo "gpu.sh: no packed test's name matches '$pattern'" >&2 && return 2; }
+    xargs -a "$logs/these" -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
     tail -n +$((before + 1)) "$logs/results" >"$logs/these"
     [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"
     count "$logs/these"
@@ -165,10 +166,13 @@ run() {
     tests "${1:-.}" 1
 }
 
+# In a call as long as there is time for what a test may take, so that none is cut short.
 again() {
-    local left=${1%%:*} pattern=${1#*:}
-    [[ $left =~ ^[1-9][0-9]*$ && $1 == *:* ]] || { echo "gpu.sh: again=$1: COUNT:PATTERN is expected" >&2 && return 2; }
-    for (( ; left > 0; left--)); do tests "$pattern" "$(count_gpus)" || return 1; done
+    local left=${1%%:*} pattern=${1#*:} most=${EXPAR_TEST_SECONDS:-300}
+    for (( ; left > 0; left--)); do
+        [ "$(allowed)" -ge "$most" ] || { echo "gpu.sh: $left times of $1 are left, but no $most s for one" && break; }
+        tests "$pattern" "$(count_gpus)" || return 1
+    done
 }
 
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
@@ -245,6 +249,19 @@ test_and_measure() {
     run . && measure
 }
 
+# Before anything is played: a word that is none would be noticed when the time of those before it is gone.
+check_again() {
+    [[ $1 =~ ^[1-9][0-9]*: ]] || { echo "gpu.sh: again '$1': COUNT:PATTERN is expected" >&2 && return 2; }
+}
+
+check_part() {
+    case $1 in
+        run | run=* | spread | spread=* | measure | measure=* | sanitize | demo) ;;
+        again=*) check_again "${1#again=}" ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, sanitize or demo is expected" >&2 && return 2 ;;
+    esac
+}
+
 part() {
     local word=${1%%=*} argument=
     [ "$word" = "$1" ] || argument=${1#*=}
@@ -254,7 +271,6 @@ part() {
         measure) measure "$argument" ;;
         again) again "$argument" ;;
         sanitize | demo) "$word" ;;
-        *) echo "gpu.sh: $1 is no part of a call" >&2 && return 2 ;;
     esac
 }
 
@@ -274,6 +290,7 @@ call() {
     [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "gpu.sh: '$seconds': a number of seconds is expected" >&2 && return 2; }
     shift
     export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-120}
+    for one_part; do check_part "$one_part" || return 2; done
     [ $# -gt 0 ] || set -- measure "run=$cross" "spread=$alone" sanitize
     for one_part in "$@"; do
         echo "== $((EPOCHSECONDS - start)) s: $one_part"
@@ -305,6 +322,7 @@ case ${1:-}:$# in
         : >"$logs/results"
         case $1 in
             spread) tests "${3:-.}" "$(count_gpus)" ;;
+            again) check_again "$3" && again "$3" ;;
             *) "$1" "${@:3}" ;;
         esac
         ;;

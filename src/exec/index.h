@@ -7,7 +7,7 @@
  * An EP buffer is the same range of offsets in every PE's heap. Seen from its owner:
  *
  *     hellos   [2][N]      hello_bytes        record that opens a call, from each source rank; by parity of the epoch
- *     replies  [2][N]      sizeof(ep_reply)   offers of a fresh dispatch, from each receiver whose hello made none
+ *     replies  [2][N]      sizeof(ep_reply)   offers of a fresh dispatch, from each receiver whose room does not stand
  *     dones    [2][N]      64                 "I have written to you / read from you all that I will", from each rank
  *     counters [3][2]      64                 arrivals of the three kinds of record above: who is last rings the bell
  *     heads    [C][N]      64                 rings that this rank sends into: rows that the receiver has taken out

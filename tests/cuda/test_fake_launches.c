@@ -155,6 +155,14 @@ static void threads_on_one_gpu_are_not(void **state)
     kind_run((ranks_plan){0}, 2, play_on_one_gpu);
 }
 
+/* So many use their room, and do not tell of it with their hellos. */
+static void more_ranks_than_tell_room(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    kind_run((ranks_plan){0}, EP_ROOM_RANKS + 1, play_on_one_gpu);
+}
+
 /* Room is not taken by force: what fails without it fails as before, and what it had is given back. */
 static void play_without_room(expar_group *group, void *shared)
 {
@@ -219,9 +227,9 @@ static void callers_need_no_context(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_is_one_kernel), cmocka_unit_test(fresh_dispatches_are_launched_ahead),
-        cmocka_unit_test(threads_on_one_gpu_are_not), cmocka_unit_test(room_that_is_missing),
-        cmocka_unit_test(callers_need_no_context)};
+        cmocka_unit_test(a_call_is_one_kernel),       cmocka_unit_test(fresh_dispatches_are_launched_ahead),
+        cmocka_unit_test(threads_on_one_gpu_are_not), cmocka_unit_test(more_ranks_than_tell_room),
+        cmocka_unit_test(room_that_is_missing),       cmocka_unit_test(callers_need_no_context)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,16 @@ expect 1 again "$work" 5:test_moody
 rm "$work/again/times"
 expect 0 again "$work" 2:test_moody
 expect 2 again "$work" test_moody
-grep -q "again=test_moody: COUNT:PATTERN is expected" "$work/out" || fail "again without a count is not refused"
+grep -q "again 'test_moody': COUNT:PATTERN is expected" "$work/out" || fail "again without a count is not refused"
+expect 1 again "$work" 9:test_moody
+expect 1 call "$work" 2 again=9:test_good
+grep -q '9 times of 9:test_good are left, but no 3 s for one' "$work/out" || fail "again begins what it cannot end"
+expect 2 call "$work" 30 run=moody again=3
+grep -q "again '3': COUNT:PATTERN is expected" "$work/out" || fail "a wrong part is found too late"
+expect 2 call "$work" 30 run=moody agian=3:x
+grep -q "'agian=3:x': run, spread, again" "$work/out" || fail "a part that is none is not refused"
+expect 2 run "$work" nobody
+grep -q "no packed test's name matches 'nobody'" "$work/out" || fail "a pattern that matches nothing is not told"
 
 # A sanitizer that knows two programs, and finds something in one of them by one tool; two GPUs.
 mkdir "$work/path"

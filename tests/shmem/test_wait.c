@@ -265,7 +265,8 @@ static void *wait_for_abort(void *argument)
     return NULL;
 }
 
-/* Rank 2 goes, and the others are told of it. Its loss then ends no more waits; the abort of a rank still does. */
+/* Rank 2 goes, and the others are told of it. Its loss then ends no more waits; the abort of a rank still does.
+   Rank 0 follows only once rank 1 has told of rank 2: of two losses found at once, rank 0's would be told first. */
 static void abort_after_a_loss(expar_group *group, void *shared)
 {
     (void)shared;
@@ -280,10 +281,12 @@ static void abort_after_a_loss(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL));
     CHECK_TEXT("rank 2");
     if (group->rank == 1) {
+        CHECK_OK(expar_atomic_add_u64(group, &signal[1], 1, 0));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_signal_wait_until(group, signal, EXPAR_CMP_EQ, 1, NULL));
         CHECK_TEXT("rank 0");
         return;
     }
+    CHECK_OK(expar_signal_wait_until(group, &signal[1], EXPAR_CMP_EQ, 1, NULL));
     waiter other = {.group = group, .signal = signal};
     CHECK(pthread_create(&other.thread, NULL, wait_for_abort, &other) == 0, "thread");
     CHECK_OK(expar_group_abort(group));

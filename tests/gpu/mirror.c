@@ -74,6 +74,7 @@ static expar_status settle(trip *t, expar_event *event, expar_status returned)
 {
     expar_status status = event ? expar_event_wait(event) : returned;
     if (!event) mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for the call");
+    trip_note(t, "the wait for the call");
     trip_end(t, status == EXPAR_OK || status == EXPAR_ERR_DROPPED);
     expar_event_destroy(event);
     return status;
@@ -172,7 +173,9 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.async_finish = args->async_finish || args->num_worst_tokens || !calls_are_plain();
     expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;
+    trip_note(t, "lending what is dispatched");
     expar_status status = expar_dispatch(ep, &given, sound ? &got : result);
+    trip_note(t, "expar_dispatch");
     if (status != EXPAR_OK && status != EXPAR_ERR_DROPPED) {
         trip_end(t, false);
         return status;
@@ -223,7 +226,9 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     given.stream = t->hand->stream;
     given.async_finish = args->async_finish || !calls_are_plain();
     if (!args->async_finish && given.async_finish) given.event = &event;
+    trip_note(t, "lending what is combined");
     expar_status status = expar_combine(ep, &given);
+    trip_note(t, "expar_combine");
     /* Refused: y must be as it was. */
     bool sound = args->y.device.type == EXPAR_CPU && (args->y.shape[1] <= 1 || args->y.strides[1] == 1);
     if (status == EXPAR_OK || sound) trip_fetch(t, &given.y, args->y.data);

@@ -238,7 +238,7 @@ static void test_options(void **state)
     uint64_t seed = random_test_seed("options on CPU and GPU");
     for (int64_t round = random_test_rounds(ROUNDS); round > 0; round--, seed++) {
         trial t = trial_draw(seed);
-        ranks_plan plan = {.kind = RANKS_THREADS, .size = t.ranks, .timeout_ms = 10000};
+        ranks_plan plan = {.kind = RANKS_THREADS, .size = t.ranks};
         bool passed = ranks_run(&plan, body, &t);
         if (!passed)
             printf("EXPAR_TEST_SEED=%llu: N %d H %d K %d E %d dtype %s scales %d hand %d idx %d worst %d short %d "

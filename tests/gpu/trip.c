@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between host memory and the GPU. */
 #include "gpu/trip.h"
+#include "ep/ranks.h"
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Of a tensor that a test means. */
 #define MOST_BYTES ((int64_t)64 << 20)
+/* A step of a test's call takes milliseconds. */
+#define LONG_MS 5000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static trip *parked; /* guarded by lock */
@@ -18,7 +23,16 @@ trip *trip_begin(buffer *b)
     t->hand = hand_of(b->device);
     if (arena_begin(&t->hand->own)) t->hand->staged = 0;
     arena_begin(&b->shared);
+    t->noted_ms = ranks_clock_ms();
     return t;
+}
+
+void trip_note(trip *t, const char *step)
+{
+    int64_t now_ms = ranks_clock_ms(), took_ms = now_ms - t->noted_ms;
+    if (took_ms >= LONG_MS)
+        fprintf(stderr, "mirror: rank %d: %s took %" PRId64 " ms\n", (int)t->buffer->rank, step, took_ms);
+    t->noted_ms = now_ms;
 }
 
 /* ---- tensors ---- */
@@ -95,7 +109,11 @@ static void fetch_all(const trip *t)
 
 void trip_end(trip *t, bool arrived)
 {
-    if (arrived) fetch_all(t);
+    if (arrived) {
+        t->noted_ms = ranks_clock_ms(); /* one that was parked has waited for the test */
+        fetch_all(t);
+        trip_note(t, "copying back");
+    }
     arena_end(&t->hand->own);
     arena_end(&t->buffer->shared);
     free(t);

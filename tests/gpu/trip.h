@@ -17,6 +17,7 @@ typedef struct trip {
         void *to;
     } fetches[TRIP_FETCHES];
     int num_fetches;
+    int64_t noted_ms; /* ranks_clock_ms() at the last trip_note */
     struct trip *next;
 } trip;
 
@@ -28,6 +29,9 @@ trip *trip_begin(buffer *b);
 expar_tensor trip_lend(trip *t, const expar_tensor *host);
 /* When the call is done, the tensor's memory is copied to the host's. */
 void trip_fetch(trip *t, const expar_tensor *from, void *to);
+/* A step of it is done. Prints how long that took when it was so long that a driver held up is likelier than work; what
+   a test finds does not depend on it. */
+void trip_note(trip *t, const char *step);
 /* From the first to the last byte; 0 for one without elements or sense. */
 size_t trip_span_bytes(const expar_tensor *tensor);
 

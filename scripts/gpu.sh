@@ -120,7 +120,7 @@ explain() {
         fi
         echo "-- $name ($result after $seconds s) ends:"
         awk '/Invalid|Race reported|Barrier error/ { head = $0; getline; sub(/ *\[.*/, ""); n[head " " $0]++ }
-            END { for (what in n) print n[what] " times: " what }' "$logs/$name" | head -n 6
+            END { for (what in n) if (shown++ < 6) print n[what] " times: " what }' "$logs/$name"
         awk '!/^\[       OK/' "$logs/$name" | tail -n 12 | cut -c 1-160
     done
     [ -z "$reasons" ] || sort <<<"${reasons%$'\n'}" | uniq -c | sed 's/^ *\([0-9]*\) /\1 skipped: /'

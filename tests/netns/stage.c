@@ -38,13 +38,25 @@ void stage_start(stage *self, const ranks_plan *plan, ranks_body body, stage_ran
     }
 }
 
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 void stage_await(const stage *self, int32_t steps)
 {
     int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
     while (atomic_load_explicit(&self->steps, memory_order_relaxed) < steps) {
         assert_true(ranks_clock_ms() < deadline_ms);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap();
     }
+}
+
+void stage_hold(const stage *self)
+{
+    int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (atomic_load_explicit(&self->held, memory_order_relaxed) && ranks_clock_ms() < deadline_ms)
+        nap();
 }
 
 void stage_finish(stage_ranks *ranks)

@@ -15,7 +15,8 @@ typedef struct stage {
     /* In memory that the test shares with its ranks. Written by the ranks, read by the test, which acts when enough has
        happened; relaxed: nothing else is told by it. */
     _Atomic int32_t steps;
-    int32_t number; /* for bodies; set before the ranks start */
+    _Atomic bool held; /* rank 0 goes no further; set by the test before the ranks start, cleared by it (relaxed) */
+    int32_t number;    /* for bodies; set before the ranks start */
 } stage;
 
 /* cmocka's set-up and tear-down; *state is the stage. */
@@ -31,6 +32,8 @@ typedef struct stage_ranks {
 void stage_start(stage *self, const ranks_plan *plan, ranks_body body, stage_ranks *out);
 /* Waits until the ranks have made so many steps. */
 void stage_await(const stage *self, int32_t steps);
+/* For bodies: waits until the test lets go. */
+void stage_hold(const stage *self);
 /* All have ended, in time and with no check failed. */
 void stage_finish(stage_ranks *ranks);
 

@@ -59,6 +59,15 @@ void stage_hold(const stage *self)
         nap();
 }
 
+bool stage_part(stage *self, int32_t size)
+{
+    int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
+    atomic_fetch_add_explicit(&self->through, 1, memory_order_relaxed);
+    while (atomic_load_explicit(&self->through, memory_order_relaxed) < size && ranks_clock_ms() < deadline_ms)
+        nap();
+    return atomic_load_explicit(&self->through, memory_order_relaxed) >= size;
+}
+
 void stage_finish(stage_ranks *ranks)
 {
     bool late = false, passed = true;

@@ -16,7 +16,8 @@ typedef struct stage {
        happened; relaxed: nothing else is told by it. */
     _Atomic int32_t steps;
     _Atomic bool held; /* rank 0 goes no further; set by the test before the ranks start, cleared by it (relaxed) */
-    int32_t number;    /* for bodies; set before the ranks start */
+    _Atomic int32_t through; /* ranks that need the others no more; raised by each once, read by all (relaxed) */
+    int32_t number;          /* for bodies; set before the ranks start */
 } stage;
 
 /* cmocka's set-up and tear-down; *state is the stage. */
@@ -34,6 +35,8 @@ void stage_start(stage *self, const ranks_plan *plan, ranks_body body, stage_ran
 void stage_await(const stage *self, int32_t steps);
 /* For bodies: waits until the test lets go. */
 void stage_hold(const stage *self);
+/* For bodies: waits until all ranks are here, without the network; false: some never came. */
+bool stage_part(stage *self, int32_t size);
 /* All have ended, in time and with no check failed. */
 void stage_finish(stage_ranks *ranks);
 

@@ -43,10 +43,10 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-void stage_await(const stage *self, int32_t steps)
+void stage_await(const _Atomic int32_t *counter, int32_t count)
 {
     int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
-    while (atomic_load_explicit(&self->steps, memory_order_relaxed) < steps) {
+    while (atomic_load_explicit(counter, memory_order_relaxed) < count) {
         assert_true(ranks_clock_ms() < deadline_ms);
         nap();
     }

@@ -12,12 +12,12 @@
 
 typedef struct stage {
     netns net;
-    /* In memory that the test shares with its ranks. Written by the ranks, read by the test, which acts when enough has
-       happened; relaxed: nothing else is told by it. */
-    _Atomic int32_t steps;
-    _Atomic bool held; /* rank 0 goes no further; set by the test before the ranks start, cleared by it (relaxed) */
-    _Atomic int32_t through; /* ranks that need the others no more; raised by each once, read by all (relaxed) */
-    int32_t number;          /* for bodies; set before the ranks start */
+    /* In memory that the test shares with its ranks. Raised by the ranks, read by the test, which acts when enough has
+       happened; relaxed: nothing else is told by them. */
+    _Atomic int32_t steps, armed; /* armed: ranks that wait no longer than a test's own short time-out */
+    _Atomic bool held;            /* ranks wait in stage_hold; set by the test before they start, cleared by it */
+    _Atomic int32_t through;      /* ranks in stage_part; raised and read by them */
+    int32_t number;               /* for bodies; set before the ranks start */
 } stage;
 
 /* cmocka's set-up and tear-down; *state is the stage. */
@@ -31,8 +31,8 @@ typedef struct stage_ranks {
     pid_t pids[STAGE_RANKS];
 } stage_ranks;
 void stage_start(stage *self, const ranks_plan *plan, ranks_body body, stage_ranks *out);
-/* Waits until the ranks have made so many steps. */
-void stage_await(const stage *self, int32_t steps);
+/* Waits until the ranks have raised it that far. */
+void stage_await(const _Atomic int32_t *counter, int32_t count);
 /* For bodies: waits until the test lets go. */
 void stage_hold(const stage *self);
 /* For bodies: waits until all ranks are here, without the network; false: some never came. */

@@ -106,7 +106,7 @@ static void put_for_long(expar_group *group, void *shared)
     CHECK_OK(expar_malloc(group, LONG_BYTES, (void **)&there));
     CHECK_OK(expar_group_barrier(group));
     if (group->rank == 0) {
-        kind_set_timeout(group, 1200);
+        kind_set_timeout(group, 4000);
         for (size_t i = 0; i < LONG_BYTES; i++)
             here[i] = pattern(0, 0, i);
         CHECK_OK(expar_put(group, there, here, LONG_BYTES, 1));
@@ -125,7 +125,7 @@ static void test_long_put(void **state)
     stage *s = *state;
     ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 2, .heap_bytes = 2 * LONG_BYTES};
     stage_ranks ranks;
-    assert_true(netns_command(&s->net, 0, "tc qdisc add dev net0 root tbf rate 200mbit burst 64kb latency 20ms"));
+    assert_true(netns_command(&s->net, 0, "tc qdisc add dev net0 root tbf rate 100mbit burst 64kb latency 20ms"));
     stage_start(s, &plan, put_for_long, &ranks);
     stage_finish(&ranks);
 }

@@ -254,9 +254,7 @@ static void test_no_answer(void **state)
 }
 
 /* A firewall on host 0 that lets only the rendezvous through: rank 1 says which address it could not reach, and rank 0
- * hears it, too. It says so when three quarters of the time have gone, and has the rest until the rendezvous ends it
- * all.
- */
+ * hears it, too. A quarter of the time is left for that. */
 static void test_firewall(void **state)
 {
     play p = {.stage = *state, .size = 2, .timeout_ms = 8000};

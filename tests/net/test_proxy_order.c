@@ -499,11 +499,14 @@ static void test_the_dead_do_not_hold_up_others(void **state)
     stage_close(s);
 }
 
+/* The thread gives the put up by itself; quiet, which waits for the thread no longer than twice the time-out, is asked
+   when it has. */
 static void test_silence_ends(void **state)
 {
     (void)state;
     stage *s = stage_open(8, 0, 200);
     issue_put(s, 1, 0);
+    await_done(s, 1);
     expect_failure(s, EXPAR_ERR_PEER, "rank 1");
     assert_int_equal(s->dropped[1], 1);
     stage_close(s);

@@ -11,8 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What an answer may take: a quarter of the time-out, but long enough for a busy machine. */
-#define LEAST_MS 1000
+/* What an answer may take: a quarter of the time-out, but long enough for a busy machine: a living rank that is
+   taken for silent is worse than a silent one that is named 2 s later. */
+#define LEAST_MS 3000
 #define MOST_MS  5000
 
 typedef struct inquiry {

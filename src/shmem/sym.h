@@ -294,7 +294,7 @@ void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
 /* After the end of one with sym_rest_expect that timed out: finds out who is to blame, fails the group for the sake of
    that rank alone (SYM_PEER_SILENT), and returns EXPAR_ERR_PEER with a text that names it. Takes a quarter of the
-   time-out more, but 1 s at least and 5 s at most, when somebody is silent (silence.c). */
+   time-out more, but 3 s at least and 5 s at most, when somebody is silent (silence.c). */
 expar_status sym_rest_blame(const sym_rest *rest);
 /* For waits that cannot know whom they wait for, after a time-out: all ranks are asked; those that are silent are gone
    from now on, and named behind the last error's text. False: nobody is. */

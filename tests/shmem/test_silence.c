@@ -150,7 +150,7 @@ static void await_inside(const view *v, const scene *s)
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     boot_answer answers[MOST_RANKS] = {[VICTIM] = {.asked = true}};
     while (answers[VICTIM].doing != BOOT_WAITS && ranks_clock_ms() < until_ms)
-        v->group->boot->ops->ask(v->group->boot, subject, answers, 1000000000);
+        v->group->boot->ops->ask(v->group->boot, subject, answers, INT64_C(5000000000));
     CHECK(answers[VICTIM].doing == BOOT_WAITS, "the victim waits for nobody");
 }
 

@@ -15,6 +15,28 @@
 #define HEAP_BYTES  ((size_t)4 << 20)
 #define DEADLINE_MS 20000
 
+/* In every rank's heap. */
+typedef struct words {
+    uint64_t signal;   /* of survivors that are about to wait for an abort; else it never comes */
+    uint64_t turn;     /* of the ring of survivors */
+    uint64_t goodbyes; /* of survivors */
+    uint64_t data[1024];
+} words;
+
+/* Nobody leaves before the others are done with him. A wait would hear of the first one that has left. */
+static void part(expar_group *group, words *w)
+{
+    int holds = 0;
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    for (int32_t pe = 0; pe < RANKS; pe++)
+        if (pe != VICTIM) CHECK_OK(expar_atomic_add_u64(group, &w->goodbyes, 1, pe));
+    while (!holds && ranks_clock_ms() < until_ms && check_failures() == 0) {
+        CHECK_OK(expar_test_u64(group, &w->goodbyes, EXPAR_CMP_EQ, RANKS - 1, &holds));
+        sched_yield();
+    }
+    CHECK(holds, "%llu survivors are done", (unsigned long long)w->goodbyes);
+}
+
 /* ---- both kinds: a rank aborts and leaves ------------------------------------------------------------------------ */
 
 /* The victim aborts and destroys its group when all others have no more to do than to wait for it. */
@@ -49,18 +71,24 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-/* Another thread of the victim ends its wait in a collective over the control sockets, to which nobody else comes. */
+/* Another thread of the victim ends its wait in a collective over the control sockets, to which nobody else comes. The
+   others have come to the wait before, and stay until all know of the victim: of two that are found to have left at
+   once, the lower rank is told first. */
 static void abort_from_a_thread(expar_group *group, void *shared)
 {
     (void)shared;
     pthread_t thread;
     void *block;
+    words *w;
+    CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
     if (group->rank != VICTIM) {
+        CHECK_OK(expar_atomic_add_u64(group, &w->signal, 1, VICTIM));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
-        /* Over the network a rank may hear first that another one, told before it, has left. */
-        if (group->sym->all_mapped) CHECK_TEXT("rank 2");
+        CHECK_TEXT("rank 2 has left the group");
+        part(group, w);
         return;
     }
+    CHECK_OK(expar_signal_wait_until(group, &w->signal, EXPAR_CMP_EQ, RANKS - 1, NULL));
     CHECK(pthread_create(&thread, NULL, abort_soon, group) == 0, "thread");
     CHECK_STATUS(EXPAR_ERR_ABORTED, expar_malloc(group, 64, &block));
     CHECK_TEXT("expar_malloc");
@@ -78,14 +106,6 @@ static void test_abort_from_a_thread(void **state)
 typedef enum phase { IN_BARRIER, IN_WAIT, IN_RMA, IN_MALLOC, IN_CONTROL, PHASES } phase;
 static const char *const phase_names[PHASES] = {"barrier", "wait", "put and quiet", "malloc", "control barrier"};
 #define SILENCE_MS 1500
-
-/* In every rank's heap. */
-typedef struct words {
-    uint64_t signal;   /* never comes */
-    uint64_t turn;     /* of the ring of survivors */
-    uint64_t goodbyes; /* of survivors */
-    uint64_t data[1024];
-} words;
 
 /* Between the test and its ranks; in memory that all share. */
 typedef struct stage {
@@ -169,20 +189,6 @@ static void go_round(expar_group *group, words *w)
         CHECK(w->data[0] >= round, "round %llu: %llu", (unsigned long long)round, (unsigned long long)w->data[0]);
     }
     CHECK_OK(expar_quiet(group));
-}
-
-/* Nobody leaves before the others are done with him. A wait would hear of the first one that has left. */
-static void part(expar_group *group, words *w)
-{
-    int holds = 0;
-    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
-    for (int32_t pe = 0; pe < RANKS; pe++)
-        if (pe != VICTIM) CHECK_OK(expar_atomic_add_u64(group, &w->goodbyes, 1, pe));
-    while (!holds && ranks_clock_ms() < until_ms && check_failures() == 0) {
-        CHECK_OK(expar_test_u64(group, &w->goodbyes, EXPAR_CMP_EQ, RANKS - 1, &holds));
-        sched_yield();
-    }
-    CHECK(holds, "%llu survivors are done", (unsigned long long)w->goodbyes);
 }
 
 static void check_first_error(const expar_group *group, const stage *s)

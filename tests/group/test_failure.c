@@ -112,6 +112,7 @@ typedef struct stage {
     phase where;
     bool silence;             /* the victim is stopped, not killed */
     _Atomic int32_t waiting;  /* ranks that are about to wait; written by the ranks, read by the test */
+    _Atomic int32_t stopped;  /* 1 once the victim is; written by the test, read by the ranks */
     _Atomic int64_t ended_ms; /* when the last survivor had its error */
 } stage;
 
@@ -199,16 +200,26 @@ static void check_first_error(const expar_group *group, const stage *s)
     if (s->silence && (mapped || s->where != IN_RMA)) CHECK_TEXT("silent: rank 2");
 }
 
+/* The time-out of the wait runs only once the victim is stopped: before, who is a little late would be named instead.
+   Of the barrier the text says who has not come, so all others have to be there within it. */
+static void await_stop(expar_group *group, const stage *s)
+{
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (!atomic_load(&s->stopped) && ranks_clock_ms() < until_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    kind_set_timeout(group, s->where == IN_BARRIER ? 2 * SILENCE_MS : SILENCE_MS);
+}
+
 static void survive(expar_group *group, void *shared)
 {
     stage *s = shared;
     words *w;
     CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
     CHECK_OK(expar_group_barrier(group));
-    if (s->silence) kind_set_timeout(group, SILENCE_MS);
     atomic_fetch_add(&s->waiting, 1);
     while (group->rank == VICTIM) /* until it is killed, or stopped and then killed */
         pause();
+    if (s->silence) await_stop(group, s);
     CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s, w));
     check_first_error(group, s);
     atomic_store(&s->ended_ms, ranks_clock_ms());
@@ -231,6 +242,15 @@ static void await_all_waiting(const stage *s)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* so that they mostly sleep; nothing hangs on it */
 }
 
+/* Its monitor may answer until then. */
+static void await_stopped(pid_t pid, stage *s)
+{
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+    assert_int_equal(info.si_code, CLD_STOPPED);
+    atomic_store(&s->stopped, 1);
+}
+
 static void lose_one(phase where, bool silence)
 {
     stage *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -247,6 +267,7 @@ static void lose_one(phase where, bool silence)
     await_all_waiting(s);
     int64_t start_ms = ranks_clock_ms();
     assert_int_equal(kill(pids[VICTIM], silence ? SIGSTOP : SIGKILL), 0);
+    if (silence) await_stopped(pids[VICTIM], s);
     for (int32_t r = 0; r < RANKS; r++)
         if (r != VICTIM) assert_int_equal(ranks_wait(pids[r], start_ms + DEADLINE_MS, &late), 0);
     assert_false(late);

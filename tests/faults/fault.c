@@ -53,6 +53,16 @@ static void start(fault_board *board, pid_t *pids)
     }
 }
 
+/* Until the victim is dead or stopped; its monitor may answer until then. */
+static void await_struck(pid_t victim)
+{
+    siginfo_t info = {0};
+    int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
+    while (waitid(P_PID, (id_t)victim, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0 &&
+           ranks_clock_ms() < deadline_ms)
+        pause_us(500);
+}
+
 /* The parent strikes at its time, or when the victim is inside the call that the held-back rank keeps it in. */
 static void strike(fault_board *board, pid_t victim)
 {
@@ -70,7 +80,6 @@ static void strike(fault_board *board, pid_t victim)
     }
     board->struck_ms = ranks_clock_ms();
     kill(victim, plan->signal);
-    atomic_store(&board->struck, 1);
 }
 
 static bool wait_for_survivors(const fault_board *board, const pid_t *pids)
@@ -174,6 +183,8 @@ bool fault_run(const fault_plan *plan)
     fault_board *board = make_board(plan, t, &host.id);
     start(board, pids);
     strike(board, pids[plan->victim]);
+    await_struck(pids[plan->victim]);
+    atomic_store(&board->struck, 1);
     bool passed = wait_for_survivors(board, pids) & wait_for_victim(board, pids[plan->victim]);
     passed = passed && check_reports(board);
     passed &= ranks_host_stop(&host);

@@ -148,6 +148,7 @@ static bool join(fault_worker *w)
     options.rank = w->rank;
     options.size = w->plan->size;
     options.heap_bytes = RANKS_HEAP_BYTES;
+    options.timeout_ms = w->plan->group_timeout_ms;
     options.bootstrap_timeout_ms = 3000;
     return note(w, expar_group_create(&options, &w->group));
 }
@@ -175,7 +176,7 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
         reach(&w, FAULT_CREATED, 0);
         work(&w);
     }
-    if (board->plan->timeout_ms > 0 && rank != board->plan->victim) await_others(&w);
+    if (board->plan->signal == SIGSTOP && rank != board->plan->victim) await_others(&w);
     reach(&w, FAULT_LEAVES, board->plan->round);
     CHECK_OK(expar_ep_destroy(w.ep));
     CHECK_OK(expar_group_destroy(w.group));

@@ -77,7 +77,7 @@ static void run(ranks_body body)
     random_source random = random_start(7);
     inputs in = {.t = traffic_make(&plan, &random)};
     in.a = answers_make(in.t, true, &random);
-    ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS, .timeout_ms = 20000};
+    ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS};
     bool passed = ranks_run(&ranks, body, &in);
     answers_free(in.a);
     traffic_free(in.t);

@@ -78,7 +78,7 @@ static void actor_end(actor *one)
 static void run(ranks_body body)
 {
     inputs in = inputs_make();
-    ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .timeout_ms = 20000};
+    ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
     bool passed = ranks_run(&plan, body, &in);
     inputs_free(&in);
     assert_true(passed);

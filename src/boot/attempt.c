@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* How long a late rank of a failed try is told its verdict. */
-#define FAILURE_KEPT_NS ((int64_t)1000 * 1000 * 1000)
+#define FAILURE_KEPT_NS ((int64_t)5 * 1000 * 1000 * 1000)
 
 static void failure_forget(attempt_failure *failure)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What survivors are told when one rank stops between two steps of a call, wherever that is: the phase, the rank, what
-   was awaited from it and for how long. Nothing decides by time but the group's own time-out. */
+   was awaited from it and for how long. Nothing decides by time but the group's own time-out, which is short in that
+   call alone. */
 #include "oracle/unit.h"
 
 #include "ep/ep.h"
+#include "shmem/kind.h"
 #include <expar/expar.h>
 
 #include <pthread.h>
@@ -14,12 +16,14 @@
 enum { STRIDE_DIRECT = 6, STRIDE_QUEUE = 67 };
 enum { AT_ONCE = 6 }; /* stops tried side by side, each by ranks of its own: they mostly wait */
 enum { RANKS = 3, TOKENS = 24, HIDDEN = 64, TOPK = 3, EXPERTS = 6, SILENT = 2 };
+enum { SHORT_MS = 1000, LONG_MS = 60000 };
 
 typedef struct scene {
     expar_group *groups[RANKS];
     expar_path path;
-    bool combine;         /* stop in the combine, else in the dispatch */
-    int32_t stop_after;   /* steps that the silent rank still takes */
+    bool combine;       /* stop in the combine, else in the dispatch */
+    int32_t stop_after; /* steps that the silent rank still takes */
+    pthread_barrier_t here;
     pthread_mutex_t lock; /* guards taken, open and ended */
     pthread_cond_t change;
     int32_t taken;
@@ -60,6 +64,13 @@ static void survivor_ended(scene *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* All have come to the call in which one falls silent. */
+static void meet(scene *s, int32_t rank)
+{
+    pthread_barrier_wait(&s->here);
+    kind_set_timeout(s->groups[rank], SHORT_MS);
+}
+
 static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
 {
     _Alignas(16) static float x[RANKS][TOKENS][HIDDEN]; /* never written */
@@ -75,7 +86,9 @@ static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
     args.path = s->path;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     if (rank == SILENT && !s->combine) executor_cpu_delay(ep->exec, stop_here, s);
+    if (!s->combine) meet(s, rank);
     expar_status status = expar_dispatch(ep, &args, &result);
+    if (s->combine) meet(s, rank);
     if (status != EXPAR_OK || !s->combine) goto out;
     if (rank == SILENT) executor_cpu_delay(ep->exec, stop_here, s);
     expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
@@ -104,7 +117,7 @@ static void *play(void *argument)
     config.num_threads = 1;
     expar_ep *ep;
     s->status[me->rank] = expar_ep_create(s->groups[me->rank], &config, &ep);
-    if (s->status[me->rank] != EXPAR_OK) return NULL;
+    if (s->status[me->rank] != EXPAR_OK) abort();
     s->status[me->rank] = run_calls(s, me->rank, ep);
     strcpy(s->text[me->rank], expar_last_error());
     if (me->rank != SILENT) survivor_ended(s);
@@ -119,8 +132,9 @@ static bool run_scene(expar_path path, bool combine, int32_t stop_after, scene *
     *s = (scene){.path = path, .combine = combine, .stop_after = stop_after};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->change, NULL);
+    pthread_barrier_init(&s->here, NULL, RANKS);
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
-    options.timeout_ms = 1000;
+    options.timeout_ms = LONG_MS;
     options.heap_bytes = 16 << 20;
     if (expar_group_create_threads(RANKS, &options, s->groups) != EXPAR_OK) abort();
     pthread_t threads[RANKS];
@@ -131,6 +145,7 @@ static bool run_scene(expar_path path, bool combine, int32_t stop_after, scene *
     }
     for (int32_t r = 0; r < RANKS; r++)
         pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&s->here);
     pthread_cond_destroy(&s->change);
     pthread_mutex_destroy(&s->lock);
     return s->taken > stop_after;

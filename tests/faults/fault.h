@@ -36,8 +36,10 @@ typedef struct fault_plan {
     int32_t
         held_back; /* rank that waits before the call of that place until the victim was struck inside it; -1: none */
     int signal;    /* SIGKILL or SIGSTOP */
-    int64_t delay_us;   /* the parent strikes so long after all have started */
-    int64_t timeout_ms; /* of the group; 0: 30 s */
+    int64_t delay_us;         /* the parent strikes so long after all have started */
+    int64_t timeout_ms;       /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
+                                 stopped, so that nobody else is late; 0: that of the group */
+    int64_t group_timeout_ms; /* from the start, as buffers on GPUs keep it; 0: 30 s */
     expar_path path;
     bool wake; /* SIGSTOP: the victim goes on when all others have ended */
 } fault_plan;
@@ -59,8 +61,9 @@ typedef struct fault_board {
     const fault_plan *plan;
     const traffic *traffic;
     expar_unique_id id;
-    _Atomic int32_t struck; /* 1 when the victim has been killed or stopped */
+    _Atomic int32_t struck; /* 1 when the victim has been killed or stopped; written by the parent, read by the ranks */
     int64_t struck_ms;
+    _Atomic int32_t told; /* survivors of a silence that have their error; written and read by them */
     fault_report reports[FAULT_MAX_RANKS];
 } fault_board;
 

@@ -2,6 +2,7 @@
 /* What each rank of a fault test does. */
 #include "ep/play.h"
 #include "faults/fault.h"
+#include "shmem/kind.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,12 @@ static void nap(void)
     nanosleep(&step, NULL);
 }
 
+/* Before the call in which it meets the victim, or misses it. */
+static bool waits_for_strike(const fault_worker *w)
+{
+    return w->rank == w->plan->held_back || (w->plan->timeout_ms > 0 && w->rank != w->plan->victim);
+}
+
 /* The victim and whoever is to meet it do what the plan says, before the call of this place. */
 static void reach(fault_worker *w, fault_place place, int64_t round)
 {
@@ -34,11 +41,12 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     if (place != plan->place || round != plan->round) return;
     if (w->rank == plan->victim && plan->by_itself) {
         w->board->struck_ms = ranks_clock_ms();
-        atomic_store(&w->board->struck, 1);
         raise(plan->signal);
     }
-    while (w->rank == plan->held_back && !atomic_load(&w->board->struck))
+    if (!waits_for_strike(w)) return;
+    while (!atomic_load(&w->board->struck))
         nap();
+    if (plan->timeout_ms > 0) kind_set_timeout(w->group, plan->timeout_ms);
 }
 
 /* Memory of the group must have no name in the file system. */
@@ -124,6 +132,15 @@ static void work(fault_worker *w)
     if (!well) try_again(w);
 }
 
+/* Who comes late to the call is not told of the victim by those who have left, as after a death. */
+static void await_others(fault_worker *w)
+{
+    int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS / 2;
+    atomic_fetch_add(&w->board->told, 1);
+    while (atomic_load(&w->board->told) < w->plan->size - 1 && ranks_clock_ms() < deadline_ms)
+        nap();
+}
+
 static bool join(fault_worker *w)
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
@@ -131,7 +148,7 @@ static bool join(fault_worker *w)
     options.rank = w->rank;
     options.size = w->plan->size;
     options.heap_bytes = RANKS_HEAP_BYTES;
-    options.timeout_ms = w->plan->timeout_ms;
+    options.timeout_ms = w->plan->group_timeout_ms;
     options.bootstrap_timeout_ms = 3000;
     return note(w, expar_group_create(&options, &w->group));
 }
@@ -159,6 +176,7 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
         reach(&w, FAULT_CREATED, 0);
         work(&w);
     }
+    if (board->plan->signal == SIGSTOP && rank != board->plan->victim) await_others(&w);
     reach(&w, FAULT_LEAVES, board->plan->round);
     CHECK_OK(expar_ep_destroy(w.ep));
     CHECK_OK(expar_group_destroy(w.group));

@@ -13,7 +13,7 @@ static void strike(fault_place place, int32_t victim, int signal)
                              .round = 2,
                              .held_back = (victim + 1) % 3,
                              .signal = signal,
-                             .timeout_ms = signal == SIGSTOP ? 1500 : 0};
+                             .group_timeout_ms = signal == SIGSTOP ? 1500 : 0};
     assert_true(fault_run(&plan));
 }
 

@@ -15,6 +15,28 @@
 #define HEAP_BYTES  ((size_t)4 << 20)
 #define DEADLINE_MS 60000
 
+/* In every rank's heap. */
+typedef struct words {
+    uint64_t signal;   /* of survivors that are about to wait for an abort; else it never comes */
+    uint64_t turn;     /* of the ring of survivors */
+    uint64_t goodbyes; /* of survivors */
+    uint64_t data[1024];
+} words;
+
+/* Nobody leaves before the others are done with him. A wait would hear of the first one that has left. */
+static void part(expar_group *group, words *w)
+{
+    int holds = 0;
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    for (int32_t pe = 0; pe < RANKS; pe++)
+        if (pe != VICTIM) CHECK_OK(expar_atomic_add_u64(group, &w->goodbyes, 1, pe));
+    while (!holds && ranks_clock_ms() < until_ms && check_failures() == 0) {
+        CHECK_OK(expar_test_u64(group, &w->goodbyes, EXPAR_CMP_EQ, RANKS - 1, &holds));
+        sched_yield();
+    }
+    CHECK(holds, "%llu survivors are done", (unsigned long long)w->goodbyes);
+}
+
 /* ---- both kinds: a rank aborts and leaves ------------------------------------------------------------------------ */
 
 /* The victim aborts and destroys its group when all others have no more to do than to wait for it. */
@@ -49,18 +71,24 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-/* Another thread of the victim ends its wait in a collective over the control sockets, to which nobody else comes. */
+/* Another thread of the victim ends its wait in a collective over the control sockets, to which nobody else comes. The
+   others have come to the wait before, and stay until all know of the victim: of two that are found to have left at
+   once, the lower rank is told first. */
 static void abort_from_a_thread(expar_group *group, void *shared)
 {
     (void)shared;
     pthread_t thread;
     void *block;
+    words *w;
+    CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
     if (group->rank != VICTIM) {
+        CHECK_OK(expar_atomic_add_u64(group, &w->signal, 1, VICTIM));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
-        /* Over the network a rank may hear first that another one, told before it, has left. */
-        if (group->sym->all_mapped) CHECK_TEXT("rank 2");
+        CHECK_TEXT("rank 2 has left the group");
+        part(group, w);
         return;
     }
+    CHECK_OK(expar_signal_wait_until(group, &w->signal, EXPAR_CMP_EQ, RANKS - 1, NULL));
     CHECK(pthread_create(&thread, NULL, abort_soon, group) == 0, "thread");
     CHECK_STATUS(EXPAR_ERR_ABORTED, expar_malloc(group, 64, &block));
     CHECK_TEXT("expar_malloc");
@@ -79,19 +107,12 @@ typedef enum phase { IN_BARRIER, IN_WAIT, IN_RMA, IN_MALLOC, IN_CONTROL, PHASES 
 static const char *const phase_names[PHASES] = {"barrier", "wait", "put and quiet", "malloc", "control barrier"};
 #define SILENCE_MS 1500
 
-/* In every rank's heap. */
-typedef struct words {
-    uint64_t signal;   /* never comes */
-    uint64_t turn;     /* of the ring of survivors */
-    uint64_t goodbyes; /* of survivors */
-    uint64_t data[1024];
-} words;
-
 /* Between the test and its ranks; in memory that all share. */
 typedef struct stage {
     phase where;
     bool silence;             /* the victim is stopped, not killed */
     _Atomic int32_t waiting;  /* ranks that are about to wait; written by the ranks, read by the test */
+    _Atomic int32_t stopped;  /* 1 once the victim is; written by the test, read by the ranks */
     _Atomic int64_t ended_ms; /* when the last survivor had its error */
 } stage;
 
@@ -171,20 +192,6 @@ static void go_round(expar_group *group, words *w)
     CHECK_OK(expar_quiet(group));
 }
 
-/* Nobody leaves before the others are done with him. A wait would hear of the first one that has left. */
-static void part(expar_group *group, words *w)
-{
-    int holds = 0;
-    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
-    for (int32_t pe = 0; pe < RANKS; pe++)
-        if (pe != VICTIM) CHECK_OK(expar_atomic_add_u64(group, &w->goodbyes, 1, pe));
-    while (!holds && ranks_clock_ms() < until_ms && check_failures() == 0) {
-        CHECK_OK(expar_test_u64(group, &w->goodbyes, EXPAR_CMP_EQ, RANKS - 1, &holds));
-        sched_yield();
-    }
-    CHECK(holds, "%llu survivors are done", (unsigned long long)w->goodbyes);
-}
-
 static void check_first_error(const expar_group *group, const stage *s)
 {
     bool mapped = sym_at(group->sym, VICTIM, 0) != NULL;
@@ -193,16 +200,26 @@ static void check_first_error(const expar_group *group, const stage *s)
     if (s->silence && (mapped || s->where != IN_RMA)) CHECK_TEXT("silent: rank 2");
 }
 
+/* The time-out of the wait runs only once the victim is stopped: before, who is a little late would be named instead.
+   Of the barrier the text says who has not come, so all others have to be there within it. */
+static void await_stop(expar_group *group, const stage *s)
+{
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (!atomic_load(&s->stopped) && ranks_clock_ms() < until_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    kind_set_timeout(group, s->where == IN_BARRIER ? 2 * SILENCE_MS : SILENCE_MS);
+}
+
 static void survive(expar_group *group, void *shared)
 {
     stage *s = shared;
     words *w;
     CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
     CHECK_OK(expar_group_barrier(group));
-    if (s->silence) kind_set_timeout(group, SILENCE_MS);
     atomic_fetch_add(&s->waiting, 1);
     while (group->rank == VICTIM) /* until it is killed, or stopped and then killed */
         pause();
+    if (s->silence) await_stop(group, s);
     CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s, w));
     check_first_error(group, s);
     atomic_store(&s->ended_ms, ranks_clock_ms());
@@ -223,6 +240,15 @@ static void await_all_waiting(const stage *s)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* so that they mostly sleep; nothing hangs on it */
+}
+
+/* Its monitor may answer until then. */
+static void await_stopped(pid_t pid, stage *s)
+{
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+    assert_int_equal(info.si_code, CLD_STOPPED);
+    atomic_store(&s->stopped, 1);
 }
 
 /* What the test knows of one loss under way. */
@@ -246,6 +272,7 @@ static void begin(play *p, phase where, bool silence)
     await_all_waiting(p->s);
     p->start_ms = ranks_clock_ms();
     assert_int_equal(kill(p->pids[VICTIM], silence ? SIGSTOP : SIGKILL), 0);
+    if (silence) await_stopped(p->pids[VICTIM], p->s);
 }
 
 static void finish(play *p)

@@ -6,6 +6,7 @@
  *     start_env missing RANK hosts    the same, and the ranks believe that they are on several hosts
  *     start_env silent            the process manager never answers
  *     start_env alone             there is no launcher */
+#include "base/rank_list.h"
 #include <expar/expar.h>
 
 #include <stdio.h>
@@ -44,11 +45,10 @@ static int number(void)
     return -1;
 }
 
-static bool error_has(const char *format, const char *value)
+static bool error_has(const char *rank, const char *rest)
 {
     char text[64];
-    const char *hole = strstr(format, "%s");
-    snprintf(text, sizeof text, "%.*s%s%s", (int)(hole - format), format, value, hole + 2);
+    snprintf(text, sizeof text, "rank %s %s", rank, rest);
     return strstr(expar_last_error(), text) != NULL;
 }
 
@@ -56,12 +56,12 @@ static bool error_has(const char *format, const char *value)
    rank 0 away it is the ranks of a host that look for each other; across hosts they only know of rank 0. */
 static bool tells_who(const char *absent, bool across_hosts)
 {
-    static const char *const forms[] = {"rank %s has not come", "rank %s did not come", "missing: %s"};
-    bool named = false;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        named = named || error_has(forms[i], absent);
-    if (across_hosts) return named;
-    return named && (strstr(expar_last_error(), "came: ") || error_has(", not here: %s", absent));
+    const char *text = expar_last_error();
+    const int rank = atoi(absent);
+    const bool said = error_has(absent, "has not come") || error_has(absent, "did not come");
+    if (rank_list_has(text, "missing: ", rank)) return across_hosts || strstr(text, "came: ");
+    if (across_hosts) return said;
+    return rank_list_has(text, ", not here: ", rank) && (said || rank > 0);
 }
 
 /* The absent one comes when the others have given up, and finds nobody. (mpirun takes a process that never joins it, as

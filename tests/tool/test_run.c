@@ -154,7 +154,7 @@ static void time_limit_holds_under_a_flood(void **state)
 {
     (void)state;
     shell_expect("$EXPAR run -n 2 --timeout 0.3 -- yes >/dev/null", 124, "", "the time limit of 0.3 s is over");
-    shell_expect("($EXPAR run -n 2 --timeout 0.3 -- yes; echo $? >$TMP/flood) | while [ ! -s $TMP/flood ]; do "
+    shell_expect("($EXPAR run -n 2 --timeout 3 -- yes; echo $? >$TMP/flood) | while [ ! -s $TMP/flood ]; do "
                  "sleep 0.02; done; cat $TMP/flood",
                  0, "124\n", "nobody reads the output");
 }

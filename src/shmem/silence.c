@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 /* What an answer may take: a quarter of the time-out, but long enough for a busy machine: a living rank that is
-   taken for silent is worse than a silent one that is named 2 s later. */
+   taken for silent is worse than a silent one that is named late. */
 #define LEAST_MS 3000
 #define MOST_MS  5000
 

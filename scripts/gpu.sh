@@ -251,13 +251,15 @@ test_and_measure() {
 
 # Before anything is played: a word that is none would be noticed when the time of those before it is gone.
 check_again() {
-    [[ $1 =~ ^[1-9][0-9]*: ]] || { echo "gpu.sh: again '$1': COUNT:PATTERN is expected" >&2 && return 2; }
+    [[ $1 =~ ^[1-9][0-9]*:. ]] || { echo "gpu.sh: again '$1': COUNT:PATTERN is expected" >&2 && return 2; }
 }
 
 check_part() {
     case $1 in
         run | run=* | spread | spread=* | measure | measure=* | sanitize | demo) ;;
         again=*) check_again "${1#again=}" ;;
+        again) check_again '' ;;
+        sanitize=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
         *) echo "gpu.sh: '$1': run, spread, again, measure, sanitize or demo is expected" >&2 && return 2 ;;
     esac
 }

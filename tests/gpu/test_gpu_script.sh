@@ -73,6 +73,11 @@ expect 2 call "$work" 30 run=moody again=3
 grep -q "again '3': COUNT:PATTERN is expected" "$work/out" || fail "a wrong part is found too late"
 expect 2 call "$work" 30 run=moody agian=3:x
 grep -q "'agian=3:x': run, spread, again" "$work/out" || fail "a part that is none is not refused"
+expect 2 call "$work" 30 again
+grep -q "again '': COUNT:PATTERN is expected" "$work/out" || fail "again without an argument is not refused"
+expect 2 call "$work" 30 again=3:
+expect 2 call "$work" 30 demo=3
+grep -q "'demo=3': demo takes no argument" "$work/out" || fail "an argument that is not taken is not refused"
 expect 2 run "$work" nobody
 grep -q "no packed test's name matches 'nobody'" "$work/out" || fail "a pattern that matches nothing is not told"
 

@@ -30,8 +30,7 @@ expar_status dispatch_gpu_make_output(dispatch_call *call)
  * takes memory for them, launches the kernel. So the kernel is launched before that, with a free piece of the pool as
  * it is, and that is offered with the hello; once the counts are there all know how much of it is needed.
  *
- * But for ranks of one process that share a GPU: in a context that they share, a kernel queued behind one that waits
- * for another rank is one thing more that the driver might hold that rank up for (docs/gpu.md). */
+ * But for ranks of one process that share a GPU: they put nothing behind a kernel that may be waiting (docs/gpu.md). */
 
 /* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
    one. */

@@ -105,7 +105,9 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
     uint32_t shared_bytes = (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16);
     expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
                                      shared_bytes + layout_shared_bytes(&args.layout), &args);
-    return status != EXPAR_OK || step->no_wait ? status : executor_cuda_await_counts(base, step);
+    if (status != EXPAR_OK) return status;
+    gpu_order_note_wait(self, true);
+    return step->no_wait ? EXPAR_OK : executor_cuda_await_counts(base, step);
 }
 
 expar_status executor_cuda_await_counts(executor *base, ep_notify_step *step)
@@ -113,6 +115,7 @@ expar_status executor_cuda_await_counts(executor *base, ep_notify_step *step)
     gpu_executor *self = gpu_of(base);
     expar_status status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
+    gpu_order_note_wait(self, false);
     if (self->report->counts_refused == self->world.ticket) gpu_verdict_read(self, self->world.ticket, &step->verdict);
     if (step->verdict.rank < 0 && step->routing) take_counts(self, step->routing);
     return EXPAR_OK;

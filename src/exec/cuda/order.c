@@ -5,7 +5,9 @@
  * whatever comes after the launch waits for them. */
 #include "exec/cuda/gpu.h"
 
+#include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct gpu_order {
     gpu_order *next;
@@ -16,6 +18,7 @@ struct gpu_order {
     cu_stream stream;
     unsigned long long capture; /* number of the capture that `inner` belongs to; 0: none yet */
     bool has_last;              /* a call was made, on `stream` */
+    bool may_wait;              /* the last kernel that was launched waits for ranks, and was not seen to go on */
     bool in_graphs;             /* any stream may have come last */
 };
 
@@ -90,15 +93,17 @@ void gpu_return_to_captures(int mode)
     cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
 }
 
-expar_status gpu_order_look(const gpu_executor *self)
+expar_status gpu_order_look(const gpu_executor *self, bool *ended)
 {
     int mode;
+    *ended = false;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = gpu_leave_captures(&mode);
     if (status == EXPAR_OK) {
         cu_result result = cuda_driver()->EventQuery(self->order->last);
         gpu_return_to_captures(mode);
+        *ended = result == CU_OK;
         bool of_capture = result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
         if (result != CU_OK && result != CU_ERROR_NOT_READY && !of_capture)
             status = cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
@@ -107,8 +112,57 @@ expar_status gpu_order_look(const gpu_executor *self)
     return status;
 }
 
+/* ---- ranks that share a GPU ----------------------------------------------------------------------------------------
+ *
+ * What the streams of a context bring to its GPU shares queues. Work put behind a kernel that waits for a rank was seen
+ * to keep that rank's from starting for as long as the wait lasted (docs/gpu.md). Ranks of a process that share a GPU,
+ * and so its context, therefore put nothing behind a kernel of theirs while it may be waiting. In a graph they have no
+ * choice. */
+
+#define LOOKS_BEFORE_REST 200
+#define REST_NS           20000
+
+void gpu_order_note_wait(gpu_executor *self, bool may_wait)
+{
+    self->order->may_wait = may_wait;
+}
+
+/* No longer than a kernel may wait: whoever goes on too early finds that the group has failed. So does who finds that
+   the context has. */
+static void await_last(const gpu_executor *self)
+{
+    const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
+    bool ended;
+    for (int looks = 0; gpu_order_look(self, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns; looks++)
+        if (looks < LOOKS_BEFORE_REST)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+}
+
+expar_status gpu_order_settle(gpu_executor *self)
+{
+    gpu_order *order = self->order;
+    bool may_wait = order->may_wait || (order->in_graphs && !self->begun);
+    expar_status status = EXPAR_OK;
+    if (!self->shares_gpu || self->base.capturing || !may_wait) return EXPAR_OK;
+    if (self->begun) status = CUDA_CALL(EventRecord, order->last, self->base.stream);
+    if (status == EXPAR_OK) await_last(self);
+    order->may_wait = false;
+    return status;
+}
+
 /* ---- calls ---------------------------------------------------------------------------------------------------------
  */
+
+static expar_status begin_on_stream(gpu_executor *self)
+{
+    const gpu_order *order = self->order;
+    expar_status status = gpu_order_settle(self);
+    if (status != EXPAR_OK) return status;
+    bool follows = order->in_graphs || (order->has_last && order->stream != self->base.stream);
+    return follows ? CUDA_CALL(StreamWaitEvent, self->base.stream, order->last, 0) : EXPAR_OK;
+}
 
 static expar_status begin_captured(gpu_order *order, cu_stream stream, unsigned long long capture)
 {
@@ -135,7 +189,6 @@ void executor_cuda_reset(executor *base)
 expar_status executor_cuda_begin(executor *base)
 {
     gpu_executor *self = gpu_of(base);
-    gpu_order *order = self->order;
     unsigned long long capture = 0;
     int capturing = CU_CAPTURE_NONE;
     expar_status status = cuda_enter(self->device);
@@ -143,9 +196,9 @@ expar_status executor_cuda_begin(executor *base)
     status = CUDA_CALL(StreamGetCaptureInfo, base->stream, &capturing, &capture, NULL, NULL, NULL);
     base->capturing = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
     if (base->capturing)
-        status = begin_captured(order, base->stream, capture);
-    else if (status == EXPAR_OK && (order->in_graphs || (order->has_last && order->stream != base->stream)))
-        status = CUDA_CALL(StreamWaitEvent, base->stream, order->last, 0);
+        status = begin_captured(self->order, base->stream, capture);
+    else if (status == EXPAR_OK)
+        status = begin_on_stream(self);
     cuda_leave();
     self->begun = status == EXPAR_OK;
     return status;

@@ -83,15 +83,19 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
     args.stage_bytes = plan.stage_bytes;
     status = gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
-    return status != EXPAR_OK || step->no_wait ? status : executor_cuda_await_opening(base, step);
+    if (status != EXPAR_OK) return status;
+    gpu_order_note_wait(self, true);
+    return step->no_wait ? EXPAR_OK : executor_cuda_await_opening(base, step);
 }
 
 /* Until a kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
 static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict, int32_t *dropped)
 {
     expar_status status = gpu_ticket_await(self, &self->report->opened, what);
-    if (status == EXPAR_OK) *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
-    return status;
+    if (status != EXPAR_OK) return status;
+    gpu_order_note_wait(self, false);
+    *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
+    return EXPAR_OK;
 }
 
 expar_status executor_cuda_await_opening(executor *base, ep_dispatch_step *step)
@@ -160,5 +164,7 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
     args.slots = SLOTS;
     status = gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
-    return status == EXPAR_OK && !step->no_wait ? await_opening(self, "combine", &step->verdict, &none) : status;
+    if (status != EXPAR_OK) return status;
+    gpu_order_note_wait(self, true);
+    return step->no_wait ? EXPAR_OK : await_opening(self, "combine", &step->verdict, &none);
 }

@@ -16,7 +16,10 @@ typedef struct fake_desk {
     atomic_int refusals;           /* loads to come that fail */
     atomic_int launches;           /* of kernels, so far; the next two: of those with such a word in their names */
     atomic_int dispatches, combines;
-    atomic_int ahead; /* dispatches that were launched with room for rows whose number the host did not know */
+    atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
+    atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
+    atomic_int looks;      /* of callers at events */
+    atomic_int unfinished; /* set by a test: 1: events say that they have not come yet */
 } fake_desk;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */

@@ -448,6 +448,7 @@ cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_str
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)stream;
+    note_other();
     memcpy((void *)(uintptr_t)dest, (const void *)(uintptr_t)source, bytes);
     return CU_OK;
 }

@@ -21,6 +21,10 @@ int current_device(void);
 /* ---- modules.c ---- */
 /* A dispatch that was given room ahead of its counts. */
 void note_ahead(void);
+/* A copy within the GPUs, or a wait for an event, is put on a stream. */
+void note_other(void);
+/* Somebody looks at an event. True: it has come. */
+bool note_look(void);
 
 /* ---- kernels.c ---- */
 /* A function of that name; NULL: there is no room for another one. */

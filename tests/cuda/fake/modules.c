@@ -94,6 +94,17 @@ void note_ahead(void)
     atomic_fetch_add(&desk.ahead, 1);
 }
 
+void note_other(void)
+{
+    atomic_fetch_add(&desk.others, 1);
+}
+
+bool note_look(void)
+{
+    atomic_fetch_add(&desk.looks, 1);
+    return !atomic_load(&desk.unfinished);
+}
+
 static void count_launch(cu_function function)
 {
     const char *name = (const char *)(void *)function; /* kernel_named */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns. */
+/* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns,
+ * and events have come, unless a test says that they have not (desk.h). */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ cu_result cuEventQuery(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)event;
-    return setting("FAKE_FAULT", 0) ? ILLEGAL_ADDRESS : CU_OK;
+    if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
+    return note_look() ? CU_OK : CU_ERROR_NOT_READY;
 }
 /* Streams that are being captured; the work itself is done at once all the same. */
 #define CAPTURES 8
@@ -96,6 +98,7 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)stream, (void)event, (void)flags;
+    note_other();
     return CU_OK;
 }
 cu_result cuThreadExchangeStreamCaptureMode(int *mode)

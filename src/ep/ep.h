@@ -38,7 +38,8 @@ struct expar_ep {
     uint64_t serial;      /* tells handles of this buffer from others' */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call runs: set and cleared by the calling thread (acquire, release) */
-    /* With other ranks of this process, as threads: a fresh dispatch is launched once notify is through, not before. */
+    /* With other ranks of this process, as threads: outside of captures a fresh dispatch is launched when notify is
+       through, not before. */
     bool shares_gpu;
     /* On a GPU, of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0:
        none yet. Touched by the calling thread only. */

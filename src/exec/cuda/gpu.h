@@ -118,7 +118,8 @@ expar_status gpu_order_hold(gpu_executor *self);
 /* Until the last call has ended on the GPU. The device has been entered, for all three. */
 void gpu_order_await(const gpu_executor *self);
 void gpu_order_release(gpu_executor *self);
-/* EXPAR_OK while the context of the last call is sound, whether it has ended or not. From any thread. */
+/* EXPAR_OK while the context of the last call is sound, whether it has ended or not (*ended: nothing is known to be
+   under way). From any thread. */
 expar_status gpu_order_look(const gpu_executor *self, bool *ended);
 /* Who has launched a kernel that waits for other ranks says so, and again once all of them are known to run theirs. */
 void gpu_order_note_wait(gpu_executor *self, bool may_wait);

@@ -103,7 +103,7 @@ expar_status gpu_order_look(const gpu_executor *self, bool *ended)
     if (status == EXPAR_OK) {
         cu_result result = cuda_driver()->EventQuery(self->order->last);
         gpu_return_to_captures(mode);
-        *ended = result == CU_OK;
+        *ended = result != CU_ERROR_NOT_READY; /* one that a capture hides tells nothing to wait for */
         bool of_capture = result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
         if (result != CU_OK && result != CU_ERROR_NOT_READY && !of_capture)
             status = cuda_status(result, __FILE__, __LINE__, "cuEventQuery");

@@ -25,8 +25,8 @@
  * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory of outputs
  * and handles that are freed is used again by later calls in that order: whoever reads an output on another stream
  * keeps it until that is done. Ranks that share a GPU need streams other than the default one; as threads of one
- * process they wait on the host before they put anything behind a kernel of theirs that may be waiting for another
- * rank, with num_worst_tokens and async_finish too, for as long as a kernel may wait (docs/gpu.md says why).
+ * process they return from a fresh dispatch only when all ranks have called it, and from a call behind one that was not
+ * waited for only when all have called that, with num_worst_tokens and async_finish too (docs/gpu.md says why).
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.

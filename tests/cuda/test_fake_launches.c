@@ -8,10 +8,6 @@
 #include "ep/ep.h"
 #include "shmem/kind.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <time.h>
-
 typedef struct launches {
     int all, dispatches, combines, ahead;
 } launches;
@@ -159,112 +155,6 @@ static void threads_on_one_gpu_are_not(void **state)
     kind_run((ranks_plan){0}, 2, play_on_one_gpu);
 }
 
-/* ---- behind a kernel that may be waiting ---------------------------------------------------------------------------
- */
-
-/* Lets the last event come, once it was looked at for a while in vain, and notes how many kernels there were by then.
- */
-typedef struct watch {
-    pthread_t thread;
-    fake_desk *desk;
-    int before, work; /* kernels, copies, waits */
-    bool looked;
-} watch;
-
-static int work_of(const fake_desk *desk)
-{
-    return atomic_load(&desk->launches) + atomic_load(&desk->others);
-}
-
-static void *watch_launches(void *argument)
-{
-    watch *w = argument;
-    int left_ms = 60000, looks = atomic_load(&w->desk->looks);
-    while (!(w->looked = atomic_load(&w->desk->looks) >= looks + 1000) && left_ms-- > 0)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    w->work = work_of(w->desk) - w->before;
-    atomic_store(&w->desk->unfinished, 0);
-    return NULL;
-}
-
-/* Both ranks make the call that they are ready for, and the first watches both: so many kernels, and nothing behind
-   them. */
-static void check_behind(const idle_rank *one, const expar_dispatch_args *args, int expected, const char *what)
-{
-    watch w = {.desk = desk_find()};
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    bool watches = one->group->rank == 0 && CHECK(w.desk, "another driver is open");
-    if (watches) {
-        w.before = work_of(w.desk);
-        atomic_store(&w.desk->unfinished, 1);
-        pthread_create(&w.thread, NULL, watch_launches, &w);
-    }
-    CHECK_OK(expar_barrier_all(one->group));
-    CHECK_OK(expar_dispatch(one->ep, args, &result));
-    if (watches) pthread_join(w.thread, NULL);
-    CHECK_OK(expar_barrier_all(one->group));
-    CHECK(!watches || w.looked, "%s: nobody looked", what);
-    CHECK(!watches || w.work == expected, "%s: %d kernels, copies and waits, expected %d", what, w.work, expected);
-    if (args->async_finish) CHECK_OK(expar_event_wait(result.event));
-    expar_event_destroy(result.event);
-    expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
-}
-
-/* A call that is waited for: nothing of this rank's may be waiting behind it. */
-static void make_calm(idle_rank *one)
-{
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(one->ep, &args, &result))) return;
-    expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
-}
-
-/* With an expert-major output kernels follow the rows, with a handle a copy before them. */
-static void play_behind_rows(idle_rank *one)
-{
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    args.async_finish = 1;
-    args.expert_major = 1;
-    make_calm(one);
-    check_behind(one, &args, 2 * one->group->size, "kernels behind rows");
-    args.handle = one->came.handle;
-    args.topk_idx = EXPAR_TENSOR_NONE;
-    make_calm(one);
-    check_behind(one, &args, one->group->size, "a copy behind rows");
-}
-
-/* The rows of a dispatch of the worst-case size come behind notify. Nobody waits for such a call, and the next one
-   comes behind it. */
-static void play_behind(expar_group *group, void *shared)
-{
-    (void)shared;
-    idle_rank one;
-    cu_stream other;
-    if (!idle_begin(&one, group)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-    args.num_worst_tokens = 4;
-    make_calm(&one);
-    check_behind(&one, &args, group->size, "rows behind notify");
-    if (!CHECK_OK(CUDA_CALL(StreamCreate, &other, CU_STREAM_NON_BLOCKING))) return;
-    args.stream = other;
-    check_behind(&one, &args, 0, "behind the dispatch before");
-    make_calm(&one);
-    CHECK_OK(CUDA_CALL(StreamDestroy, other));
-    args.stream = one.stream;
-    args.expert_major = 1;
-    if (CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) play_behind_rows(&one);
-    idle_end(&one);
-}
-
-static void nothing_is_put_behind_one_that_waits(void **state)
-{
-    (void)state;
-    if (kind_of_ranks == RANKS_PROCESSES) skip();
-    kind_run((ranks_plan){0}, 2, play_behind);
-}
-
 /* So many use their room, and do not tell of it with their hellos. */
 static void more_ranks_than_tell_room(void **state)
 {
@@ -336,13 +226,10 @@ static void callers_need_no_context(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_one_kernel),
-                                       cmocka_unit_test(fresh_dispatches_are_launched_ahead),
-                                       cmocka_unit_test(threads_on_one_gpu_are_not),
-                                       cmocka_unit_test(more_ranks_than_tell_room),
-                                       cmocka_unit_test(room_that_is_missing),
-                                       cmocka_unit_test(callers_need_no_context),
-                                       cmocka_unit_test(nothing_is_put_behind_one_that_waits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_is_one_kernel),       cmocka_unit_test(fresh_dispatches_are_launched_ahead),
+        cmocka_unit_test(threads_on_one_gpu_are_not), cmocka_unit_test(more_ranks_than_tell_room),
+        cmocka_unit_test(room_that_is_missing),       cmocka_unit_test(callers_need_no_context)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

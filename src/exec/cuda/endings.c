@@ -57,8 +57,7 @@ static void look(void *context)
     if (self) atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     if (!self) return;
-    bool ended;
-    expar_status status = gpu_order_look(self, &ended);
+    expar_status status = gpu_order_look(self);
     if (status != EXPAR_OK && claim(end)) tell_lost(self, end, status);
     leave(self);
 }
@@ -141,9 +140,8 @@ static bool has_endings(const gpu_executor *self)
 void gpu_endings_close(gpu_executor *self)
 {
     const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
-    bool ended;
     ending *end;
-    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self, &ended) == EXPAR_OK)
+    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK)
         sched_yield();
     while ((end = find_untold(self))) {
         if (claim(end))

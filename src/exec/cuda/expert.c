@@ -23,10 +23,9 @@ expar_status executor_cuda_copy(executor *base, void *dest, const void *source, 
     if (bytes == 0) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = gpu_order_settle(self);
-    if (status == EXPAR_OK)
-        status = CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes,
-                           base->stream);
+    gpu_order_settle(self);
+    status =
+        CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes, base->stream);
     cuda_leave();
     return status;
 }

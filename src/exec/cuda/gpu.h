@@ -118,14 +118,14 @@ expar_status gpu_order_hold(gpu_executor *self);
 /* Until the last call has ended on the GPU. The device has been entered, for all three. */
 void gpu_order_await(const gpu_executor *self);
 void gpu_order_release(gpu_executor *self);
-/* EXPAR_OK while the context of the last call is sound, whether it has ended or not (*ended: nothing is known to be
-   under way). From any thread. */
-expar_status gpu_order_look(const gpu_executor *self, bool *ended);
-/* Who has launched a kernel that waits for other ranks says so, and again once all of them are known to run theirs. */
+/* EXPAR_OK while the context of the last call is sound, whether it has ended or not. From any thread. */
+expar_status gpu_order_look(const gpu_executor *self);
+/* Who has launched a kernel that waits for other ranks says so, and again once all of them are known to run theirs; not
+   by a call without a ticket, which has waited for nothing. */
 void gpu_order_note_wait(gpu_executor *self, bool may_wait);
-/* Before anything is put on the stream, outside of captures, where ranks of this process share the GPU: until no kernel
-   of this rank's may be waiting, or as long as one may wait. The device has been entered. */
-expar_status gpu_order_settle(gpu_executor *self);
+/* Before a kernel, a copy or a wait is put on the stream, outside of captures, where ranks of this process share the
+   GPU: until no kernel of this rank's may be waiting, for the time-out at most. The device has been entered. */
+void gpu_order_settle(gpu_executor *self);
 /* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
 expar_status gpu_leave_captures(int *mode);
 void gpu_return_to_captures(int mode);

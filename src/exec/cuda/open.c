@@ -115,7 +115,7 @@ expar_status executor_cuda_await_counts(executor *base, ep_notify_step *step)
     gpu_executor *self = gpu_of(base);
     expar_status status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
-    gpu_order_note_wait(self, false);
+    if (self->world.ticket) gpu_order_note_wait(self, false);
     if (self->report->counts_refused == self->world.ticket) gpu_verdict_read(self, self->world.ticket, &step->verdict);
     if (step->verdict.rank < 0 && step->routing) take_counts(self, step->routing);
     return EXPAR_OK;

@@ -93,31 +93,37 @@ void gpu_return_to_captures(int mode)
     cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
 }
 
-expar_status gpu_order_look(const gpu_executor *self, bool *ended)
+/* Of the last call's event, or of a stream. What a capture hides counts as ended: there is nothing to wait for. */
+static expar_status look_at(const gpu_executor *self, const cu_stream *stream, bool *ended)
 {
     int mode;
-    *ended = false;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = gpu_leave_captures(&mode);
     if (status == EXPAR_OK) {
-        cu_result result = cuda_driver()->EventQuery(self->order->last);
+        cu_result result = stream ? cuda_driver()->StreamQuery(*stream) : cuda_driver()->EventQuery(self->order->last);
         gpu_return_to_captures(mode);
-        *ended = result != CU_ERROR_NOT_READY; /* one that a capture hides tells nothing to wait for */
+        *ended = result != CU_ERROR_NOT_READY;
         bool of_capture = result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
-        if (result != CU_OK && result != CU_ERROR_NOT_READY && !of_capture)
-            status = cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
+        if (result != CU_OK && *ended && !of_capture)
+            status = cuda_status(result, __FILE__, __LINE__, stream ? "cuStreamQuery" : "cuEventQuery");
     }
     cuda_leave();
     return status;
 }
 
+expar_status gpu_order_look(const gpu_executor *self)
+{
+    bool unused;
+    return look_at(self, NULL, &unused);
+}
+
 /* ---- ranks that share a GPU ----------------------------------------------------------------------------------------
  *
- * What the streams of a context bring to its GPU shares queues. Work put behind a kernel that waits for a rank was seen
+ * What the streams of a context bring to its GPU shares queues. Kernels put behind one that waits for a rank were seen
  * to keep that rank's from starting for as long as the wait lasted (docs/gpu.md). Ranks of a process that share a GPU,
- * and so its context, therefore put nothing behind a kernel of theirs while it may be waiting. In a graph they have no
- * choice. */
+ * and so its context, therefore put no kernel, copy or wait behind a kernel of theirs while it may be waiting. In a
+ * graph they have no choice. */
 
 #define LOOKS_BEFORE_REST 200
 #define REST_NS           20000
@@ -127,29 +133,27 @@ void gpu_order_note_wait(gpu_executor *self, bool may_wait)
     self->order->may_wait = may_wait;
 }
 
-/* No longer than a kernel may wait: whoever goes on too early finds that the group has failed. So does who finds that
-   the context has. */
+/* Until all is through that this call has on its stream, or before it begins the call before it. For the time-out at
+   most: the stream may be held up by the caller. A context that has failed tells the launch. */
 static void await_last(const gpu_executor *self)
 {
     const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
-    bool ended;
-    for (int looks = 0; gpu_order_look(self, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns; looks++)
+    const cu_stream stream = self->base.stream, *which = self->begun ? &stream : NULL;
+    bool ended = false;
+    for (int looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns; looks++)
         if (looks < LOOKS_BEFORE_REST)
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
 }
 
-expar_status gpu_order_settle(gpu_executor *self)
+void gpu_order_settle(gpu_executor *self)
 {
     gpu_order *order = self->order;
     bool may_wait = order->may_wait || (order->in_graphs && !self->begun);
-    expar_status status = EXPAR_OK;
-    if (!self->shares_gpu || self->base.capturing || !may_wait) return EXPAR_OK;
-    if (self->begun) status = CUDA_CALL(EventRecord, order->last, self->base.stream);
-    if (status == EXPAR_OK) await_last(self);
+    if (!self->shares_gpu || self->base.capturing || !may_wait) return;
+    await_last(self);
     order->may_wait = false;
-    return status;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------
@@ -158,8 +162,7 @@ expar_status gpu_order_settle(gpu_executor *self)
 static expar_status begin_on_stream(gpu_executor *self)
 {
     const gpu_order *order = self->order;
-    expar_status status = gpu_order_settle(self);
-    if (status != EXPAR_OK) return status;
+    gpu_order_settle(self);
     bool follows = order->in_graphs || (order->has_last && order->stream != self->base.stream);
     return follows ? CUDA_CALL(StreamWaitEvent, self->base.stream, order->last, 0) : EXPAR_OK;
 }

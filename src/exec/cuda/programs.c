@@ -150,8 +150,8 @@ expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t block
     void *parameters[] = {arguments};
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = gpu_order_settle(self);
-    if (status == EXPAR_OK) status = cuda_launch_kernel(&launch, parameters);
+    gpu_order_settle(self);
+    status = cuda_launch_kernel(&launch, parameters);
     cuda_leave();
     return status;
 }

@@ -93,7 +93,7 @@ static expar_status await_opening(gpu_executor *self, const char *what, ep_verdi
 {
     expar_status status = gpu_ticket_await(self, &self->report->opened, what);
     if (status != EXPAR_OK) return status;
-    gpu_order_note_wait(self, false);
+    if (self->world.ticket) gpu_order_note_wait(self, false);
     *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
     return EXPAR_OK;
 }

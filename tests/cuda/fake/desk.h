@@ -18,8 +18,8 @@ typedef struct fake_desk {
     atomic_int dispatches, combines;
     atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
-    atomic_int looks;      /* of callers at events */
-    atomic_int unfinished; /* set by a test: 1: events say that they have not come yet */
+    atomic_int looks;      /* of callers at events and streams */
+    atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
 } fake_desk;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */

@@ -23,7 +23,7 @@ int current_device(void);
 void note_ahead(void);
 /* A copy within the GPUs, or a wait for an event, is put on a stream. */
 void note_other(void);
-/* Somebody looks at an event. True: it has come. */
+/* Somebody looks at an event or a stream. True: it has come to its end. */
 bool note_look(void);
 
 /* ---- kernels.c ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns,
- * and events have come, unless a test says that they have not (desk.h). */
+ * and has come to its end, unless a test says that it has not (desk.h). */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,6 +23,12 @@ cu_result cuStreamSynchronize(cu_stream stream)
     if (!has_context()) return INVALID_CONTEXT;
     (void)stream;
     return CU_OK;
+}
+cu_result cuStreamQuery(cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    (void)stream;
+    return note_look() ? CU_OK : CU_ERROR_NOT_READY;
 }
 cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {

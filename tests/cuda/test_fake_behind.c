@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is put on streams behind a kernel that may be waiting for another rank, as the driver that plays GPUs sees it
+ * (fake/fake.c): by ranks of a process that share a GPU nothing, by process ranks what there is. The driver lets no
+ * stream come to its end, and counts. Ranks without tokens. */
+#include "cuda/find_desk.h"
+#include "cuda/idle_rank.h"
+#include "ep/ep.h"
+#include "shmem/kind.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define RANKS 2
+
+/* Lets streams come to their ends, once that was looked for in vain for a while, and notes how much was put on them by
+   then. */
+typedef struct watch {
+    pthread_t thread;
+    fake_desk *desk;
+    int before, work; /* kernels, copies, waits */
+    bool looked;
+} watch;
+
+static int work_of(const fake_desk *desk)
+{
+    return atomic_load(&desk->launches) + atomic_load(&desk->others);
+}
+
+static void *watch_launches(void *argument)
+{
+    watch *w = argument;
+    int left_ms = 60000, looks = atomic_load(&w->desk->looks);
+    while (!(w->looked = atomic_load(&w->desk->looks) >= looks + 1000) && left_ms-- > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    w->work = work_of(w->desk) - w->before;
+    atomic_store(&w->desk->unfinished, 0);
+    return NULL;
+}
+
+/* Both ranks make the call that they are ready for, and the first watches both: so many kernels, and nothing behind
+   them. */
+static void check_behind(const idle_rank *one, const expar_dispatch_args *args, int expected, const char *what)
+{
+    watch w = {.desk = desk_find()};
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    bool watches = one->group->rank == 0 && CHECK(w.desk, "another driver is open");
+    if (watches) {
+        w.before = work_of(w.desk);
+        atomic_store(&w.desk->unfinished, 1);
+        pthread_create(&w.thread, NULL, watch_launches, &w);
+    }
+    CHECK_OK(expar_barrier_all(one->group));
+    CHECK_OK(expar_dispatch(one->ep, args, &result));
+    if (watches) pthread_join(w.thread, NULL);
+    CHECK_OK(expar_barrier_all(one->group));
+    CHECK(!watches || w.looked, "%s: nobody looked", what);
+    CHECK(!watches || w.work == expected, "%s: %d kernels, copies and waits, expected %d", what, w.work, expected);
+    if (args->async_finish) CHECK_OK(expar_event_wait(result.event));
+    expar_event_destroy(result.event);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+}
+
+static void dispatch(const idle_rank *one, const expar_dispatch_args *args)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_dispatch(one->ep, args, &result))) return;
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+}
+
+/* A call that is waited for: behind it none of this rank's kernels may be waiting, and the next one need not look. */
+static void make_calm(const idle_rank *one)
+{
+    const fake_desk *desk = desk_find();
+    const expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    dispatch(one, &args);
+    CHECK_OK(expar_barrier_all(one->group));
+    int looks = desk ? atomic_load(&desk->looks) : -1;
+    CHECK_OK(expar_barrier_all(one->group));
+    dispatch(one, &args);
+    CHECK_OK(expar_barrier_all(one->group));
+    CHECK(desk && atomic_load(&desk->looks) == looks, "looked behind a call that was waited for");
+}
+
+/* ---- within a call -------------------------------------------------------------------------------------------------
+ */
+
+/* The rows of a dispatch of the worst-case size come behind notify. With an expert-major output kernels follow the
+   rows, with a handle a copy before them. */
+static void play_within(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.num_worst_tokens = 4;
+    make_calm(&one);
+    check_behind(&one, &args, RANKS, "rows behind notify");
+    args.expert_major = 1;
+    if (!CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) return;
+    args.num_worst_tokens = 0;
+    args.async_finish = 1;
+    make_calm(&one);
+    check_behind(&one, &args, 2 * RANKS, "kernels behind rows");
+    args.handle = one.came.handle;
+    args.topk_idx = EXPAR_TENSOR_NONE;
+    make_calm(&one);
+    check_behind(&one, &args, RANKS, "a copy behind rows");
+    idle_end(&one);
+}
+
+static void nothing_within_a_call(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_PROCESSES) skip();
+    kind_run((ranks_plan){0}, RANKS, play_within);
+}
+
+/* ---- between calls -------------------------------------------------------------------------------------------------
+ */
+
+/* On another stream, where the call before would have to be waited for. */
+static void check_next(idle_rank *one, const char *what)
+{
+    cu_stream other;
+    if (!CHECK_OK(CUDA_CALL(StreamCreate, &other, CU_STREAM_NON_BLOCKING))) return;
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.stream = other;
+    check_behind(one, &args, 0, what);
+    CHECK_OK(CUDA_CALL(StreamDestroy, other));
+}
+
+/* Of the worst-case size, without an event: nobody is told. */
+static void refuse_untold(const idle_rank *one)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.num_worst_tokens = 4;
+    args.topk_idx.dtype = EXPAR_BF16;
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one->ep, &args, &result));
+}
+
+/* Calls that nobody has waited for: of the worst-case size, refused ones of these, and those with an event. */
+static void play_between(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    expar_event *event = NULL;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.num_worst_tokens = 4;
+    dispatch(&one, &args);
+    check_next(&one, "behind a dispatch of the worst-case size");
+    refuse_untold(&one);
+    check_next(&one, "behind a refused one");
+    expar_combine_args back = idle_combine_args(&one);
+    back.async_finish = 1;
+    back.event = &event;
+    CHECK_OK(expar_combine(one.ep, &back));
+    check_next(&one, "behind a combine");
+    CHECK_OK(expar_event_wait(event));
+    expar_event_destroy(event);
+    idle_end(&one);
+}
+
+static void nothing_between_calls(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_PROCESSES) skip();
+    kind_run((ranks_plan){0}, RANKS, play_between);
+}
+
+/* ---- a context of one's own ----------------------------------------------------------------------------------------
+ */
+
+/* No stream comes to its end, and nobody looks. */
+static void play_alone(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    fake_desk *desk = desk_find();
+    if (!CHECK(desk, "another driver is open")) return;
+    atomic_store(&desk->unfinished, 1);
+    int looks = atomic_load(&desk->looks);
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.num_worst_tokens = 4;
+    for (int i = 0; i < 3; i++)
+        dispatch(&one, &args);
+    CHECK(atomic_load(&desk->looks) == looks, "%d looks", atomic_load(&desk->looks) - looks);
+    atomic_store(&desk->unfinished, 0);
+    idle_end(&one);
+}
+
+static void process_ranks_do_not_look(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    kind_run((ranks_plan){0}, RANKS, play_alone);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_within_a_call), cmocka_unit_test(nothing_between_calls),
+                                       cmocka_unit_test(process_ranks_do_not_look)};
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -13,8 +13,8 @@
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
-# Environment: EXPAR_TEST_SECONDS (300) a test or tool may run so long; EXPAR_TEST_LOGS (DIR/logs) their output goes there,
-# and a line for each (name, seconds, result) into the file results.
+# Environment: CUDA_VISIBLE_DEVICES (all) the GPUs to use; EXPAR_TEST_SECONDS (300) a test or tool may run so long;
+# EXPAR_TEST_LOGS (DIR/logs) their output goes there, and a line for each (name, seconds, result) into the file results.
 set -euo pipefail
 script=$(realpath "$0")
 root=$(dirname "$script")/..
@@ -70,10 +70,23 @@ open_packed() {
     export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} EXPAR_TEST_DATA=$here
 }
 
-count_gpus() {
+# Those that may be used, a line each: what CUDA_VISIBLE_DEVICES names, else all by their numbers. Without any it is GPU 0,
+# where tests say that there is none.
+gpus() {
     local count
+    [ -z "${CUDA_VISIBLE_DEVICES+set}" ] || { tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" && return; }
     count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
-    echo $((count > 0 ? count : 1))
+    seq 0 $((count > 0 ? count - 1 : 0))
+}
+
+count_gpus() {
+    gpus | wc -l
+}
+
+# Nothing else is seen by a program that has a slot of its own.
+see_gpu_of_slot() {
+    CUDA_VISIBLE_DEVICES=$(gpus | awk -v slot="$1" 'NR == slot + 1')
+    export CUDA_VISIBLE_DEVICES
 }
 
 # Seconds that something may take: EXPAR_TEST_SECONDS, and no more than are left of a call.
@@ -137,12 +150,12 @@ count() {
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
-# One packed test, shown at once, since others may run beside it. EXPAR_TEST_GPU: that GPU is all it sees.
+# One packed test, shown at once, since others may run beside it. EXPAR_TEST_GPU: the slot, whose GPU is all it sees.
 one() {
     local wanted=$1 name set program arguments code=0 start=$EPOCHREALTIME
     read -r name set program arguments < <(grep "^$wanted " "$here/tests.txt")
     [ "$set" = - ] && set=
-    [ -n "${EXPAR_TEST_GPU:-}" ] && export CUDA_VISIBLE_DEVICES=$EXPAR_TEST_GPU
+    [ -z "${EXPAR_TEST_GPU:-}" ] || see_gpu_of_slot "$EXPAR_TEST_GPU"
     # shellcheck disable=SC2086 # words on purpose
     limited env ${set//,/ } "$here/bin/$program" $arguments >"$logs/$name" 2>&1 </dev/null || code=$?
     note "$name" "$start" "$code"
@@ -162,7 +175,7 @@ tests() {
 }
 
 run() {
-    command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
+    command -v nvidia-smi >/dev/null && nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "$CUDA_VISIBLE_DEVICES"} --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
     tests "${1:-.}" 1
 }
 
@@ -182,7 +195,8 @@ sanitize_one() {
     local tool=$1 program=$2 code=0 sanitizer set=() start=$EPOCHREALTIME
     [ "$program" = test_gpu_random ] && set=(EXPAR_TEST_SEED="${EXPAR_TEST_SEED:-48}")
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-    CUDA_VISIBLE_DEVICES=$EXPAR_TEST_GPU EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
+    see_gpu_of_slot "$EXPAR_TEST_GPU"
+    EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
         limited env "${set[@]}" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9 \
         "$here/bin/$program" processes >"$logs/$1_$2" 2>&1 || code=$?
     note "$1_$2" "$start" "$code"

@@ -4,6 +4,7 @@
 # last lines of what failed before it, and logs are packed.
 # usage: test_gpu_script.sh GPU_SH
 set -euo pipefail
+unset CUDA_VISIBLE_DEVICES
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin" "$work/lib"
@@ -96,3 +97,8 @@ grep -q '^racecheck_test_gpu_layout .* rc 9$' "$work/sane/results" || fail "what
 [ "$(cut -d ' ' -f 2,3 "$work/sane/seen" | sort -u | wc -l)" = 9 ] || fail "not every tool saw every program"
 grep -q '^[01] memcheck test_gpu_random 48$' "$work/sane/seen" || fail "the script's seed or its GPU is not set"
 [ "$(awk '{ print $1 }' "$work/sane/seen" | sort -u | tr '\n' ' ')" = '0 1 ' ] || fail "not all GPUs are used"
+
+# Of those it uses what CUDA_VISIBLE_DEVICES names.
+export EXPAR_TEST_LOGS="$work/chosen"
+CUDA_VISIBLE_DEVICES=GPU-5,7 PATH=$work/path:$PATH expect 1 sanitize "$work"
+[ "$(awk '{ print $1 }' "$work/chosen/seen" | LC_ALL=C sort -u | tr '\n' ' ')" = '7 GPU-5 ' ] || fail "the GPUs are not the chosen ones"

@@ -174,8 +174,13 @@ tests() {
     count "$logs/these"
 }
 
+# What there is of GPUs, links and compilers of kernels, before something fails for want of it.
+show_machine() {
+    "$here/bin/expar" info 2>&1 | awk '/^[^ ]/ { inside = $1 == "GPUs" } inside' || true
+}
+
 run() {
-    command -v nvidia-smi >/dev/null && nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "$CUDA_VISIBLE_DEVICES"} --query-gpu=index,name,driver_version,memory.total --format=csv,noheader
+    show_machine
     tests "${1:-.}" 1
 }
 
@@ -190,23 +195,35 @@ again() {
 
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
 # deadlines. Process ranks share a GPU in turns; so few of them that they meet, with so few and short rows that racecheck
-# comes to an end, are what the seed draws. The layout by itself waits for nobody.
+# comes to an end, are what seed 48 draws. The layout by itself waits for nobody.
+# Such ranks run kernels compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
 sanitize_one() {
-    local tool=$1 program=$2 code=0 sanitizer set=() start=$EPOCHREALTIME
-    [ "$program" = test_gpu_random ] && set=(EXPAR_TEST_SEED="${EXPAR_TEST_SEED:-48}")
+    local tool=$1 program=$2 kernels=$3 seed=$4 name=$1_$2 code=0 sanitizer set=() by=() start=$EPOCHREALTIME
+    [ "$kernels" = shaped ] || { set=(EXPAR_NVRTC=/nowhere) && name+=_ready; }
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    [ "$tool" = no_tool ] || by=("$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9)
     see_gpu_of_slot "$EXPAR_TEST_GPU"
-    EXPAR_NVRTC=/nowhere EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
-        limited env "${set[@]}" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9 \
-        "$here/bin/$program" processes >"$logs/$1_$2" 2>&1 || code=$?
-    note "$1_$2" "$start" "$code"
+    EXPAR_TEST_SEED=$seed EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
+        limited env "${set[@]}" "${by[@]}" "$here/bin/$program" processes >"$logs/$name" 2>&1 || code=$?
+    note "$name" "$start" "$code"
 }
 
-sanitize() {
-    local before
-    before=$(wc -l <"$logs/results")
-    printf '%s\n' {racecheck,memcheck,synccheck}\ test_gpu_{options_random,random,layout} |
+# Lines of the standard input: tool, program, kernels.
+sanitize_these() {
+    local drawn=$1
+    sed "s/test_gpu_random .*/& ${EXPAR_TEST_SEED:-48}/; t; s/\$/ ${EXPAR_TEST_SEED:-$drawn}/" |
         xargs -L 1 -P "$(count_gpus)" --process-slot-var=EXPAR_TEST_GPU "$here/gpu.sh" sanitize_one "$here"
+}
+
+# First by no tool, which puts the kernels into the cache: under a tool the compiler would take minutes.
+sanitize() {
+    local before drawn=$RANDOM tool programs=(test_gpu_{options_random,random,layout})
+    before=$(wc -l <"$logs/results")
+    printf 'no_tool %s shaped\n' "${programs[@]}" | sanitize_these "$drawn"
+    {
+        for tool in racecheck memcheck synccheck; do printf "$tool %s shaped\n" "${programs[@]}"; done
+        printf '%s test_gpu_options_random ready\n' racecheck memcheck synccheck
+    } | sanitize_these "$drawn"
     tail -n +$((before + 1)) "$logs/results" >"$logs/these"
     [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"
     count "$logs/these"
@@ -296,10 +313,6 @@ pack_logs() {
         tar -czf logs.tar.gz --remove-files -T -)
 }
 
-# Tests whose ranks should lie on several GPUs, and those that take long, or have one GPU's fill of ranks anyway.
-cross='test_gpu_(random|edges|options|options_random|layout|life|async|backward|bad_.*|mismatch|create)(_ready|_plain)?$|test_gpu_(litmus|deadlines|graph|calls)$'
-alone='test_(device|ep_device|bench|demo)|test_gpu_(cpu|faults|.*_processes|.*_ipc)'
-
 # Every part is tried, whatever became of those before it.
 call() {
     local seconds=$1 failed=0 one_part start=$EPOCHSECONDS
@@ -307,7 +320,7 @@ call() {
     shift
     export EXPAR_CALL_ENDS=$((start + seconds)) EXPAR_TEST_SECONDS=${EXPAR_TEST_SECONDS:-120}
     for one_part; do check_part "$one_part" || return 2; done
-    [ $# -gt 0 ] || set -- measure "run=$cross" "spread=$alone" sanitize
+    [ $# -gt 0 ] || set -- measure run sanitize
     for one_part in "$@"; do
         echo "== $((EPOCHSECONDS - start)) s: $one_part"
         part "$one_part" || failed=1
@@ -329,7 +342,7 @@ case ${1:-}:$# in
         ;;
     test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;
-    one:3 | sanitize_one:4)
+    one:3 | sanitize_one:6)
         open_packed "$2"
         "$1" "${@:3}"
         ;;

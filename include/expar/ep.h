@@ -24,9 +24,10 @@
  * happened, with async_finish too: somebody else has to make it happen, another thread or a call that was made before.
  * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory of outputs
  * and handles that are freed is used again by later calls in that order: whoever reads an output on another stream
- * keeps it until that is done. Ranks that share a GPU need streams other than the default one; as threads of one
- * process they return from a fresh dispatch only when all ranks have called it, and from a call behind one that was not
- * waited for only when all have called that, with num_worst_tokens and async_finish too (docs/gpu.md says why).
+ * keeps it until that is done. Ranks that are threads of one process need streams other than the default one; where
+ * they share a GPU, too, they return from a fresh dispatch only when all ranks have called it, and from a call behind
+ * one that was not waited for only when all have called that, with num_worst_tokens and async_finish too (docs/gpu.md
+ * says why).
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
@@ -69,8 +70,9 @@ typedef struct expar_ep_config {
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */
-    int32_t num_sms; /* CUDA: SMs that each call may take; 0 chooses. Ranks that share a GPU must fit on it side by
-                        side. May differ between ranks */
+    int32_t num_sms; /* CUDA: SMs for the kernels of a call that wait for other ranks; 0 chooses. Those beside them, the
+                        layout and rows to expert-major order and back, are as large as their work. Ranks that share a
+                        GPU must fit on it side by side. May differ between ranks */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
@@ -175,7 +177,8 @@ typedef struct expar_combine_args {
     expar_tensor x;                /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
     expar_tensor topk_weights;     /* [R][K] f32, K contiguous; or none */
     const expar_ep_handle *handle; /* of the dispatch that brought the rows */
-    expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory: EXPAR_ERR_ADDRESS */
+    expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
+                                      the library: EXPAR_ERR_ADDRESS */
     expar_tensor y;                /* out: [T][H], dtype of x, H contiguous; the caller's memory, any kind */
     expar_tensor out_topk_weights; /* out: [T][K] f32, contiguous; required with topk_weights, else none */
     expar_tensor bias[2];          /* [T][H], dtype of x, H contiguous; each or none: added before all rows */

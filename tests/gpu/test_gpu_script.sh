@@ -20,7 +20,9 @@ program good 'echo fine'
 program bad 'echo "this went wrong: $SAID $1"' 'exit 3'
 program none 'echo "SKIPPED: no GPU"' 'exit 77'
 program slow 'exec sleep 60'
-program expar 'echo "{ \"matches_reference\": true }"'
+# shellcheck disable=SC2016 # the program's own shell expands it
+program expar '[ "$1" != info ] || exec printf "memory\\n  none\\nGPUs\\n  kernel compiler  lost\\nlaunchers\\n"' \
+    'echo "{ \"matches_reference\": true }"'
 printf '%s\n' 'test_good - good' 'test_bad SAID=hello bad there' 'test_none - none' 'test_slow - slow' >"$work/tests.txt"
 
 fail() {
@@ -46,6 +48,7 @@ grep -q '^2 skipped: no GPU$' "$work/out" || fail "run does not say why tests ar
 sed -i '$d' "$work/tests.txt"
 expect 0 run "$work" 'good|none'
 grep -q '^1 passed, 0 failed, 1 skipped$' "$work/out" || fail "run does not count"
+[ "$(head -n 2 "$work/out" | tr '\n' ';')" = 'GPUs;  kernel compiler  lost;' ] || fail "run does not say what the machine has"
 expect 1 run "$work" none
 expect 1 call "$work" 30 'run=good|bad|none' demo 'spread=slow'
 [ "$(tail -n 1 "$work/out")" = '2 passed, 2 failed, 1 skipped' ] || fail "call does not end with its count"
@@ -86,16 +89,24 @@ grep -q "no packed test's name matches 'nobody'" "$work/out" || fail "a pattern 
 mkdir "$work/path"
 # shellcheck disable=SC2016 # the program's own shell expands it
 printf '%s\n' '#!/bin/sh' 'for word; do case $word in */bin/*) program=${word##*/} ;; esac; done' \
-    'echo "$CUDA_VISIBLE_DEVICES $2 $program $EXPAR_TEST_SEED" >>"$EXPAR_TEST_LOGS/seen"' \
+    'echo "$CUDA_VISIBLE_DEVICES $2 $program $EXPAR_TEST_SEED ${EXPAR_NVRTC:-shaped}" >>"$EXPAR_TEST_LOGS/seen"' \
     '[ "$2 $program" != "racecheck test_gpu_layout" ] || exit 9' >"$work/path/compute-sanitizer"
 printf '%s\n' '#!/bin/sh' 'echo "GPU 0: one"' 'echo "GPU 1: two"' >"$work/path/nvidia-smi"
 chmod +x "$work/path/"*
+for name in test_gpu_options_random test_gpu_random test_gpu_layout; do
+    # shellcheck disable=SC2016 # the program's own shell expands it
+    program $name '[ ! -e "$EXPAR_TEST_LOGS/seen" ] && echo "${0##*/} $1 $EXPAR_TEST_SEED" >>"$EXPAR_TEST_LOGS/played"'
+done
 export EXPAR_TEST_LOGS="$work/sane"
 PATH=$work/path:$PATH expect 1 sanitize "$work"
-grep -q '^8 passed, 1 failed, 0 skipped$' "$work/out" || fail "sanitize does not count"
+grep -q '^14 passed, 1 failed, 0 skipped$' "$work/out" || fail "sanitize does not count"
 grep -q '^racecheck_test_gpu_layout .* rc 9$' "$work/sane/results" || fail "what a tool found is not told"
 [ "$(cut -d ' ' -f 2,3 "$work/sane/seen" | sort -u | wc -l)" = 9 ] || fail "not every tool saw every program"
-grep -q '^[01] memcheck test_gpu_random 48$' "$work/sane/seen" || fail "the script's seed or its GPU is not set"
+[ "$(grep -c 'test_gpu_options_random [0-9]* /nowhere$' "$work/sane/seen")" = 3 ] || fail "the build's own kernels were not seen"
+# What is put into the cache is what the tools see then.
+[ "$(sort "$work/sane/played")" = "$(awk '$5 == "shaped" { print $3, "processes", $4 }' "$work/sane/seen" | sort -u)" ] ||
+    fail "other calls were played before"
+grep -q '^[01] memcheck test_gpu_random 48 shaped$' "$work/sane/seen" || fail "the script's seed or its GPU is not set"
 [ "$(awk '{ print $1 }' "$work/sane/seen" | sort -u | tr '\n' ' ')" = '0 1 ' ] || fail "not all GPUs are used"
 
 # Of those it uses what CUDA_VISIBLE_DEVICES names.

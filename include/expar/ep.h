@@ -179,9 +179,10 @@ typedef struct expar_combine_args {
     const expar_ep_handle *handle; /* of the dispatch that brought the rows */
     expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
                                       the library: EXPAR_ERR_ADDRESS */
-    expar_tensor y;                /* out: [T][H], dtype of x, H contiguous; the caller's memory, any kind */
+    expar_tensor y;                /* out: [T][H], dtype of x, H contiguous, on a GPU rows 16-byte aligned; the caller's
+                                      memory, any kind */
     expar_tensor out_topk_weights; /* out: [T][K] f32, contiguous; required with topk_weights, else none */
-    expar_tensor bias[2];          /* [T][H], dtype of x, H contiguous; each or none: added before all rows */
+    expar_tensor bias[2];          /* [T][H], as y; each or none: added before all rows */
     int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
     expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
     expar_event *wait_event;       /* as in expar_dispatch_args */

@@ -108,14 +108,14 @@ expar_status cuda_synchronize(void)
 
 expar_status cuda_link_between(int32_t from, int32_t to, cuda_link *out)
 {
-    if (from == to) {
-        *out = (cuda_link){.access = true, .atomics = true};
-        return EXPAR_OK;
-    }
     cu_device a, b;
     int access = 0, atomics = 0, rank = 0;
     expar_status status = find_handle(from, &a);
     if (status == EXPAR_OK) status = find_handle(to, &b);
+    if (status == EXPAR_OK && from == to) {
+        *out = (cuda_link){.access = true, .atomics = true};
+        return EXPAR_OK;
+    }
     if (status == EXPAR_OK) status = CUDA_CALL(DeviceCanAccessPeer, &access, a, b);
     if (status == EXPAR_OK) status = CUDA_CALL(DeviceGetP2PAttribute, &atomics, CU_P2P_NATIVE_ATOMICS, a, b);
     if (status == EXPAR_OK) status = CUDA_CALL(DeviceGetP2PAttribute, &rank, CU_P2P_PERFORMANCE_RANK, a, b);

@@ -26,6 +26,9 @@ typedef struct CUgraphNode_st *cu_graph_node;
 typedef struct CUuserObject_st *cu_user_object;
 typedef void (*cu_host_fn)(void *context);
 
+/* A name of the default stream that all threads share, as NULL is. */
+#define CU_SHARED_STREAM ((cu_stream)1)
+
 enum cu_result_value {
     CU_OK = 0,
     CU_ERROR_OUT_OF_MEMORY = 2,

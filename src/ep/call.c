@@ -46,11 +46,19 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
     return status;
 }
 
+/* A call that failed on its way has left work on its stream all the same. Why it failed stays the last error. */
+static void end_on_stream(executor *exec)
+{
+    char text[ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", expar_last_error());
+    expar_status status = executor_cuda_end(exec);
+    if (status != EXPAR_OK) error_set(status, "%s", text);
+}
+
 expar_status ep_call_end(const ep_call *call, expar_status status)
 {
     ep_call_poison(call, status);
-    /* A call that failed on its way has left work on its stream all the same. */
-    if (call->ep->gpu && status != EXPAR_OK) executor_cuda_end(call->ep->exec);
+    if (call->ep->gpu && status != EXPAR_OK) end_on_stream(call->ep->exec);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }
@@ -60,6 +68,7 @@ expar_status ep_call_refuse(ep_call *call, expar_status status)
     call->refusal.status = (int32_t)status;
     snprintf(call->refusal.text, sizeof call->refusal.text, "%.*s", (int)sizeof call->refusal.text - 1,
              expar_last_error());
+    if (call->ep->gpu) call->ep->own_refusal = call->refusal;
     return error_prefix(status, "%s", call->name);
 }
 

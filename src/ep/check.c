@@ -106,13 +106,17 @@ static expar_status check_row_bytes(const char *name, const expar_tensor *tensor
     if (hidden * element % ROW_UNIT)
         return error_set(EXPAR_ERR_SHAPE, "%s has rows of %lld bytes (hidden size %lld); expected a multiple of %d",
                          name, (long long)(hidden * element), (long long)hidden, ROW_UNIT);
-    expar_status status = check_extent(name, tensor);
-    if (status != EXPAR_OK) return status;
+    return check_extent(name, tensor);
+}
+
+expar_status ep_check_units(const char *name, const expar_tensor *tensor)
+{
+    int64_t element = (int64_t)expar_dtype_bytes(tensor->dtype);
     if (tensor_pitch(tensor) * element % ROW_UNIT)
         return error_set(EXPAR_ERR_ALIGNMENT,
                          "%s.strides[0] is %lld elements of %lld bytes; expected a multiple of %d bytes", name,
                          (long long)tensor_pitch(tensor), (long long)element, ROW_UNIT);
-    return EXPAR_OK;
+    return check_alignment(name, tensor, ROW_UNIT);
 }
 
 static bool is_quantised(expar_dtype dtype)
@@ -130,8 +134,8 @@ expar_status ep_check_rows(expar_device device, const char *name, const expar_te
         return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16%s", name,
                          expar_dtype_string(tensor->dtype), quantised ? ", f32, f8e4m3 or i8" : " or f32");
     if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
-    if ((status = check_row_bytes(name, tensor, max_row_bytes)) != EXPAR_OK) return status;
-    return check_alignment(name, tensor, ROW_UNIT);
+    status = check_row_bytes(name, tensor, max_row_bytes);
+    return status == EXPAR_OK ? ep_check_units(name, tensor) : status;
 }
 
 expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,

@@ -36,11 +36,14 @@ static expar_status check_x(const combine_call *call)
     return EXPAR_OK;
 }
 
+/* y or a bias. Kernels take rows by units of 16 bytes, the CPU element by element. */
 static expar_status check_tokens(const combine_call *call, const char *name, const expar_tensor *tensor)
 {
+    const expar_ep *ep = call->base.ep;
     const expar_tensor *x = &call->args.x;
-    return ep_check_matrix(call->base.ep->device, name, tensor, call->args.handle->routing.tokens, x->shape[1],
-                           x->dtype, x->dtype);
+    expar_status status =
+        ep_check_matrix(ep->device, name, tensor, call->args.handle->routing.tokens, x->shape[1], x->dtype, x->dtype);
+    return status == EXPAR_OK && ep->gpu ? ep_check_units(name, tensor) : status;
 }
 
 static expar_status check_biases(const combine_call *call)

@@ -44,6 +44,8 @@ struct expar_ep {
     /* On a GPU, of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0:
        none yet. Touched by the calling thread only. */
     int64_t last_tokens, last_rows;
+    /* On a GPU, the last one that a call of this rank returned. Touched by the calling thread only. */
+    ep_refusal own_refusal;
     expar_status poison; /* not OK after a failure of the group during a call. Guarded, as its text, by busy and by the
                             wait for an issued call that opens the next */
     char poison_text[ERROR_TEXT_BYTES];
@@ -112,6 +114,8 @@ bool tensor_given(const expar_tensor *tensor);
    none longer than max_row_bytes. */
 expar_status ep_check_rows(expar_device device, const char *name, const expar_tensor *tensor, int64_t max_row_bytes,
                            bool quantised);
+/* Of a tensor that has passed one of the others: every row begins at a multiple of 16 bytes. */
+expar_status ep_check_units(const char *name, const expar_tensor *tensor);
 /* [rows][1 to max_scales] of 4-byte elements on the device, any strides. */
 expar_status ep_check_scales(expar_device device, const expar_tensor *scales, int64_t rows, int32_t max_scales);
 /* [rows][columns], each row contiguous, dtype one of two. */
@@ -176,7 +180,7 @@ expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int6
    ended, by waiting for it or by its event. */
 expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked);
 /* Logs how a call ended that nobody asked for, if it did not end well. */
-void ep_gpu_tell_untold(ep_call *call);
+void ep_gpu_tell_untold(const ep_call *call);
 /* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
 expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_event, bool async_finish);
 /* Ends a call's work on its stream; the event (NULL: none) happens when the stream has come here. */

@@ -134,21 +134,30 @@ bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *
 
 /* ---- calls on streams ---- */
 
-void ep_gpu_tell_untold(ep_call *call)
+/* What this rank refused by itself it has returned. */
+static bool is_told(const expar_ep *ep, const ep_verdict *verdict)
 {
+    return verdict->rank == ep->group->rank && verdict->reason.status == ep->own_refusal.status &&
+           strcmp(verdict->reason.text, ep->own_refusal.text) == 0;
+}
+
+void ep_gpu_tell_untold(const ep_call *call)
+{
+    ep_call earlier = {.ep = call->ep, .name = "an earlier call, in a graph or with num_worst_tokens"};
     ep_verdict verdict;
     int32_t dropped = 0;
-    if (!executor_cuda_untold(call->ep->exec, &verdict, &dropped)) return;
-    if (ep_call_verdict(call, &verdict) != EXPAR_OK)
-        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, was refused: %s", expar_last_error());
+    if (!executor_cuda_untold(call->ep->exec, &verdict, &dropped) || is_told(call->ep, &verdict)) return;
+    if (ep_call_verdict(&earlier, &verdict) != EXPAR_OK)
+        LOG(LOG_WARN, "%s", expar_last_error());
     else
-        LOG(LOG_WARN, "an earlier call in a graph, or with num_worst_tokens, dropped %d rows", dropped);
+        LOG(LOG_WARN, "%s: %d rows were dropped", earlier.name, dropped);
 }
 
 expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked)
 {
     if (!ep->gpu) return EXPAR_OK;
-    if (!stream && ep->group->threads && ep->group->size > 1)
+    bool is_default = !stream || stream == CU_SHARED_STREAM;
+    if (is_default && ep->group->threads && ep->group->size > 1)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "stream is the default one, which ranks of one process share; expected a stream of its own");
     ep->exec->stream = stream;
@@ -189,15 +198,17 @@ expar_status ep_gpu_end(const ep_call *call, expar_event *event)
 {
     executor *exec = call->ep->exec;
     expar_status status = executor_cuda_end(exec);
-    if (status != EXPAR_OK || !event) return status;
+    if (status != EXPAR_OK) return error_prefix(status, "%s", call->name);
+    if (!event) return EXPAR_OK;
     gpu_ending *end = malloc(sizeof *end);
-    if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
+    if (!end) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for an asynchronous call", call->name);
     *end = (gpu_ending){.call = *call, .event = event};
     event_keeper keeper;
     status = executor_cuda_finish(exec, end_of_call, end, &keeper);
-    if (status == EXPAR_OK)
+    if (status == EXPAR_OK) {
         event_keep(event, &keeper);
-    else
-        free(end);
-    return status;
+        return EXPAR_OK;
+    }
+    free(end);
+    return error_prefix(status, "%s", call->name);
 }

@@ -28,6 +28,8 @@ static void devices_cannot_be_opened(void **state)
     assert_null(device);
     assert_int_equal(cuda_device_count(&count), EXPAR_ERR_UNSUPPORTED);
     assert_int_equal(count, -1);
+    cuda_link link;
+    assert_int_equal(cuda_link_between(99, 99, &link), EXPAR_ERR_UNSUPPORTED);
 }
 
 static void no_device_is_found(void **state)

@@ -142,8 +142,16 @@ static void symbols_are_the_headers(void **state)
         assert_string_equal(symbol_of(expected[i].member), expected[i].symbol);
 }
 
+/* No constant, as pointers go. */
+static void the_shared_stream_is_the_headers(void **state)
+{
+    (void)state;
+    assert_ptr_equal(CU_SHARED_STREAM, CU_STREAM_LEGACY);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(symbols_are_the_headers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(symbols_are_the_headers),
+                                       cmocka_unit_test(the_shared_stream_is_the_headers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

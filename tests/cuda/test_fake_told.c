@@ -30,7 +30,7 @@ static void run(ranks_body body)
 
 static const char default_stream[] = "stream is the default one";
 
-/* The very first calls: no stream has been seen yet. */
+/* The very first calls: no stream has been seen yet. That stream has two names. */
 static void default_streams(expar_group *group, void *shared)
 {
     (void)shared;
@@ -40,7 +40,7 @@ static void default_streams(expar_group *group, void *shared)
     args.stream = NULL;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
     CHECK_TEXT("expar_dispatch", default_stream);
-    if (!is_odd(&one)) args.stream = one.stream;
+    args.stream = is_odd(&one) ? CU_SHARED_STREAM : one.stream;
     hear(&one, expar_dispatch(one.ep, &args, &one.came), EXPAR_ERR_ARGUMENT, "expar_dispatch", default_stream);
     if (!idle_dispatch(&one, EXPAR_F32)) return;
     expar_combine_args back = idle_combine_args(&one);
@@ -83,6 +83,35 @@ static void arguments_that_cannot_be_read(void **state)
 {
     (void)state;
     run(unreadable_arguments);
+}
+
+/* Sums are written, and biases read, by units of 16 bytes. */
+static void sums_beside_units(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    cu_address rows;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    if (!CHECK_OK(CUDA_CALL(MemAlloc, &rows, 256))) return;
+    static const char *const names[] = {"y.data is ", "bias[0].data is ", "bias[1].data is "};
+    for (int32_t i = 0; i < 3 && !check_failures(); i++) {
+        expar_combine_args back = idle_combine_args(&one);
+        expar_tensor *odd = i == 0 ? &back.y : &back.bias[i - 1];
+        if (is_odd(&one)) {
+            *odd = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
+            odd->data = (void *)(uintptr_t)(rows + 4);
+        }
+        hear(&one, expar_combine(one.ep, &back), EXPAR_ERR_ALIGNMENT, names[i], "expected a multiple of 16");
+    }
+    idle_combine(&one);
+    CHECK_OK(CUDA_CALL(MemFree, rows));
+    idle_end(&one);
+}
+
+static void sums_that_are_not_aligned(void **state)
+{
+    (void)state;
+    run(sums_beside_units);
 }
 
 /* In a capture nothing is told; behind it all is again. */
@@ -232,6 +261,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_default_stream_is_refused),
         cmocka_unit_test(arguments_that_cannot_be_read),
+        cmocka_unit_test(sums_that_are_not_aligned),
         cmocka_unit_test(refusals_after_a_capture),
         cmocka_unit_test(pools_that_are_used_up),
         cmocka_unit_test(events_of_refused_results),

@@ -186,6 +186,7 @@ typedef struct cu_launch_config {
     X(StreamDestroy, "cuStreamDestroy_v2", (cu_stream stream))                                                         \
     X(StreamSynchronize, "cuStreamSynchronize", (cu_stream stream))                                                    \
     X(StreamQuery, "cuStreamQuery", (cu_stream stream))                                                                \
+    X(StreamGetId, "cuStreamGetId", (cu_stream stream, unsigned long long *number))                                    \
     X(StreamWaitEvent, "cuStreamWaitEvent", (cu_stream stream, cu_event event, unsigned int flags))                    \
     X(StreamIsCapturing, "cuStreamIsCapturing", (cu_stream stream, int *capture_status))                               \
     X(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2",                                                               \

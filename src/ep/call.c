@@ -83,13 +83,24 @@ expar_status ep_call_tell_refusal(ep_call *call)
     return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
 }
 
-expar_status ep_call_wait_event(expar_event *event)
+static expar_status wait_event(expar_event *event)
 {
     if (!event) return EXPAR_OK;
     expar_status status = expar_event_wait(event);
     if (status == EXPAR_OK) return EXPAR_OK;
     /* Another status than the event's: its failure says nothing about this group. */
     return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
+}
+
+expar_status ep_call_follow(const ep_call *call, expar_event *event)
+{
+    expar_status status = wait_event(event);
+    if (!call->ep->gpu) return status;
+    /* A refusal that comes with the call's offers has its place on the stream, too. */
+    char text[ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", expar_last_error());
+    expar_status followed = executor_cuda_follow(call->ep->exec);
+    return status == EXPAR_OK ? followed : error_set(status, "%s", text);
 }
 
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};

@@ -288,7 +288,7 @@ static expar_status move_rows(combine_call *call)
 /* A rank that fails from here on says so with its offers. */
 static expar_status run_to_end(combine_call *call)
 {
-    expar_status status = ep_call_wait_event(call->args.wait_event);
+    expar_status status = ep_call_follow(&call->base, call->args.wait_event);
     if (status == EXPAR_OK && call->args.expert_major) status = reduce(call);
     if (status == EXPAR_OK && call->base.ep->gpu) status = fill_stages(call);
     if (status != EXPAR_OK) ep_call_refuse(&call->base, status);

@@ -322,7 +322,7 @@ static expar_status prepare(dispatch_call *call)
     fill_form(call);
     bool fresh = !dispatch_cached(call), on_gpu = call->base.ep->gpu != NULL;
     call->no_wait = on_gpu && fresh && call->args.num_worst_tokens;
-    expar_status status = fresh ? ep_call_wait_event(call->args.wait_event) : EXPAR_OK;
+    expar_status status = fresh ? ep_call_follow(&call->base, call->args.wait_event) : EXPAR_OK;
     if (status == EXPAR_OK && on_gpu)
         status = executor_cuda_load(call->base.ep->exec, &call->base.form, dispatch_row_bytes(call));
     if (status == EXPAR_OK && fresh) status = make_handle(call);
@@ -336,7 +336,7 @@ static expar_status prepare(dispatch_call *call)
 /* A rank that fails from here on says so with its offers, unless they stand. */
 static expar_status run_to_end(dispatch_call *call)
 {
-    expar_status status = dispatch_cached(call) ? ep_call_wait_event(call->args.wait_event) : EXPAR_OK;
+    expar_status status = dispatch_cached(call) ? ep_call_follow(&call->base, call->args.wait_event) : EXPAR_OK;
     if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
     return finish(call);
 }

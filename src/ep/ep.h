@@ -103,8 +103,9 @@ expar_status ep_call_refuse(ep_call *call, expar_status status);
 expar_status ep_call_tell_refusal(ep_call *call);
 /* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict);
-/* Waits for the event that a call was told to wait for, if any. Its failure is this rank's refusal. */
-expar_status ep_call_wait_event(expar_event *event);
+/* Waits for the event that the call was told to wait for, if any; its failure is this rank's refusal. Then, on a GPU,
+   the call takes its place behind this rank's earlier ones: not before, since the event may be another call's. */
+expar_status ep_call_follow(const ep_call *call, expar_event *event);
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source);
 
@@ -176,8 +177,8 @@ expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int6
                                     int64_t scale_bytes);
 
 /* ---- gpu.c ---- */
-/* Puts what follows on the stream, behind the group's earlier calls on this GPU. asked: somebody will ask how the call
-   ended, by waiting for it or by its event. */
+/* The call's stream; nothing is put there before ep_call_follow. asked: somebody will ask how the call ended, by
+   waiting for it or by its event. */
 expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked);
 /* Logs how a call ended that nobody asked for, if it did not end well. */
 void ep_gpu_tell_untold(const ep_call *call);

@@ -65,10 +65,14 @@ expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *s
 uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
 /* A new call: nothing of the one before it counts any more. */
 void executor_cuda_reset(executor *executor);
-/* Before a call: in its stream, waits for the calls of this rank before it on this GPU, on any buffer of the group. */
+/* Before a call: learns of its stream. Nothing is put there yet. */
 expar_status executor_cuda_begin(executor *executor);
-/* The same for a call that was refused before it could begin: on a stream of the executor's, which the first such call
-   makes. Without effect when the call has begun. */
+/* Before a call's first work: in its stream, behind the calls of this rank before it on this GPU, on any buffer of the
+   group. Those of other threads wait here until executor_cuda_end. Without effect when the call has come here before.
+ */
+expar_status executor_cuda_follow(executor *executor);
+/* Both for a call that was refused; one that has no stream yet gets one of the executor's, which the first such call
+   makes. */
 expar_status executor_cuda_begin_refused(executor *executor);
 /* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: the driver loads nothing
    while kernels of the process run on the GPU. Ranks that share it have loaded all with the buffer. */
@@ -76,7 +80,7 @@ expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t
 /* What notify, and dispatch, wait for unless their step says no_wait: fill what these fill then. */
 expar_status executor_cuda_await_counts(executor *executor, ep_notify_step *step);
 expar_status executor_cuda_await_opening(executor *executor, ep_dispatch_step *step);
-/* After a call's last step: the other half of executor_cuda_begin. Without effect unless a call has begun. */
+/* After a call's last step: the other half of executor_cuda_follow. Without effect unless a call has come there. */
 expar_status executor_cuda_end(executor *executor);
 /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
 expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, int32_t count);

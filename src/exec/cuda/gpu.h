@@ -69,8 +69,11 @@ typedef struct gpu_executor {
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
-    bool begun;           /* a call has begun and not ended */
-    cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
+    /* Of the call that is being made, by its thread: */
+    bool has_stream;            /* its stream is known, and whether a capture goes on there */
+    bool begun;                 /* it has the order */
+    unsigned long long capture; /* number of the capture */
+    cu_stream own_stream;       /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
        adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the
        executor waits for none (acquire). */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Order between calls: a rank's calls on one GPU follow each other, whatever buffers of the group and streams they use,
- * so that two kernels that wait for peers never wait for each other's SMs. Inside a capture the order becomes part of
- * the graph: its first call waits for whatever came before the graph's launch, its calls follow each other, and
- * whatever comes after the launch waits for them. */
+ * so that two kernels that wait for peers never wait for each other's SMs. A call has the order to itself from before
+ * its first work until behind its last: another thread's, on another buffer, waits on the host. Inside a capture the
+ * order becomes part of the graph: its first call waits for whatever came before the graph's launch, its calls follow
+ * each other, and whatever comes after the launch waits for them. */
 #include "exec/cuda/gpu.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
@@ -13,13 +15,17 @@ struct gpu_order {
     gpu_order *next;
     int32_t device; /* index */
     int32_t holds;  /* buffers that use it */
-    cu_event last;  /* behind the last call, also of graphs: each launch of one records it anew */
-    cu_event inner; /* behind the last call of a capture, for the capture's other streams */
-    cu_stream stream;
-    unsigned long long capture; /* number of the capture that `inner` belongs to; 0: none yet */
-    bool has_last;              /* a call was made, on `stream` */
-    bool may_wait;              /* the last kernel that was launched waits for ranks, and was not seen to go on */
-    bool in_graphs;             /* any stream may have come last */
+    /* Held by the thread that makes a call, from executor_cuda_follow to executor_cuda_end. It guards what follows;
+       the events themselves stay as long as the order. */
+    pthread_mutex_t lock;
+    cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
+    cu_event inner;                 /* behind the last call of a capture, for the capture's other streams */
+    unsigned long long last_stream; /* number of the last call's, but for calls of captures */
+    cu_stream inner_stream;         /* of the last call of a capture */
+    unsigned long long capture;     /* number of the capture that `inner` belongs to; 0: none yet */
+    bool has_last;                  /* a call was made outside of captures, on `last_stream` */
+    bool may_wait;                  /* the last kernel that was launched waits for ranks, and was not seen to go on */
+    bool in_graphs;                 /* any stream may have come last */
 };
 
 static expar_status make_events(gpu_order *order)
@@ -33,6 +39,7 @@ static void destroy(gpu_order *order)
 {
     if (order->inner) cuda_driver()->EventDestroy(order->inner);
     if (order->last) cuda_driver()->EventDestroy(order->last);
+    pthread_mutex_destroy(&order->lock);
     free(order);
 }
 
@@ -48,6 +55,7 @@ expar_status gpu_order_hold(gpu_executor *self)
     }
     order = calloc(1, sizeof *order);
     if (!order) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    pthread_mutex_init(&order->lock, NULL);
     expar_status status = make_events(order);
     if (status != EXPAR_OK) {
         destroy(order);
@@ -62,8 +70,12 @@ expar_status gpu_order_hold(gpu_executor *self)
 
 void gpu_order_await(const gpu_executor *self)
 {
-    const gpu_order *order = self->order;
-    if (order && (order->has_last || order->in_graphs)) cuda_driver()->EventSynchronize(order->last);
+    gpu_order *order = self->order;
+    if (!order) return;
+    pthread_mutex_lock(&order->lock);
+    bool recorded = order->has_last || order->in_graphs;
+    pthread_mutex_unlock(&order->lock);
+    if (recorded) cuda_driver()->EventSynchronize(order->last);
 }
 
 void gpu_order_release(gpu_executor *self)
@@ -159,51 +171,72 @@ void gpu_order_settle(gpu_executor *self)
 /* ---- calls ---------------------------------------------------------------------------------------------------------
  */
 
-static expar_status begin_on_stream(gpu_executor *self)
+/* A stream's address tells little: one that was destroyed may have had the same, and CU_STREAM_PER_THREAD is another
+   one in each thread. */
+static expar_status follow_on_stream(gpu_executor *self)
 {
-    const gpu_order *order = self->order;
+    gpu_order *order = self->order;
+    unsigned long long number;
     gpu_order_settle(self);
-    bool follows = order->in_graphs || (order->has_last && order->stream != self->base.stream);
-    return follows ? CUDA_CALL(StreamWaitEvent, self->base.stream, order->last, 0) : EXPAR_OK;
+    expar_status status = CUDA_CALL(StreamGetId, self->base.stream, &number);
+    if (status != EXPAR_OK) return status;
+    bool follows = order->in_graphs || (order->has_last && order->last_stream != number);
+    if (follows) status = CUDA_CALL(StreamWaitEvent, self->base.stream, order->last, 0);
+    if (status == EXPAR_OK) order->last_stream = number;
+    return status;
 }
 
-static expar_status begin_captured(gpu_order *order, cu_stream stream, unsigned long long capture)
+static expar_status follow_captured(gpu_executor *self)
 {
-    if (order->capture == capture)
-        return order->stream == stream ? EXPAR_OK : CUDA_CALL(StreamWaitEvent, stream, order->inner, 0);
-    order->capture = capture;
-    return CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
+    gpu_order *order = self->order;
+    const cu_stream stream = self->base.stream;
+    if (order->capture == self->capture)
+        return order->inner_stream == stream ? EXPAR_OK : CUDA_CALL(StreamWaitEvent, stream, order->inner, 0);
+    expar_status status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
+    if (status == EXPAR_OK) order->capture = self->capture;
+    return status;
 }
 
 static expar_status end_captured(gpu_order *order, cu_stream stream)
 {
     order->in_graphs = true;
+    order->inner_stream = stream;
     expar_status status = CUDA_CALL(EventRecord, order->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
 
 void executor_cuda_reset(executor *base)
 {
+    gpu_executor *self = gpu_of(base);
     base->stream = NULL;
-    base->untold = base->capturing = false;
-    gpu_of(base)->begun = false;
+    base->untold = base->capturing = self->has_stream = false;
 }
 
 expar_status executor_cuda_begin(executor *base)
 {
     gpu_executor *self = gpu_of(base);
-    unsigned long long capture = 0;
     int capturing = CU_CAPTURE_NONE;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(StreamGetCaptureInfo, base->stream, &capturing, &capture, NULL, NULL, NULL);
-    base->capturing = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
-    if (base->capturing)
-        status = begin_captured(self->order, base->stream, capture);
-    else if (status == EXPAR_OK)
-        status = begin_on_stream(self);
+    status = CUDA_CALL(StreamGetCaptureInfo, base->stream, &capturing, &self->capture, NULL, NULL, NULL);
     cuda_leave();
+    base->capturing = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
+    self->has_stream = status == EXPAR_OK;
+    return status;
+}
+
+expar_status executor_cuda_follow(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    if (self->begun) return EXPAR_OK;
+    pthread_mutex_lock(&self->order->lock);
+    expar_status status = cuda_enter(self->device);
+    if (status == EXPAR_OK) {
+        status = base->capturing ? follow_captured(self) : follow_on_stream(self);
+        cuda_leave();
+    }
     self->begun = status == EXPAR_OK;
+    if (!self->begun) pthread_mutex_unlock(&self->order->lock);
     return status;
 }
 
@@ -224,12 +257,13 @@ static expar_status make_own_stream(gpu_executor *self)
 expar_status executor_cuda_begin_refused(executor *base)
 {
     gpu_executor *self = gpu_of(base);
-    if (self->begun) return EXPAR_OK;
+    if (self->has_stream) return executor_cuda_follow(base);
     expar_status status = self->own_stream ? EXPAR_OK : make_own_stream(self);
     if (status != EXPAR_OK) return status;
     base->stream = self->own_stream;
     base->untold = false;
-    return executor_cuda_begin(base);
+    status = executor_cuda_begin(base);
+    return status == EXPAR_OK ? executor_cuda_follow(base) : status;
 }
 
 expar_status executor_cuda_end(executor *base)
@@ -239,11 +273,13 @@ expar_status executor_cuda_end(executor *base)
     if (!self->begun) return EXPAR_OK;
     self->begun = false;
     expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = base->capturing ? end_captured(order, base->stream) : CUDA_CALL(EventRecord, order->last, base->stream);
-    order->stream = base->stream;
-    order->has_last = true;
-    cuda_leave();
+    if (status == EXPAR_OK) {
+        status =
+            base->capturing ? end_captured(order, base->stream) : CUDA_CALL(EventRecord, order->last, base->stream);
+        order->has_last |= !base->capturing;
+        cuda_leave();
+    }
+    pthread_mutex_unlock(&order->lock);
     return status;
 }
 

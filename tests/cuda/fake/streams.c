@@ -24,6 +24,12 @@ cu_result cuStreamSynchronize(cu_stream stream)
     (void)stream;
     return CU_OK;
 }
+cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    *number = (uintptr_t)stream;
+    return CU_OK;
+}
 cu_result cuStreamQuery(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;

@@ -75,7 +75,10 @@ void gpu_order_await(const gpu_executor *self)
     pthread_mutex_lock(&order->lock);
     bool recorded = order->has_last || order->in_graphs;
     pthread_mutex_unlock(&order->lock);
-    if (recorded) cuda_driver()->EventSynchronize(order->last);
+    int mode;
+    if (!recorded || gpu_leave_captures(&mode) != EXPAR_OK) return;
+    cuda_driver()->EventSynchronize(order->last);
+    gpu_return_to_captures(mode);
 }
 
 void gpu_order_release(gpu_executor *self)

@@ -5,17 +5,20 @@
 
 #include <stdatomic.h>
 
-#define FAKE_GPUS 2
+#define FAKE_GPUS     2
+#define FAKE_LAUNCHES 4096
 
 /* The driver writes the counts; a test sets the refusals, and the driver takes them off. All in sequential order. */
 typedef struct fake_desk {
-    atomic_int running[FAKE_GPUS]; /* kernels */
-    atomic_int loads;              /* of modules, so far: those that wait and those that failed, too */
-    atomic_int waiting;            /* loads that wait for kernels; of each GPU the first */
-    atomic_int modules;            /* that are loaded now */
-    atomic_int refusals;           /* loads to come that fail */
-    atomic_int launches;           /* of kernels, so far; the next two: of those with such a word in their names */
+    atomic_int running[FAKE_GPUS];        /* kernels */
+    atomic_int loads;                     /* of modules, so far: those that wait and those that failed, too */
+    atomic_int waiting;                   /* loads that wait for kernels; of each GPU the first */
+    atomic_int modules;                   /* that are loaded now */
+    atomic_int refusals;                  /* loads to come that fail */
+    void *_Atomic streams[FAKE_LAUNCHES]; /* where the last ones were put: launch i at i modulo their number */
+    atomic_int launches; /* of kernels, so far; the next two: of those with such a word in their names */
     atomic_int dispatches, combines;
+    atomic_int begun;      /* calls that have asked whether their stream is being captured */
     atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
     atomic_int looks;      /* of callers at events and streams */
@@ -31,6 +34,9 @@ typedef struct fake_compiler_desk {
 /* Of the libraries that have been opened; by dlsym. */
 typedef fake_desk *fake_desk_function(void);
 typedef fake_compiler_desk *fake_compiler_desk_function(void);
+
+/* Another stream in each thread, by the driver's own name for it. */
+#define FAKE_THREADS_STREAM ((void *)2)
 
 /* A kernel that runs until *end is not 0. */
 #define FAKE_SPIN "fake_spin"

@@ -21,6 +21,8 @@ int current_device(void);
 /* ---- modules.c ---- */
 /* A dispatch that was given room ahead of its counts. */
 void note_ahead(void);
+/* A call asks whether its stream is being captured. */
+void note_begun(void);
 /* A copy within the GPUs, or a wait for an event, is put on a stream. */
 void note_other(void);
 /* Somebody looks at an event or a stream. True: it has come to its end. */

@@ -94,6 +94,11 @@ void note_ahead(void)
     atomic_fetch_add(&desk.ahead, 1);
 }
 
+void note_begun(void)
+{
+    atomic_fetch_add(&desk.begun, 1);
+}
+
 void note_other(void)
 {
     atomic_fetch_add(&desk.others, 1);
@@ -105,10 +110,11 @@ bool note_look(void)
     return !atomic_load(&desk.unfinished);
 }
 
-static void count_launch(cu_function function)
+static void count_launch(cu_function function, cu_stream stream)
 {
     const char *name = (const char *)(void *)function; /* kernel_named */
-    atomic_fetch_add(&desk.launches, 1);
+    unsigned launch = (unsigned)atomic_fetch_add(&desk.launches, 1);
+    atomic_store(&desk.streams[launch % FAKE_LAUNCHES], stream);
     if (strstr(name, "dispatch")) atomic_fetch_add(&desk.dispatches, 1);
     if (strstr(name, "combine")) atomic_fetch_add(&desk.combines, 1);
 }
@@ -119,7 +125,7 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
     (void)extra;
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
-    count_launch(function);
+    count_launch(function, config->stream);
     if (!config->stream) pthread_mutex_lock(&default_stream);
     bool played = run(function, parameters[0]);
     if (!config->stream) pthread_mutex_unlock(&default_stream);

@@ -27,7 +27,8 @@ cu_result cuStreamSynchronize(cu_stream stream)
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    *number = (uintptr_t)stream;
+    static _Thread_local char mine;
+    *number = stream == FAKE_THREADS_STREAM ? (uintptr_t)&mine : (uintptr_t)stream;
     return CU_OK;
 }
 cu_result cuStreamQuery(cu_stream stream)
@@ -95,6 +96,7 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsig
                                     const cu_graph_node **dependencies, size_t *num_dependencies)
 {
     (void)graph, (void)dependencies, (void)num_dependencies;
+    note_begun();
     bool found = stream && replace_captured(stream, stream);
     *capture_status = found ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
     if (id && found) *id = 1;

@@ -38,7 +38,7 @@ static size_t tensor_bytes(const expar_tensor *t, int64_t rows)
     return (size_t)(rows * t->shape[1]) * expar_dtype_bytes(t->dtype);
 }
 
-static bool take(const card *c, expar_tensor *out, expar_dtype dtype, int64_t rows, int64_t columns)
+bool card_take(const card *c, expar_tensor *out, expar_dtype dtype, int64_t rows, int64_t columns)
 {
     cu_address at = 0;
     *out = expar_tensor_2d(NULL, dtype, rows, columns);
@@ -48,10 +48,25 @@ static bool take(const card *c, expar_tensor *out, expar_dtype dtype, int64_t ro
     return true;
 }
 
-static bool put(const expar_tensor *to, int64_t rows, const void *from, cu_stream stream)
+void card_give(expar_tensor *tensor)
+{
+    if (tensor->data) CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)tensor->data));
+    tensor->data = NULL;
+}
+
+bool card_put(const expar_tensor *to, int64_t rows, const void *from, cu_stream stream)
 {
     size_t bytes = tensor_bytes(to, rows);
     return bytes == 0 || CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)to->data, from, bytes, stream));
+}
+
+void *card_fetch(const expar_tensor *from, cu_stream stream)
+{
+    size_t bytes = tensor_bytes(from, from->shape[0]);
+    void *host = traffic_alloc(1, bytes + 1);
+    if (bytes) CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, host, (cu_address)(uintptr_t)from->data, bytes, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+    return host;
 }
 
 bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank)
@@ -60,17 +75,18 @@ bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank)
     *p = (lap){.card = c, .rank = rank};
     for (int32_t r = 0; r < t->job.num_ranks; r++)
         p->room += t->inputs[r].num_tokens;
-    return take(c, &p->x, traffic_dtype(t), tokens, hidden) && take(c, &p->idx, EXPAR_I64, tokens, topk) &&
-           take(c, &p->weights, EXPAR_F32, tokens, topk) && take(c, &p->y, traffic_dtype(t), tokens, hidden) &&
-           take(c, &p->summed, EXPAR_F32, tokens, topk) && take(c, &p->back, traffic_dtype(t), p->room, hidden) &&
-           take(c, &p->back_weights, EXPAR_F32, p->room, topk);
+    return card_take(c, &p->x, traffic_dtype(t), tokens, hidden) && card_take(c, &p->idx, EXPAR_I64, tokens, topk) &&
+           card_take(c, &p->weights, EXPAR_F32, tokens, topk) &&
+           card_take(c, &p->y, traffic_dtype(t), tokens, hidden) && card_take(c, &p->summed, EXPAR_F32, tokens, topk) &&
+           card_take(c, &p->back, traffic_dtype(t), p->room, hidden) &&
+           card_take(c, &p->back_weights, EXPAR_F32, p->room, topk);
 }
 
 void lap_close(lap *p)
 {
-    const expar_tensor *all[] = {&p->x, &p->idx, &p->weights, &p->y, &p->summed, &p->back, &p->back_weights};
+    expar_tensor *const all[] = {&p->x, &p->idx, &p->weights, &p->y, &p->summed, &p->back, &p->back_weights};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->data) CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)all[i]->data));
+        card_give(all[i]);
 }
 
 /* A copy from ordinary memory may wait for the kernels ahead of it in the stream, and keep those of other ranks in this
@@ -79,10 +95,11 @@ bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stre
 {
     const oracle_input *input = &t->inputs[p->rank];
     int64_t rows = t->arrivals[p->rank].num_rows;
-    return CHECK_OK(CUDA_CALL(StreamSynchronize, stream)) && put(&p->x, input->num_tokens, input->x, stream) &&
-           put(&p->idx, input->num_tokens, input->topk_idx, stream) &&
-           put(&p->weights, input->num_tokens, input->weights, stream) && put(&p->back, rows, a->x[p->rank], stream) &&
-           put(&p->back_weights, rows, a->weights[p->rank], stream);
+    return CHECK_OK(CUDA_CALL(StreamSynchronize, stream)) && card_put(&p->x, input->num_tokens, input->x, stream) &&
+           card_put(&p->idx, input->num_tokens, input->topk_idx, stream) &&
+           card_put(&p->weights, input->num_tokens, input->weights, stream) &&
+           card_put(&p->back, rows, a->x[p->rank], stream) &&
+           card_put(&p->back_weights, rows, a->weights[p->rank], stream);
 }
 
 /* ---- calls ---- */
@@ -94,10 +111,9 @@ static expar_tensor first_rows(const expar_tensor *t, int64_t rows)
     return view;
 }
 
-bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
+expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
 {
     expar_dispatch_args there = EXPAR_DISPATCH_ARGS_INIT;
-    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
     there.x = p->x;
     there.topk_idx = p->idx;
     there.topk_weights = p->weights;
@@ -106,7 +122,12 @@ bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
     there.path = p->path;
     there.stream = stream;
     p->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(ep, &there, &p->result))) return false;
+    return expar_dispatch(ep, &there, &p->result);
+}
+
+expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream)
+{
+    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
     int64_t rows = p->worst ? p->worst : p->result.num_recv_tokens;
     back.x = first_rows(&p->back, rows);
     back.topk_weights = first_rows(&p->back_weights, rows);
@@ -115,7 +136,12 @@ bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
     back.y = p->y;
     back.out_topk_weights = p->summed;
     back.stream = stream;
-    return CHECK_OK(expar_combine(ep, &back));
+    return expar_combine(ep, &back);
+}
+
+bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
+{
+    return CHECK_OK(lap_dispatch(p, ep, t, stream)) && CHECK_OK(lap_combine(p, ep, stream));
 }
 
 void lap_release(lap *p)
@@ -128,18 +154,9 @@ void lap_release(lap *p)
 
 /* ---- comparison ---- */
 
-static void *fetch(const expar_tensor *from, cu_stream stream)
-{
-    size_t bytes = tensor_bytes(from, from->shape[0]);
-    void *host = traffic_alloc(1, bytes + 1);
-    if (bytes) CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, host, (cu_address)(uintptr_t)from->data, bytes, stream));
-    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
-    return host;
-}
-
 static bool same(const char *name, const expar_tensor *got, int64_t rows, const void *expected, cu_stream stream)
 {
-    void *host = fetch(got, stream);
+    void *host = card_fetch(got, stream);
     size_t bytes = tensor_bytes(got, rows);
     bool equal = bytes == 0 || memcmp(host, expected, bytes) == 0;
     free(host);
@@ -150,7 +167,7 @@ static bool same(const char *name, const expar_tensor *got, int64_t rows, const 
 static bool blank(const lap *p, int64_t came, cu_stream stream)
 {
     const expar_tensor *idx = &p->result.recv_topk_idx;
-    int64_t *host = fetch(idx, stream);
+    int64_t *host = card_fetch(idx, stream);
     bool all = true;
     for (int64_t i = came * idx->shape[1]; i < idx->shape[0] * idx->shape[1]; i++)
         all &= host[i] == -1;

@@ -21,6 +21,13 @@ bool card_open(card *c, int32_t rank);
 void card_close(card *c);
 /* The config with this GPU as its device. */
 expar_ep_config card_config(const card *c, const expar_ep_config *config);
+/* Memory of that GPU, with a row to spare; taking and giving it back may wait for all kernels there. */
+bool card_take(const card *c, expar_tensor *out, expar_dtype dtype, int64_t rows, int64_t columns);
+void card_give(expar_tensor *tensor);
+/* The first rows of it; the stream should be through, for a copy from ordinary memory may wait for kernels. */
+bool card_put(const expar_tensor *to, int64_t rows, const void *from, cu_stream stream);
+/* Waits for the stream; a copy in host memory, to be freed. */
+void *card_fetch(const expar_tensor *from, cu_stream stream);
 
 typedef struct lap {
     const card *card;
@@ -38,7 +45,10 @@ bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank);
 void lap_close(lap *p);
 /* What the next run reads; waits for the stream first. */
 bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream);
-/* Puts dispatch and combine on the stream, or into its capture. */
+/* Each puts its call on the stream, or into its capture. */
+expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
+expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream);
+/* Both, in this order. */
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 /* Waits for the stream, and compares all that came out. */
 bool lap_check(const lap *p, const traffic *t, const answers *a, cu_stream stream);

@@ -21,20 +21,20 @@ const char *fault_place_name(fault_place place)
     return names[place];
 }
 
-traffic *fault_traffic(int32_t size)
+traffic *fault_traffic(const fault_plan *plan)
 {
     int64_t num_tokens[FAULT_MAX_RANKS];
-    random_source random = random_start((uint64_t)size);
-    for (int32_t r = 0; r < size; r++)
-        num_tokens[r] = 30 + r;
-    traffic_plan plan = {.num_ranks = size,
-                         .hidden = 512,
+    random_source random = random_start((uint64_t)plan->size);
+    for (int32_t r = 0; r < plan->size; r++)
+        num_tokens[r] = plan->load ? plan->load->num_tokens : 30 + r;
+    traffic_plan rows = {.num_ranks = plan->size,
+                         .hidden = plan->load ? plan->load->hidden : 512,
                          .topk = 4,
-                         .num_experts = 4 * size,
+                         .num_experts = 4 * plan->size,
                          .wide = true,
                          .with_weights = true,
                          .num_tokens = num_tokens};
-    return traffic_make(&plan, &random);
+    return traffic_make(&rows, &random);
 }
 
 static void pause_us(int64_t microseconds)
@@ -63,18 +63,19 @@ static void await_struck(pid_t victim)
         pause_us(500);
 }
 
-/* The parent strikes at its time, or when the victim is inside the call that the held-back rank keeps it in. */
+/* The parent strikes at its time, or when the victim is inside the call that the held-back rank keeps it in, or
+   somewhere in its round. */
 static void strike(fault_board *board, pid_t victim)
 {
     const fault_plan *plan = board->plan;
     const fault_report *report = &board->reports[plan->victim];
     int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
     if (plan->by_itself) return;
-    if (plan->held_back >= 0) {
+    if (plan->held_back >= 0 || plan->in_passing) {
         while ((atomic_load(&report->place) < (int32_t)plan->place || atomic_load(&report->round) < plan->round) &&
                ranks_clock_ms() < deadline_ms)
             pause_us(500);
-        pause_us(INSIDE_MS * 1000);
+        pause_us(plan->in_passing ? plan->delay_us : INSIDE_MS * 1000);
     } else {
         pause_us(plan->delay_us);
     }
@@ -179,7 +180,7 @@ bool fault_run(const fault_plan *plan)
     pid_t pids[FAULT_MAX_RANKS];
     check_begin(-1);
     if (!ranks_host_start(&host)) return false;
-    traffic *t = fault_traffic(plan->size);
+    traffic *t = fault_traffic(plan);
     fault_board *board = make_board(plan, t, &host.id);
     start(board, pids);
     strike(board, pids[plan->victim]);

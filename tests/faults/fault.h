@@ -28,6 +28,18 @@ typedef enum fault_place {
     FAULT_ENDED
 } fault_place;
 
+/* What a rank does in a round, other than a dispatch and a combine of few rows in the tests' own memory. */
+typedef struct fault_load {
+    int64_t num_tokens; /* of each rank */
+    int32_t hidden;
+    /* What the other two are given; stays until the process ends. */
+    void *(*open)(expar_ep *ep, const traffic *t, int32_t rank);
+    /* The status of the first call that fails. */
+    expar_status (*play)(void *work, expar_path path);
+    /* Once a call has failed: that what the rank works on serves other work. Counts failed checks. */
+    void (*look)(void *work, const expar_group *group);
+} fault_load;
+
 typedef struct fault_plan {
     int32_t size, victim;
     fault_place place; /* the victim comes to grief here, if `by_itself`; else the parent strikes at any moment */
@@ -37,11 +49,13 @@ typedef struct fault_plan {
         held_back; /* rank that waits before the call of that place until the victim was struck inside it; -1: none */
     int signal;    /* SIGKILL or SIGSTOP */
     int64_t delay_us;         /* the parent strikes so long after all have started */
+    bool in_passing;          /* or so long after the victim has begun that round, wherever it is by then */
     int64_t timeout_ms;       /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
                                  stopped, so that nobody else is late; 0: that of the group */
     int64_t group_timeout_ms; /* from the start, as buffers on GPUs keep it; 0: 30 s */
     expar_path path;
-    bool wake; /* SIGSTOP: the victim goes on when all others have ended */
+    bool wake;              /* SIGSTOP: the victim goes on when all others have ended */
+    const fault_load *load; /* NULL: a dispatch and a combine of few rows */
 } fault_plan;
 
 /* Of one rank, in memory that all processes share. Written by the rank, read by the parent when it has ended; place is
@@ -71,8 +85,8 @@ typedef struct fault_board {
 bool fault_run(const fault_plan *plan);
 /* The work of one rank (fault_rank.c). The process ends with it. */
 _Noreturn void fault_rank(fault_board *board, int32_t rank);
-/* Rows for all ranks, the same in every plan of this size. */
-traffic *fault_traffic(int32_t size);
+/* Rows for all ranks, the same in every plan of this size and load. */
+traffic *fault_traffic(const fault_plan *plan);
 const char *fault_place_name(fault_place place);
 
 #endif

@@ -18,6 +18,7 @@ typedef struct fault_worker {
     int32_t rank;
     expar_group *group;
     expar_ep *ep;
+    void *load; /* of the plan's load */
 } fault_worker;
 
 static void nap(void)
@@ -103,6 +104,7 @@ static bool work_a_round(fault_worker *w, int64_t round)
 {
     play_arrival arrival;
     reach(w, FAULT_DISPATCHES, round);
+    if (w->load) return note(w, w->plan->load->play(w->load, w->plan->path));
     if (!note(w, dispatch(w, &arrival))) return false;
     reach(w, FAULT_COMBINES, round);
     bool right = note(w, combine(w, &arrival));
@@ -130,6 +132,7 @@ static void work(fault_worker *w)
     for (int64_t round = 0; well && !(plan->place == FAULT_LEAVES && round == plan->round); round++)
         well = work_a_round(w, round);
     if (!well) try_again(w);
+    if (!well && w->load) plan->load->look(w->load, w->group);
 }
 
 /* Who comes late to the call is not told of the victim by those who have left, as after a death. */
@@ -156,7 +159,7 @@ static bool join(fault_worker *w)
 static bool create(fault_worker *w)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    config.max_tokens = 64;
+    config.max_tokens = w->plan->load ? w->plan->load->num_tokens : 64;
     config.max_row_bytes = (int64_t)traffic_row_bytes(w->board->traffic);
     config.max_topk = w->board->traffic->job.topk;
     config.max_experts = w->board->traffic->job.num_experts;
@@ -174,6 +177,7 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
     if (in_group) reach(&w, FAULT_JOINED, 0);
     if (in_group && create(&w)) {
         reach(&w, FAULT_CREATED, 0);
+        if (w.plan->load) w.load = w.plan->load->open(w.ep, board->traffic, rank);
         work(&w);
     }
     if (board->plan->signal == SIGSTOP && rank != board->plan->victim) await_others(&w);

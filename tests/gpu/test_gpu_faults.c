@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Process ranks on GPUs, each with its own context: one is killed or stopped in the middle. The others name it, are
- * told the same again at once, destroy buffer and group, and end. */
+/* Process ranks on GPUs, each with its own context: one is killed or stopped, before a call, in it, or while many rows
+ * move. The others name it, are told the same again at once, find that their GPU serves other work, destroy buffer and
+ * group, and end. */
 #include "faults/fault.h"
+#include "gpu/lap.h"
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 static void strike(fault_place place, int32_t victim, int signal)
@@ -37,7 +41,7 @@ static void test_stopped_inside_a_combine(void **state)
 }
 
 /* From when kernels run on; set-up of a context alone takes longer than the CPU's tests give a rank. */
-static void test_killed_at_any_moment(void **state)
+static void test_killed_right_before_a_call(void **state)
 {
     (void)state;
     random_source random = random_start(random_test_seed("kills on GPUs"));
@@ -53,6 +57,112 @@ static void test_killed_at_any_moment(void **state)
     }
 }
 
+/* ---- while rows move ----
+ *
+ * Many long rows that lie on the GPU, so that kernels take most of a round. */
+
+typedef struct freight {
+    const traffic *traffic;
+    expar_ep *ep;
+    int32_t rank;
+    card card;
+    lap lap;
+} freight;
+
+/* Rows are whatever lies in their memory; only the routing counts. */
+static void *freight_open(expar_ep *ep, const traffic *t, int32_t rank)
+{
+    freight *f = traffic_alloc(1, sizeof *f);
+    *f = (freight){.traffic = t, .ep = ep, .rank = rank};
+    if (!card_open(&f->card, rank) || !lap_open(&f->lap, &f->card, t, rank)) abort();
+    card_put(&f->lap.idx, f->lap.idx.shape[0], t->inputs[rank].topk_idx, f->card.streams[0]);
+    CHECK_OK(CUDA_CALL(StreamSynchronize, f->card.streams[0]));
+    return f;
+}
+
+static expar_status freight_play(void *work, expar_path path)
+{
+    freight *f = work;
+    f->lap.path = path;
+    expar_status status = lap_dispatch(&f->lap, f->ep, f->traffic, f->card.streams[0]);
+    if (status == EXPAR_OK) status = lap_combine(&f->lap, f->ep, f->card.streams[0]);
+    lap_release(&f->lap);
+    return status;
+}
+
+static void look_at_copies(freight *f)
+{
+    cu_stream stream = f->card.streams[1];
+    const int64_t *idx = f->traffic->inputs[f->rank].topk_idx;
+    size_t bytes = (size_t)(f->lap.idx.shape[0] * f->lap.idx.shape[1]) * sizeof *idx;
+    CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)f->lap.idx.data, 0x5a, bytes, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+    card_put(&f->lap.idx, f->lap.idx.shape[0], idx, stream);
+    void *back = card_fetch(&f->lap.idx, stream);
+    CHECK(memcmp(back, idx, bytes) == 0, "what was copied to the GPU does not come back");
+    free(back);
+}
+
+static void look_at_layout(freight *f, const expar_group *group)
+{
+    const oracle_job *job = &f->traffic->job;
+    size_t bytes = (size_t)job->num_experts * sizeof(int32_t);
+    int32_t *expected = traffic_alloc(1, bytes);
+    expar_tensor counts;
+    expar_layout layout = EXPAR_LAYOUT_INIT;
+    oracle_tokens_per_expert(job, f->rank, expected);
+    if (card_take(&f->card, &counts, EXPAR_I32, 1, job->num_experts)) {
+        layout.tokens_per_expert = counts.data;
+        layout.stream = f->card.streams[1];
+        CHECK_OK(expar_ep_layout(group, &f->lap.idx, job->num_experts, &layout));
+        int32_t *got = card_fetch(&counts, f->card.streams[1]);
+        CHECK(memcmp(got, expected, bytes) == 0, "expar_ep_layout counts %d tokens for expert 0, expected %d", got[0],
+              expected[0]);
+        free(got);
+        card_give(&counts);
+    }
+    free(expected);
+}
+
+static void freight_look(void *work, const expar_group *group)
+{
+    CHECK_OK(CUDA_CALL(StreamSynchronize, ((freight *)work)->card.streams[0]));
+    look_at_copies(work);
+    look_at_layout(work, group);
+}
+
+static void kill_while_rows_move(expar_path path, const char *name)
+{
+    static const fault_load load = {
+        .num_tokens = 1024, .hidden = 4096, .open = freight_open, .play = freight_play, .look = freight_look};
+    random_source random = random_start(random_test_seed(name));
+    for (int64_t i = random_test_rounds(2); i > 0; i--) {
+        const fault_plan plan = {.size = 3,
+                                 .victim = (int32_t)random_between(&random, 0, 2),
+                                 .place = FAULT_DISPATCHES,
+                                 .round = random_between(&random, 1, 15),
+                                 .held_back = -1,
+                                 .signal = SIGKILL,
+                                 .in_passing = true,
+                                 .delay_us = random_between(&random, 0, 2000),
+                                 .path = path,
+                                 .load = &load};
+        assert_true(fault_run(&plan));
+    }
+}
+
+static void test_killed_while_rows_move(void **state)
+{
+    (void)state;
+    kill_while_rows_move(EXPAR_PATH_AUTO, "kills while rows move");
+}
+
+static void test_killed_while_rows_move_by_the_queue(void **state)
+{
+    (void)state;
+    kill_while_rows_move(EXPAR_PATH_QUEUE, "kills while rows move by the queue");
+}
+
 static void test_no_process_is_left(void **state)
 {
     (void)state;
@@ -63,7 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_inside_a_dispatch), cmocka_unit_test(test_killed_inside_a_combine),
-        cmocka_unit_test(test_stopped_inside_a_combine), cmocka_unit_test(test_killed_at_any_moment),
+        cmocka_unit_test(test_stopped_inside_a_combine), cmocka_unit_test(test_killed_right_before_a_call),
+        cmocka_unit_test(test_killed_while_rows_move),   cmocka_unit_test(test_killed_while_rows_move_by_the_queue),
         cmocka_unit_test(test_no_process_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "ep/ranks.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,24 +190,42 @@ static void test_different_calls(void **state)
     run(play_different_calls);
 }
 
+/* Far off, just behind the last expert, and below the one negative number that means none. */
+static const int64_t bad_indices[] = {99, 8, -2, ((int64_t)1 << 32) + 1};
+#define BAD_INDICES (sizeof bad_indices / sizeof *bad_indices)
+
+static void put_bad_index(const actor *one, int64_t bad)
+{
+    if (one->rank != ODD) return;
+    CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one->lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
+    CHECK_OK(cuda_synchronize());
+}
+
 /* An index that only the device sees: told by the call, and where nobody waits by the event. */
+static void hear_of_index(const actor *one, int64_t bad)
+{
+    char text[64];
+    snprintf(text, sizeof text, "topk_idx[1][1] is %lld; expected", (long long)bad);
+    put_bad_index(one, bad);
+    CHECK_OK(expar_barrier_all(one->group));
+    expar_dispatch_args args = dispatch_args(one, false);
+    hear(one, dispatch(one, &args, NULL), EXPAR_ERR_INDEX, "expar_dispatch", text);
+    expar_event *event = NULL;
+    args.num_worst_tokens = one->lap.room;
+    args.async_finish = 1;
+    args.expert_major = args.zero_padding = 1;
+    CHECK_OK(dispatch(one, &args, &event));
+    hear(one, expar_event_wait(event), EXPAR_ERR_INDEX, "expar_dispatch", text);
+    expar_event_destroy(event);
+    CHECK_OK(expar_barrier_all(one->group));
+}
+
 static void play_bad_index(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
-    const int64_t bad = 99;
-    if (one.rank == ODD)
-        CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
-    CHECK_OK(expar_barrier_all(group));
-    expar_dispatch_args args = dispatch_args(&one, false);
-    hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_INDEX, "expar_dispatch", "topk_idx[1][1] is 99");
-    expar_event *event = NULL;
-    args.num_worst_tokens = one.lap.room;
-    args.async_finish = 1;
-    args.expert_major = args.zero_padding = 1;
-    CHECK_OK(dispatch(&one, &args, &event));
-    hear(&one, expar_event_wait(event), EXPAR_ERR_INDEX, "expar_dispatch", "topk_idx[1][1] is 99");
-    expar_event_destroy(event);
+    for (size_t i = 0; i < BAD_INDICES && !check_failures(); i++)
+        hear_of_index(&one, bad_indices[i]);
     end(&one);
 }
 
@@ -246,29 +265,31 @@ static counted count_on_host(const actor *one)
 }
 
 /* An index out of range counts as none, and nothing is touched out of bounds. */
-static void play_layout(expar_group *group, void *shared)
+static void count_with(const actor *one, int64_t bad, cu_address memory)
 {
-    actor one;
-    cu_address memory;
-    counted got, expected;
-    if (!begin(&one, group, shared)) return;
-    const int64_t bad = ((int64_t)1 << 32) + 1;
-    if (one.rank == ODD)
-        CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one.lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
-    CHECK_OK(CUDA_CALL(MemAlloc, &memory, sizeof got));
-    counted *on = (counted *)(uintptr_t)memory;
+    counted got, expected = count_on_host(one), *on = (counted *)(uintptr_t)memory;
     expar_layout layout = EXPAR_LAYOUT_INIT;
     layout.tokens_per_rank = on->ranks;
     layout.tokens_per_node = on->nodes;
     layout.tokens_per_expert = on->experts;
-    layout.stream = one.card.streams[0];
-    CHECK_OK(CUDA_CALL(MemsetD8, memory, 0, sizeof got));
-    CHECK_OK(expar_ep_layout(group, &one.lap.idx, one.in->t->job.num_experts, &layout));
-    CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));
+    layout.stream = one->card.streams[0];
+    put_bad_index(one, bad);
+    CHECK_OK(CUDA_CALL(MemsetD8, memory, 0x5a, sizeof got));
+    CHECK_OK(cuda_synchronize());
+    CHECK_OK(expar_ep_layout(one->group, &one->lap.idx, one->in->t->job.num_experts, &layout));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, one->card.streams[0]));
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &got, memory, sizeof got));
-    expected = count_on_host(&one);
-    CHECK(memcmp(&got, &expected, sizeof got) == 0, "other counts: %d tokens to rank 0, expected %d", got.ranks[0],
-          expected.ranks[0]);
+    CHECK(memcmp(&got, &expected, sizeof got) == 0, "other counts with %lld: %d tokens to rank 0, expected %d",
+          (long long)bad, got.ranks[0], expected.ranks[0]);
+}
+
+static void play_layout(expar_group *group, void *shared)
+{
+    actor one;
+    cu_address memory;
+    if (!begin(&one, group, shared) || !CHECK_OK(CUDA_CALL(MemAlloc, &memory, sizeof(counted)))) return;
+    for (size_t i = 0; i < BAD_INDICES; i++)
+        count_with(&one, bad_indices[i], memory);
     CHECK_OK(expar_barrier_all(group));
     end(&one);
     CHECK_OK(CUDA_CALL(MemFree, memory));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each option of dispatch and combine, by the CPU executor and by the CUDA executor in one group: the same inputs must
- * give the same bytes. */
+/* Each option of dispatch and combine, and dispatches with a handle, by the CPU executor and by the CUDA executor in
+ * one group: the same inputs must give the same bytes. */
 #include "ep/check.h"
 #include "ep/pitched.h"
 #include "ep/ranks.h"
@@ -17,6 +17,7 @@ typedef struct trial {
     int32_t ranks, hidden, topk, experts, alignment, scales;
     expar_dtype dtype, scale_dtype;
     bool by_hand, without_idx, wide, weights, worst, expert_major, expert_weights, biases;
+    bool repeated;    /* by a dispatch with the handle of the first */
     int64_t short_by; /* of the worst-case size: rows that do not fit on the ranks that receive most */
     int32_t channels, slots;
     expar_path there[8], back[8];
@@ -53,6 +54,7 @@ static trial trial_draw(uint64_t seed)
         t.back[r] = random_once_in(&random, 2) ? EXPAR_PATH_AUTO : EXPAR_PATH_QUEUE;
         t.tokens[r] = random_once_in(&random, 5) ? 0 : random_between(&random, 1, 150);
     }
+    t.repeated = random_once_in(&random, 2);
     return t;
 }
 
@@ -138,7 +140,8 @@ static bool same_results(const trial *t, const expar_dispatch_result *cpu, const
     int64_t x_rows = t->expert_major ? cpu->recv_x.shape[0] : rows;
     same &= same_rows("recv_x", &cpu->recv_x, &gpu->recv_x, x_rows) &
             same_rows("recv_x_scales", &cpu->recv_x_scales, &gpu->recv_x_scales, x_rows);
-    for (int32_t e = 0; e < cpu->num_local_experts; e++)
+    same &= CHECK(!cpu->recv_tokens_per_expert == !gpu->recv_tokens_per_expert, "only one of them gives counts");
+    for (int32_t e = 0; same && cpu->recv_tokens_per_expert && e < cpu->num_local_experts; e++)
         same &= CHECK(cpu->recv_tokens_per_expert[e] == gpu->recv_tokens_per_expert[e],
                       "recv_tokens_per_expert[%d] differs on the GPU", (int)e);
     return same;
@@ -195,21 +198,56 @@ static void combine_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t r
 
 /* ---- a trial ---- */
 
+/* By both, compared. True when they went; the results are the caller's. */
+static bool dispatch_both(const trial *t, expar_ep *cpu, expar_ep *gpu, const expar_dispatch_args *args,
+                          const expar_ep_handle *const handles[2], expar_dispatch_result results[2])
+{
+    expar_dispatch_args on_cpu = *args, on_gpu = *args;
+    on_cpu.handle = handles[0];
+    on_gpu.handle = handles[1];
+    results[0] = results[1] = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_status status = expar_dispatch(cpu, &on_cpu, &results[0]);
+    if (!CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error())) return false;
+    expar_status gpu_status = mirror_dispatch(gpu, &on_gpu, &results[1]);
+    return CHECK(gpu_status == status, "%s on the GPU, %s on the CPU: %s", expar_status_string(gpu_status),
+                 expar_status_string(status), expar_last_error()) &&
+           same_results(t, &results[0], &results[1]);
+}
+
+static void give_back(const expar_dispatch_result results[2])
+{
+    expar_ep_output_release(results[0].output);
+    mirror_output_release(results[1].output);
+    expar_ep_handle_destroy(results[0].handle);
+    expar_ep_handle_destroy(results[1].handle);
+}
+
+/* Other rows, by the routing of the first dispatch. */
+static void repeat_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank, random_source *random,
+                        const expar_dispatch_result first[2])
+{
+    const expar_ep_handle *const handles[2] = {first[0].handle, first[1].handle};
+    expar_dispatch_result results[2];
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    args.x = fill_bits(random, t->dtype, t->tokens[rank], t->hidden);
+    if (t->scales) args.x_scales = fill_bits(random, t->scale_dtype, t->tokens[rank], t->scales);
+    args.path = t->back[rank];
+    args.expert_major = args.zero_padding = t->expert_major;
+    CHECK(dispatch_both(t, cpu, gpu, &args, handles, results), "the dispatch with a handle");
+    give_back(results);
+    dispatch_args_free(&args);
+}
+
 static void play(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank)
 {
+    static const expar_ep_handle *const none[2] = {NULL, NULL};
     random_source random = random_start(t->seed * 64 + (uint64_t)rank);
     expar_dispatch_args args = dispatch_args(t, rank, &random);
-    expar_dispatch_result on_cpu = EXPAR_DISPATCH_RESULT_INIT, on_gpu = EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(cpu, &args, &on_cpu);
-    bool went = CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error());
-    expar_status gpu_status = went ? mirror_dispatch(gpu, &args, &on_gpu) : status;
-    went = went && CHECK(gpu_status == status, "%s on the GPU, %s on the CPU: %s", expar_status_string(gpu_status),
-                         expar_status_string(status), expar_last_error());
-    if (went && same_results(t, &on_cpu, &on_gpu)) combine_both(t, cpu, gpu, rank, &random, &on_cpu, &on_gpu);
-    expar_ep_output_release(on_cpu.output);
-    mirror_output_release(on_gpu.output);
-    expar_ep_handle_destroy(on_cpu.handle);
-    expar_ep_handle_destroy(on_gpu.handle);
+    expar_dispatch_result first[2];
+    bool went = dispatch_both(t, cpu, gpu, &args, none, first);
+    if (went) combine_both(t, cpu, gpu, rank, &random, &first[0], &first[1]);
+    if (went && t->repeated) repeat_both(t, cpu, gpu, rank, &random, first);
+    give_back(first);
     dispatch_args_free(&args);
 }
 
@@ -238,9 +276,9 @@ static bool trial_passes(trial *t)
     bool passed = ranks_run(&plan, body, t);
     if (!passed)
         printf("N %d H %d K %d E %d dtype %s scales %d hand %d idx %d worst %d short %d "
-               "major %d C %d S %d\n",
+               "major %d C %d S %d repeated %d\n",
                t->ranks, t->hidden, t->topk, t->experts, expar_dtype_string(t->dtype), t->scales, t->by_hand,
-               !t->without_idx, t->worst, (int)t->short_by, t->expert_major, t->channels, t->slots);
+               !t->without_idx, t->worst, (int)t->short_by, t->expert_major, t->channels, t->slots, t->repeated);
     return passed;
 }
 

@@ -2,6 +2,7 @@
 /* Ranks of one group with different numbers of SMs, few of them: blocks then take several channels, one after another,
  * and many tokens each, at other paces than their peers. Dispatches, fresh and with a handle, and combines, by both
  * paths, against the oracle. */
+#include "cuda/cuda.h"
 #include "ep/ranks.h"
 #include "ep/stage.h"
 #include "gpu/mirror.h"
@@ -88,13 +89,24 @@ static bool play_round(const trial *t, expar_ep *ep, int32_t rank, int round)
     return good;
 }
 
+/* As many as were drawn, where the GPU has so many for each of its ranks. */
+static int32_t sms_of(const trial *t, int32_t rank)
+{
+    int32_t gpus = 1;
+    cuda_device gpu = {.num_sms = 1};
+    CHECK_OK(cuda_device_count(&gpus));
+    CHECK_OK(cuda_device_read(rank % gpus, &gpu));
+    int32_t sharers = (t->first->job.num_ranks + gpus - 1) / gpus, most = gpu.num_sms / sharers;
+    return t->sms[rank] < most ? t->sms[rank] : most;
+}
+
 static void play(expar_group *group, void *shared)
 {
     const trial *t = shared;
     int32_t rank = expar_group_rank(group);
     stage_plan plan = stage_plan_for(t->first, RANKS_THREADS);
     expar_ep *ep = NULL;
-    plan.config.num_sms = t->sms[rank];
+    plan.config.num_sms = sms_of(t, rank);
     plan.config.num_channels = t->channels;
     plan.config.ring_slots = t->slots;
     if (!CHECK_OK(mirror_ep_create(group, &plan.config, &ep))) return;

@@ -40,6 +40,14 @@ static void test_stopped_inside_a_combine(void **state)
     strike(FAULT_COMBINES, 1, SIGSTOP);
 }
 
+/* A run that went wrong says which it was. */
+static void run_drawn(const fault_plan *plan)
+{
+    if (!fault_run(plan))
+        fail_msg("rank %d, in place %s of round %lld%s, %lld us later", plan->victim, fault_place_name(plan->place),
+                 (long long)plan->round, plan->by_itself ? " by itself" : "", (long long)plan->delay_us);
+}
+
 /* From when kernels run on; set-up of a context alone takes longer than the CPU's tests give a rank. */
 static void test_killed_right_before_a_call(void **state)
 {
@@ -53,7 +61,7 @@ static void test_killed_right_before_a_call(void **state)
                                  .round = random_between(&random, 0, 20),
                                  .held_back = -1,
                                  .signal = SIGKILL};
-        assert_true(fault_run(&plan));
+        run_drawn(&plan);
     }
 }
 
@@ -147,7 +155,7 @@ static void kill_while_rows_move(expar_path path, const char *name)
                                  .delay_us = random_between(&random, 0, 2000),
                                  .path = path,
                                  .load = &load};
-        assert_true(fault_run(&plan));
+        run_drawn(&plan);
     }
 }
 

@@ -56,8 +56,9 @@ static expar_status agree(const expar_ep *ep, expar_group *group, expar_status o
     } else
         snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
     config_record *all = calloc((size_t)group->size, sizeof *all);
-    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    if (!all) return sym_out_of_step(group->sym, "the buffer", error_set(EXPAR_ERR_MEMORY, "no memory"));
     expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
+    if (status != EXPAR_OK) sym_out_of_step(group->sym, "the buffer", status);
     if (status == EXPAR_OK && own == EXPAR_OK) status = compare_records(all, group->size, refused);
     if (status == EXPAR_OK && own != EXPAR_OK) status = error_set(own, "%s", mine.text);
     free(all);
@@ -87,16 +88,11 @@ static expar_status make_part(expar_ep *ep, int32_t threads)
     return status;
 }
 
-/* sound: the group is, so that a GPU's memory is given back by all ranks together. */
-static void drop_part(expar_ep *ep, bool sound)
+/* What is left of it once ep_gpu_empty_buffer has seen to a GPU's. */
+static void drop_part(expar_ep *ep)
 {
-    ep_issue_stop(ep);
-    if (ep->gpu) {
-        ep_gpu_empty_buffer(ep, sound);
-    } else {
-        if (ep->exec) ep->exec->ops->destroy(ep->exec);
-        mem_pool_close(ep->pool);
-    }
+    if (ep->exec) ep->exec->ops->destroy(ep->exec);
+    mem_pool_close(ep->pool);
     mem_pool_close(ep->private_pool);
     mem_region_close(&ep->private_region);
 }
@@ -115,7 +111,7 @@ static expar_status fill_buffer(expar_ep *ep, int32_t threads)
     if (status == EXPAR_OK) return EXPAR_OK;
     char text[ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", expar_last_error());
-    drop_part(ep, true);
+    drop_part(ep);
     sym_give(group->sym, "the buffer", ep->buffer);
     return error_set(status, "%s", text);
 }
@@ -162,19 +158,53 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     return EXPAR_OK;
 }
 
+/* ---- the end ------------------------------------------------------------------------------------------------------
+ */
+
+static const char destroying[] = "expar_ep_destroy";
+
+/* How this rank's calls went, once all have ended: one that nobody has waited for may tell only now. */
+static expar_status end_calls(expar_ep *ep)
+{
+    ep_issue_stop(ep);
+    if (ep->poison != EXPAR_OK || !ep->gpu) return ep->poison;
+    return executor_cuda_await(ep->exec, destroying);
+}
+
+/* Whether the ranks give the buffer back together. Only the group's failure is known to all of them: a call that failed
+   may have failed here alone. Who was missed in it may have fallen silent, though; to ask takes less time than to wait
+   for it again. */
+static bool all_come(const expar_ep *ep, expar_status ended)
+{
+    sym *symmetric = ep->group->sym;
+    if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
+    return ended != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, ended);
+}
+
+/* A failed group gives its heap back as a whole, when it is destroyed. */
+static void give_back(expar_ep *ep, bool sound, bool quiet)
+{
+    bool on_gpu = ep->gpu != NULL;
+    if (on_gpu) ep_gpu_empty_buffer(ep, sound, quiet);
+    drop_part(ep);
+    if (!on_gpu && sound && sym_give(ep->group->sym, "the buffer", ep->buffer) != EXPAR_OK)
+        LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
+}
+
 expar_status expar_ep_destroy(expar_ep *ep)
 {
     if (!ep) return EXPAR_OK;
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
-        return error_set(EXPAR_ERR_BUSY, "expar_ep_destroy: a call on this buffer is still running");
+        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying);
     expar_group *group = ep->group;
-    /* A failed group gives its heap back as a whole, when it is destroyed. */
-    bool sound = sym_check(group->sym, "expar_ep_destroy") == EXPAR_OK && ep->poison == EXPAR_OK;
-    bool on_gpu = ep->gpu != NULL;
-    drop_part(ep, sound);
-    if (!on_gpu && sound && sym_give(group->sym, "the buffer", ep->buffer) != EXPAR_OK)
-        LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+    expar_status ended = end_calls(ep);
+    bool sound = all_come(ep, ended);
+    /* Another rank may be in a call that only its time-out ends, and come behind it. */
+    const int64_t timeout_ms = group->boot->timeout_ms;
+    group->boot->timeout_ms = 2 * timeout_ms;
+    give_back(ep, sound, ended == EXPAR_OK);
+    group->boot->timeout_ms = timeout_ms;
     atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
     free(ep);
     return EXPAR_OK;

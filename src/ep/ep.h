@@ -46,8 +46,8 @@ struct expar_ep {
     int64_t last_tokens, last_rows;
     /* On a GPU, the last one that a call of this rank returned. Touched by the calling thread only. */
     ep_refusal own_refusal;
-    expar_status poison; /* not OK after a failure of the group during a call. Guarded, as its text, by busy and by the
-                            wait for an issued call that opens the next */
+    expar_status poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded, as its
+                            text, by busy and by the wait for an issued call that opens the next, or the end */
     char poison_text[ERROR_TEXT_BYTES];
 };
 
@@ -188,8 +188,9 @@ expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_ev
 expar_status ep_gpu_end(const ep_call *call, expar_event *event);
 /* Opens the GPU, takes the buffer's memory there, makes the executor and the pool. */
 expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms);
-/* What fill_buffer made; collective while `sound`. */
-void ep_gpu_empty_buffer(expar_ep *ep, bool sound);
+/* Gives back what fill_buffer made; collective while `sound`. quiet: no call of this rank's on the buffer has failed.
+ */
+void ep_gpu_empty_buffer(expar_ep *ep, bool sound, bool quiet);
 /* Whether this rank's peers can reach the range, and its offset. */
 bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *offset);
 

@@ -26,7 +26,7 @@ static expar_status agree(const expar_ep *ep, expar_status own, gpu_word *all)
     gpu_word mine = {.uuid = device_heap_device(ep->gpu)->uuid, .status = (int32_t)own};
     if (own != EXPAR_OK) snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
     expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return sym_out_of_step(group->sym, "the buffer", status);
     if (own != EXPAR_OK) return error_set(own, "%s", mine.text);
     for (int32_t r = 0; r < group->size; r++)
         if (all[r].status != EXPAR_OK)
@@ -98,31 +98,47 @@ static expar_status make_parts(expar_ep *ep, int32_t asked_sms, int32_t sharers)
     return status == EXPAR_OK ? clear_records(ep) : status;
 }
 
+static void close_parts(expar_ep *ep)
+{
+    if (ep->exec) ep->exec->ops->destroy(ep->exec);
+    mem_pool_close(ep->pool);
+    ep->exec = NULL;
+    ep->pool = NULL;
+}
+
+/* On all ranks alike: no kernel has used the memory yet. Returns status, its text kept. */
+static expar_status unmake(expar_ep *ep, expar_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", expar_last_error());
+    close_parts(ep);
+    device_heap_destroy(ep->gpu, true);
+    ep->gpu = NULL;
+    return error_set(status, "%s", text);
+}
+
 expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms)
 {
     gpu_word *all = calloc((size_t)ep->group->size, sizeof *all);
-    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    if (!all) return sym_out_of_step(ep->group->sym, "the buffer", error_set(EXPAR_ERR_MEMORY, "no memory"));
     expar_status status = device_heap_create(ep->group->sym, ep->device.index, &ep->gpu);
     if (status == EXPAR_OK)
         status = device_heap_take(ep->gpu, "expar_ep_create", ep->space.total_bytes, 4096, &ep->buffer);
     if (status == EXPAR_OK) status = agree(ep, EXPAR_OK, all);
     if (status == EXPAR_OK) status = agree(ep, make_parts(ep, num_sms, ranks_on_this_gpu(ep, all)), all);
     free(all);
-    if (status != EXPAR_OK) ep_gpu_empty_buffer(ep, false);
-    return status;
+    return status == EXPAR_OK ? EXPAR_OK : unmake(ep, status);
 }
 
-void ep_gpu_empty_buffer(expar_ep *ep, bool sound)
+void ep_gpu_empty_buffer(expar_ep *ep, bool sound, bool quiet)
 {
-    if (ep->exec) ep->exec->ops->destroy(ep->exec);
-    mem_pool_close(ep->pool);
-    /* Peers' kernels may still read here until all ranks have come. */
-    if (sound && device_heap_give(ep->gpu, "expar_ep_destroy", ep->buffer) != EXPAR_OK)
+    close_parts(ep);
+    /* Peers' kernels may still read here until all ranks have come. Where a call of any of them failed, kernels may be
+       on their way here even then; where not all have come, they may as well. */
+    bool all_quiet = sound && quiet;
+    if (sound && device_heap_give(ep->gpu, "the buffer", ep->buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
-    /* Where a call failed, kernels of other ranks may still be on their way here. */
-    device_heap_destroy(ep->gpu, ep->poison == EXPAR_OK);
-    ep->exec = NULL;
-    ep->pool = NULL;
+    device_heap_destroy(ep->gpu, all_quiet);
     ep->gpu = NULL;
 }
 

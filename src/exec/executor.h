@@ -84,6 +84,9 @@ expar_status executor_cuda_await_opening(executor *executor, ep_dispatch_step *s
 expar_status executor_cuda_end(executor *executor);
 /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
 expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, int32_t count);
+/* Until this rank's last call on the GPU has ended, on any buffer; then as executor_cuda_failure, or EXPAR_ERR_CUDA
+   where a kernel broke off. */
+expar_status executor_cuda_await(executor *executor, const char *what);
 /* EXPAR_OK while no wait of a kernel was given up; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED with who was awaited. */
 expar_status executor_cuda_failure(executor *executor, const char *what);
 

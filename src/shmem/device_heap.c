@@ -54,7 +54,8 @@ static expar_status judge(const device_heap *self, const char *what, const heap_
     return EXPAR_OK;
 }
 
-expar_status heap_agree(device_heap *self, const char *what, const heap_word *mine)
+/* *quiet: whether all ranks' words say so. */
+static expar_status agree(device_heap *self, const char *what, const heap_word *mine, bool *quiet)
 {
     sym *symmetric = self->sym;
     expar_status status = sym_check(symmetric, what);
@@ -63,8 +64,17 @@ expar_status heap_agree(device_heap *self, const char *what, const heap_word *mi
     if (!all) return sym_out_of_step(symmetric, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
     status = symmetric->boot->ops->allgather(symmetric->boot, mine, all, sizeof *mine);
     status = status != EXPAR_OK ? sym_out_of_step(symmetric, what, status) : judge(self, what, all);
+    *quiet = status == EXPAR_OK;
+    for (int32_t r = 0; r < symmetric->size && *quiet; r++)
+        *quiet = all[r].quiet != 0;
     free(all);
     return status;
+}
+
+expar_status heap_agree(device_heap *self, const char *what, const heap_word *mine)
+{
+    bool unused;
+    return agree(self, what, mine, &unused);
 }
 
 /* ---- making --------------------------------------------------------------------------------------------------------
@@ -256,9 +266,12 @@ expar_status device_heap_take(device_heap *self, const char *what, uint64_t byte
     return status;
 }
 
-expar_status device_heap_give(device_heap *self, const char *what, uint64_t offset)
+expar_status device_heap_give(device_heap *self, const char *what, uint64_t offset, bool *quiet)
 {
-    expar_status status = heap_agree(self, what, &(heap_word){.offset = offset});
+    bool all_quiet = false;
+    const heap_word mine = {.offset = offset, .quiet = !quiet || *quiet};
+    expar_status status = agree(self, what, &mine, &all_quiet);
+    if (quiet) *quiet = all_quiet;
     if (status != EXPAR_OK) return status;
     /* The arenas are alike, so this fails on all ranks or on none. */
     if (!arena_give(self, offset))

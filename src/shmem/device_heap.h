@@ -21,17 +21,19 @@ typedef struct device_heap device_heap;
    All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs without peer
    access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
-/* Collective while all is sound. quiet: no kernel of any rank uses it any more. Else (and where the group has failed)
-   what other ranks of this process may still use stays until the last heap of the process goes, and what other
-   processes may use until this one ends. NULL is allowed. */
+/* Collective while all is sound. quiet: no kernel of any rank uses it any more; the same on all ranks, as
+   device_heap_give tells. Else (and where the group has failed) what other ranks of this process may still use stays
+   until the last heap of the process goes, and what other processes may use until this one ends. NULL is allowed. */
 void device_heap_destroy(device_heap *heap, bool quiet);
 
 /* Collective. The memory's content is undefined. alignment: a power of two up to 2 MiB. EXPAR_ERR_MEMORY on all ranks
    says which rank's GPU lacks how much. */
 expar_status device_heap_take(device_heap *heap, const char *what, uint64_t bytes, uint64_t alignment,
                               uint64_t *offset);
-/* Collective; returns when all ranks have come. The memory stays with the heap for later takes. */
-expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset);
+/* Collective; returns when all ranks have come. The memory stays with the heap for later takes. *quiet (NULL: true)
+   says whether this rank knows that no kernel of its own uses the heap any more, and then whether all ranks do: false
+   on failure. */
+expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset, bool *quiet);
 
 /* This rank's GPU; lives as long as the heap. */
 const cuda_device *device_heap_device(const device_heap *heap);

@@ -33,6 +33,7 @@ struct device_heap {
 typedef struct heap_word {
     int32_t status; /* expar_status: why it cannot */
     char text[HEAP_REASON_TEXT];
+    int32_t quiet;                     /* of a give: 1: no kernel of this rank uses the heap */
     uint64_t bytes, alignment, offset; /* of a take or give */
 } heap_word;
 

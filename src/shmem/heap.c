@@ -75,7 +75,7 @@ static expar_status agree(sym *self, const char *what, const wish *mine)
     expar_status status = sym_check(self, what);
     if (status != EXPAR_OK) return status;
     wish *all = calloc((size_t)self->size, sizeof *all);
-    if (!all) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", what, self->size);
+    if (!all) return sym_out_of_step(self, what, error_set(EXPAR_ERR_MEMORY, "no memory for %d records", self->size));
     status = self->boot->ops->allgather(self->boot, mine, all, sizeof *mine);
     if (status != EXPAR_OK) status = sym_out_of_step(self, what, status);
     if (status == EXPAR_OK) status = compare_refusals(self, what, all);

@@ -4,17 +4,24 @@
 #include "ep/check.h"
 #include "ep/ep.h"
 
-static bool begin(idle_rank *one, expar_group *group, int32_t gpu, int64_t pool_bytes)
+expar_ep_config idle_config(const expar_group *group)
 {
-    *one = (idle_rank){.group = group};
-    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.max_tokens = 4;
     config.max_row_bytes = IDLE_HIDDEN * sizeof(float);
     config.max_topk = 1;
     config.max_experts = group->size;
+    config.device.type = EXPAR_CUDA;
+    return config;
+}
+
+static bool begin(idle_rank *one, expar_group *group, int32_t gpu, int64_t pool_bytes)
+{
+    *one = (idle_rank){.group = group};
+    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_config config = idle_config(group);
     config.pool_bytes = pool_bytes;
-    config.device = (expar_device){.type = EXPAR_CUDA, .index = gpu};
+    config.device.index = gpu;
     if (!CHECK_OK(cuda_device_open(gpu, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
     CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));
     return CHECK_OK(expar_ep_create(group, &config, &one->ep));
@@ -35,10 +42,16 @@ bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu)
     return begin(one, group, gpu, 0);
 }
 
-void idle_end(idle_rank *one)
+void idle_forget(idle_rank *one)
 {
     expar_ep_output_release(one->came.output);
     expar_ep_handle_destroy(one->came.handle);
+    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+}
+
+void idle_end(idle_rank *one)
+{
+    idle_forget(one);
     CHECK_OK(expar_ep_destroy(one->ep));
     CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
     cuda_leave();
@@ -86,9 +99,7 @@ expar_combine_args idle_combine_args(const idle_rank *one)
 bool idle_dispatch(idle_rank *one, expar_dtype dtype)
 {
     expar_dispatch_args args = idle_dispatch_args(one, dtype);
-    expar_ep_output_release(one->came.output);
-    expar_ep_handle_destroy(one->came.handle);
-    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    idle_forget(one);
     return CHECK_OK(expar_dispatch(one->ep, &args, &one->came));
 }
 

@@ -21,7 +21,11 @@ typedef struct idle_rank {
 bool idle_begin(idle_rank *one, expar_group *group);
 bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
 bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu);
+/* Frees what the last dispatch left. */
+void idle_forget(idle_rank *one);
 void idle_end(idle_rank *one);
+/* Of the buffer that idle_begin makes. */
+expar_ep_config idle_config(const expar_group *group);
 
 /* Takes the buffer's pool, but for the handle that the next dispatch makes: its results find no room. */
 mem_block *idle_fill_pool(const idle_rank *one);

@@ -24,7 +24,7 @@ static device_heap *make_heap(expar_group *group)
     if (!CHECK_OK(device_heap_create(group->sym, group->rank % num_gpus, &heap))) return NULL;
     if (!CHECK_OK(cuda_enter(device_heap_device(heap)))) return NULL;
     if (whole() && !(CHECK_OK(device_heap_take(heap, "test", 96 * MIB, 128, &all)) &&
-                     CHECK_OK(device_heap_give(heap, "test", all))))
+                     CHECK_OK(device_heap_give(heap, "test", all, NULL))))
         return NULL;
     return heap;
 }
@@ -78,13 +78,13 @@ static void takes_and_gives(expar_group *group, void *shared)
         exchange_marks(group, heap, offsets[i]);
         check_offsets(heap, offsets[i], sizes[i]);
     }
-    CHECK_OK(device_heap_give(heap, "test", offsets[1]));
+    CHECK_OK(device_heap_give(heap, "test", offsets[1], NULL));
     CHECK_OK(device_heap_take(heap, "test", 4 * MIB, 2 * MIB, &again));
     CHECK(again % (2 * MIB) == 0, "offset %llu", (unsigned long long)again);
     for (int i = 0; i < 4; i++)
         if (i != 1) exchange_marks(group, heap, offsets[i]);
     exchange_marks(group, heap, again);
-    CHECK(device_heap_give(heap, "test", again + 128) == EXPAR_ERR_ADDRESS, "a foreign offset was given back");
+    CHECK(device_heap_give(heap, "test", again + 128, NULL) == EXPAR_ERR_ADDRESS, "a foreign offset was given back");
     free_heap(group, heap);
 }
 

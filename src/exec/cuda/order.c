@@ -68,17 +68,35 @@ expar_status gpu_order_hold(gpu_executor *self)
     return EXPAR_OK;
 }
 
-void gpu_order_await(const gpu_executor *self)
+cu_result gpu_order_await(const gpu_executor *self)
 {
     gpu_order *order = self->order;
-    if (!order) return;
+    if (!order) return CU_OK;
     pthread_mutex_lock(&order->lock);
     bool recorded = order->has_last || order->in_graphs;
     pthread_mutex_unlock(&order->lock);
     int mode;
-    if (!recorded || gpu_leave_captures(&mode) != EXPAR_OK) return;
-    cuda_driver()->EventSynchronize(order->last);
+    if (!recorded || gpu_leave_captures(&mode) != EXPAR_OK) return CU_OK;
+    cu_result result = cuda_driver()->EventSynchronize(order->last);
     gpu_return_to_captures(mode);
+    return result;
+}
+
+/* A capture hides what it is asked for. */
+static bool is_of_capture(cu_result result)
+{
+    return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
+}
+
+expar_status executor_cuda_await(executor *base, const char *what)
+{
+    const gpu_executor *self = gpu_of(base);
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    cu_result result = gpu_order_await(self);
+    if (!is_of_capture(result)) status = cuda_status(result, __FILE__, __LINE__, "cuEventSynchronize");
+    cuda_leave();
+    return status == EXPAR_OK ? executor_cuda_failure(base, what) : status;
 }
 
 void gpu_order_release(gpu_executor *self)
@@ -119,8 +137,7 @@ static expar_status look_at(const gpu_executor *self, const cu_stream *stream, b
         cu_result result = stream ? cuda_driver()->StreamQuery(*stream) : cuda_driver()->EventQuery(self->order->last);
         gpu_return_to_captures(mode);
         *ended = result != CU_ERROR_NOT_READY;
-        bool of_capture = result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
-        if (result != CU_OK && *ended && !of_capture)
+        if (result != CU_OK && *ended && !is_of_capture(result))
             status = cuda_status(result, __FILE__, __LINE__, stream ? "cuStreamQuery" : "cuEventQuery");
     }
     cuda_leave();

@@ -65,6 +65,12 @@ cu_result cuEventQuery(cu_event event)
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
     return note_look() ? CU_OK : CU_ERROR_NOT_READY;
 }
+cu_result cuEventSynchronize(cu_event event)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    (void)event;
+    return setting("FAKE_FAULT", 0) ? ILLEGAL_ADDRESS : CU_OK;
+}
 /* Streams that are being captured; the work itself is done at once all the same. */
 #define CAPTURES 8
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers that are destroyed behind a call which failed on some ranks alone: the group is sound, all ranks come, and
+ * the next buffer is as good as the first. And a rank that does not come. */
+#include "ep/stage.h"
+#include "oracle/unit.h"
+#include "shmem/kind.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* Of calls that are to time out; nothing else has so little time. */
+#define SHORT_MS 300
+#define RANKS    3
+#define AWAY     1
+
+typedef struct scene {
+    traffic *traffic;
+    answers *answers;
+    /* Ranks whose destroying has ended. In memory that processes share; written and read by them. */
+    atomic_int *ended;
+    stage_plan plan;
+} scene;
+
+static bool create(stage *s, const scene *c)
+{
+    return CHECK_OK(expar_ep_create(s->group, &c->plan.config, &s->ep));
+}
+
+static bool destroy(stage *s)
+{
+    expar_ep *ep = s->ep;
+    s->ep = NULL;
+    return CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void play_round(stage *s, const scene *c)
+{
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+}
+
+/* ---- a rank that stays away from a call ---------------------------------------------------------------------------
+ */
+
+static void dispatch_in_vain(stage *s, const scene *c)
+{
+    const play_choice plain = {0};
+    expar_dispatch_args args = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_dispatch", "timed out after 300 ms", "rank 1");
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_dispatch", "poisoned", "timed out after 300 ms");
+    play_dispatch_args_free(&args);
+}
+
+/* The rank that stays away may wait in destroy before the others' calls have begun. */
+static void replace_after_a_dispatch(expar_group *group, void *shared)
+{
+    const scene *c = shared;
+    stage s = {.group = group, .rank = expar_group_rank(group)};
+    if (!create(&s, c)) return;
+    play_round(&s, c);
+    if (!CHECK_OK(expar_group_barrier(group))) return;
+    if (s.rank != AWAY) {
+        group->sym->timeout_ms = SHORT_MS;
+        dispatch_in_vain(&s, c);
+        group->sym->timeout_ms = RANKS_TIMEOUT_MS;
+    }
+    if (!destroy(&s) || !create(&s, c)) return;
+    play_round(&s, c);
+    destroy(&s);
+}
+
+/* Nobody looks at the event before the buffer is destroyed. */
+static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
+{
+    int64_t tokens = c->traffic->inputs[s->rank].num_tokens;
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_event *event = NULL;
+    args.x = arrival->result.recv_x;
+    args.handle = arrival->handle;
+    args.y = expar_tensor_2d(traffic_alloc((size_t)tokens, traffic_row_bytes(c->traffic)), traffic_dtype(c->traffic),
+                             tokens, c->traffic->job.hidden);
+    args.async_finish = 1;
+    args.event = &event;
+    s->group->sym->timeout_ms = SHORT_MS;
+    bool ended = CHECK_OK(expar_combine(s->ep, &args)) && destroy(s);
+    s->group->sym->timeout_ms = RANKS_TIMEOUT_MS;
+    if (ended) CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
+    if (ended) CHECK_TEXT("expar_combine", "timed out after 300 ms", "rank 1");
+    expar_event_destroy(event);
+    free(args.y.data);
+    return ended;
+}
+
+static void replace_behind_a_combine(expar_group *group, void *shared)
+{
+    const scene *c = shared;
+    const play_choice plain = {0};
+    stage s = {.group = group, .rank = expar_group_rank(group)};
+    play_arrival arrival;
+    if (!create(&s, c) || !play_dispatch(s.ep, c->traffic, s.rank, &plain, &s.area, NULL, &arrival)) return;
+    bool ended = s.rank == AWAY ? destroy(&s) : combine_in_vain(&s, c, &arrival);
+    play_release(&arrival, true);
+    if (!ended || !create(&s, c)) return;
+    play_round(&s, c);
+    destroy(&s);
+}
+
+/* ---- a rank that does not come to destroy -------------------------------------------------------------------------
+ */
+
+static void await_ended(const scene *c)
+{
+    const struct timespec step = {0, 500000};
+    const int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    while (atomic_load(c->ended) < RANKS - 1 && ranks_clock_ms() < deadline_ms)
+        nanosleep(&step, NULL);
+    CHECK(atomic_load(c->ended) == RANKS - 1, "destroying did not end");
+}
+
+/* It is waited for as long as a call of its own and its coming may take; the group has failed then. Nobody leaves
+   before all have seen it. */
+static void destroy_in_vain(expar_group *group, void *shared)
+{
+    const scene *c = shared;
+    stage s = {.group = group, .rank = expar_group_rank(group)};
+    if (!create(&s, c)) return;
+    play_round(&s, c);
+    if (s.rank != AWAY) {
+        group->boot->timeout_ms = SHORT_MS;
+        destroy(&s);
+        CHECK_TEXT("the buffer", "after 600 ms", "awaited: rank 1");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_group_barrier(group));
+        atomic_fetch_add(c->ended, 1);
+    }
+    await_ended(c);
+    if (s.rank == AWAY) destroy(&s);
+}
+
+/* ---- all ----------------------------------------------------------------------------------------------------------
+ */
+
+static void run(ranks_body body)
+{
+    static const int64_t num_tokens[RANKS] = {9, 5, 7};
+    traffic_plan plan = {.num_ranks = RANKS, .hidden = 64, .topk = 3, .num_experts = 6, .num_tokens = num_tokens};
+    random_source random = random_start(9);
+    scene c = {.traffic = traffic_make(&plan, &random)};
+    c.answers = answers_make(c.traffic, false, &random);
+    c.plan = stage_plan_for(c.traffic, kind_of_ranks);
+    c.ended = mmap(NULL, sizeof *c.ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (c.ended == MAP_FAILED) abort();
+    bool passed = ranks_run(&c.plan.ranks, body, &c);
+    munmap(c.ended, sizeof *c.ended);
+    answers_free(c.answers);
+    traffic_free(c.traffic);
+    assert_true(passed);
+}
+
+static void a_buffer_is_replaced_after_a_dispatch(void **state)
+{
+    (void)state;
+    run(replace_after_a_dispatch);
+}
+
+static void a_buffer_is_replaced_behind_a_combine(void **state)
+{
+    (void)state;
+    run(replace_behind_a_combine);
+}
+
+static void a_rank_that_does_not_come_is_given_up(void **state)
+{
+    (void)state;
+    run(destroy_in_vain);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_buffer_is_replaced_after_a_dispatch),
+        cmocka_unit_test(a_buffer_is_replaced_behind_a_combine),
+        cmocka_unit_test(a_rank_that_does_not_come_is_given_up),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -13,7 +13,9 @@
  * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
  * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
  * poisoned: later calls fail at once with the same report. On a GPU so it is on a rank whose kernel could not be
- * launched, or broke off, where others wait for it (EXPAR_ERR_CUDA); they are told by their time-out.
+ * launched, or broke off, where others wait for it (EXPAR_ERR_CUDA); they are told by their time-out. A buffer may be
+ * poisoned on some ranks alone. As long as the group is sound (nobody died, left or fell silent, a rank was only late)
+ * all ranks destroy it together all the same, and can create another one.
  *
  * On GPUs (config.device) calls put their work on the stream that they are given; results are there for what comes
  * behind them in that stream. A call waits on the host until it is known whether all ranks go on (a fresh dispatch:
@@ -84,8 +86,12 @@ EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32
 /* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
    (EXPAR_ERR_MISMATCH). */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
-/* Collective while the group is sound. Outputs of the buffer become invalid (their tensors must not be touched), but
-   outputs and handles still have to be freed. NULL is allowed. */
+/* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for the
+   others for up to twice the group's time-out, as one of them may be in a call that only its time-out ends. A rank that
+   does not come by then is logged, and the group has failed. After EXPAR_ERR_PEER in a call ranks are asked first
+   whether they live: the group has failed if one is silent. Where the group has failed nobody is waited for. Outputs of
+   the buffer become invalid (their tensors must not be touched), but outputs and handles still have to be freed. NULL
+   is allowed. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 
 /* Counts that follow from topk_idx alone. Each array belongs to the caller and may be NULL (not wanted). */

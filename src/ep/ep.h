@@ -188,8 +188,7 @@ expar_status ep_gpu_check_capture(const expar_ep *ep, const expar_event *wait_ev
 expar_status ep_gpu_end(const ep_call *call, expar_event *event);
 /* Opens the GPU, takes the buffer's memory there, makes the executor and the pool. */
 expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms);
-/* Gives back what fill_buffer made; collective while `sound`. quiet: no call of this rank's on the buffer has failed.
- */
+/* Gives back what fill_buffer made; collective while `sound`. quiet: none of this rank's calls has failed. */
 void ep_gpu_empty_buffer(expar_ep *ep, bool sound, bool quiet);
 /* Whether this rank's peers can reach the range, and its offset. */
 bool ep_in_heap(const expar_ep *ep, const void *data, uint64_t bytes, uint64_t *offset);

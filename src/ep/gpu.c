@@ -133,8 +133,7 @@ expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms)
 void ep_gpu_empty_buffer(expar_ep *ep, bool sound, bool quiet)
 {
     close_parts(ep);
-    /* Peers' kernels may still read here until all ranks have come. Where a call of any of them failed, kernels may be
-       on their way here even then; where not all have come, they may as well. */
+    /* Peers' kernels may still read here until all ranks have come; those of ranks whose calls failed may even then. */
     bool all_quiet = sound && quiet;
     if (sound && device_heap_give(ep->gpu, "the buffer", ep->buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());

@@ -64,6 +64,17 @@ static void check_offsets(device_heap *heap, uint64_t offset, uint64_t bytes)
     CHECK(!device_heap_offset(heap, at, UINT64_MAX / 2, &found), "offset of too much");
 }
 
+/* All ranks are told whether all are quiet. */
+static void give_aloud(expar_group *group, device_heap *heap, uint64_t first, uint64_t second)
+{
+    bool quiet = group->rank != group->size - 1;
+    CHECK_OK(device_heap_give(heap, "test", first, &quiet));
+    CHECK(!quiet, "rank %d is not quiet", (int)group->size - 1);
+    quiet = true;
+    CHECK_OK(device_heap_give(heap, "test", second, &quiet));
+    CHECK(quiet, "all ranks are quiet");
+}
+
 /* Small, then more than one chunk, then from what was given back. */
 static void takes_and_gives(expar_group *group, void *shared)
 {
@@ -85,6 +96,7 @@ static void takes_and_gives(expar_group *group, void *shared)
         if (i != 1) exchange_marks(group, heap, offsets[i]);
     exchange_marks(group, heap, again);
     CHECK(device_heap_give(heap, "test", again + 128, NULL) == EXPAR_ERR_ADDRESS, "a foreign offset was given back");
+    give_aloud(group, heap, offsets[0], again);
     free_heap(group, heap);
 }
 

@@ -174,22 +174,59 @@ static fault_board *make_board(const fault_plan *plan, const traffic *t, const e
     return board;
 }
 
+/* One plan that is being played. */
+typedef struct performance {
+    ranks_host host;
+    traffic *traffic;
+    fault_board *board;
+    pid_t pids[FAULT_MAX_RANKS];
+} performance;
+
+/* Until the victim has been struck. */
+static bool begin(performance *p, const fault_plan *plan)
+{
+    if (!ranks_host_start(&p->host)) return false;
+    p->traffic = fault_traffic(plan);
+    p->board = make_board(plan, p->traffic, &p->host.id);
+    start(p->board, p->pids);
+    strike(p->board, p->pids[plan->victim]);
+    await_struck(p->pids[plan->victim]);
+    atomic_store(&p->board->struck, 1);
+    return true;
+}
+
+/* Until all ranks have ended. */
+static bool see_through(const performance *p)
+{
+    bool passed = wait_for_survivors(p->board, p->pids) & wait_for_victim(p->board, p->pids[p->board->plan->victim]);
+    return passed && check_reports(p->board);
+}
+
+static bool end(performance *p)
+{
+    bool passed = ranks_host_stop(&p->host);
+    munmap(p->board, sizeof *p->board);
+    traffic_free(p->traffic);
+    return passed;
+}
+
+bool fault_run_all(const fault_plan *plans, int32_t count)
+{
+    performance played[FAULT_MOST_AT_ONCE];
+    int32_t begun = 0;
+    check_begin(-1);
+    while (begun < count && begin(&played[begun], &plans[begun]))
+        begun++;
+    bool passed = begun == count;
+    for (int32_t i = 0; i < begun; i++)
+        passed &= see_through(&played[i]);
+    /* The last one first: later hosts and ranks have inherited what holds the earlier hosts. */
+    while (begun > 0)
+        passed &= end(&played[--begun]);
+    return passed;
+}
+
 bool fault_run(const fault_plan *plan)
 {
-    ranks_host host;
-    pid_t pids[FAULT_MAX_RANKS];
-    check_begin(-1);
-    if (!ranks_host_start(&host)) return false;
-    traffic *t = fault_traffic(plan);
-    fault_board *board = make_board(plan, t, &host.id);
-    start(board, pids);
-    strike(board, pids[plan->victim]);
-    await_struck(pids[plan->victim]);
-    atomic_store(&board->struck, 1);
-    bool passed = wait_for_survivors(board, pids) & wait_for_victim(board, pids[plan->victim]);
-    passed = passed && check_reports(board);
-    passed &= ranks_host_stop(&host);
-    munmap(board, sizeof *board);
-    traffic_free(t);
-    return passed;
+    return fault_run_all(plan, 1);
 }

@@ -13,7 +13,8 @@
 #include "oracle/unit.h"
 #include <stdatomic.h>
 
-#define FAULT_MAX_RANKS 8
+#define FAULT_MAX_RANKS    8
+#define FAULT_MOST_AT_ONCE 3
 /* Survivors must have ended by then; they are expected to need less than a second. */
 #define FAULT_DEADLINE_MS 15000
 
@@ -83,6 +84,8 @@ typedef struct fault_board {
 
 /* Plays the plan and checks what the survivors say; prints how long they took. True when all was right. */
 bool fault_run(const fault_plan *plan);
+/* So many plans side by side, at most FAULT_MOST_AT_ONCE: for those whose ranks mostly wait. */
+bool fault_run_all(const fault_plan *plans, int32_t count);
 /* The work of one rank (fault_rank.c). The process ends with it. */
 _Noreturn void fault_rank(fault_board *board, int32_t rank);
 /* Rows for all ranks, the same in every plan of this size and load. */

@@ -23,7 +23,9 @@
  * async_finish it waits for counts only, and the event tells the rest. With num_worst_tokens a fresh dispatch waits for
  * nothing: num_recv_tokens is -1 and recv_tokens_per_expert NULL; what others refuse and rows that are dropped come
  * with the event, or are logged by a later call where there is none; a dispatch that was refused brings no rows. A wait
- * that is given up on the device fails the event and the next call. A call with wait_event returns only once that has
+ * that is given up on the device fails the event and the next call. A stream that has not come to a call is waited for,
+ * however long; but once the group has failed the call ends with that, and the tensors of its args must stay until the
+ * stream has come past it, for which expar_ep_destroy waits, too. A call with wait_event returns only once that has
  * happened, with async_finish too: somebody else has to make it happen, another thread or a call that was made before.
  * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory of outputs
  * and handles that are freed is used again by later calls in that order: whoever reads an output on another stream

@@ -13,6 +13,11 @@ static void group_failed(void *context)
     __atomic_store_n(&self->report->abort, 1, __ATOMIC_RELEASE);
 }
 
+bool gpu_group_failed(const gpu_executor *self)
+{
+    return __atomic_load_n(&self->report->abort, __ATOMIC_ACQUIRE) != 0;
+}
+
 void gpu_listen(gpu_executor *self)
 {
     self->listener = (sym_listener){.failed = group_failed, .context = self};
@@ -73,18 +78,42 @@ static expar_status look_at_stream(const gpu_executor *self, const uint64_t *wor
                      (unsigned long long)self->world.ticket);
 }
 
-/* Polls at first, then gives the core away; the deadline is the kernel's. */
+/* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
+#define GRACE_NS 2000000000
+
+/* seen_ns: when this wait first saw that the group has failed; 0: not yet. */
+static expar_status look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
+{
+    const int64_t timeout_ns = (int64_t)self->world.timeout_ns;
+    if (!gpu_group_failed(self)) return EXPAR_OK;
+    if (*seen_ns == 0) *seen_ns = clock_ns();
+    if (clock_ns() - *seen_ns < (timeout_ns < GRACE_NS ? timeout_ns : GRACE_NS)) return EXPAR_OK;
+    return error_prefix(sym_check(self->sym, what), "the stream had not come to the call");
+}
+
+/* Polls at first, then gives the core away.
+ *
+ * The deadline is the kernel's, and begins when it runs: before that the stream may have work of the caller's to do,
+ * for however long, so that the time-out ends nothing here. But once the group has failed the call must end, though its
+ * stream may never come to it: something may stand there that waits for the dead.
+ *
+ * Then the kernels are still to come, and may run at any later time, with the abort word set. They find all that they
+ * touch: the status poisons the buffer, so that the blocks of the pool that the call gives back are nobody else's, and
+ * whoever destroys the buffer waits for the stream first (gpu_order_await). The caller's tensors are the caller's to
+ * keep (expar/ep.h). */
 #define POLLS_BEFORE_REST 2000
 #define POLLS_A_LOOK      64
 
 expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what)
 {
     const uint64_t ticket = self->world.ticket;
+    int64_t seen_ns = 0;
     for (uint32_t polls = 0;; polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
         if (polls < POLLS_BEFORE_REST) continue;
         if (polls % POLLS_A_LOOK == 0) {
             expar_status status = look_at_stream(self, word, what);
+            if (status == EXPAR_OK) status = look_at_group(self, &seen_ns, what);
             if (status != EXPAR_OK) return status;
         }
         sched_yield();

@@ -127,7 +127,8 @@ expar_status gpu_order_look(const gpu_executor *self);
    by a call without a ticket, which has waited for nothing. */
 void gpu_order_note_wait(gpu_executor *self, bool may_wait);
 /* Before a kernel, a copy or a wait is put on the stream, outside of captures, where ranks of this process share the
-   GPU: until no kernel of this rank's may be waiting, for the time-out at most. The device has been entered. */
+   GPU: until no kernel of this rank's may be waiting, for the time-out at most, and while the group is sound. The
+   device has been entered. */
 void gpu_order_settle(gpu_executor *self);
 /* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
 expar_status gpu_leave_captures(int *mode);
@@ -135,9 +136,12 @@ void gpu_return_to_captures(int mode);
 
 /* ---- finish.c ---- */
 void gpu_listen(gpu_executor *self);
+/* What kernels see, too, while they wait: sym_check says why. From any thread. */
+bool gpu_group_failed(const gpu_executor *self);
 /* Gives the call its ticket. By its first step. */
 void gpu_ticket_take(gpu_executor *self);
-/* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. */
+/* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. A group that has
+   failed ends it, too, also where the stream does not come to the kernel. */
 expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);

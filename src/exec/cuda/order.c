@@ -166,14 +166,17 @@ void gpu_order_note_wait(gpu_executor *self, bool may_wait)
 }
 
 /* Until all is through that this call has on its stream, or before it begins the call before it. For the time-out at
-   most: the stream may be held up by the caller. A context that has failed tells the launch. */
+   most: the stream may be held up by the caller. A context that has failed tells the launch; in a group that has failed
+   no kernel waits any more. */
 static void await_last(const gpu_executor *self)
 {
     const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
     const cu_stream stream = self->base.stream, *which = self->begun ? &stream : NULL;
     bool ended = false;
-    for (int looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns; looks++)
-        if (looks < LOOKS_BEFORE_REST)
+    for (int looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++)
+        if (gpu_group_failed(self) || clock_ns() >= end_ns)
+            return;
+        else if (looks < LOOKS_BEFORE_REST)
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);

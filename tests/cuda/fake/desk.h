@@ -23,6 +23,9 @@ typedef struct fake_desk {
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
     atomic_int looks;      /* of callers at events and streams */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
+    atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
+    atomic_int held;       /* kernels that streams have not come to, or not through */
+    atomic_int awaited;    /* callers that wait for such */
 } fake_desk;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */

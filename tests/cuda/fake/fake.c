@@ -169,6 +169,10 @@ cu_result cuCtxPushCurrent_v2(cu_context context)
     pushed[depth++] = (int)((char *)(void *)context - contexts);
     return CU_OK;
 }
+void enter_device(int device)
+{
+    pushed[depth++] = device;
+}
 cu_result cuCtxPopCurrent_v2(cu_context *context)
 {
     *context = NULL;

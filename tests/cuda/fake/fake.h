@@ -17,20 +17,35 @@ int setting(const char *name, int fallback);
 bool has_context(void);
 /* The GPU whose context is current to this thread. */
 int current_device(void);
+/* Makes it current to this thread, for good. */
+void enter_device(int device);
 
 /* ---- modules.c ---- */
+fake_desk *fake_desk_of(void);
 /* A dispatch that was given room ahead of its counts. */
 void note_ahead(void);
 /* A call asks whether its stream is being captured. */
 void note_begun(void);
 /* A copy within the GPUs, or a wait for an event, is put on a stream. */
 void note_other(void);
-/* Somebody looks at an event or a stream. True: it has come to its end. */
-bool note_look(void);
+/* Somebody looks at a stream, or at an event behind all that it has. True: it has come to its end. */
+bool note_look(cu_stream stream);
+/* Runs a kernel in this thread. False: it is not one that is played. */
+bool run_kernel(cu_function function, void *arguments);
+
+/* ---- held.c ---- */
+/* Takes a kernel that its stream does not come to yet; false: the stream has come to it. *played: as run_kernel. */
+bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played);
+/* Whether there are such on the stream. */
+bool holds_kernels(cu_stream stream);
+/* Until there are none. */
+void await_held_kernels(cu_stream stream);
 
 /* ---- kernels.c ---- */
 /* A function of that name; NULL: there is no room for another one. */
 cu_function kernel_named(const char *name);
+/* Bytes of its arguments; 0: it is not one that is played. */
+size_t kernel_argument_bytes(cu_function function);
 /* Runs it in this thread, to its end. False: it is not one that is played. */
 bool kernel_play(cu_function function, void *arguments);
 

@@ -278,6 +278,21 @@ static bool play_spin(const fake_spin_args *a)
     return true;
 }
 
+size_t kernel_argument_bytes(cu_function function)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},   {"ep_dispatch", sizeof(gpu_dispatch_args)},
+                 {"ep_combine", sizeof(gpu_combine_args)}, {FAKE_SPIN, sizeof(fake_spin_args)},
+                 {"ep_count", sizeof(gpu_count_args)},     {"ep_map", sizeof(gpu_map_args)},
+                 {"ep_expand", sizeof(gpu_expand_args)},   {"ep_reduce", sizeof(gpu_reduce_args)}};
+    const char *name = (const char *)(void *)function;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i].name)) return known[i].bytes;
+    return 0;
+}
+
 bool kernel_play(cu_function function, void *arguments)
 {
     const gpu_expand_args *expand = arguments;

@@ -78,7 +78,7 @@ cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
     return CU_OK;
 }
 
-static bool run(cu_function function, void *arguments)
+bool run_kernel(cu_function function, void *arguments)
 {
     int device = current_device();
     pthread_mutex_lock(&gates[device]);
@@ -104,10 +104,10 @@ void note_other(void)
     atomic_fetch_add(&desk.others, 1);
 }
 
-bool note_look(void)
+bool note_look(cu_stream stream)
 {
     atomic_fetch_add(&desk.looks, 1);
-    return !atomic_load(&desk.unfinished);
+    return !atomic_load(&desk.unfinished) && !holds_kernels(stream);
 }
 
 static void count_launch(cu_function function, cu_stream stream)
@@ -126,8 +126,10 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     (void)extra;
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
     count_launch(function, config->stream);
+    bool played = false;
+    if (hold_kernel(config->stream, function, parameters[0], &played)) return played ? CU_OK : LAUNCH_FAILED;
     if (!config->stream) pthread_mutex_lock(&default_stream);
-    bool played = run(function, parameters[0]);
+    played = run_kernel(function, parameters[0]);
     if (!config->stream) pthread_mutex_unlock(&default_stream);
     return played ? CU_OK : LAUNCH_FAILED;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns,
- * and has come to its end, unless a test says that it has not (desk.h). */
+ * and has come to its end, unless a test says that it has not, or holds the kernels (desk.h). An event is behind all
+ * that its stream has. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ cu_result cuStreamDestroy_v2(cu_stream stream)
 cu_result cuStreamSynchronize(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)stream;
+    await_held_kernels(stream);
     return CU_OK;
 }
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
@@ -34,8 +35,7 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
 cu_result cuStreamQuery(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)stream;
-    return note_look() ? CU_OK : CU_ERROR_NOT_READY;
+    return note_look(stream) ? CU_OK : CU_ERROR_NOT_READY;
 }
 cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {
@@ -45,31 +45,36 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
     if (!setting("FAKE_FAULT", 0)) run(context);
     return CU_OK;
 }
+/* Of an event: where it was recorded last. */
+static cu_stream *stream_of(cu_event event)
+{
+    return (cu_stream *)(void *)event;
+}
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
-    *event = calloc(1, 1);
+    *event = calloc(1, sizeof(cu_stream));
     return CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)event, (void)stream;
+    *stream_of(event) = stream;
+    return CU_OK;
+}
+cu_result cuEventSynchronize(cu_event event)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
+    await_held_kernels(*stream_of(event));
     return CU_OK;
 }
 cu_result cuEventQuery(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)event;
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
-    return note_look() ? CU_OK : CU_ERROR_NOT_READY;
-}
-cu_result cuEventSynchronize(cu_event event)
-{
-    if (!has_context()) return INVALID_CONTEXT;
-    (void)event;
-    return setting("FAKE_FAULT", 0) ? ILLEGAL_ADDRESS : CU_OK;
+    return note_look(*stream_of(event)) ? CU_OK : CU_ERROR_NOT_READY;
 }
 /* Streams that are being captured; the work itself is done at once all the same. */
 #define CAPTURES 8

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls whose stream does not come to them, on a driver that plays GPUs (fake/fake.c): something stands there that does
+ * not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
+ * without tokens. */
+#include "cuda/find_desk.h"
+#include "cuda/idle_rank.h"
+#include "ep/ep.h"
+#include "exec/cuda/gpu.h"
+#include "shmem/kind.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+/* ---- another thread ------------------------------------------------------------------------------------------------
+ */
+
+/* Looks of the driver's callers that show that one of them waits. */
+#define LOOKS 100
+
+typedef struct helper {
+    pthread_t thread;
+    expar_group *group; /* to be aborted once a call waits; NULL: none */
+    fake_desk *desk;
+    int looks;           /* of those that wait, so far */
+    int64_t hold_ns;     /* how long a call is to wait before its stream goes on; 0: until it ends */
+    atomic_int returned; /* 1: the call has, by its thread */
+    bool in_time;
+} helper;
+
+static void await_looks(const fake_desk *desk, int looks)
+{
+    int left_ms = 60000;
+    while (atomic_load(&desk->looks) < looks && left_ms-- > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void *help(void *argument)
+{
+    helper *h = argument;
+    await_looks(h->desk, h->looks + LOOKS);
+    if (h->group) expar_group_abort(h->group);
+    if (h->hold_ns) {
+        nanosleep(&(struct timespec){.tv_nsec = h->hold_ns}, NULL);
+        h->in_time = !atomic_load(&h->returned);
+        atomic_store(&h->desk->hold, 0);
+    } else {
+        h->in_time = desk_await(&h->returned, 1);
+        if (!h->in_time) atomic_store(&h->desk->hold, 0);
+    }
+    return NULL;
+}
+
+/* From now on streams come to no kernel. */
+static bool begin_to_hold(helper *h)
+{
+    h->desk = desk_find();
+    if (!CHECK(h->desk, "another driver is open")) return false;
+    h->looks = atomic_load(&h->desk->looks);
+    atomic_store(&h->desk->hold, 1);
+    if (pthread_create(&h->thread, NULL, help, h)) abort();
+    return true;
+}
+
+/* The call has returned. */
+static void end_of_help(helper *h, const char *what)
+{
+    atomic_store(&h->returned, 1);
+    pthread_join(h->thread, NULL);
+    CHECK(h->in_time, "%s", what);
+}
+
+/* Lets streams go on once somebody waits for them. */
+static void *go_on(void *argument)
+{
+    helper *h = argument;
+    int left_ms = 60000;
+    while (!atomic_load(&h->desk->awaited) && left_ms-- > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    h->in_time = left_ms >= 0;
+    atomic_store(&h->desk->hold, 0);
+    return NULL;
+}
+
+/* Whoever destroys the buffer waits for what stands on its stream. */
+static void end_behind_the_stream(idle_rank *one, helper *h)
+{
+    CHECK(atomic_load(&h->desk->held) > 0, "no kernel is left on the stream");
+    if (pthread_create(&h->thread, NULL, go_on, h)) abort();
+    expar_ep_output_release(one->came.output);
+    expar_ep_handle_destroy(one->came.handle);
+    CHECK_OK(expar_ep_destroy(one->ep));
+    CHECK(atomic_load(&h->desk->held) == 0, "the buffer went before its kernels had run");
+    pthread_join(h->thread, NULL);
+    CHECK(h->in_time, "expar_ep_destroy did not wait for the stream");
+    CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
+    cuda_leave();
+    cuda_device_close(one->gpu);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef expar_status call_fn(const idle_rank *one);
+
+static expar_status dispatch(const idle_rank *one, const expar_dispatch_args *args)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_status status = expar_dispatch(one->ep, args, &result);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+    return status;
+}
+
+static expar_status fresh(const idle_rank *one)
+{
+    const expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    return dispatch(one, &args);
+}
+
+static expar_status cached(const idle_rank *one)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.topk_idx = EXPAR_TENSOR_NONE;
+    args.handle = one->came.handle;
+    return dispatch(one, &args);
+}
+
+static expar_status combine(const idle_rank *one)
+{
+    const expar_combine_args args = idle_combine_args(one);
+    return expar_combine(one->ep, &args);
+}
+
+/* ---- an abort ------------------------------------------------------------------------------------------------------
+ */
+
+static void play_abort(expar_group *group, void *shared)
+{
+    call_fn *const *call = shared;
+    idle_rank one;
+    helper h = {.group = group};
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !begin_to_hold(&h)) return;
+    CHECK_STATUS(EXPAR_ERR_ABORTED, (*call)(&one));
+    CHECK_TEXT("the stream had not come to the call", "has aborted the group");
+    end_of_help(&h, "the call did not end with the group");
+    CHECK_STATUS(EXPAR_ERR_ABORTED, (*call)(&one));
+    CHECK_TEXT("poisoned", "the stream had not come to the call");
+    end_behind_the_stream(&one, &h);
+}
+
+static void run_abort(call_fn *call)
+{
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+    assert_true(ranks_run(&plan, play_abort, &call));
+}
+
+static void a_dispatch_ends_with_the_group(void **state)
+{
+    (void)state;
+    run_abort(fresh);
+}
+
+static void a_dispatch_with_a_handle_ends_with_the_group(void **state)
+{
+    (void)state;
+    run_abort(cached);
+}
+
+static void a_combine_ends_with_the_group(void **state)
+{
+    (void)state;
+    run_abort(combine);
+}
+
+/* ---- a rank that goes ----------------------------------------------------------------------------------------------
+ */
+
+/* Rank 1, once rank 0 waits (which only a thread of its process sees). */
+static void leave(idle_rank *one)
+{
+    const fake_desk *desk = desk_find();
+    if (desk && one->group->threads) await_looks(desk, atomic_load(&desk->looks) + LOOKS);
+    CHECK_OK(expar_group_abort(one->group));
+    idle_end(one);
+}
+
+static void play_loss(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    helper h = {0};
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 1) {
+        leave(&one);
+        return;
+    }
+    if (!begin_to_hold(&h)) return;
+    CHECK_STATUS(EXPAR_ERR_PEER, combine(&one));
+    CHECK_TEXT("the stream had not come to the call", "rank 1");
+    end_of_help(&h, "the call did not end with its peer");
+    end_behind_the_stream(&one, &h);
+}
+
+static void a_call_ends_with_its_peer(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, play_loss);
+}
+
+/* ---- ranks that share a GPU ----------------------------------------------------------------------------------------
+ */
+
+/* The second call waits for the first, which stands on the stream, before it puts anything behind it. */
+static void play_next(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    helper h = {0};
+    expar_event *event = NULL;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 1) {
+        leave(&one);
+        return;
+    }
+    if (!begin_to_hold(&h)) return;
+    expar_combine_args args = idle_combine_args(&one);
+    args.async_finish = 1;
+    args.event = &event;
+    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_PEER, fresh(&one));
+    CHECK_TEXT("the stream had not come to the call", "rank 1");
+    end_of_help(&h, "the call behind another did not end with the group");
+    end_behind_the_stream(&one, &h);
+    expar_event_wait(event);
+    expar_event_destroy(event);
+}
+
+static void the_next_call_ends_with_the_group(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_PROCESSES) skip();
+    kind_run((ranks_plan){0}, 2, play_next);
+}
+
+/* ---- a sound group -------------------------------------------------------------------------------------------------
+ */
+
+#define SHORT_NS 20000000
+
+/* However long the stream takes: the time-out counts from when the kernel runs. */
+static void play_patience(expar_group *group, void *shared)
+{
+    call_fn *const *call = shared;
+    idle_rank one;
+    helper h = {.hold_ns = 5 * SHORT_NS};
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    gpu_of(one.ep->exec)->world.timeout_ns = SHORT_NS;
+    if (!begin_to_hold(&h)) return;
+    CHECK_OK((*call)(&one));
+    end_of_help(&h, "the call returned before its stream had come to it");
+    idle_end(&one);
+}
+
+static void a_slow_stream_is_waited_for(void **state)
+{
+    (void)state;
+    call_fn *const calls[] = {fresh, cached, combine};
+    for (size_t i = 0; i < ARRAY_LENGTH(calls); i++) {
+        const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+        call_fn *call = calls[i];
+        assert_true(ranks_run(&plan, play_patience, &call));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dispatch_ends_with_the_group),
+        cmocka_unit_test(a_dispatch_with_a_handle_ends_with_the_group),
+        cmocka_unit_test(a_combine_ends_with_the_group),
+        cmocka_unit_test(a_call_ends_with_its_peer),
+        cmocka_unit_test(the_next_call_ends_with_the_group),
+        cmocka_unit_test(a_slow_stream_is_waited_for),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -15,6 +15,7 @@ static struct {
     expar_status status;
     char text[ERROR_TEXT_BYTES]; /* why status is not OK */
     nvrtc_functions functions;
+    nvrtc_functions newer; /* the first that the driver is too old for; version 0: none. Written once, as the others */
 } found = {.once = PTHREAD_ONCE_INIT};
 
 static bool fill(void *library, nvrtc_functions *out)
@@ -32,13 +33,44 @@ static bool fill(void *library, nvrtc_functions *out)
     return true;
 }
 
-static bool try_library(const char *path)
+/* A driver does not load what the compiler of a later major version made. It has been opened before, unless there is
+   none and only a compilation is wanted. */
+bool nvrtc_is_newer(const nvrtc_functions *nvrtc)
 {
+    return cuda_driver_version() != 0 && nvrtc->version / 1000 > cuda_driver_version() / 1000;
+}
+
+void nvrtc_describe_newer(const nvrtc_functions *nvrtc, char *text, size_t bytes)
+{
+    const int32_t driver = cuda_driver_version();
+    snprintf(
+        text, bytes,
+        "NVRTC %d.%d was found at %.200s, but the driver is %d.%d and cannot load what it compiles; expected NVRTC "
+        "%d (or a newer driver)",
+        nvrtc->version / 1000, nvrtc->version % 1000 / 10, nvrtc->path, driver / 1000, driver % 1000 / 10,
+        driver / 1000);
+}
+
+/* One that serves is taken, of whatever version when `any`; one that is too new is noted. */
+static bool take_library(const char *path, bool any)
+{
+    nvrtc_functions made;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return false;
-    if (fill(library, &found.functions)) return true;
+    if (fill(library, &made)) {
+        if (any || !nvrtc_is_newer(&made)) {
+            found.functions = made;
+            return true;
+        }
+        if (!found.newer.version) found.newer = made;
+    }
     dlclose(library);
     return false;
+}
+
+static bool try_library(const char *path)
+{
+    return take_library(path, false);
 }
 
 /* The newest that matches the pattern (names sort by version). */
@@ -55,13 +87,9 @@ static bool try_pattern(const char *format, const char *folder)
     return ok;
 }
 
-/* A driver does not load what the compiler of a later major version made. It has been opened before, unless there is
-   none and only a compilation is wanted. */
 static bool try_loader(void)
 {
-    bool older = cuda_driver_version() != 0 && cuda_driver_version() < 13000;
-    const char *const names[] = {older ? "libnvrtc.so.12" : "libnvrtc.so.13",
-                                 older ? "libnvrtc.so.13" : "libnvrtc.so.12", "libnvrtc.so"};
+    static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         if (try_library(names[i])) return true;
     return false;
@@ -98,10 +126,15 @@ static bool try_wheels(void)
 static expar_status find(void)
 {
     const char *told = env_string("EXPAR_NVRTC");
-    if (told && try_library(told)) return EXPAR_OK;
+    if (told && take_library(told, true)) return EXPAR_OK;
     if (told)
         return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_NVRTC is %s, which is no library of NVRTC 12 or newer", told);
     if (try_loader() || try_toolkit() || try_wheels()) return EXPAR_OK;
+    if (found.newer.version) {
+        char text[ERROR_TEXT_BYTES];
+        nvrtc_describe_newer(&found.newer, text, sizeof text);
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s", text);
+    }
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "NVRTC (libnvrtc.so, which compiles kernels) was not found by the loader, in CUDA_HOME or "
                      "/usr/local/cuda, nor in Python's packages: install CUDA's toolkit or `pip install "

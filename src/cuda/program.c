@@ -123,6 +123,16 @@ static expar_status load_image(const cuda_source *source, const cuda_options *op
 /* ---- making one ----------------------------------------------------------------------------------------------------
  */
 
+/* Of code that was compiled here, and that the driver did not load. */
+static expar_status blame_compiler(expar_status status)
+{
+    const nvrtc_functions *nvrtc;
+    char text[ERROR_TEXT_BYTES];
+    if (nvrtc_open(&nvrtc) != EXPAR_OK || !nvrtc_is_newer(nvrtc)) return status;
+    nvrtc_describe_newer(nvrtc, text, sizeof text);
+    return error_prefix(status, "%s", text);
+}
+
 static expar_status load_module(const cuda_device *device, const cuda_source *source, const image *code, cu_module *out)
 {
     cu_module module;
@@ -131,6 +141,7 @@ static expar_status load_module(const cuda_device *device, const cuda_source *so
     status = CUDA_CALL(ModuleLoadData, &module, code->data);
     if (status == EXPAR_OK) *out = module;
     if (status != EXPAR_OK) error_prefix(status, "%s", source->name);
+    if (status != EXPAR_OK && !code->generic) blame_compiler(status);
     cuda_leave();
     return status;
 }

@@ -7,7 +7,8 @@
  *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
  *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
  *   FAKE_SMS=1       SMs of a GPU (132)               FAKE_INIT=100    the driver starts so (0)
- *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody */
+ *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody
+ *   FAKE_DRIVER=12040  the driver's version (13000) */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ cu_result cuInit(unsigned int flags)
 }
 cu_result cuDriverGetVersion(int *version)
 {
-    *version = 13000;
+    *version = setting("FAKE_DRIVER", 13000);
     return CU_OK;
 }
 cu_result cuGetErrorName(cu_result result, const char **name)

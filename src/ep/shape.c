@@ -29,8 +29,10 @@ static expar_status check_member(const char *name, int64_t value, int64_t low, i
                      (long long)low, (long long)high);
 }
 
+/* A GPU's SMs bound num_sms there, on either side (gpu.c). */
 static expar_status check_members(const expar_ep_config *config, int32_t ranks)
 {
+    const bool on_gpu = config->device.type == EXPAR_CUDA;
     const struct {
         const char *name;
         int64_t value, low, high;
@@ -46,7 +48,7 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"max_scales", config->max_scales, 0, MAX_SCALES},
         {"device.type", config->device.type, 0, EXPAR_CUDA},
         {"device.index", config->device.index, 0, INT32_MAX},
-        {"num_sms", config->num_sms, 0, INT32_MAX},
+        {"num_sms", config->num_sms, on_gpu ? INT32_MIN : 0, INT32_MAX},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++) {
         expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);

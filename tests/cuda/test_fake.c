@@ -113,7 +113,7 @@ static expar_ep_config small_config(const expar_group *group)
 
 static void numbers_of_sms(expar_group *group, void *shared)
 {
-    static const int32_t wrong[] = {67, 133}, right[] = {66, 1, 0};
+    static const int32_t wrong[] = {67, 133, -1, INT32_MIN}, right[] = {66, 1, 0};
     (void)shared;
     bool mine = group->rank == 1;
     expar_ep *ep = NULL;

@@ -69,9 +69,14 @@ typedef struct expar_ep_config {
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
-    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output. When it is used up outputs come
-                              from private memory, by the queue; on a GPU the call is EXPAR_ERR_BUFFER_SIZE and says
-                              how much would do */
+    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output as its rows come. When it is
+                              used up outputs come from private memory, by the queue. On a GPU handles, row maps and
+                              copies of rows that are not in symmetric memory lie there, too, and expert-major outputs
+                              beside their rows as they come; 0: two of the largest outputs as their rows come, their
+                              handles, and a copy of as many rows and weights for a combine. What more is to be held at
+                              a time, and expert-major outputs (K + 1 times the rows at worst, and as many paddings as
+                              there are local experts), is not included: when it is used up the call is
+                              EXPAR_ERR_BUFFER_SIZE and says how much would do */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */

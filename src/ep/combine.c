@@ -138,7 +138,7 @@ static bool in_heap(const combine_call *call, const void *data, int64_t rows, in
                     uint64_t *offset)
 {
     if (rows == 0) return true;
-    return ep_in_heap(call->base.ep, data, (uint64_t)((rows - 1) * pitch_bytes + bytes), offset);
+    return ep_in_heap(call->base.ep, data, ep_span_bytes(rows, pitch_bytes, bytes), offset);
 }
 
 static void release_stages(combine_call *call)
@@ -150,13 +150,14 @@ static void release_stages(combine_call *call)
 
 static uint64_t x_span_bytes(const combine_call *call)
 {
-    return (uint64_t)((rows_held(call) - 1) * call->x_pitch_bytes + row_bytes(call));
+    return ep_span_bytes(rows_held(call), call->x_pitch_bytes, row_bytes(call));
 }
 
 static uint64_t weights_span_bytes(const combine_call *call)
 {
     const expar_tensor *weights = &call->args.topk_weights;
-    return (uint64_t)((rows_held(call) - 1) * tensor_pitch(weights) + weights->shape[1]) * sizeof(float);
+    const int64_t unit = (int64_t)sizeof(float);
+    return ep_span_bytes(rows_held(call), tensor_pitch(weights) * unit, weights->shape[1] * unit);
 }
 
 /* On a GPU: blocks of the pool for what peers cannot reach; the copies are made when the call runs. Where there is no

@@ -162,6 +162,11 @@ typedef struct ep_destination {
 expar_ep_output *ep_output_make(void);
 /* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
+/* Rows of so many bytes, pitch_bytes apart, from the first byte to the last. */
+static inline uint64_t ep_span_bytes(int64_t rows, int64_t pitch_bytes, int64_t bytes)
+{
+    return rows > 0 ? (uint64_t)((rows - 1) * pitch_bytes + bytes) : 0;
+}
 /* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 

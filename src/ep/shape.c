@@ -59,8 +59,25 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
                      config->max_experts, ranks);
 }
 
-/* Twice the largest output that a rank can receive, each rounded as the pool rounds large blocks. */
-static bool default_pool_overflows(const ep_shape *shape, uint64_t *bytes)
+/* As the pool rounds large blocks. */
+static uint64_t in_pool(uint64_t bytes)
+{
+    return align_up(bytes, MEM_POOL_LARGE_BYTES);
+}
+
+/* On a GPU the pool alone has room for what the CPU takes elsewhere: the handles of two dispatches, and copies of the
+   rows and weights that a combine is given in the caller's memory. And it may begin anywhere in what a large block is
+   aligned to, up to which only small blocks have room. */
+static uint64_t beside_outputs(const ep_shape *shape, int64_t rows)
+{
+    const int64_t row_bytes = shape->row_bytes, weights_bytes = (int64_t)sizeof(float) * shape->topk;
+    return 2 * in_pool(executor_cuda_routing_bytes(shape, shape->tokens)) +
+           in_pool(ep_span_bytes(rows, row_bytes, row_bytes)) +
+           in_pool(ep_span_bytes(rows, weights_bytes, weights_bytes)) + MEM_POOL_LARGE_BYTES;
+}
+
+/* Twice the largest output that a rank can receive, as its rows come, and on a GPU what goes with them. */
+static bool default_pool_overflows(const ep_shape *shape, bool on_gpu, uint64_t *bytes)
 {
     uint64_t rows = (uint64_t)shape->tokens * (uint64_t)shape->ranks, unused;
     if (size_mul_overflows(rows,
@@ -74,7 +91,8 @@ static bool default_pool_overflows(const ep_shape *shape, uint64_t *bytes)
                               .topk = shape->topk,
                               .idx_bytes = 8,
                               .weights = 1};
-    *bytes = 2 * align_up(ep_block_map_of(&largest).total_bytes, 2 << 20);
+    *bytes = 2 * in_pool(ep_block_map_of(&largest).total_bytes);
+    if (on_gpu) *bytes += beside_outputs(shape, (int64_t)rows);
     return *bytes >= UINT64_MAX / 4;
 }
 
@@ -115,7 +133,8 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
                       .tokens = config.max_tokens,
                       .row_bytes = config.max_row_bytes,
                       .pool_bytes = (uint64_t)config.pool_bytes};
-    if (slots_overflow(&shape) || (!shape.pool_bytes && default_pool_overflows(&shape, &shape.pool_bytes)))
+    bool on_gpu = config.device.type == EXPAR_CUDA;
+    if (slots_overflow(&shape) || (!shape.pool_bytes && default_pool_overflows(&shape, on_gpu, &shape.pool_bytes)))
         return error_set(EXPAR_ERR_ARGUMENT,
                          "config needs more than 2^62 bytes (max_tokens %lld, max_row_bytes %lld, num_channels %d, "
                          "ring_slots %d)",

@@ -89,6 +89,9 @@ void mem_arena_get_stats(const mem_arena *arena, mem_arena_stats *out);
 
 /* ---- pool (pool.c): local, reference-counted blocks inside a symmetric range ------------------------------------- */
 
+/* Blocks of so many bytes and more start on a multiple of it: a huge page. */
+#define MEM_POOL_LARGE_BYTES ((uint64_t)2 << 20)
+
 /* Output blocks of dispatches. Taking and giving back is local to the rank: its offsets differ from its peers', who
    learn them by offers. Thread-safe. The pool itself lives until it is closed and its last block is dropped. */
 typedef struct mem_pool mem_pool;
@@ -106,8 +109,8 @@ expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, m
 void mem_pool_fill(mem_pool *pool, const mem_region *region, int32_t sharers);
 /* No more blocks; those alive stay accounted but their memory is no longer valid. */
 void mem_pool_close(mem_pool *pool);
-/* Aligned to 128 bytes; blocks of 2 MiB and more to 2 MiB. EXPAR_ERR_MEMORY: no room (says the largest free block, and
-   how large a pool would do), or no memory behind it. */
+/* Aligned to 128 bytes; large blocks to MEM_POOL_LARGE_BYTES. EXPAR_ERR_MEMORY: no room (says the largest free block,
+   and how large a pool would do), or no memory behind it. */
 expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out);
 /* A block of at least `least` bytes, with all the room that lies behind it: block->bytes tells how much. To be trimmed
    before anything else is taken. False where there is no room, and for a pool over a region. */

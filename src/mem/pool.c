@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define SMALL_ALIGNMENT 128u
-#define LARGE_ALIGNMENT ((uint64_t)2 << 20) /* a huge page */
+#define LARGE_ALIGNMENT MEM_POOL_LARGE_BYTES
 
 /* A block's record, in the pool's list of spare ones while it is not in use. */
 typedef struct pool_record {

@@ -11,35 +11,36 @@ expar_ep_config idle_config(const expar_group *group)
     config.max_row_bytes = IDLE_HIDDEN * sizeof(float);
     config.max_topk = 1;
     config.max_experts = group->size;
-    config.device.type = EXPAR_CUDA;
+    config.device = (expar_device){.type = EXPAR_CUDA};
     return config;
 }
 
-static bool begin(idle_rank *one, expar_group *group, int32_t gpu, int64_t pool_bytes)
+bool idle_begin_as(idle_rank *one, expar_group *group, const expar_ep_config *config)
 {
     *one = (idle_rank){.group = group};
     one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    expar_ep_config config = idle_config(group);
-    config.pool_bytes = pool_bytes;
-    config.device.index = gpu;
-    if (!CHECK_OK(cuda_device_open(gpu, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
+    if (!CHECK_OK(cuda_device_open(config->device.index, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
     CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));
-    return CHECK_OK(expar_ep_create(group, &config, &one->ep));
+    return CHECK_OK(expar_ep_create(group, config, &one->ep));
 }
 
 bool idle_begin(idle_rank *one, expar_group *group)
 {
-    return begin(one, group, 0, 0);
+    return idle_begin_with(one, group, 0);
 }
 
 bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
 {
-    return begin(one, group, 0, pool_bytes);
+    expar_ep_config config = idle_config(group);
+    config.pool_bytes = pool_bytes;
+    return idle_begin_as(one, group, &config);
 }
 
 bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu)
 {
-    return begin(one, group, gpu, 0);
+    expar_ep_config config = idle_config(group);
+    config.device.index = gpu;
+    return idle_begin_as(one, group, &config);
 }
 
 void idle_forget(idle_rank *one)

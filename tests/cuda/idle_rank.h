@@ -23,9 +23,10 @@ bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
 bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu);
 /* Frees what the last dispatch left. */
 void idle_forget(idle_rank *one);
-void idle_end(idle_rank *one);
-/* Of the buffer that idle_begin makes. */
+/* Likewise with a config, that of the others or any. */
 expar_ep_config idle_config(const expar_group *group);
+bool idle_begin_as(idle_rank *one, expar_group *group, const expar_ep_config *config);
+void idle_end(idle_rank *one);
 
 /* Takes the buffer's pool, but for the handle that the next dispatch makes: its results find no room. */
 mem_block *idle_fill_pool(const idle_rank *one);

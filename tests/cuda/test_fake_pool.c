@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools on GPUs that are used up, on a driver that plays GPUs (fake/fake.c): the call says what would do, that much
- * does, the other ranks are told, and room that is given back serves. And expert-major outputs, as far as ranks without
- * tokens have them. */
+ * does, the other ranks are told, and room that is given back serves. What the pool holds that the library chooses. And
+ * expert-major outputs, as far as ranks without tokens have them. */
+#include "cuda/find_desk.h"
 #include "cuda/idle_rank.h"
+#include "ep/ep.h"
 #include "shmem/kind.h"
 
 #define RANKS 2
@@ -175,12 +177,108 @@ static void combines_that_find_no_room(void **state)
     run(expert_major_without_room);
 }
 
+/* ---- the pool that the library chooses -----------------------------------------------------------------------------
+ */
+
+/* Rows, scales, indices and weights make 1 KiB a row: two of the largest outputs end on a multiple of what the pool
+   aligns large blocks to, and leave no room by chance. */
+#define FULL_TOKENS 4096
+#define FULL_ROWS   (RANKS * FULL_TOKENS)
+#define FULL_HIDDEN 1008
+#define FULL_SCALES 1
+
+static expar_ep_config full_config(const expar_group *group)
+{
+    expar_ep_config config = idle_config(group);
+    config.max_tokens = FULL_TOKENS;
+    config.max_row_bytes = FULL_HIDDEN;
+    config.max_scales = FULL_SCALES;
+    return config;
+}
+
+/* The largest output, and beside the handle of this call, which has no tokens, that of one which has the most. */
+static bool take_full(const idle_rank *one, expar_dispatch_result *result, mem_block **handle)
+{
+    const ep_shape *shape = &one->ep->shape;
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
+    args.x = idle_tensor(EXPAR_F8E4M3, FULL_HIDDEN);
+    args.x_scales = idle_tensor(EXPAR_F32, FULL_SCALES);
+    args.topk_idx = idle_tensor(EXPAR_I64, 1);
+    args.topk_weights = idle_tensor(EXPAR_F32, 1);
+    args.num_worst_tokens = FULL_ROWS;
+    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    return CHECK_OK(mem_pool_take(one->ep->pool, executor_cuda_routing_bytes(shape, shape->tokens), handle)) &&
+           CHECK_OK(expar_dispatch(one->ep, &args, result));
+}
+
+/* Memory of the GPU's that is not in the heap, as [FULL_ROWS][columns]. */
+static expar_tensor take_tensor(expar_dtype dtype, int64_t columns)
+{
+    cu_address at = 0;
+    CHECK_OK(CUDA_CALL(MemAlloc, &at, (size_t)(FULL_ROWS * columns * (int64_t)expar_dtype_bytes(dtype))));
+    expar_tensor t = expar_tensor_2d((void *)(uintptr_t)at, dtype, FULL_ROWS, columns);
+    t.device = (expar_device){.type = EXPAR_CUDA};
+    return t;
+}
+
+static void give_tensor(const expar_tensor *tensor)
+{
+    CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)tensor->data));
+}
+
+/* By way of copies in the pool: what does not find room there comes by the queue, and is not copied. */
+static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
+{
+    const int64_t hidden = FULL_HIDDEN / (int64_t)sizeof(float);
+    const fake_desk *desk = desk_find();
+    expar_combine_args args = idle_combine_args(one);
+    args.x = take_tensor(EXPAR_F32, hidden);
+    args.topk_weights = take_tensor(EXPAR_F32, 1);
+    args.y = idle_tensor(EXPAR_F32, hidden);
+    args.out_topk_weights = idle_tensor(EXPAR_F32, 1);
+    args.handle = handle;
+    CHECK_OK(expar_barrier_all(one->group));
+    int others = desk ? atomic_load(&desk->others) : 0;
+    CHECK_OK(expar_barrier_all(one->group));
+    CHECK_OK(expar_combine(one->ep, &args));
+    CHECK_OK(expar_barrier_all(one->group));
+    int expected = 2 * (one->group->threads ? RANKS : 1);
+    CHECK(desk && atomic_load(&desk->others) == others + expected, "rows or weights were not copied to the pool");
+    give_tensor(&args.x);
+    give_tensor(&args.topk_weights);
+}
+
+static void fill_the_chosen_pool(expar_group *group, void *shared)
+{
+    (void)shared;
+    const expar_ep_config config = full_config(group);
+    expar_dispatch_result results[2];
+    mem_block *handles[2];
+    idle_rank one;
+    if (!idle_begin_as(&one, group, &config)) return;
+    for (int i = 0; i < 2; i++)
+        if (!take_full(&one, &results[i], &handles[i])) return;
+    combine_staged(&one, results[0].handle);
+    for (int i = 0; i < 2; i++) {
+        release(&results[i]);
+        mem_block_release(handles[i]);
+    }
+    idle_end(&one);
+}
+
+static void what_the_chosen_pool_holds(void **state)
+{
+    (void)state;
+    run(fill_the_chosen_pool);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_that_find_no_room),
         cmocka_unit_test(direct_outputs_that_find_no_room),
         cmocka_unit_test(combines_that_find_no_room),
+        cmocka_unit_test(what_the_chosen_pool_holds),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

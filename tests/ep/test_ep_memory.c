@@ -186,11 +186,73 @@ static void test_greatest_sizes(void **state)
     assert_int_equal(check_failures(), 0);
 }
 
+/* ---- the pool that is chosen on a GPU ---------------------------------------------------------------------------- */
+
+static int64_t draw_log(random_source *random, int32_t bits)
+{
+    int64_t high = (int64_t)1 << random_between(random, 0, bits);
+    return random_between(random, high / 2 + 1, high);
+}
+
+static expar_ep_config draw_gpu_config(random_source *random, int32_t ranks)
+{
+    expar_ep_config c = EXPAR_EP_CONFIG_INIT;
+    c.device = (expar_device){.type = EXPAR_CUDA};
+    c.max_tokens = draw_log(random, 24);
+    c.max_row_bytes = 16 * draw_log(random, 10);
+    c.max_topk = (int32_t)draw_log(random, 4);
+    c.max_experts = ranks * (int32_t)draw_log(random, 8);
+    c.max_scales = (int32_t)draw_log(random, 7);
+    return c;
+}
+
+/* What two dispatches and a combine take at most. */
+#define GPU_BLOCKS 6
+
+static void fill_sizes(const ep_shape *shape, uint64_t sizes[GPU_BLOCKS])
+{
+    const int64_t rows = shape->ranks * shape->tokens;
+    const ep_form form = {.scales = shape->scales, .topk = shape->topk, .weights = 1};
+    const ep_block_shape output = ep_block_shape_of(&form, shape->row_bytes, 8, rows);
+    sizes[0] = sizes[1] = executor_cuda_routing_bytes(shape, shape->tokens);
+    sizes[2] = sizes[3] = ep_block_map_of(&output).total_bytes;
+    sizes[4] = (uint64_t)(rows * shape->row_bytes);
+    sizes[5] = (uint64_t)(rows * shape->topk) * sizeof(float);
+}
+
+/* In any order, wherever the pool begins. No byte of it is touched. */
+static void test_what_the_chosen_pool_holds(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("chosen pool"));
+    for (int i = 0; i < 20000; i++) {
+        int32_t ranks = (int32_t)draw_log(&random, 4), first = (int32_t)random_between(&random, 0, GPU_BLOCKS - 1);
+        int32_t step = random_once_in(&random, 2) ? 1 : GPU_BLOCKS - 1;
+        const expar_ep_config config = draw_gpu_config(&random, ranks);
+        uint64_t sizes[GPU_BLOCKS], all = 0, offset = 4096 * (uint64_t)random_between(&random, 1, 1024);
+        mem_block *blocks[GPU_BLOCKS];
+        mem_pool *pool;
+        ep_shape shape;
+        assert_int_equal(ep_shape_make(&config, ranks, &shape), EXPAR_OK);
+        fill_sizes(&shape, sizes);
+        assert_int_equal(mem_pool_create((void *)(uintptr_t)4096, offset, shape.pool_bytes, &pool), EXPAR_OK);
+        for (int b = 0; b < GPU_BLOCKS; b++) {
+            all += sizes[b];
+            assert_int_equal(mem_pool_take(pool, sizes[(first + b * step) % GPU_BLOCKS], &blocks[b]), EXPAR_OK);
+        }
+        assert_true(shape.pool_bytes - all <= (GPU_BLOCKS + 1) * MEM_POOL_LARGE_BYTES);
+        for (int b = 0; b < GPU_BLOCKS; b++)
+            mem_block_release(blocks[b]);
+        mem_pool_close(pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_call_takes_heap),
         cmocka_unit_test(test_sizes_never_wrap),
+        cmocka_unit_test(test_what_the_chosen_pool_holds),
         cmocka_unit_test(test_greatest_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 #include "gpu/kept.h"
 #include <stdlib.h>
 
-/* On a GPU handles and maps lie in the pool, too. */
+/* On a GPU handles and maps lie in the pool, too; what the library chooses (0) has room for them. */
 #define MORE_POOL_BYTES ((int64_t)64 << 20)
 
 /* ---- buffers ---- */
@@ -18,7 +18,7 @@ expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config,
     mirror_need(cuda_device_count(&count), "count GPUs");
     expar_ep_config on_gpu = *config;
     on_gpu.device = (expar_device){.type = EXPAR_CUDA, .index = expar_group_rank(group) % count};
-    if (config->pool_bytes >= 0) on_gpu.pool_bytes += MORE_POOL_BYTES;
+    if (config->pool_bytes > 0) on_gpu.pool_bytes += MORE_POOL_BYTES;
     hand_of(on_gpu.device.index);
     expar_status status = expar_ep_create(group, &on_gpu, ep);
     if (status == EXPAR_OK) buffer_add(*ep, group, on_gpu.device.index);

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compiled kernels on disk: $XDG_CACHE_HOME/expar or ~/.cache/expar, one file a compilation, named by its key.
  *
- * A file is written under another name and renamed, so that readers, in any process, see all of it or nothing. It
- * carries its key and a hash of its content: what does not fit is ignored, compiled again and replaced. */
+ * A file is written under another name and renamed, so that readers, in any process, see all of it or nothing. What
+ * processes leave behind that are killed meanwhile is removed by those that write later. A file carries its key and a
+ * hash of its content: what does not fit is ignored, compiled again and replaced. */
 #include "cuda/parts.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CACHE_MAGIC     "expar k1"
 #define CACHE_MAX_BYTES ((off_t)256 << 20)
+#define CACHE_SUFFIX    ".cubin"
+#define CACHE_ASIDE     ".XXXXXX" /* of a file that is being written; mkostemp puts letters and digits in */
+/* Nobody writes one for so long; the rename of one who did would fail, and he would do without. */
+#define CACHE_ASIDE_SECONDS 3600
 
 typedef struct cache_head {
     char magic[8];
@@ -79,7 +87,7 @@ static bool cache_path(const cuda_key *key, char *path, size_t bytes)
     if (!cache_folder(path, bytes)) return false;
     size_t used = strlen(path);
     sodium_bin2hex(name, sizeof name, key->bytes, sizeof key->bytes);
-    int length = snprintf(path + used, bytes - used, "/%s.cubin", name);
+    int length = snprintf(path + used, bytes - used, "/%s" CACHE_SUFFIX, name);
     return length > 0 && (size_t)length < bytes - used;
 }
 
@@ -157,10 +165,47 @@ static void make_folders(char *path)
     }
 }
 
+static bool has_only(const char *text, size_t length, const char *set)
+{
+    return strspn(text, set) >= length;
+}
+
+/* Whether a file's name is one that store_file writes under. */
+static int is_aside(const struct dirent *entry)
+{
+    const char *name = entry->d_name;
+    static const char hex[] = "0123456789abcdef";
+    static const char any[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const size_t key = 2 * CUDA_KEY_BYTES, suffix = sizeof CACHE_SUFFIX - 1, aside = sizeof CACHE_ASIDE - 1;
+    return strlen(name) == key + suffix + aside && has_only(name, key, hex) &&
+           memcmp(name + key, CACHE_SUFFIX ".", suffix + 1) == 0 && has_only(name + key + suffix + 1, aside - 1, any);
+}
+
+static void remove_if_old(const char *folder, const char *name)
+{
+    char path[4096 + 1 + NAME_MAX];
+    struct stat facts;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (lstat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) return;
+    if (time(NULL) - facts.st_mtime > CACHE_ASIDE_SECONDS) unlink(path);
+}
+
+/* Those that were left behind. */
+static void remove_old_asides(const char *folder)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, is_aside, alphasort);
+    for (int i = 0; i < count; i++) {
+        remove_if_old(folder, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
 static bool store_file(const char *path, const cache_head *head, const void *data, size_t bytes)
 {
-    char temporary[4096 + 8];
-    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    char temporary[4096 + sizeof CACHE_ASIDE];
+    snprintf(temporary, sizeof temporary, "%s" CACHE_ASIDE, path);
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0) return false;
     bool written = write_all(fd, head, sizeof *head) && write_all(fd, data, bytes);
@@ -172,10 +217,11 @@ static bool store_file(const char *path, const cache_head *head, const void *dat
 
 void cuda_cache_store(const cuda_key *key, const void *data, size_t bytes)
 {
-    char path[4096];
+    char path[4096], folder[4096];
     cache_head head = {.magic = CACHE_MAGIC, .key = *key, .bytes = bytes};
-    if (!cache_path(key, path, sizeof path)) return;
+    if (!cache_path(key, path, sizeof path) || !cache_folder(folder, sizeof folder)) return;
     hash_content(data, bytes, &head.content);
     make_folders(path);
+    remove_old_asides(folder);
     if (!store_file(path, &head, data, bytes)) LOG(LOG_INFO, "cannot write %s: %s", path, strerror(errno));
 }

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -259,6 +260,66 @@ static void processes_that_are_killed_tear_nothing(void **state)
     assert_int_equal(torn, 0);
 }
 
+/* ---- what killed processes leave -----------------------------------------------------------------------------------
+ */
+
+#define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+/* A file of the cache's folder whose last change was so long ago. */
+static void leave_file(const char *name, int64_t seconds)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    const struct timespec then = {.tv_sec = time(NULL) - seconds}, times[] = {then, then};
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static bool is_there(const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Only by the names that the cache gives, and only after an hour: a younger one may be being written. */
+static void what_was_left_is_removed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t seconds;
+        bool stays;
+    } files[] = {
+        {HEX ".cubin.aZ09bY", 3700, false},
+        {HEX ".cubin.000000", 1 << 30, false},
+        {HEX ".cubin.bZ09bY", 1800, true},
+        {HEX ".cubin.cZ09bY", -3700, true},
+        {HEX ".cubin", 1 << 30, true},
+        {HEX ".cubin.aZ09b", 1 << 30, true},
+        {HEX ".cubin.aZ09bYY", 1 << 30, true},
+        {HEX ".cubin.aZ09b-", 1 << 30, true},
+        {HEX "0.cubin.aZ09b", 1 << 30, true},
+        {"x" HEX ".cubin.aZ09bY", 1 << 30, true},
+        {"g123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.cubin.aZ09bY", 1 << 30, true},
+        {HEX ".other.aZ09bY", 1 << 30, true},
+        {"notes.XXXXXX", 1 << 30, true},
+    };
+    const cuda_key first = some_key(9), second = some_key(10);
+    cuda_cache_store(&first, "kernel", 6);
+    for (size_t i = 0; i < ARRAY_LENGTH(files); i++)
+        leave_file(files[i].name, files[i].seconds);
+    assert_cached(&first, "kernel");
+    assert_true(is_there(files[0].name));
+    cuda_cache_store(&second, "another", 7);
+    for (size_t i = 0; i < ARRAY_LENGTH(files); i++)
+        if (is_there(files[i].name) != files[i].stays) fail_msg("%s", files[i].name);
+    assert_cached(&first, "kernel");
+    assert_cached(&second, "another");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +330,7 @@ int main(void)
         cmocka_unit_test(no_place_for_a_cache_is_no_error),
         cmocka_unit_test_teardown(writers_and_readers_do_not_meet, empty_cache),
         cmocka_unit_test_teardown(processes_that_are_killed_tear_nothing, empty_cache),
+        cmocka_unit_test_teardown(what_was_left_is_removed, empty_cache),
     };
     if (!mkdtemp(root)) return 1;
     setenv("XDG_CACHE_HOME", root, 1);

@@ -24,15 +24,15 @@
  * nothing: num_recv_tokens is -1 and recv_tokens_per_expert NULL; what others refuse and rows that are dropped come
  * with the event, or are logged by a later call where there is none; a dispatch that was refused brings no rows. A wait
  * that is given up on the device fails the event and the next call. A stream that has not come to a call is waited for,
- * however long; but once the group has failed the call ends with that, and the tensors of its args must stay until the
- * stream has come past it, for which expar_ep_destroy waits, too. A call with wait_event returns only once that has
- * happened, with async_finish too: somebody else has to make it happen, another thread or a call that was made before.
- * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory of outputs
- * and handles that are freed is used again by later calls in that order: whoever reads an output on another stream
- * keeps it until that is done. Ranks that are threads of one process need streams other than the default one; where
- * they share a GPU, too, they return from a fresh dispatch only when all ranks have called it, and from a call behind
- * one that was not waited for only when all have called that, with num_worst_tokens and async_finish too (docs/gpu.md
- * says why).
+ * however long; but once the group has failed the call, or its event, ends with that, and the tensors of its args must
+ * stay until the stream has come past it, for which expar_ep_destroy waits, too. A call with wait_event returns only
+ * once that has happened, with async_finish too: somebody else has to make it happen, another thread or a call that was
+ * made before. A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory
+ * of outputs and handles that are freed is used again by later calls in that order: whoever reads an output on another
+ * stream keeps it until that is done. Ranks that are threads of one process need streams other than the default one;
+ * where they share a GPU, too, they return from a fresh dispatch only when all ranks have called it, and from a call
+ * behind one that was not waited for only when all have called that, with num_worst_tokens and async_finish too
+ * (docs/gpu.md says why).
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.

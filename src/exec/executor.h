@@ -93,7 +93,8 @@ expar_status executor_cuda_failure(executor *executor, const char *what);
 /* Calls `done` from a thread of the driver when the stream has come here, with how the call ended: as
    executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. In a
    context that has failed the driver calls nobody: then whoever looks by *keeper calls `done`, with EXPAR_ERR_CUDA, or
-   the executor when it is destroyed. The keeper is to be dropped, after that also. */
+   the executor when it is destroyed; likewise with the group's failure, where the stream does not come here. The keeper
+   is to be dropped, after that also. */
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
 expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context, event_keeper *keeper);
 

@@ -234,7 +234,7 @@ static void play_next(expar_group *group, void *shared)
     CHECK_TEXT("the stream had not come to the call", "rank 1");
     end_of_help(&h, "the call behind another did not end with the group");
     end_behind_the_stream(&one, &h);
-    expar_event_wait(event);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
     expar_event_destroy(event);
 }
 
@@ -243,6 +243,52 @@ static void the_next_call_ends_with_the_group(void **state)
     (void)state;
     if (kind_of_ranks == RANKS_PROCESSES) skip();
     kind_run((ranks_plan){0}, 2, play_next);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------------
+ */
+
+static expar_status wait_for(expar_event *event)
+{
+    return expar_event_wait(event);
+}
+
+static expar_status ask_for(expar_event *event)
+{
+    int done = 0;
+    while (!done)
+        CHECK_OK(expar_event_query(event, &done));
+    return expar_event_wait(event);
+}
+
+/* Of a call that nobody waited for. What stands on the stream tells nobody once it comes. */
+static void play_event(expar_group *group, void *shared)
+{
+    expar_status (*const *way)(expar_event *) = shared;
+    idle_rank one;
+    helper h = {.group = group};
+    expar_event *event = NULL;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !begin_to_hold(&h)) return;
+    expar_combine_args args = idle_combine_args(&one);
+    args.async_finish = 1;
+    args.event = &event;
+    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, (*way)(event));
+    CHECK_TEXT("expar_combine", "the stream had not come to the call", "has aborted the group");
+    end_of_help(&h, "the event did not happen with the group's end");
+    expar_event_destroy(event);
+    end_behind_the_stream(&one, &h);
+}
+
+static void events_end_with_the_group(void **state)
+{
+    (void)state;
+    expar_status (*const ways[])(expar_event *) = {wait_for, ask_for};
+    for (size_t i = 0; i < ARRAY_LENGTH(ways); i++) {
+        const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+        expar_status (*way)(expar_event *) = ways[i];
+        assert_true(ranks_run(&plan, play_event, &way));
+    }
 }
 
 /* ---- a sound group -------------------------------------------------------------------------------------------------
@@ -283,6 +329,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_combine_ends_with_the_group),
         cmocka_unit_test(a_call_ends_with_its_peer),
         cmocka_unit_test(the_next_call_ends_with_the_group),
+        cmocka_unit_test(events_end_with_the_group),
         cmocka_unit_test(a_slow_stream_is_waited_for),
     };
     kind_read(argc, argv);

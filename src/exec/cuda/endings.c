@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends of calls that somebody is told of: by a host function on the stream, which the driver calls when the stream has
- * come there; where the context is lost it never does, and then by whoever looks, or by the executor when it goes. */
+ * come there; where the context is lost it never does, nor where something of the caller's stands before it for ever:
+ * then, in the latter case once the group has failed, by whoever looks, or by the executor when it goes. */
 #include "exec/cuda/gpu.h"
 
 #include <pthread.h>
@@ -11,6 +12,7 @@
 typedef struct ending {
     gpu_executor *self;  /* guarded by lock; NULL: somebody tells, or has told, how the call ended */
     struct ending *next; /* guarded by lock */
+    int64_t seen_ns;     /* when somebody who looks first saw that the group has failed; 0: not yet. Guarded by lock */
     uint64_t ticket;
     executor_done_fn done;
     void *context;
@@ -41,12 +43,21 @@ static void leave(gpu_executor *self)
     atomic_fetch_sub_explicit(&self->endings, 1, memory_order_release);
 }
 
-/* With this thread's last error: the driver does not come to it. */
+/* With this thread's last error: the driver does not come to it, or has not yet. */
 static void tell_lost(gpu_executor *self, const ending *end, expar_status status)
 {
     const ep_verdict none = {.rank = -1};
     end->done(end->context, status, &none, 0);
     leave(self);
+}
+
+/* The memory that the call gives back may serve later ones: they follow it on the GPU all the same. */
+static expar_status look_at_group(ending *end, const gpu_executor *self)
+{
+    pthread_mutex_lock(&lock);
+    expar_status status = gpu_look_at_group(self, &end->seen_ns, "on the GPU");
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 static void look(void *context)
@@ -58,6 +69,7 @@ static void look(void *context)
     pthread_mutex_unlock(&lock);
     if (!self) return;
     expar_status status = gpu_order_look(self);
+    if (status == EXPAR_OK) status = look_at_group(end, self);
     if (status != EXPAR_OK && claim(end)) tell_lost(self, end, status);
     leave(self);
 }

@@ -81,8 +81,7 @@ static expar_status look_at_stream(const gpu_executor *self, const uint64_t *wor
 /* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
 #define GRACE_NS 2000000000
 
-/* seen_ns: when this wait first saw that the group has failed; 0: not yet. */
-static expar_status look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
+expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
 {
     const int64_t timeout_ns = (int64_t)self->world.timeout_ns;
     if (!gpu_group_failed(self)) return EXPAR_OK;
@@ -113,7 +112,7 @@ expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const ch
         if (polls < POLLS_BEFORE_REST) continue;
         if (polls % POLLS_A_LOOK == 0) {
             expar_status status = look_at_stream(self, word, what);
-            if (status == EXPAR_OK) status = look_at_group(self, &seen_ns, what);
+            if (status == EXPAR_OK) status = gpu_look_at_group(self, &seen_ns, what);
             if (status != EXPAR_OK) return status;
         }
         sched_yield();

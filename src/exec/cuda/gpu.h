@@ -143,6 +143,9 @@ void gpu_ticket_take(gpu_executor *self);
 /* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. A group that has
    failed ends it, too, also where the stream does not come to the kernel. */
 expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
+/* For whoever waits for what a kernel says, or for the end of a call: the group's failure once a kernel that runs would
+   have told of it. *seen_ns: when the waiting one first saw that the group has failed; 0: not yet. From any thread. */
+expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
 

@@ -24,7 +24,7 @@ typedef struct fake_desk {
     atomic_int looks;      /* of callers at events and streams */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
-    atomic_int held;       /* kernels that streams have not come to, or not through */
+    atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
     atomic_int awaited;    /* callers that wait for such */
 } fake_desk;
 

@@ -36,6 +36,8 @@ bool run_kernel(cu_function function, void *arguments);
 /* ---- held.c ---- */
 /* Takes a kernel that its stream does not come to yet; false: the stream has come to it. *played: as run_kernel. */
 bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played);
+/* Likewise a host function. */
+bool hold_host(cu_stream stream, cu_host_fn run, void *context);
 /* Whether there are such on the stream. */
 bool holds_kernels(cu_stream stream);
 /* Until there are none. */

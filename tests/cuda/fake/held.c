@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that their streams have not come to, in the driver that plays GPUs: a test holds them (desk.h). Each runs in
- * a thread of its own, behind those that its stream had before; copies and host functions do not wait for them. */
+/* Kernels that their streams have not come to, and host functions behind them, in the driver that plays GPUs: a test
+ * holds them (desk.h). Each runs in a thread of its own, behind those that its stream had before; copies do not wait
+ * for them. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-typedef struct held_kernel {
-    struct held_kernel *next; /* younger */
+typedef struct held_work {
+    struct held_work *next; /* younger */
     cu_stream stream;
-    cu_function function;
     int device;
+    cu_host_fn run; /* with context; NULL: a kernel */
+    void *context;
+    cu_function function;
     char arguments[];
-} held_kernel;
+} held_work;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static held_kernel *oldest; /* guarded by lock: those that have not run to their ends */
+static held_work *oldest; /* guarded by lock: those that have not run to their ends */
 
 static void rest(void)
 {
@@ -24,15 +27,15 @@ static void rest(void)
 }
 
 /* On the stream, before that one; NULL: at all. With the lock. */
-static bool has_older(cu_stream stream, const held_kernel *than)
+static bool has_older(cu_stream stream, const held_work *than)
 {
-    const held_kernel *one = oldest;
+    const held_work *one = oldest;
     while (one != than && one->stream != stream)
         one = one->next;
     return one != than;
 }
 
-static bool may_run(const held_kernel *self)
+static bool may_run(const held_work *self)
 {
     pthread_mutex_lock(&lock);
     bool may = !atomic_load(&fake_desk_of()->hold) && !has_older(self->stream, self);
@@ -40,10 +43,10 @@ static bool may_run(const held_kernel *self)
     return may;
 }
 
-static void forget(held_kernel *self)
+static void forget(held_work *self)
 {
     pthread_mutex_lock(&lock);
-    held_kernel **place = &oldest;
+    held_work **place = &oldest;
     while (*place != self)
         place = &(*place)->next;
     *place = self->next;
@@ -54,22 +57,36 @@ static void forget(held_kernel *self)
 
 static void *run_held(void *argument)
 {
-    held_kernel *self = argument;
+    held_work *self = argument;
     while (!may_run(self))
         rest();
     enter_device(self->device);
-    run_kernel(self->function, self->arguments);
+    if (self->run)
+        self->run(self->context);
+    else
+        run_kernel(self->function, self->arguments);
     forget(self);
     return NULL;
 }
 
-static void add(held_kernel *self)
+/* With the lock: behind all others. bytes: of a kernel's arguments. */
+static held_work *add(cu_stream stream, size_t bytes)
 {
-    held_kernel **place = &oldest;
+    held_work **place = &oldest, *self = calloc(1, sizeof *self + bytes);
+    if (!self) abort();
     while (*place)
         place = &(*place)->next;
-    *place = self;
+    self->stream = stream;
+    self->device = current_device();
     atomic_fetch_add(&fake_desk_of()->held, 1);
+    return *place = self;
+}
+
+static void start(held_work *self)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_held, self)) abort();
+    pthread_detach(thread);
 }
 
 bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played)
@@ -77,20 +94,26 @@ bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, 
     const size_t bytes = kernel_argument_bytes(function);
     pthread_mutex_lock(&lock);
     bool behind = atomic_load(&fake_desk_of()->hold) || has_older(stream, NULL);
-    held_kernel *self = behind && bytes ? calloc(1, sizeof *self + bytes) : NULL;
-    if (self) {
-        self->stream = stream;
-        self->function = function;
-        self->device = current_device();
-        memcpy(self->arguments, arguments, bytes);
-        add(self);
-    }
+    held_work *self = behind && bytes ? add(stream, bytes) : NULL;
     pthread_mutex_unlock(&lock);
-    pthread_t thread;
     *played = self != NULL;
-    if (self && pthread_create(&thread, NULL, run_held, self)) abort();
-    if (self) pthread_detach(thread);
-    return behind;
+    if (!self) return behind;
+    self->function = function;
+    memcpy(self->arguments, arguments, bytes);
+    start(self);
+    return true;
+}
+
+bool hold_host(cu_stream stream, cu_host_fn run, void *context)
+{
+    pthread_mutex_lock(&lock);
+    held_work *self = has_older(stream, NULL) ? add(stream, 0) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!self) return false;
+    self->run = run;
+    self->context = context;
+    start(self);
+    return true;
 }
 
 bool holds_kernels(cu_stream stream)

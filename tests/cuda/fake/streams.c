@@ -40,8 +40,8 @@ cu_result cuStreamQuery(cu_stream stream)
 cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)stream;
     if (!setting("FAKE_HOST", 1)) return NOT_SUPPORTED;
+    if (hold_host(stream, run, context)) return CU_OK;
     if (!setting("FAKE_FAULT", 0)) run(context);
     return CU_OK;
 }

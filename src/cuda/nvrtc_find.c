@@ -135,10 +135,12 @@ static expar_status find(void)
         nvrtc_describe_newer(&found.newer, text, sizeof text);
         return error_set(EXPAR_ERR_UNSUPPORTED, "%s", text);
     }
+    const int32_t driver = cuda_driver_version();
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "NVRTC (libnvrtc.so, which compiles kernels) was not found by the loader, in CUDA_HOME or "
                      "/usr/local/cuda, nor in Python's packages: install CUDA's toolkit or `pip install "
-                     "nvidia-cuda-nvrtc`, or name the library in EXPAR_NVRTC");
+                     "nvidia-cuda-nvrtc%s`, or name the library in EXPAR_NVRTC",
+                     driver != 0 && driver < 13000 ? "-cu12" : "");
 }
 
 static void find_once(void)

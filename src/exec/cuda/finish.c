@@ -54,15 +54,21 @@ void gpu_ticket_take(gpu_executor *self)
     self->world.ticket = self->base.untold ? 0 : ++self->tickets;
 }
 
-/* Whether all that was put on the stream has run. A kernel that crashed is an error. */
+/* Whether all that was put on the stream has run. A kernel that crashed is an error. Another thread may be capturing,
+   and its mode forbid the question. */
 static expar_status query_stream(const gpu_executor *self, bool *idle)
 {
+    int mode;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    cu_result result = cuda_driver()->StreamQuery(self->base.stream);
-    *idle = result == CU_OK;
-    if (result != CU_OK && result != CU_ERROR_NOT_READY)
-        status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        cu_result result = cuda_driver()->StreamQuery(self->base.stream);
+        gpu_return_to_captures(mode);
+        *idle = result == CU_OK;
+        if (result != CU_OK && result != CU_ERROR_NOT_READY)
+            status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    }
     cuda_leave();
     return status;
 }

@@ -14,7 +14,8 @@
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
 # Environment: CUDA_VISIBLE_DEVICES (all) the GPUs to use; EXPAR_TEST_SECONDS (300) a test or tool may run so long;
-# EXPAR_TEST_LOGS (DIR/logs) their output goes there, and a line for each (name, seconds, result) into the file results.
+# EXPAR_TEST_JOBS (1) run plays so many tests at a time, all on all GPUs; EXPAR_TEST_LOGS (DIR/logs) their output goes
+# there, and a line for each (name, seconds, result) into the file results.
 set -euo pipefail
 script=$(realpath "$0")
 root=$(dirname "$script")/..
@@ -161,10 +162,10 @@ one() {
     note "$name" "$start" "$code"
 }
 
-# Tests whose names match, so many at a time.
+# Tests whose names match, so many at a time; "spread": each on a GPU of its own.
 tests() {
     local pattern=$1 jobs=$2 slot=() before
-    [ "$jobs" = 1 ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
+    [ "${3:-}" != spread ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
     before=$(wc -l <"$logs/results")
     awk -v pattern="$pattern" '$1 ~ pattern { print $1; n++ } END { exit !n }' "$here/tests.txt" >"$logs/these" ||
         { echo "gpu.sh: no packed test's name matches '$pattern'" >&2 && return 2; }
@@ -181,7 +182,7 @@ show_machine() {
 
 run() {
     show_machine
-    tests "${1:-.}" 1
+    tests "${1:-.}" "${EXPAR_TEST_JOBS:-1}"
 }
 
 # In a call as long as there is time for what a test may take, so that none is cut short.
@@ -189,7 +190,7 @@ again() {
     local left=${1%%:*} pattern=${1#*:} most=${EXPAR_TEST_SECONDS:-300}
     for (( ; left > 0; left--)); do
         [ "$(allowed)" -ge "$most" ] || { echo "gpu.sh: $left times of $1 are left, but no $most s for one" && break; }
-        tests "$pattern" "$(count_gpus)" || return 1
+        tests "$pattern" "$(count_gpus)" spread || return 1
     done
 }
 
@@ -299,8 +300,8 @@ part() {
     local word=${1%%=*} argument=
     [ "$word" = "$1" ] || argument=${1#*=}
     case $word in
-        run) tests "${argument:-.}" 1 ;;
-        spread) tests "${argument:-.}" "$(count_gpus)" ;;
+        run) tests "${argument:-.}" "${EXPAR_TEST_JOBS:-1}" ;;
+        spread) tests "${argument:-.}" "$(count_gpus)" spread ;;
         measure) measure "$argument" ;;
         again) again "$argument" ;;
         sanitize | demo) "$word" ;;
@@ -350,7 +351,7 @@ case ${1:-}:$# in
         open_packed "$2"
         : >"$logs/results"
         case $1 in
-            spread) tests "${3:-.}" "$(count_gpus)" ;;
+            spread) tests "${3:-.}" "$(count_gpus)" spread ;;
             again) check_again "$3" && again "$3" ;;
             *) "$1" "${@:3}" ;;
         esac

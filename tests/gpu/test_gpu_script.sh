@@ -59,6 +59,18 @@ grep -q '^this went wrong: hello there$' "$work/out" || fail "the end of a failu
 tar -tzf "$work/logs/logs.tar.gz" >"$work/packed"
 grep -qx test_bad "$work/packed" || fail "a log is missing"
 
+# Two that pass only beside each other.
+for name in one other; do
+    # shellcheck disable=SC2016 # the program's own shell expands it
+    program $name 'touch "$0.here"' 'until [ -e "${0%/*}/one.here" ] && [ -e "${0%/*}/other.here" ]; do sleep 0.1; done'
+    printf '%s\n' "test_$name - $name" >>"$work/tests.txt"
+done
+EXPAR_TEST_JOBS=2 expect 0 run "$work" 'test_o'
+grep -q '^2 passed' "$work/out" || fail "two at a time did not pass"
+rm "$work/bin/"*.here
+expect 1 run "$work" 'test_o'
+grep -q '^1 passed, 1 failed' "$work/out" || fail "one at a time is two"
+
 # One that fails the third time.
 # shellcheck disable=SC2016 # the program's own shell expands it
 program moody 'echo . >>"$EXPAR_TEST_LOGS/times"' '[ "$(wc -l <"$EXPAR_TEST_LOGS/times")" -lt 3 ]'

@@ -7,7 +7,8 @@
  *
  * Calls on one group are issued in the same order on all its ranks. One EP buffer carries one call at a time
  * (EXPAR_ERR_BUSY for a second thread); several buffers and groups may be used from several threads. On a GPU a call on
- * one buffer of a group waits while another thread of this rank is in a call on another one, but for its wait_event.
+ * one buffer of a group waits while another thread of this rank is in a call on another one there, but for its
+ * wait_event.
  *
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,

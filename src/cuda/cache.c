@@ -22,7 +22,7 @@
 #define CACHE_MAX_BYTES ((off_t)256 << 20)
 #define CACHE_SUFFIX    ".cubin"
 #define CACHE_ASIDE     ".XXXXXX" /* of a file that is being written; mkostemp puts letters and digits in */
-/* Nobody writes one for so long; the rename of one who did would fail, and he would do without. */
+/* No process writes one for so long; the rename of one that did would fail, and it would do without. */
 #define CACHE_ASIDE_SECONDS 3600
 
 typedef struct cache_head {

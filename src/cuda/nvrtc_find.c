@@ -33,8 +33,8 @@ static bool fill(void *library, nvrtc_functions *out)
     return true;
 }
 
-/* A driver does not load what the compiler of a later major version made. It has been opened before, unless there is
-   none and only a compilation is wanted. */
+/* A driver does not load what the compiler of a later major version made. Without a driver only a compilation is
+   wanted. */
 bool nvrtc_is_newer(const nvrtc_functions *nvrtc)
 {
     return cuda_driver_version() != 0 && nvrtc->version / 1000 > cuda_driver_version() / 1000;
@@ -54,7 +54,7 @@ void nvrtc_describe_newer(const nvrtc_functions *nvrtc, char *text, size_t bytes
 /* One that serves is taken, of whatever version when `any`; one that is too new is noted. */
 static bool take_library(const char *path, bool any)
 {
-    nvrtc_functions made;
+    nvrtc_functions made = {0};
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return false;
     if (fill(library, &made)) {
@@ -125,6 +125,8 @@ static bool try_wheels(void)
 
 static expar_status find(void)
 {
+    /* The driver's version counts, where there is one. */
+    (void)cuda_open();
     const char *told = env_string("EXPAR_NVRTC");
     if (told && take_library(told, true)) return EXPAR_OK;
     if (told)

@@ -168,7 +168,12 @@ static expar_status end_calls(expar_ep *ep)
 {
     ep_issue_stop(ep);
     if (ep->poison != EXPAR_OK || !ep->gpu) return ep->poison;
-    return executor_cuda_await(ep->exec, destroying);
+    expar_status ended = executor_cuda_await(ep->exec, destroying);
+    if (ended == EXPAR_OK)
+        ep_gpu_tell_untold(&(ep_call){.ep = ep});
+    else
+        LOG(LOG_WARN, "%s: an earlier call: %s", destroying, expar_last_error());
+    return ended;
 }
 
 /* Whether the ranks give the buffer back together. Only the group's failure is known to all of them: a call that failed
@@ -200,11 +205,12 @@ expar_status expar_ep_destroy(expar_ep *ep)
     expar_group *group = ep->group;
     expar_status ended = end_calls(ep);
     bool sound = all_come(ep, ended);
-    /* Another rank may be in a call that only its time-out ends, and come behind it. */
+    /* Another rank may be in a call that only its time-out ends, and come behind it. No other collective of this rank's
+       runs beside a destroy that is one. */
     const int64_t timeout_ms = group->boot->timeout_ms;
-    group->boot->timeout_ms = 2 * timeout_ms;
+    if (sound) group->boot->timeout_ms = 2 * timeout_ms;
     give_back(ep, sound, ended == EXPAR_OK);
-    group->boot->timeout_ms = timeout_ms;
+    if (sound) group->boot->timeout_ms = timeout_ms;
     atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
     free(ep);
     return EXPAR_OK;

@@ -92,6 +92,11 @@ static expar_status wait_event(expar_event *event)
     return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
 }
 
+bool ep_call_follows(const ep_call *call)
+{
+    return !call->ep->gpu || executor_cuda_follows(call->ep->exec);
+}
+
 expar_status ep_call_follow(const ep_call *call, expar_event *event)
 {
     expar_status status = wait_event(event);

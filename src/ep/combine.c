@@ -293,7 +293,7 @@ static expar_status run_to_end(combine_call *call)
     if (status == EXPAR_OK && call->args.expert_major) status = reduce(call);
     if (status == EXPAR_OK && call->base.ep->gpu) status = fill_stages(call);
     if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
-    status = move_rows(call);
+    status = ep_call_follows(&call->base) ? move_rows(call) : ep_call_step(&call->base, status);
     release_blocks(call);
     return status;
 }

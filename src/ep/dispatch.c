@@ -337,6 +337,7 @@ static expar_status prepare(dispatch_call *call)
 static expar_status run_to_end(dispatch_call *call)
 {
     expar_status status = dispatch_cached(call) ? ep_call_follow(&call->base, call->args.wait_event) : EXPAR_OK;
+    if (!ep_call_follows(&call->base)) return ep_call_step(&call->base, status);
     if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
     return finish(call);
 }

@@ -106,6 +106,8 @@ expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict);
 /* Waits for the event that the call was told to wait for, if any; its failure is this rank's refusal. Then, on a GPU,
    the call takes its place behind this rank's earlier ones: not before, since the event may be another call's. */
 expar_status ep_call_follow(const ep_call *call, expar_event *event);
+/* Whether it has that place: without it nothing may be put on the stream. */
+bool ep_call_follows(const ep_call *call);
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source);
 
@@ -182,8 +184,8 @@ expar_status ep_expert_zero_padding(const expar_ep_handle *handle, void *x, int6
                                     int64_t scale_bytes);
 
 /* ---- gpu.c ---- */
-/* The call's stream; nothing is put there before ep_call_follow. asked: somebody will ask how the call ended, by
-   waiting for it or by its event. */
+/* The call's stream; nothing is put there before ep_call_follow, or ep_call_tell_refusal. asked: somebody will ask how
+   the call ended, by waiting for it or by its event. */
 expar_status ep_gpu_begin(expar_ep *ep, void *stream, bool asked);
 /* Logs how a call ended that nobody asked for, if it did not end well. */
 void ep_gpu_tell_untold(const ep_call *call);

@@ -133,7 +133,7 @@ expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms)
 void ep_gpu_empty_buffer(expar_ep *ep, bool sound, bool quiet)
 {
     close_parts(ep);
-    /* Peers' kernels may still read here until all ranks have come; those of ranks whose calls failed may even then. */
+    /* Peers' kernels may still read here until all ranks have come, and waited for theirs. */
     bool all_quiet = sound && quiet;
     if (sound && device_heap_give(ep->gpu, "the buffer", ep->buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
@@ -212,7 +212,7 @@ static void end_of_call(void *context, expar_status status, const ep_verdict *ve
 expar_status ep_gpu_end(const ep_call *call, expar_event *event)
 {
     executor *exec = call->ep->exec;
-    expar_status status = executor_cuda_end(exec);
+    expar_status status = event ? executor_cuda_mark(exec) : executor_cuda_end(exec);
     if (status != EXPAR_OK) return error_prefix(status, "%s", call->name);
     if (!event) return EXPAR_OK;
     gpu_ending *end = malloc(sizeof *end);
@@ -222,7 +222,7 @@ expar_status ep_gpu_end(const ep_call *call, expar_event *event)
     status = executor_cuda_finish(exec, end_of_call, end, &keeper);
     if (status == EXPAR_OK) {
         event_keep(event, &keeper);
-        return EXPAR_OK;
+        return executor_cuda_end(exec);
     }
     free(end);
     return error_prefix(status, "%s", call->name);

@@ -80,7 +80,12 @@ expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t
 /* What notify, and dispatch, wait for unless their step says no_wait: fill what these fill then. */
 expar_status executor_cuda_await_counts(executor *executor, ep_notify_step *step);
 expar_status executor_cuda_await_opening(executor *executor, ep_dispatch_step *step);
-/* After a call's last step: the other half of executor_cuda_follow. Without effect unless a call has come there. */
+/* Whether the call has come there. */
+bool executor_cuda_follows(executor *executor);
+/* After a call's last step: later calls of this rank's follow from here. What tells of the call's end may still be put
+   on its stream. */
+expar_status executor_cuda_mark(executor *executor);
+/* The other half of executor_cuda_follow; marks what is not. Without effect unless a call has come there. */
 expar_status executor_cuda_end(executor *executor);
 /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
 expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, int32_t count);

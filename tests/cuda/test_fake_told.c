@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one rank cannot do is told to all, on a driver that plays GPUs (fake/fake.c): the rank returns its own error,
  * the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
+#include "cuda/find_desk.h"
 #include "cuda/idle_rank.h"
 #include "shmem/kind.h"
 
@@ -246,6 +247,40 @@ static void launches_that_fail(expar_group *group, void *shared)
     idle_end(&one);
 }
 
+/* A call that gets no place behind the earlier ones puts nothing on its stream. */
+static void calls_without_a_place(expar_group *group, void *shared)
+{
+    idle_rank one;
+    bool in_combine = *(const bool *)shared;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    const fake_desk *desk = desk_find();
+    if (!CHECK(desk, "another driver is open")) return;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.handle = one.came.handle;
+    args.topk_idx = EXPAR_TENSOR_NONE;
+    expar_combine_args back = idle_combine_args(&one);
+    int launches = atomic_load(&desk->launches);
+    setenv("FAKE_STREAM", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("cuStreamGetId");
+    unsetenv("FAKE_STREAM");
+    CHECK(atomic_load(&desk->launches) == launches, "%d kernels", atomic_load(&desk->launches) - launches);
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
+    CHECK_TEXT("expar_combine: the buffer is poisoned", "cuStreamGetId");
+    idle_end(&one);
+}
+
+static void a_call_without_a_place_launches_nothing(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        bool in_combine = i == 1;
+        const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+        assert_true(ranks_run(&plan, calls_without_a_place, &in_combine));
+    }
+}
+
 static void a_launch_that_fails_poisons_the_buffer(void **state)
 {
     (void)state;
@@ -266,6 +301,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pools_that_are_used_up),
         cmocka_unit_test(events_of_refused_results),
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
+        cmocka_unit_test(a_call_without_a_place_launches_nothing),
         cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
     };
     kind_read(argc, argv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends of calls that somebody is told of: by a host function on the stream, which the driver calls when the stream has
- * come there; where the context is lost it never does, nor where something of the caller's stands before it for ever:
- * then, in the latter case once the group has failed, by whoever looks, or by the executor when it goes. */
+ * come there. Where the context is lost it never does; and something of the caller's may stand before it for ever. Then
+ * whoever looks tells, in the latter case once the group has failed, or the executor when it goes. */
 #include "exec/cuda/gpu.h"
 
 #include <pthread.h>

@@ -72,6 +72,7 @@ typedef struct gpu_executor {
     /* Of the call that is being made, by its thread: */
     bool has_stream;            /* its stream is known, and whether a capture goes on there */
     bool begun;                 /* it has the order */
+    bool marked;                /* and its last work on the stream is behind it */
     unsigned long long capture; /* number of the capture */
     cu_stream own_stream;       /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,

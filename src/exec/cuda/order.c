@@ -21,7 +21,6 @@ struct gpu_order {
     cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
     cu_event inner;                 /* behind the last call of a capture, for the capture's other streams */
     unsigned long long last_stream; /* number of the last call's, but for calls of captures */
-    cu_stream inner_stream;         /* of the last call of a capture */
     unsigned long long capture;     /* number of the capture that `inner` belongs to; 0: none yet */
     bool has_last;                  /* a call was made outside of captures, on `last_stream` */
     bool may_wait;                  /* the last kernel that was launched waits for ranks, and was not seen to go on */
@@ -82,7 +81,7 @@ cu_result gpu_order_await(const gpu_executor *self)
     return result;
 }
 
-/* A capture hides what it is asked for. */
+/* What the driver says instead of an answer where a capture forbids the question. */
 static bool is_of_capture(cu_result result)
 {
     return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
@@ -213,8 +212,8 @@ static expar_status follow_captured(gpu_executor *self)
 {
     gpu_order *order = self->order;
     const cu_stream stream = self->base.stream;
-    if (order->capture == self->capture)
-        return order->inner_stream == stream ? EXPAR_OK : CUDA_CALL(StreamWaitEvent, stream, order->inner, 0);
+    /* On the same stream the graph has that edge already. */
+    if (order->capture == self->capture) return CUDA_CALL(StreamWaitEvent, stream, order->inner, 0);
     expar_status status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
     if (status == EXPAR_OK) order->capture = self->capture;
     return status;
@@ -223,7 +222,6 @@ static expar_status follow_captured(gpu_executor *self)
 static expar_status end_captured(gpu_order *order, cu_stream stream)
 {
     order->in_graphs = true;
-    order->inner_stream = stream;
     expar_status status = CUDA_CALL(EventRecord, order->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
@@ -263,6 +261,11 @@ expar_status executor_cuda_follow(executor *base)
     return status;
 }
 
+bool executor_cuda_follows(executor *base)
+{
+    return gpu_of(base)->begun;
+}
+
 static expar_status make_own_stream(gpu_executor *self)
 {
     int mode;
@@ -289,20 +292,27 @@ expar_status executor_cuda_begin_refused(executor *base)
     return status == EXPAR_OK ? executor_cuda_follow(base) : status;
 }
 
-expar_status executor_cuda_end(executor *base)
+expar_status executor_cuda_mark(executor *base)
 {
     gpu_executor *self = gpu_of(base);
     gpu_order *order = self->order;
-    if (!self->begun) return EXPAR_OK;
-    self->begun = false;
+    if (!self->begun || self->marked) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
-    if (status == EXPAR_OK) {
-        status =
-            base->capturing ? end_captured(order, base->stream) : CUDA_CALL(EventRecord, order->last, base->stream);
-        order->has_last |= !base->capturing;
-        cuda_leave();
-    }
-    pthread_mutex_unlock(&order->lock);
+    if (status != EXPAR_OK) return status;
+    status = base->capturing ? end_captured(order, base->stream) : CUDA_CALL(EventRecord, order->last, base->stream);
+    order->has_last |= !base->capturing;
+    self->marked = true;
+    cuda_leave();
+    return status;
+}
+
+expar_status executor_cuda_end(executor *base)
+{
+    gpu_executor *self = gpu_of(base);
+    if (!self->begun) return EXPAR_OK;
+    expar_status status = executor_cuda_mark(base);
+    self->begun = self->marked = false;
+    pthread_mutex_unlock(&self->order->lock);
     return status;
 }
 

@@ -29,6 +29,7 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
 {
     if (!has_context()) return INVALID_CONTEXT;
     static _Thread_local char mine;
+    if (!setting("FAKE_STREAM", 1)) return INVALID_VALUE;
     *number = stream == FAKE_THREADS_STREAM ? (uintptr_t)&mine : (uintptr_t)stream;
     return CU_OK;
 }

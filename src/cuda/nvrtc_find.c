@@ -55,7 +55,9 @@ void nvrtc_describe_newer(const nvrtc_functions *nvrtc, char *text, size_t bytes
 static bool take_library(const char *path, bool any)
 {
     nvrtc_functions made = {0};
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* One that is passed over stays, too: NVRTC, and the C++ library that it brings, leave memory behind when they are
+       unloaded. */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) return false;
     if (fill(library, &made)) {
         if (any || !nvrtc_is_newer(&made)) {

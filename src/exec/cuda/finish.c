@@ -85,7 +85,7 @@ static expar_status look_at_stream(const gpu_executor *self, const uint64_t *wor
 }
 
 /* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
-#define GRACE_NS 2000000000
+#define GRACE_NS 1000000000
 
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
 {

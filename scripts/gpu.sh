@@ -68,6 +68,8 @@ open_packed() {
     here=$(realpath "$1")
     logs=${EXPAR_TEST_LOGS:-$here/logs}
     mkdir -p "$logs"
+    jobs=${EXPAR_TEST_JOBS:-1}
+    [[ $jobs =~ ^[1-9][0-9]*$ ]] || { echo "gpu.sh: EXPAR_TEST_JOBS is '$jobs': a number of 1 or more is expected" >&2 && exit 2; }
     export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} EXPAR_TEST_DATA=$here
 }
 
@@ -182,7 +184,7 @@ show_machine() {
 
 run() {
     show_machine
-    tests "${1:-.}" "${EXPAR_TEST_JOBS:-1}"
+    tests "${1:-.}" "$jobs"
 }
 
 # In a call as long as there is time for what a test may take, so that none is cut short.
@@ -300,7 +302,7 @@ part() {
     local word=${1%%=*} argument=
     [ "$word" = "$1" ] || argument=${1#*=}
     case $word in
-        run) tests "${argument:-.}" "${EXPAR_TEST_JOBS:-1}" ;;
+        run) tests "${argument:-.}" "$jobs" ;;
         spread) tests "${argument:-.}" "$(count_gpus)" spread ;;
         measure) measure "$argument" ;;
         again) again "$argument" ;;

@@ -185,18 +185,22 @@ static void leave(idle_rank *one)
     idle_end(one);
 }
 
+/* Rank 1 leaves behind a dispatch, and no stream comes to what rank 0 launches then. True on rank 0. */
+static bool begin_without_peer(idle_rank *one, helper *h, expar_group *group)
+{
+    if (!idle_begin(one, group) || !idle_dispatch(one, EXPAR_F32)) return false;
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 0) return begin_to_hold(h);
+    leave(one);
+    return false;
+}
+
 static void play_loss(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
     helper h = {0};
-    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    CHECK_OK(expar_barrier_all(group));
-    if (group->rank == 1) {
-        leave(&one);
-        return;
-    }
-    if (!begin_to_hold(&h)) return;
+    if (!begin_without_peer(&one, &h, group)) return;
     CHECK_STATUS(EXPAR_ERR_PEER, combine(&one));
     CHECK_TEXT("the stream had not come to the call", "rank 1");
     end_of_help(&h, "the call did not end with its peer");
@@ -219,13 +223,7 @@ static void play_next(expar_group *group, void *shared)
     idle_rank one;
     helper h = {0};
     expar_event *event = NULL;
-    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    CHECK_OK(expar_barrier_all(group));
-    if (group->rank == 1) {
-        leave(&one);
-        return;
-    }
-    if (!begin_to_hold(&h)) return;
+    if (!begin_without_peer(&one, &h, group)) return;
     expar_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
     args.event = &event;

@@ -65,6 +65,10 @@ for name in one other; do
     program $name 'touch "$0.here"' 'until [ -e "${0%/*}/one.here" ] && [ -e "${0%/*}/other.here" ]; do sleep 0.1; done'
     printf '%s\n' "test_$name - $name" >>"$work/tests.txt"
 done
+for wrong in 0 two -1; do
+    EXPAR_TEST_JOBS=$wrong expect 2 run "$work" 'test_o'
+    grep -q "EXPAR_TEST_JOBS is '$wrong': a number of 1 or more is expected" "$work/out" || fail "$wrong jobs are not refused"
+done
 EXPAR_TEST_JOBS=2 expect 0 run "$work" 'test_o'
 grep -q '^2 passed' "$work/out" || fail "two at a time did not pass"
 rm "$work/bin/"*.here

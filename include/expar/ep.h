@@ -81,9 +81,9 @@ typedef struct expar_ep_config {
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */
-    int32_t num_sms; /* CUDA: SMs for the kernels of a call that wait for other ranks; 0 chooses. Those beside them, the
-                        layout and rows to expert-major order and back, are as large as their work. Ranks that share a
-                        GPU must fit on it side by side. May differ between ranks */
+    int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.
+                              Those beside them, rows to expert-major order and back, are as large as their work. Ranks that
+                              share a GPU must fit on it side by side. May differ between ranks */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 

@@ -19,8 +19,8 @@ typedef struct executor executor;
  */
 typedef struct executor_ops {
     const char *name;
-    /* Fills the layout part of routing from idx. Local. EXPAR_ERR_INDEX names token and slot. CUDA: indices are judged
-       by notify, which also makes the layout itself where tokens are few. */
+    /* Fills the layout part of routing from idx. Local. EXPAR_ERR_INDEX names token and slot. CUDA: takes the
+       caller's counts of experts only; notify makes the layout and judges indices. */
     expar_status (*layout)(executor *self, const ep_route_view *route, ep_routing *routing);
     /* Opens a fresh dispatch: exchanges hellos with counts, fills the notify part of the routing. */
     expar_status (*notify)(executor *self, ep_notify_step *step);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a fresh dispatch opens: layout, unless notify makes it, then notify, whose counts the host reads from pinned
- * memory as soon as they are there, without a stream synchronisation. */
+/* How a fresh dispatch opens: one kernel makes the layout and exchanges the hellos. The host reads its counts from
+ * pinned memory as soon as they are there, without a stream synchronisation. */
 #include "exec/cuda/gpu.h"
 
 #include <string.h>
 
-#define LAYOUT_THREADS 256
 #define NOTIFY_THREADS 512
 
 gpu_route gpu_route_of(const ep_route_view *route)
@@ -21,50 +20,16 @@ gpu_route gpu_route_of(const ep_route_view *route)
 
 /* ---- layout ---- */
 
-/* Counts that the caller gives, where there is no topk_idx to count. */
-static expar_status give_counts(gpu_executor *self, const ep_route_view *route, const ep_routing *routing)
+/* Notify makes it. Here the counts that the caller gives, where there is no topk_idx to count, go to the GPU. */
+expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
 {
+    gpu_executor *self = gpu_of(base);
     if (route->idx || !route->expert_counts) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = gpu_counts_send(self, route->expert_counts, routing->experts);
     cuda_leave();
     return status;
-}
-
-/* Notify's one block makes the layout of so many tokens itself, a piece a warp: another kernel would take longer. */
-static bool notify_lays_out(const ep_routing *routing)
-{
-    return gpu_pieces(routing->tokens) <= NOTIFY_THREADS / 32;
-}
-
-static gpu_layout_args layout_args(gpu_executor *self, const ep_route_view *route, const ep_routing *routing)
-{
-    gpu_layout_args args = {.world = self->world,
-                            .route = gpu_route_of(route),
-                            .tokens = routing->tokens,
-                            .topk = routing->topk,
-                            .experts = routing->experts,
-                            .masks = (uint32_t *)((uint8_t *)routing->device + gpu_routing_at(self, routing).masks),
-                            .expert_counts = self->expert_counts};
-    args.shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
-    return args;
-}
-
-static uint32_t layout_shared_bytes(const gpu_layout_args *args)
-{
-    return args->shared_counts ? (uint32_t)args->experts * (uint32_t)sizeof(int32_t) : 0;
-}
-
-expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
-{
-    gpu_executor *self = gpu_of(base);
-    expar_status status = give_counts(self, route, routing);
-    if (status != EXPAR_OK || notify_lays_out(routing)) return status;
-    gpu_layout_args args = layout_args(self, route, routing);
-    int64_t warps = LAYOUT_THREADS / 32, blocks = (gpu_pieces(routing->tokens) + warps - 1) / warps;
-    return gpu_launch(self, self->layout_kernel, (uint32_t)(blocks < 65535 ? blocks : 65535), LAYOUT_THREADS,
-                      layout_shared_bytes(&args), &args);
 }
 
 /* ---- notify ---- */
@@ -79,11 +44,35 @@ static void take_counts(const gpu_executor *self, ep_routing *routing)
     memcpy(routing->recv_expert_counts, counts + ranks + cells, (size_t)routing->local_experts * sizeof(int32_t));
 }
 
+static void add_routing(const gpu_executor *self, const ep_notify_step *step, gpu_notify_args *args)
+{
+    const ep_routing *routing = step->routing;
+    args->tokens = routing->tokens;
+    args->channel_tokens = (routing->tokens + args->channels - 1) / args->channels;
+    args->local_experts = routing->local_experts;
+    args->topk = routing->topk;
+    args->experts = routing->experts;
+    args->routing = routing->device;
+    args->at = gpu_routing_at(self, routing);
+    args->route = gpu_route_of(&step->route);
+    args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
+}
+
+/* A piece of tokens a warp. Only the last block waits, but the call's SMs are all that it takes. */
+static expar_status launch_notify(gpu_executor *self, gpu_notify_args *args)
+{
+    int64_t warps = NOTIFY_THREADS / 32, blocks = (gpu_pieces(args->tokens) + warps - 1) / warps;
+    if (blocks > self->num_sms) blocks = self->num_sms;
+    uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->world.shape.ranks;
+    if (args->shared_counts) words += (uint32_t)args->experts;
+    return gpu_launch(self, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
+                      words * (uint32_t)sizeof(int32_t), args);
+}
+
 expar_status gpu_notify(executor *base, ep_notify_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_shape *shape = &self->world.shape;
-    ep_routing *routing = step->routing;
     gpu_ticket_take(self);
     gpu_notify_args args = {.world = self->world,
                             .form = step->form,
@@ -92,19 +81,9 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = self->expert_counts};
-    if (routing) {
-        args.tokens = routing->tokens;
-        args.channel_tokens = (routing->tokens + shape->channels - 1) / shape->channels;
-        args.local_experts = routing->local_experts;
-        args.routing = routing->device;
-        args.at = gpu_routing_at(self, routing);
-        args.route = gpu_route_of(&step->route);
-        if (notify_lays_out(routing)) args.layout = layout_args(self, &step->route, routing);
-    }
+    if (step->routing) add_routing(self, step, &args);
     step->verdict = (ep_verdict){.rank = -1};
-    uint32_t shared_bytes = (uint32_t)ep_round((uint64_t)shape->ranks * sizeof(int32_t), 16);
-    expar_status status = gpu_launch(self, self->notify_kernel, 1, NOTIFY_THREADS,
-                                     shared_bytes + layout_shared_bytes(&args.layout), &args);
+    expar_status status = launch_notify(self, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
     return step->no_wait ? EXPAR_OK : executor_cuda_await_counts(base, step);

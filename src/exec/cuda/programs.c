@@ -114,7 +114,6 @@ expar_status gpu_programs_open(gpu_executor *self)
     const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
     expar_status status = load_program(self, "layout.cu", &ranks, 1, &self->open_program);
     if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_layout", 0, &self->layout_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_map", 0, &self->map_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);

@@ -131,6 +131,9 @@ typedef struct gpu_world {
 #define GPU_DISPATCH_WARPS 32
 #define GPU_COMBINE_WARPS  16
 
+/* Dynamic shared memory of notify for each rank: tokens that it is sent, and that it sends. */
+#define GPU_NOTIFY_RANK_WORDS 2
+
 /* Dynamic shared memory for each rank: where its rows go or lie, and both ends of its rings. */
 #define GPU_DISPATCH_RANK_BYTES 80
 #define GPU_COMBINE_RANK_BYTES  80
@@ -152,17 +155,6 @@ typedef struct gpu_route {
     int32_t unused;
 } gpu_route;
 
-typedef struct gpu_layout_args {
-    gpu_world world;
-    gpu_route route;
-    int64_t tokens;
-    int32_t topk, experts;
-    uint32_t *masks;
-    int32_t *expert_counts; /* [E] scratch of the buffer; zero before the kernel */
-    int32_t shared_counts;  /* 1: dynamic shared memory holds [E] counts */
-    int32_t unused;
-} gpu_layout_args;
-
 /* NULL: not wanted. */
 typedef struct gpu_count_args {
     gpu_route route;
@@ -181,11 +173,14 @@ typedef struct gpu_notify_args {
     gpu_route route;
     int64_t tokens, channel_tokens; /* of this rank, and of each of its channels but the last ones */
     int32_t channels, local_experts;
+    int32_t topk, experts;
     uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
     gpu_routing at;
-    ep_room room;           /* bytes 0: none */
-    int32_t *expert_counts; /* [E]; left at zero */
-    gpu_layout_args layout; /* what ep_layout would be given, where notify is to do its work first; tokens 0: not so */
+    ep_room room; /* bytes 0: none */
+    int32_t
+        *expert_counts;    /* [E] scratch of the buffer; zero or, without topk_idx, the caller's counts; left at zero */
+    int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
+    int32_t unused;
 } gpu_notify_args;
 
 /* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */

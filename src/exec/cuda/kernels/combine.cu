@@ -60,10 +60,11 @@ GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
 GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_source *sources)
 {
     const gpu_world *world = &a->world;
-    bool come = true;
+    bool come = true, agree = true;
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(world); pe += blockDim.x) {
         const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
         come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        agree &= hello_agrees(hello, &a->form);
         sources[pe].x = heap_at(world, pe, hello->offer.x_offset);
         sources[pe].weights = heap_at(world, pe, hello->offer.weights_offset);
         sources[pe].x_pitch_bytes = hello->offer.x_pitch_bytes;
@@ -72,6 +73,7 @@ GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_sourc
         sources[pe].rows = hello->offer.rows;
         sources[pe].mode = hello->offer.mode;
     }
+    if (__syncthreads_and(come && agree)) return true;
     if (!__syncthreads_and(come)) return false;
     bool refused = false;
     int32_t against = judge_hellos(world, epoch, &refused);
@@ -246,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_COMBINE_WARPS, 1)
         move_rows(&a, sources, rings, shared + ep_round(GPU_RANKS(world) * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES),
                   epoch);
     stamp(&a, 2);
-    if (!last_block(world)) return;
+    if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);
     if (threadIdx.x == 0) world->state->epoch = epoch;
     stamp(&a, 3);

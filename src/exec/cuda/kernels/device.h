@@ -191,15 +191,20 @@ GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t 
  */
 
 /* To be called by all threads of all blocks. True in the last block, for all its threads: whatever all blocks wrote is
-   then ordered before its releases. The block learns it by the barrier itself: racecheck does not see that a
-   shared word, written before this barrier and read behind it, would be as good. */
-GPU_FUNC bool last_block(const gpu_world *world)
+   then ordered before its reads and its releases. for_peers: other GPUs, too, are to see what was written. The block
+   learns it by the barrier itself: racecheck does not see that a shared word, written before this barrier and read
+   behind it, would be as good. */
+GPU_FUNC bool last_block(const gpu_world *world, bool for_peers)
 {
     bool is_last = false;
     __syncthreads();
+    if (gridDim.x == 1) return true;
     if (threadIdx.x == 0) {
         hold_back();
-        fence_system();
+        if (for_peers)
+            fence_system();
+        else
+            fence_gpu();
         is_last = atomicAdd(&world->state->arrived, 1u) == gridDim.x - 1;
         if (is_last) {
             fence_gpu();
@@ -240,8 +245,9 @@ GPU_FUNC bool same_form(const ep_form *a, const ep_form *b)
     return same;
 }
 
-/* Who stands in the way of the call, by one block: the lowest rank that refused, else the lowest whose form differs
-   from rank 0's, else -1. All hellos must have come; *refused (may be NULL) says which of the two. */
+/* Who stands in the way of a call of which not all hellos agree, by one block: the lowest rank that refused, else the
+   lowest whose form differs from rank 0's, else -1. All hellos must have come; *refused (may be NULL) says which of the
+   two. */
 GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refused)
 {
     __shared__ int32_t worst[2];
@@ -256,6 +262,14 @@ GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refu
     __syncthreads();
     if (refused) *refused = worst[0] < ranks;
     return worst[0] < ranks ? worst[0] : worst[1] < ranks ? worst[1] : -1;
+}
+
+/* Whether a hello, which must have come, stands in nobody's way: it does not refuse, and has this rank's own form. What
+   the thread that has seen it come finds out at once, while it loads the rest; judge_hellos says who it was. */
+GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
+{
+    int32_t status = hello->refusal.status;
+    return same_form(&hello->form, own) && !status;
 }
 
 /* Where this call's verdict goes; NULL: nobody asks for this call, and the verdict of an earlier such call has not been

@@ -98,7 +98,8 @@ GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t
     return room.bytes && offer_of_room(a, &room, all, offer);
 }
 
-/* Where this rank's rows go at rank pe. False when its offer was waited for in vain. *against: it refused with it. */
+/* Where this rank's rows go at rank pe. False when its offer was waited for in vain. *against: it refused with it, or
+   its hello, with which it came, does not agree. */
 GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, gpu_target *target, bool *against)
 {
     const gpu_world *world = &a->world;
@@ -107,6 +108,7 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
     if (cached) {
         const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
         come = await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        *against = !hello_agrees(hello, &a->form);
         offer = hello->offer;
     } else if (!standing_offer(a, epoch, pe, &offer)) {
         const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
@@ -139,14 +141,16 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
         if (against) atomicMin(&first_against, pe);
     }
     if (!__syncthreads_and(come)) return false;
-    int32_t against = cached ? judge_hellos(world, epoch, &refused) : first_against < ranks ? first_against : -1;
-    if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+    int32_t against = first_against;
+    if (against == ranks) return true;
+    if (cached) against = judge_hellos(world, epoch, &refused);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (cached)
             report_hello(world, epoch, against, refused);
         else
             report_reply(world, epoch, against);
     }
-    return against < 0;
+    return false;
 }
 
 /* The handle keeps where this rank's rows went: the combine fetches them there. */
@@ -238,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
         if (landing->idx) blank_tail(&a, landing);
     }
     stamp(&a, 2);
-    if (!last_block(world)) return;
+    if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);
     if (!go && !cached) empty_routing(a.routing, &a.at);
     if (threadIdx.x == 0) world->state->epoch = epoch;

@@ -1,30 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layout and notify: who goes where, and what comes here.
  *
- * ep_layout: a warp takes a piece of 32 tokens, a lane a token. For each rank the warp's ballot is the piece's mask;
- *   experts are counted in shared memory first. Reads topk_idx for the counts and again, from the cache, for each 32
- *   ranks; writes 4 bytes a piece and rank. Nobody waits.
- * ep_notify: one block. Of few tokens it first makes the layout itself. (1) A warp a rank sums the masks' bits up over
- * the pieces. (2) A warp a peer writes the hello and its flag (release) into the peer's memory. (3) A thread a source
- * polls the source's flag here (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle,
- * and to the host's pinned memory, the ticket last.
+ * Grid: a block for every 16 pieces of 32 tokens, one at least and num_sms at most. All blocks make the layout: a warp
+ * takes a piece, a lane a token. For each rank the warp's ballot is the piece's mask; experts are counted in shared
+ * memory first. Reads topk_idx for the counts and again, from the cache, for each 32 ranks; writes 4 bytes a piece and
+ * rank. Then all but the last block to finish leave; nobody waits for it, so that the grid need not fit on the GPU.
  *
- * Registers: under 100; shared memory, dynamic: [E] counters where the layout is made, and [N] counts in notify. */
+ * The last block goes on by itself. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes
+ * the hello and its flag (release) into the peer's memory. (3) A thread a source polls the source's flag here
+ * (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned
+ * memory, the ticket last.
+ *
+ * Registers: under 100; shared memory, dynamic: [2][N] counts and, where there is room for them, [E] counters. */
 #include "exec/cuda/kernels/slots.h"
 
 /* ---- layout --------------------------------------------------------------------------------------------------------
  */
 
-GPU_FUNC int32_t layout_topk(const gpu_layout_args *a)
-{
-#ifdef EXPAR_TOPK
-    return EXPAR_TOPK;
-#else
-    return a->topk;
-#endif
-}
-
-GPU_FUNC uint32_t ranks_by_hand(const gpu_layout_args *a, int64_t token, int32_t word, int32_t ranks)
+GPU_FUNC uint32_t ranks_by_hand(const gpu_notify_args *a, int64_t token, int32_t word, int32_t ranks)
 {
     uint32_t bits = 0;
     const uint8_t *in_rank = a->route.token_in_rank + token * a->route.token_in_rank_pitch + word * 32;
@@ -34,7 +27,7 @@ GPU_FUNC uint32_t ranks_by_hand(const gpu_layout_args *a, int64_t token, int32_t
 }
 
 /* Where the caller routes by hand, an expert gets a token only if its rank does. */
-GPU_FUNC bool reaches(const gpu_layout_args *a, int64_t token, int64_t expert)
+GPU_FUNC bool reaches(const gpu_notify_args *a, int64_t token, int64_t expert)
 {
     if (!a->route.token_in_rank) return true;
     int64_t rank = expert / (a->experts / GPU_RANKS(&a->world));
@@ -42,7 +35,7 @@ GPU_FUNC bool reaches(const gpu_layout_args *a, int64_t token, int64_t expert)
 }
 
 /* One occurrence an entry of topk_idx; the smallest bad one is kept. */
-GPU_FUNC void count_slot(const gpu_layout_args *a, int64_t token, int32_t k, int64_t expert, int32_t *counts)
+GPU_FUNC void count_slot(const gpu_notify_args *a, int64_t token, int32_t k, int64_t expert, int32_t *counts)
 {
     if (expert >= 0 && expert < a->experts) {
         if (reaches(a, token, expert)) atomicAdd(&counts[expert], 1);
@@ -50,21 +43,22 @@ GPU_FUNC void count_slot(const gpu_layout_args *a, int64_t token, int32_t k, int
         atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
 }
 
-GPU_FUNC void count_experts(const gpu_layout_args *a, int64_t token, int32_t *counts)
+GPU_FUNC void count_experts(const gpu_notify_args *a, int64_t token, int32_t *counts)
 {
-    for (int32_t first = 0; first < layout_topk(a); first += GPU_LANE_SLOTS) {
+    for (int32_t first = 0; first < a->topk; first += GPU_LANE_SLOTS) {
         int64_t experts[GPU_LANE_SLOTS];
-        load_slots(&a->route, layout_topk(a), token, first, experts);
+        load_slots(&a->route, a->topk, token, first, experts);
 #pragma unroll
         for (int32_t i = 0; i < GPU_LANE_SLOTS; i++)
             count_slot(a, token, first + i, experts[i], counts);
     }
 }
 
-GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *counts)
+GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *counts)
 {
+    uint32_t *masks = (uint32_t *)(a->routing + a->at.masks);
     int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, locals = a->experts / ranks;
-    const gpu_teams by_rank = {layout_topk(a), a->experts, locals};
+    const gpu_teams by_rank = {a->topk, a->experts, locals};
     int64_t token = piece * GPU_PIECE_TOKENS + lane;
     bool here = token < a->tokens;
     if (here && a->route.idx) count_experts(a, token, counts);
@@ -78,12 +72,12 @@ GPU_FUNC void layout_piece(const gpu_layout_args *a, int64_t piece, int32_t *cou
             uint32_t mask = __ballot_sync(GPU_ALL, bits >> r & 1);
             if (lane == r) mine = mask;
         }
-        if (word * 32 + lane < ranks) a->masks[piece * ranks + word * 32 + lane] = mine;
+        if (word * 32 + lane < ranks) masks[piece * ranks + word * 32 + lane] = mine;
     }
 }
 
 /* By the whole grid. block_counts: [E] shared, where the host has found room for them. */
-GPU_FUNC void lay_out_pieces(const gpu_layout_args *a, int32_t *block_counts)
+GPU_FUNC void lay_out(const gpu_notify_args *a, int32_t *block_counts)
 {
     int32_t *counts = a->shared_counts ? block_counts : a->expert_counts;
     block_counts_open(block_counts, a->shared_counts ? a->experts : 0);
@@ -91,12 +85,6 @@ GPU_FUNC void lay_out_pieces(const gpu_layout_args *a, int32_t *block_counts)
     for (int64_t p = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; p < pieces; p += warps)
         layout_piece(a, p, counts);
     block_counts_close(block_counts, a->shared_counts ? a->experts : 0, a->expert_counts);
-}
-
-extern "C" __global__ void __launch_bounds__(256, 1) ep_layout(const __grid_constant__ gpu_layout_args a)
-{
-    extern __shared__ int32_t block_counts[];
-    lay_out_pieces(&a, block_counts);
 }
 
 /* ---- notify: what this rank sends ----------------------------------------------------------------------------------
@@ -233,30 +221,45 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
     if (lane == 0) store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
 }
 
-/* Posts to all, and waits for all. True when all came. */
-GPU_FUNC bool exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal, const int32_t *sent)
-{
-    const gpu_world *world = &a->world;
-    int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int32_t i = warp; i < ranks; i += warps)
-        post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal, sent);
-    bool come = true;
-    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
-        come &= await_flag(world, (const uint64_t *)&hello_at(world, world->rank, epoch, pe)->flag, epoch,
-                           GPU_WAIT_HELLO, pe);
-    return __syncthreads_and(come);
-}
-
-/* ---- notify: what comes here ----------------------------------------------------------------------------------------
- */
+/* How the exchange ended. */
+typedef struct gpu_exchange {
+    bool come;       /* all hellos */
+    int32_t against; /* who stands in the way, or -1 */
+    bool refused;    /* it refused; else its form differs from rank 0's */
+} gpu_exchange;
 
 GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
 {
     return (const int32_t *)(hello_at(&a->world, a->world.rank, epoch, source) + 1);
 }
 
+/* Posts to all, and waits for all. sent, received: [N] shared, tokens to and from each rank. */
+GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal,
+                                      const int32_t *sent, int32_t *received)
+{
+    const gpu_world *world = &a->world;
+    gpu_exchange end = {true, -1, false};
+    int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    bool come = true, agree = true;
+    for (int32_t i = warp; i < ranks; i += warps)
+        post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal, sent);
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
+        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
+        come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        agree &= hello_agrees(hello, &a->form);
+        received[pe] = counts_from(a, epoch, pe)[a->channels - 1];
+    }
+    if (__syncthreads_and(come && agree)) return end;
+    end.come = __syncthreads_and(come);
+    if (end.come) end.against = judge_hellos(world, epoch, &end.refused);
+    return end;
+}
+
+/* ---- notify: what comes here ----------------------------------------------------------------------------------------
+ */
+
 /* The notify part of the handle, and all counts for the host. received: [N] shared. */
-GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, int32_t *received)
+GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *received)
 {
     int32_t ranks = GPU_RANKS(&a->world), channels = a->channels, locals = a->local_experts;
     int32_t *rank_prefix = (int32_t *)(a->routing + a->at.rank_prefix);
@@ -264,9 +267,6 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, int32_t *receive
     int32_t *recv_experts = (int32_t *)(a->routing + a->at.recv_expert_counts);
     const int32_t *sent_prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
     int32_t *host = (int32_t *)(a->world.report + 1);
-    for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x)
-        received[s] = counts_from(a, epoch, s)[channels - 1];
-    __syncthreads();
     for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x) {
         int32_t total = 0;
         for (int32_t i = 0; i <= s; i++)
@@ -287,39 +287,54 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, int32_t *receive
     }
 }
 
+/* ---- the kernel ----------------------------------------------------------------------------------------------------
+ */
+
+/* What this rank tells the others: the refusal that came with the call, or the first bad index. By the last warp, which
+   has the least to sum up. */
+GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
+{
+    if (threadIdx.x != blockDim.x - 1) return;
+    unsigned long long bad_slot = a->world.state->bad_slot;
+    refusal->status = a->refusal.status;
+    if (a->refusal.status)
+        copy_words(refusal, &a->refusal, sizeof *refusal);
+    else if (bad_slot != ~0ull)
+        refuse_index(a, refusal, bad_slot);
+}
+
+/* What the next call finds, and the host, which may be waiting. */
+GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_exchange *end)
+{
+    const gpu_world *world = &a->world;
+    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
+        a->expert_counts[e] = 0;
+    __syncthreads();
+    if (threadIdx.x) return;
+    world->state->epoch = epoch;
+    world->state->refused = !end->come || end->against >= 0;
+    world->state->bad_slot = ~0ull;
+    if (end->against >= 0) report_hello(world, epoch, end->against, end->refused);
+    if (end->against >= 0) world->report->counts_refused = world->ticket;
+    store_release(&world->report->counts_ready, world->ticket);
+}
+
 extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_constant__ gpu_notify_args a)
 {
     extern __shared__ int32_t per_rank[];
     __shared__ ep_refusal refusal;
     const gpu_world *world = &a.world;
+    int32_t *sent = per_rank, *received = per_rank + GPU_RANKS(world);
+    if (a.routing) lay_out(&a, per_rank + GPU_NOTIFY_RANK_WORDS * GPU_RANKS(world));
+    if (!last_block(world, false)) return;
     uint32_t epoch = world->state->epoch + 1;
-    if (a.layout.tokens) lay_out_pieces(&a.layout, per_rank + ep_round(GPU_RANKS(world), 4));
+    find_refusal(&a, &refusal);
+    if (a.routing) close_layout(&a, sent);
     __syncthreads();
-    if (threadIdx.x == 0) {
-        unsigned long long bad_slot = world->state->bad_slot;
-        refusal.status = a.refusal.status;
-        if (a.refusal.status)
-            copy_words(&refusal, &a.refusal, sizeof refusal);
-        else if (bad_slot != ~0ull)
-            refuse_index(&a, &refusal, bad_slot);
-    }
-    if (a.routing) close_layout(&a, per_rank);
-    __syncthreads();
-    bool come = exchange_hellos(&a, epoch, &refusal, per_rank);
-    bool refused = false;
-    int32_t against = come ? judge_hellos(world, epoch, &refused) : -1;
-    if (come && against < 0 && a.routing)
-        collect(&a, epoch, per_rank);
+    gpu_exchange end = exchange_hellos(&a, epoch, &refusal, sent, received);
+    if (end.come && end.against < 0 && a.routing)
+        collect(&a, epoch, received);
     else
         empty_routing(a.routing, &a.at);
-    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
-        a.expert_counts[e] = 0;
-    __syncthreads();
-    if (threadIdx.x) return;
-    world->state->epoch = epoch;
-    world->state->refused = !come || against >= 0;
-    world->state->bad_slot = ~0ull;
-    if (against >= 0) report_hello(world, epoch, against, refused);
-    if (against >= 0) world->report->counts_refused = world->ticket;
-    store_release(&world->report->counts_ready, world->ticket);
+    close_notify(&a, epoch, &end);
 }

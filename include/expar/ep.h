@@ -8,7 +8,8 @@
  * Calls on one group are issued in the same order on all its ranks. One EP buffer carries one call at a time
  * (EXPAR_ERR_BUSY for a second thread); several buffers and groups may be used from several threads. On a GPU a call on
  * one buffer of a group waits while another thread of this rank is in a call on another one there, but for its
- * wait_event.
+ * wait_event: it takes its place among the rank's calls when that has happened, and it is these places that must be in
+ * the same order on all ranks.
  *
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
@@ -37,10 +38,10 @@
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
- * All ranks capture the same calls and launch their graphs in the same order among their calls. Graphs of one buffer
- * may be launched again and again, beside each other and calls. A graph keeps the memory that its calls use until it is
- * destroyed, with all that was made of it, also when outputs and handles are freed; it is not launched any more once
- * the buffer is destroyed. */
+ * A rank may be in up to 8 captures at a time. All ranks capture the same calls and launch their graphs in the same
+ * order among their calls. Graphs of one buffer may be launched again and again, beside each other and calls. A graph
+ * keeps the memory that its calls use until it is destroyed, with all that was made of it, also when outputs and
+ * handles are freed; it is not launched any more once the buffer is destroyed. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 

@@ -34,31 +34,40 @@ static void poison(const ep_call *call, expar_status status)
     snprintf(ep->poison_text, sizeof ep->poison_text, "%s", expar_last_error());
 }
 
+static bool is_of_group(expar_status status)
+{
+    return status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED;
+}
+
 expar_status ep_call_poison(const ep_call *call, expar_status status)
 {
-    if (status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED) poison(call, status);
+    if (is_of_group(status)) poison(call, status);
     return status;
 }
 
 expar_status ep_call_step(const ep_call *call, expar_status status)
 {
-    if (call->ep->gpu && !call->ep->exec->capturing && status != EXPAR_OK) poison(call, status);
+    if (!call->ep->gpu || status == EXPAR_OK) return status;
+    if (!call->ep->exec->capturing)
+        poison(call, status);
+    else if (!is_of_group(status))
+        error_prefix(status, "%s", call->name);
     return status;
 }
 
 /* A call that failed on its way has left work on its stream all the same. Why it failed stays the last error. */
-static void end_on_stream(executor *exec)
+static void end_on_stream(const ep_call *call)
 {
     char text[ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", expar_last_error());
-    expar_status status = executor_cuda_end(exec);
+    expar_status status = ep_call_step(call, executor_cuda_end(call->ep->exec));
     if (status != EXPAR_OK) error_set(status, "%s", text);
 }
 
 expar_status ep_call_end(const ep_call *call, expar_status status)
 {
     ep_call_poison(call, status);
-    if (call->ep->gpu && status != EXPAR_OK) end_on_stream(call->ep->exec);
+    if (call->ep->gpu && status != EXPAR_OK) end_on_stream(call);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }

@@ -292,8 +292,11 @@ static expar_status run_to_end(combine_call *call)
     expar_status status = ep_call_follow(&call->base, call->args.wait_event);
     if (status == EXPAR_OK && call->args.expert_major) status = reduce(call);
     if (status == EXPAR_OK && call->base.ep->gpu) status = fill_stages(call);
-    if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
-    status = ep_call_follows(&call->base) ? move_rows(call) : ep_call_step(&call->base, status);
+    if (ep_call_follows(&call->base)) {
+        if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
+        status = move_rows(call);
+    } else
+        status = ep_call_step(&call->base, status);
     release_blocks(call);
     return status;
 }

@@ -92,7 +92,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep);
 expar_status ep_call_poison(const ep_call *call, expar_status status);
 /* How a step ended that all ranks take part in. On a GPU one that failed, for whatever reason, is not known to have
    reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where nothing runs yet.
-   Returns status. */
+   The error's text names the call. Returns status. */
 expar_status ep_call_step(const ep_call *call, expar_status status);
 /* As ep_call_poison, and gives the buffer back. */
 expar_status ep_call_end(const ep_call *call, expar_status status);

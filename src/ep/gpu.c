@@ -213,8 +213,7 @@ expar_status ep_gpu_end(const ep_call *call, expar_event *event)
 {
     executor *exec = call->ep->exec;
     expar_status status = event ? executor_cuda_mark(exec) : executor_cuda_end(exec);
-    if (status != EXPAR_OK) return error_prefix(status, "%s", call->name);
-    if (!event) return EXPAR_OK;
+    if (status != EXPAR_OK || !event) return ep_call_step(call, status);
     gpu_ending *end = malloc(sizeof *end);
     if (!end) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for an asynchronous call", call->name);
     *end = (gpu_ending){.call = *call, .event = event};

@@ -264,6 +264,8 @@ static void calls_without_a_place(expar_group *group, void *shared)
     setenv("FAKE_STREAM", "0", 1);
     CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuStreamGetId");
+    CHECK(strncmp(expar_last_error(), in_combine ? "expar_combine: cuStream" : "expar_dispatch: cuStream", 23) == 0,
+          "%s", expar_last_error());
     unsetenv("FAKE_STREAM");
     CHECK(atomic_load(&desk->launches) == launches, "%d kernels", atomic_load(&desk->launches) - launches);
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));

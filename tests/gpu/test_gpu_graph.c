@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch and combine inside CUDA graphs: captured once and replayed with other inputs, two graphs of one buffer
- * beside calls that are made, what a graph cannot hold, and what it holds as long as it lives. */
+ * beside calls that are made, two captures at a time, what a graph cannot hold, and what it holds as long as it lives.
+ */
 #include "ep/ep.h"
 #include "ep/ranks.h"
 #include "gpu/lap.h"
@@ -196,6 +197,74 @@ static void test_two_graphs_and_calls(void **state)
     run(play_mixed);
 }
 
+/* ---- two captures at a time ---- */
+
+/* Puts `then` behind what `first` has now, into its capture. */
+static bool follow(cu_event event, cu_stream first, cu_stream then)
+{
+    return CHECK_OK(CUDA_CALL(EventRecord, event, first)) && CHECK_OK(CUDA_CALL(StreamWaitEvent, then, event, 0));
+}
+
+/* Call by call in turns. The first capture's combine is on a stream that joined it before the dispatch: only the
+   library's order puts it behind that. */
+static bool capture_in_turns(actor *one, lap laps[2], cu_graph graphs[2])
+{
+    const cu_stream *streams = one->card.streams;
+    const traffic *t = one->in->t[0];
+    cu_event event;
+    if (!CHECK_OK(CUDA_CALL(EventCreate, &event, CU_EVENT_NO_TIMING))) return false;
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, streams[0], CU_CAPTURE_THREAD_LOCAL));
+    follow(event, streams[0], streams[2]);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, streams[1], CU_CAPTURE_THREAD_LOCAL));
+    CHECK_OK(lap_dispatch(&laps[0], one->ep, t, streams[0]));
+    CHECK_OK(lap_dispatch(&laps[1], one->ep, t, streams[1]));
+    CHECK_OK(lap_combine(&laps[0], one->ep, streams[2]));
+    CHECK_OK(lap_combine(&laps[1], one->ep, streams[1]));
+    follow(event, streams[2], streams[0]);
+    CHECK_OK(CUDA_CALL(StreamEndCapture, streams[0], &graphs[0]));
+    CHECK_OK(CUDA_CALL(StreamEndCapture, streams[1], &graphs[1]));
+    CHECK_OK(CUDA_CALL(EventDestroy, event));
+    return check_failures() == 0;
+}
+
+static void play_captures_in_turns(expar_group *group, void *shared)
+{
+    actor one;
+    lap laps[2];
+    cu_graph graphs[2] = {NULL};
+    cu_graph_exec execs[2] = {NULL};
+    if (!actor_begin(&one, group, shared, 0)) return;
+    for (int i = 0; i < 2; i++) {
+        if (!lap_open(&laps[i], &one.card, one.in->t[0], one.rank)) return;
+        laps[i].worst = laps[i].room;
+    }
+    bool good = capture_in_turns(&one, laps, graphs);
+    for (int i = 0; good && i < 2; i++) {
+        good = CHECK_OK(CUDA_CALL(GraphInstantiate, &execs[i], graphs[i], 0));
+        if (good) upload(execs[i], one.card.streams[i]);
+    }
+    CHECK_OK(expar_barrier_all(group));
+    for (int round = 0; good && round < ROUNDS; round++)
+        for (int i = 0; good && i < 2; i++)
+            good = replay(&one, &laps[i], execs[i], round, one.card.streams[i]);
+    for (int i = 0; good && i < 2; i++)
+        good = CHECK(check(&one, &laps[i], ROUNDS - 1, one.card.streams[i]), "lap %d", i);
+    CHECK_OK(expar_barrier_all(group));
+    for (int i = 0; i < 2; i++) {
+        if (execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, execs[i]));
+        if (graphs[i]) CHECK_OK(CUDA_CALL(GraphDestroy, graphs[i]));
+        lap_release(&laps[i]);
+        lap_close(&laps[i]);
+    }
+    actor_end(&one);
+}
+
+static void test_captures_in_turns(void **state)
+{
+    (void)state;
+    run(play_captures_in_turns);
+}
+
 /* ---- what a graph cannot hold ---- */
 
 static bool refuse(const actor *one, const lap *p, expar_dispatch_args extra, const char *word)
@@ -319,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replays),
         cmocka_unit_test(test_two_graphs_and_calls),
+        cmocka_unit_test(test_captures_in_turns),
         cmocka_unit_test(test_what_cannot_be_captured),
         cmocka_unit_test(test_what_a_graph_holds),
     };

@@ -120,7 +120,7 @@ void gpu_counts_free(gpu_executor *self);
 /* ---- order.c ---- */
 expar_status gpu_order_hold(gpu_executor *self);
 /* Until the last call has ended on the GPU, or the driver says why not. The device has been entered, for all three. */
-cu_result gpu_order_await(const gpu_executor *self);
+expar_status gpu_order_await(const gpu_executor *self);
 void gpu_order_release(gpu_executor *self);
 /* EXPAR_OK while the context of the last call is sound, whether it has ended or not. From any thread. */
 expar_status gpu_order_look(const gpu_executor *self);

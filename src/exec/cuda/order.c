@@ -11,6 +11,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* Captures of a rank that may be going on at a time, each on streams of its own. */
+#define CAPTURES 8
+
+typedef struct captured_calls {
+    unsigned long long number; /* of the capture; 0: none yet */
+    cu_event inner;            /* behind its last call, for its other streams */
+} captured_calls;
+
 struct gpu_order {
     gpu_order *next;
     int32_t device; /* index */
@@ -19,24 +27,26 @@ struct gpu_order {
        the events themselves stay as long as the order. */
     pthread_mutex_t lock;
     cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
-    cu_event inner;                 /* behind the last call of a capture, for the capture's other streams */
     unsigned long long last_stream; /* number of the last call's, but for calls of captures */
-    unsigned long long capture;     /* number of the capture that `inner` belongs to; 0: none yet */
-    bool has_last;                  /* a call was made outside of captures, on `last_stream` */
-    bool may_wait;                  /* the last kernel that was launched waits for ranks, and was not seen to go on */
-    bool in_graphs;                 /* any stream may have come last */
+    captured_calls captures[CAPTURES];
+    uint32_t begun; /* captures so far; the oldest gives its place to the next */
+    bool has_last;  /* a call was made outside of captures, on `last_stream` */
+    bool may_wait;  /* the last kernel that was launched waits for ranks, and was not seen to go on */
+    bool in_graphs; /* any stream may have come last */
 };
 
 static expar_status make_events(gpu_order *order)
 {
     expar_status status = CUDA_CALL(EventCreate, &order->last, CU_EVENT_NO_TIMING);
-    if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &order->inner, CU_EVENT_NO_TIMING);
+    for (int i = 0; i < CAPTURES && status == EXPAR_OK; i++)
+        status = CUDA_CALL(EventCreate, &order->captures[i].inner, CU_EVENT_NO_TIMING);
     return status;
 }
 
 static void destroy(gpu_order *order)
 {
-    if (order->inner) cuda_driver()->EventDestroy(order->inner);
+    for (int i = 0; i < CAPTURES; i++)
+        if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
     if (order->last) cuda_driver()->EventDestroy(order->last);
     pthread_mutex_destroy(&order->lock);
     free(order);
@@ -67,24 +77,19 @@ expar_status gpu_order_hold(gpu_executor *self)
     return EXPAR_OK;
 }
 
-cu_result gpu_order_await(const gpu_executor *self)
+expar_status gpu_order_await(const gpu_executor *self)
 {
     gpu_order *order = self->order;
-    if (!order) return CU_OK;
+    if (!order) return EXPAR_OK;
     pthread_mutex_lock(&order->lock);
     bool recorded = order->has_last || order->in_graphs;
     pthread_mutex_unlock(&order->lock);
     int mode;
-    if (!recorded || gpu_leave_captures(&mode) != EXPAR_OK) return CU_OK;
-    cu_result result = cuda_driver()->EventSynchronize(order->last);
+    expar_status status = recorded ? gpu_leave_captures(&mode) : EXPAR_OK;
+    if (!recorded || status != EXPAR_OK) return status;
+    status = CUDA_CALL(EventSynchronize, order->last);
     gpu_return_to_captures(mode);
-    return result;
-}
-
-/* What the driver says instead of an answer where a capture forbids the question. */
-static bool is_of_capture(cu_result result)
-{
-    return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
+    return status;
 }
 
 expar_status executor_cuda_await(executor *base, const char *what)
@@ -92,8 +97,7 @@ expar_status executor_cuda_await(executor *base, const char *what)
     const gpu_executor *self = gpu_of(base);
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    cu_result result = gpu_order_await(self);
-    if (!is_of_capture(result)) status = cuda_status(result, __FILE__, __LINE__, "cuEventSynchronize");
+    status = gpu_order_await(self);
     cuda_leave();
     return status == EXPAR_OK ? executor_cuda_failure(base, what) : status;
 }
@@ -123,6 +127,12 @@ expar_status gpu_leave_captures(int *mode)
 void gpu_return_to_captures(int mode)
 {
     cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* What the driver says instead of an answer where a capture forbids the question. */
+static bool is_of_capture(cu_result result)
+{
+    return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
 }
 
 /* Of the last call's event, or of a stream. What a capture hides counts as ended: there is nothing to wait for. */
@@ -208,21 +218,33 @@ static expar_status follow_on_stream(gpu_executor *self)
     return status;
 }
 
+/* Of the capture that the call is in; NULL: it is the first there. */
+static captured_calls *calls_before(const gpu_executor *self)
+{
+    gpu_order *order = self->order;
+    for (int i = 0; i < CAPTURES; i++)
+        if (order->captures[i].number == self->capture) return &order->captures[i];
+    return NULL;
+}
+
 static expar_status follow_captured(gpu_executor *self)
 {
     gpu_order *order = self->order;
     const cu_stream stream = self->base.stream;
+    const captured_calls *before = calls_before(self);
     /* On the same stream the graph has that edge already. */
-    if (order->capture == self->capture) return CUDA_CALL(StreamWaitEvent, stream, order->inner, 0);
+    if (before) return CUDA_CALL(StreamWaitEvent, stream, before->inner, 0);
     expar_status status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
-    if (status == EXPAR_OK) order->capture = self->capture;
+    if (status == EXPAR_OK) order->captures[order->begun++ % CAPTURES].number = self->capture;
     return status;
 }
 
-static expar_status end_captured(gpu_order *order, cu_stream stream)
+static expar_status end_captured(const gpu_executor *self)
 {
+    gpu_order *order = self->order;
+    const cu_stream stream = self->base.stream;
     order->in_graphs = true;
-    expar_status status = CUDA_CALL(EventRecord, order->inner, stream);
+    expar_status status = CUDA_CALL(EventRecord, calls_before(self)->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
 
@@ -299,7 +321,7 @@ expar_status executor_cuda_mark(executor *base)
     if (!self->begun || self->marked) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = base->capturing ? end_captured(order, base->stream) : CUDA_CALL(EventRecord, order->last, base->stream);
+    status = base->capturing ? end_captured(self) : CUDA_CALL(EventRecord, order->last, base->stream);
     order->has_last |= !base->capturing;
     self->marked = true;
     cuda_leave();

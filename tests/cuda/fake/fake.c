@@ -8,6 +8,7 @@
  *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
  *   FAKE_SMS=1       SMs of a GPU (132)               FAKE_INIT=100    the driver starts so (0)
  *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody
+ *   FAKE_RECORD=0    events cannot be recorded        FAKE_MODES=0     no thread changes its mode of capture
  *   FAKE_DRIVER=12040  the driver's version (13000) */
 #include "fake.h"
 #include <pthread.h>
@@ -453,7 +454,7 @@ cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_str
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)stream;
-    note_other();
+    note_other(false);
     memcpy((void *)(uintptr_t)dest, (const void *)(uintptr_t)source, bytes);
     return CU_OK;
 }

@@ -8,7 +8,14 @@
 
 #include <stdbool.h>
 
-enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, NOT_SUPPORTED = 801 };
+enum {
+    INVALID_VALUE = 1,
+    INVALID_CONTEXT = 201,
+    ILLEGAL_ADDRESS = 700,
+    LAUNCH_FAILED = 719,
+    NOT_SUPPORTED = 801,
+    ISOLATION = 905
+};
 
 /* ---- fake.c ---- */
 /* A number from the environment. */
@@ -26,8 +33,9 @@ fake_desk *fake_desk_of(void);
 void note_ahead(void);
 /* A call asks whether its stream is being captured. */
 void note_begun(void);
-/* A copy within the GPUs, or a wait for an event, is put on a stream. */
-void note_other(void);
+/* A copy within the GPUs, or a wait for an event, is put on a stream; outside: a wait, in a capture, for what comes
+   before the graph's launch. */
+void note_other(bool outside);
 /* Somebody looks at a stream, or at an event behind all that it has. True: it has come to its end. */
 bool note_look(cu_stream stream);
 /* Runs a kernel in this thread. False: it is not one that is played. */

@@ -99,9 +99,10 @@ void note_begun(void)
     atomic_fetch_add(&desk.begun, 1);
 }
 
-void note_other(void)
+void note_other(bool outside)
 {
     atomic_fetch_add(&desk.others, 1);
+    if (outside) atomic_fetch_add(&desk.outside, 1);
 }
 
 bool note_look(cu_stream stream)

@@ -61,6 +61,7 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags)
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (!setting("FAKE_RECORD", 1)) return ILLEGAL_ADDRESS;
     *stream_of(event) = stream;
     return CU_OK;
 }
@@ -77,41 +78,132 @@ cu_result cuEventQuery(cu_event event)
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
     return note_look(*stream_of(event)) ? CU_OK : CU_ERROR_NOT_READY;
 }
-/* Streams that are being captured; the work itself is done at once all the same. */
-#define CAPTURES 8
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cu_stream captured[CAPTURES]; /* guarded by lock */
+/* ---- captures -------------------------------------------------------------------------------------------------------
+ * The work of a stream that is being captured is done at once all the same; its graph is a number, and gone with the
+ * capture, as is what it holds. */
 
-static bool replace_captured(cu_stream from, cu_stream to)
+#define CAPTURED 32
+typedef struct captured_stream {
+    cu_stream stream; /* NULL: none */
+    unsigned long long capture;
+} captured_stream;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static captured_stream captured[CAPTURED]; /* guarded by lock, as is the next */
+static unsigned long long captures;        /* so far: the number of the last one */
+
+/* The capture that the stream is in; 0: none. The lock is held. */
+static unsigned long long capture_of(cu_stream stream)
 {
-    int i = 0;
-    pthread_mutex_lock(&lock);
-    while (i < CAPTURES && captured[i] != from)
-        i++;
-    bool found = i < CAPTURES;
-    if (found) captured[i] = to;
-    pthread_mutex_unlock(&lock);
-    return found;
+    for (int i = 0; stream && i < CAPTURED; i++)
+        if (captured[i].stream == stream) return captured[i].capture;
+    return 0;
+}
+
+/* False: there is no place. The lock is held. */
+static bool join(cu_stream stream, unsigned long long capture)
+{
+    for (int i = 0; stream && i < CAPTURED; i++) {
+        if (captured[i].stream) continue;
+        captured[i] = (captured_stream){stream, capture};
+        return true;
+    }
+    return false;
 }
 
 cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 {
     (void)mode;
-    return stream && replace_captured(NULL, stream) ? CU_OK : INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    bool begun = !capture_of(stream) && join(stream, captures + 1);
+    captures += begun;
+    pthread_mutex_unlock(&lock);
+    return begun ? CU_OK : INVALID_VALUE;
 }
+/* What a graph holds. */
+typedef struct held_object {
+    cu_host_fn let_go;
+    void *context;
+    unsigned long long capture;
+    struct held_object *next;
+} held_object;
+static held_object *objects; /* guarded by lock */
+
+static void destroy_object(held_object *object)
+{
+    object->let_go(object->context);
+    free(object);
+}
+
+static void let_go_of(unsigned long long capture)
+{
+    held_object *gone = NULL;
+    pthread_mutex_lock(&lock);
+    for (held_object **place = &objects, *one; (one = *place);) {
+        if (one->capture != capture) {
+            place = &one->next;
+            continue;
+        }
+        *place = one->next;
+        one->next = gone;
+        gone = one;
+    }
+    pthread_mutex_unlock(&lock);
+    while (gone) {
+        held_object *next = gone->next;
+        destroy_object(gone);
+        gone = next;
+    }
+}
+
+/* With all streams that have joined it. */
 cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph)
 {
     *graph = NULL;
-    return stream && replace_captured(stream, NULL) ? CU_OK : INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    unsigned long long ended = capture_of(stream);
+    for (int i = 0; ended && i < CAPTURED; i++)
+        if (captured[i].stream && captured[i].capture == ended) captured[i].stream = NULL;
+    pthread_mutex_unlock(&lock);
+    if (ended) let_go_of(ended);
+    return ended ? CU_OK : INVALID_VALUE;
+}
+cu_result cuUserObjectCreate(cu_user_object *object, void *context, cu_host_fn let_go, unsigned int references,
+                             unsigned int flags)
+{
+    (void)references, (void)flags;
+    held_object *made = calloc(1, sizeof *made);
+    *made = (held_object){.let_go = let_go, .context = context};
+    *object = (cu_user_object)(void *)made;
+    return CU_OK;
+}
+cu_result cuUserObjectRelease(cu_user_object object, unsigned int references)
+{
+    (void)references;
+    destroy_object((held_object *)(void *)object);
+    return CU_OK;
+}
+cu_result cuGraphRetainUserObject(cu_graph graph, cu_user_object object, unsigned int references, unsigned int flags)
+{
+    (void)references, (void)flags;
+    held_object *held = (held_object *)(void *)object;
+    held->capture = (uintptr_t)graph;
+    pthread_mutex_lock(&lock);
+    held->next = objects;
+    objects = held;
+    pthread_mutex_unlock(&lock);
+    return CU_OK;
 }
 cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsigned long long *id, cu_graph *graph,
                                     const cu_graph_node **dependencies, size_t *num_dependencies)
 {
-    (void)graph, (void)dependencies, (void)num_dependencies;
+    (void)dependencies, (void)num_dependencies;
     note_begun();
-    bool found = stream && replace_captured(stream, stream);
-    *capture_status = found ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
-    if (id && found) *id = 1;
+    pthread_mutex_lock(&lock);
+    unsigned long long capture = capture_of(stream);
+    pthread_mutex_unlock(&lock);
+    *capture_status = capture ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
+    if (id && capture) *id = capture;
+    if (graph && capture) *graph = (cu_graph)(uintptr_t)capture;
     return CU_OK;
 }
 cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int flags)
@@ -123,14 +215,17 @@ cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int 
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)stream, (void)event, (void)flags;
-    note_other();
-    return CU_OK;
+    note_other(flags & CU_EVENT_EXTERNAL);
+    pthread_mutex_lock(&lock);
+    unsigned long long capture = flags & CU_EVENT_EXTERNAL ? 0 : capture_of(*stream_of(event));
+    bool may = !capture || capture_of(stream) == capture || (!capture_of(stream) && join(stream, capture));
+    pthread_mutex_unlock(&lock);
+    return may ? CU_OK : ISOLATION;
 }
 cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 {
     (void)mode;
-    return CU_OK;
+    return setting("FAKE_MODES", 1) ? CU_OK : ILLEGAL_ADDRESS;
 }
 cu_result cuEventDestroy_v2(cu_event event)
 {

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of a rank's calls (exec/cuda/order.c), on the driver that plays GPUs: captures that go on at a time, and a
+ * driver that does not take the order's events. */
+#include "cuda/find_desk.h"
+#include "cuda/idle_rank.h"
+#include "ep/ep.h"
+#include "shmem/kind.h"
+
+#include <stdlib.h>
+
+/* ---- captures -------------------------------------------------------------------------------------------------------
+ */
+
+/* A capture with two streams, the second of which joins it before any call. */
+typedef struct capture {
+    cu_stream streams[2];
+    cu_event forked;
+} capture;
+
+static void open_capture(capture *c)
+{
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(CUDA_CALL(StreamCreate, &c->streams[i], CU_STREAM_NON_BLOCKING));
+    CHECK_OK(CUDA_CALL(EventCreate, &c->forked, CU_EVENT_NO_TIMING));
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, c->streams[0], CU_CAPTURE_THREAD_LOCAL));
+    CHECK_OK(CUDA_CALL(EventRecord, c->forked, c->streams[0]));
+    CHECK_OK(CUDA_CALL(StreamWaitEvent, c->streams[1], c->forked, 0));
+}
+
+static void close_capture(capture *c)
+{
+    cu_graph graph;
+    CHECK_OK(CUDA_CALL(StreamEndCapture, c->streams[0], &graph));
+    CHECK_OK(CUDA_CALL(EventDestroy, c->forked));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(CUDA_CALL(StreamDestroy, c->streams[i]));
+}
+
+/* Waits for what comes before the launch of a graph, and others, that a combine on the stream adds. */
+static void check_waits(const idle_rank *one, cu_stream stream, int outside, int inside, const char *what)
+{
+    const fake_desk *desk = desk_find();
+    expar_combine_args args = idle_combine_args(one);
+    args.stream = stream;
+    if (!CHECK(desk, "another driver is open")) return;
+    int outside_before = atomic_load(&desk->outside), others_before = atomic_load(&desk->others);
+    CHECK_OK(expar_combine(one->ep, &args));
+    int got = atomic_load(&desk->outside) - outside_before;
+    CHECK(got == outside, "%s: %d waits for what comes before the launch", what, got);
+    got = atomic_load(&desk->others) - others_before - got;
+    CHECK(got == inside, "%s: %d waits for calls of the capture", what, got);
+}
+
+static void play_two_captures(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    capture a, b;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    open_capture(&a);
+    open_capture(&b);
+    check_waits(&one, a.streams[0], 1, 0, "the first call of a");
+    check_waits(&one, b.streams[0], 1, 0, "the first call of b");
+    check_waits(&one, a.streams[1], 0, 1, "the second of a");
+    check_waits(&one, b.streams[1], 0, 1, "the second of b");
+    check_waits(&one, a.streams[0], 0, 1, "the third of a");
+    close_capture(&a);
+    check_waits(&one, b.streams[0], 0, 1, "the third of b");
+    close_capture(&b);
+    CHECK(idle_combine(&one), "a call behind captures");
+    idle_end(&one);
+}
+
+static void captures_at_a_time(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_two_captures);
+}
+
+/* Far more than there are places for. */
+static void play_many_captures(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    for (int i = 0; i < 50 && !check_failures(); i++) {
+        capture c;
+        open_capture(&c);
+        check_waits(&one, c.streams[0], 1, 0, "the first call");
+        check_waits(&one, c.streams[1], 0, 1, "the second call");
+        close_capture(&c);
+    }
+    idle_end(&one);
+}
+
+static void captures_one_after_another(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_many_captures);
+}
+
+/* ---- events that the driver does not take ---------------------------------------------------------------------------
+ */
+
+/* Nothing says then when the call's kernels are through. */
+static void play_a_call_without_a_mark(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    expar_combine_args args = idle_combine_args(&one);
+    setenv("FAKE_RECORD", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
+    CHECK_TEXT("expar_combine: ");
+    CHECK_TEXT("cuEventRecord");
+    unsetenv("FAKE_RECORD");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
+    CHECK_TEXT("expar_combine: the buffer is poisoned: expar_combine: ");
+    idle_end(&one);
+}
+
+static void a_call_without_a_mark_poisons_the_buffer(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_a_call_without_a_mark);
+}
+
+/* Who waits for the last call learns that it could not. */
+static void play_an_end_nobody_sees(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    setenv("FAKE_MODES", "0", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, executor_cuda_await(one.ep->exec, "the test"));
+    CHECK_TEXT("cuThreadExchangeStreamCaptureMode");
+    unsetenv("FAKE_MODES");
+    CHECK_OK(executor_cuda_await(one.ep->exec, "the test"));
+    idle_end(&one);
+}
+
+static void an_end_that_cannot_be_seen_is_no_good_end(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_an_end_nobody_sees);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captures_at_a_time),
+        cmocka_unit_test(captures_one_after_another),
+        cmocka_unit_test(a_call_without_a_mark_poisons_the_buffer),
+        cmocka_unit_test(an_end_that_cannot_be_seen_is_no_good_end),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

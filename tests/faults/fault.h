@@ -49,11 +49,12 @@ typedef struct fault_plan {
     int32_t
         held_back; /* rank that waits before the call of that place until the victim was struck inside it; -1: none */
     int signal;    /* SIGKILL or SIGSTOP */
-    int64_t delay_us;         /* the parent strikes so long after all have started */
-    bool in_passing;          /* or so long after the victim has begun that round, wherever it is by then */
-    int64_t timeout_ms;       /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
-                                 stopped, so that nobody else is late; 0: that of the group */
-    int64_t group_timeout_ms; /* from the start, as buffers on GPUs keep it; 0: 30 s */
+    int64_t delay_us;   /* the parent strikes so long after all have started */
+    bool in_passing;    /* or so long after the victim has begun that round, wherever it is by then */
+    int64_t timeout_ms; /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
+                           stopped, so that nobody else is late; 0: that of the group */
+    /* Sets it for a buffer that has a time-out of its own, between two calls; NULL: it has none. */
+    void (*set_timeout)(expar_ep *ep, int64_t timeout_ms);
     expar_path path;
     bool wake;              /* SIGSTOP: the victim goes on when all others have ended */
     const fault_load *load; /* NULL: a dispatch and a combine of few rows */

@@ -48,6 +48,7 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     while (!atomic_load(&w->board->struck))
         nap();
     if (plan->timeout_ms > 0) kind_set_timeout(w->group, plan->timeout_ms);
+    if (plan->timeout_ms > 0 && plan->set_timeout) plan->set_timeout(w->ep, plan->timeout_ms);
 }
 
 /* Memory of the group must have no name in the file system. */
@@ -151,7 +152,6 @@ static bool join(fault_worker *w)
     options.rank = w->rank;
     options.size = w->plan->size;
     options.heap_bytes = RANKS_HEAP_BYTES;
-    options.timeout_ms = w->plan->group_timeout_ms;
     options.bootstrap_timeout_ms = 3000;
     return note(w, expar_group_create(&options, &w->group));
 }

@@ -58,6 +58,12 @@ static void add_routing(const gpu_executor *self, const ep_notify_step *step, gp
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
 }
 
+/* Of words that each thread reads one by one. The compiler may read aligned 16 bytes for one of them. */
+static uint32_t shared_words_bytes(uint32_t words)
+{
+    return (uint32_t)ep_round(words * sizeof(int32_t), 16);
+}
+
 /* A piece of tokens a warp. Only the last block waits, but the call's SMs are all that it takes. */
 static expar_status launch_notify(gpu_executor *self, gpu_notify_args *args)
 {
@@ -66,7 +72,7 @@ static expar_status launch_notify(gpu_executor *self, gpu_notify_args *args)
     uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->world.shape.ranks;
     if (args->shared_counts) words += (uint32_t)args->experts;
     return gpu_launch(self, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
-                      words * (uint32_t)sizeof(int32_t), args);
+                      shared_words_bytes(words), args);
 }
 
 expar_status gpu_notify(executor *base, ep_notify_step *step)

@@ -113,11 +113,30 @@ struct bench_times {
 /* Ways to copy, each a contender: memcpy and non-temporal stores, or push and pull. */
 #define BENCH_MAX_COPIES 2
 
-/* Where the time of a call goes, by clocks read in its kernel: microseconds from its start until the peers' places are
-   known, from there until the last row is on its way, and from there until all ranks are through. */
-struct bench_breakdown {
-    double open_us, rows_us, close_us;
+/* Where the time of a call goes, by clocks read in its kernels (executor_times), in microseconds: the spans of notify
+   and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. */
+enum bench_span_name {
+    BENCH_LAYOUT,
+    BENCH_HELLOS,
+    BENCH_WAIT,
+    BENCH_COUNTS,
+    BENCH_GAP,
+    BENCH_OPEN,
+    BENCH_ROWS,
+    BENCH_CLOSE,
+    BENCH_SPANS
 };
+struct bench_breakdown {
+    bool notified; /* else the first five are 0 */
+    double us[BENCH_SPANS];
+};
+/* Words for them: "layout", … */
+extern const char *const bench_span_names[BENCH_SPANS];
+/* The first that a call with this breakdown has. */
+static inline int bench_first_span(const struct bench_breakdown *b)
+{
+    return b->notified ? BENCH_LAYOUT : BENCH_OPEN;
+}
 
 struct bench_result {
     const char *op, *path;

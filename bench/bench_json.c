@@ -104,6 +104,17 @@ static void add_copies(json_t *json, const struct bench_world *world, const stru
                         r->num_copies ? json_real(bench_fraction_of_copy_limit(r)) : json_null());
 }
 
+static json_t *breakdown_json(const struct bench_breakdown *b)
+{
+    json_t *json = json_object();
+    for (int i = bench_first_span(b); i < BENCH_SPANS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s_us", bench_span_names[i]);
+        json_object_set_new(json, name, json_real(b->us[i]));
+    }
+    return json;
+}
+
 static json_t *result_json(const struct bench_world *world, const struct bench_result *r)
 {
     json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:f, s:f, s:f, s:f}", "op", r->op, "mode", "normal",
@@ -113,10 +124,7 @@ static json_t *result_json(const struct bench_world *world, const struct bench_r
     add_copies(json, world, r);
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
-    if (r->has_breakdown)
-        json_object_set_new(json, "breakdown",
-                            json_pack("{s:f, s:f, s:f}", "open_us", r->breakdown.open_us, "rows_us",
-                                      r->breakdown.rows_us, "close_us", r->breakdown.close_us));
+    if (r->has_breakdown) json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
         json_object_set_new(json, "speedup_over_mpi", json_real(bench_speedup(r)));

@@ -67,41 +67,68 @@ static void print_limit(const struct bench_result *r)
         printf("%10s %8s  ", "", "");
 }
 
-static void print_breakdown(const struct bench_result *r)
-{
-    if (r->has_breakdown)
-        printf("%7.1f %7.1f %7.1f  ", r->breakdown.open_us, r->breakdown.rows_us, r->breakdown.close_us);
-    else
-        printf("%7s %7s %7s  ", "", "", "");
-}
-
-static void print_table_row(const struct bench_result *r, bool mpi, bool breakdown)
+static void print_head(const struct bench_result *r)
 {
     char op[32];
     snprintf(op, sizeof op, "%s%s", r->op, r->cached ? " cached" : "");
-    printf("%-15s %-6s %-6s %7d %6lld %10.1f %10.1f %10.1f %8.2f ", op, r->path, expar_dtype_string(r->dtype),
-           r->workers, (long long)r->tokens, r->expar.median_us, r->expar.min_us, r->expar.p99_us, bench_gbps(r));
+    printf("%-15s %-6s %-6s %7d %6lld ", op, r->path, expar_dtype_string(r->dtype), r->workers, (long long)r->tokens);
+}
+
+static void print_table_row(const struct bench_result *r, bool mpi)
+{
+    print_head(r);
+    printf("%10.1f %10.1f %10.1f %8.2f ", r->expar.median_us, r->expar.min_us, r->expar.p99_us, bench_gbps(r));
     print_limit(r);
-    if (breakdown) print_breakdown(r);
     if (mpi) printf("%10.1f %6.2fx  ", r->mpi.median_us, bench_speedup(r));
     printf("%s\n", r->verified ? "yes" : "NO");
+}
+
+static void print_titles(const struct bench_world *world)
+{
+    printf("%-15s %-6s %-6s %7s %6s ", "operation", "path", "dtype", world->device->workers, "tokens");
+}
+
+const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "counts",
+                                                   "gap",    "open",   "rows", "close"};
+
+/* A row for each result that has a breakdown; nothing where none has. */
+static void print_breakdowns(const struct bench_world *world, const struct bench_results *results)
+{
+    bool begun = false;
+    for (int r = 0; r < results->count; r++) {
+        const struct bench_result *result = &results->items[r];
+        if (!result->has_breakdown) continue;
+        if (!begun) {
+            printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
+            print_titles(world);
+            for (int i = 0; i < BENCH_SPANS; i++)
+                printf(" %7s", bench_span_names[i]);
+        }
+        begun = true;
+        printf("\n");
+        print_head(result);
+        for (int i = 0; i < BENCH_SPANS; i++)
+            if (i < bench_first_span(&result->breakdown))
+                printf(" %7s", "");
+            else
+                printf(" %7.1f", result->breakdown.us[i]);
+    }
+    if (begun) printf("\n");
 }
 
 static void print_table(const struct bench_world *world, const struct bench_options *o,
                         const struct bench_results *results)
 {
-    bool mpi = results->count > 0 && results->items[0].has_mpi, breakdown = false;
-    for (int i = 0; i < results->count; i++)
-        breakdown |= results->items[i].has_breakdown;
+    bool mpi = results->count > 0 && results->items[0].has_mpi;
     printf("%d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations\n\n", world->size,
            o->hidden, o->topk, o->experts, o->routing, o->iters);
-    printf("%-15s %-6s %-6s %7s %6s %10s %10s %10s %8s %10s %8s  ", "operation", "path", "dtype",
-           world->device->workers, "tokens", "median us", "min us", "p99 us", "GB/s", "copy us", "of copy");
-    if (breakdown) printf("%7s %7s %7s  ", "open", "rows", "close");
+    print_titles(world);
+    printf("%10s %10s %10s %8s %10s %8s  ", "median us", "min us", "p99 us", "GB/s", "copy us", "of copy");
     if (mpi) printf("%10s %7s  ", "MPI us", "faster");
     printf("verified\n");
     for (int i = 0; i < results->count; i++)
-        print_table_row(&results->items[i], mpi, breakdown);
+        print_table_row(&results->items[i], mpi);
+    print_breakdowns(world, results);
 }
 
 void bench_report(const struct bench_world *world, const struct bench_options *options,

@@ -151,7 +151,15 @@ static bool gpu_breakdown(const struct bench_session *session, struct bench_brea
 {
     executor_times times;
     if (!executor_cuda_times(session->ep->exec, &times)) return false;
-    *out = (struct bench_breakdown){.open_us = times.open_us, .rows_us = times.rows_us, .close_us = times.close_us};
+    *out = (struct bench_breakdown){.notified = times.notified,
+                                    .us = {[BENCH_LAYOUT] = times.layout_us,
+                                           [BENCH_HELLOS] = times.hellos_us,
+                                           [BENCH_WAIT] = times.wait_us,
+                                           [BENCH_COUNTS] = times.counts_us,
+                                           [BENCH_GAP] = times.gap_us,
+                                           [BENCH_OPEN] = times.open_us,
+                                           [BENCH_ROWS] = times.rows_us,
+                                           [BENCH_CLOSE] = times.close_us}};
     return true;
 }
 

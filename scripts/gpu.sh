@@ -242,13 +242,15 @@ table() {
             delete v
         }
         function show() {
-            printf "%-9s %-6s %-6s %5s %4s %6s %10.1f %10.1f %8s %8s %8s %8s %s\n", v["op"], v["cached"] == "true" ? "cached" : "", \
-                v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], v["copy_limit_us"], v["fraction_of_copy_limit"], \
-                v["open_us"], v["rows_us"], v["close_us"], v["verified"] == "true" ? "yes" : "NO"
+            printf form, v["op"], v["cached"] == "true" ? "cached" : "", v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], \
+                v["copy_limit_us"] == "null" ? "" : v["copy_limit_us"], v["fraction_of_copy_limit"] == "null" ? "" : v["fraction_of_copy_limit"], \
+                v["layout_us"], v["hellos_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["open_us"], v["rows_us"], v["close_us"], \
+                v["verified"] == "true" ? "yes" : "NO"
         }
         BEGIN {
-            printf "%-9s %-6s %-6s %5s %4s %6s %10s %10s %8s %8s %8s %8s %s\n", "operation", "", "path", "dtype", "sms", "tokens", \
-                "median us", "copy us", "of copy", "open us", "rows us", "close us", "verified"
+            form = "%-9s %-6s %-6s %6s %4s %6s %8s %8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %s\n"
+            printf form, "operation", "", "path", "dtype", "sms", "tokens", "us", "copy us", "of copy", \
+                "layout", "hellos", "wait", "counts", "gap", "open", "rows", "close", "verified"
         }
         /"results"/ { inside = 1 }
         inside && /^    }/ { row(); next }

@@ -103,10 +103,14 @@ expar_status executor_cuda_failure(executor *executor, const char *what);
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
 expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context, event_keeper *keeper);
 
-/* Where the time of a dispatch or combine went on this rank's GPU, by clocks that its blocks read: from the first
-   block's start until all of them know the peers' places, from there until the last row is on its way, and from there
-   until all ranks are through. For benchmarks. */
+/* Where the time of a call went on this rank's GPU, by clocks that its kernels read. For benchmarks. A dispatch or a
+   combine: from the first block's start until all of them know the peers' places, from there until the last row is on
+   its way, and from there until all ranks are through. The notify before it (a fresh dispatch): the layout, until this
+   rank's hellos are on their way, until all hellos are here, until the counts are with handle and host; and the gap
+   between the two kernels. */
 typedef struct executor_times {
+    bool notified; /* the next five count */
+    double layout_us, hellos_us, wait_us, counts_us, gap_us;
     double open_us, rows_us, close_us;
 } executor_times;
 /* Switches it on or off for the calls from now on; on also forgets the last one's times. */

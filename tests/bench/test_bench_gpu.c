@@ -81,6 +81,7 @@ static void each_operation_is_verified(void **state)
 {
     (void)state;
     static const char *const ops[] = {"dispatch", "dispatch", "layout", "combine"};
+    static const int num_spans[] = {8, 3, 0, 3}; /* layout is a difference of two */
     struct bench_options options = small();
     options.layout = true;
     options.num_tokens = 3;
@@ -96,6 +97,7 @@ static void each_operation_is_verified(void **state)
         assert_int_equal(json_integer_value(json_object_get(result, "sms")), i < 12 ? 4 : 7);
         assert_true(json_is_true(json_object_get(result, "verified")));
         if (i % 4 != 2) assert_sound(result);
+        assert_int_equal(json_object_size(json_object_get(result, "breakdown")), num_spans[i % 4]);
     }
     assert_string_equal(text_of(json_object_get(json, "config"), "device"), "cuda");
     assert_true(json_array_size(json_object_get(json_object_get(json, "machine"), "gpus")) > 0);

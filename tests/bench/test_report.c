@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* The list that grows, with a combine and a layout. */
+/* The list that grows, with a combine, a layout and a fresh dispatch. */
 static void fill(struct bench_results *results)
 {
     const struct bench_result made[] = {
@@ -26,16 +26,24 @@ static void fill(struct bench_results *results)
          .num_copies = 2,
          .verified = true,
          .has_breakdown = true,
-         .breakdown = {3, 30, 7},
+         .breakdown = {.us = {[BENCH_OPEN] = 3, [BENCH_ROWS] = 30, [BENCH_CLOSE] = 7}},
          .bytes = 4e6},
         {.op = "layout", .path = "direct", .dtype = EXPAR_F8E4M3, .workers = 12, .tokens = 128, .expar = {20, 19, 25}},
+        {.op = "dispatch",
+         .path = "direct",
+         .dtype = EXPAR_BF16,
+         .workers = 12,
+         .tokens = 128,
+         .expar = {41, 38, 50},
+         .has_breakdown = true,
+         .breakdown = {.notified = true, .us = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5}}},
     };
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 42; i++) {
         struct bench_result *result = bench_results_add(results);
         assert_non_null(result);
-        *result = made[i % 2];
+        *result = made[i % 3];
     }
-    assert_int_equal(results->count, 40);
+    assert_int_equal(results->count, 42);
 }
 
 /* What bench_report prints; the caller's to free. */
@@ -81,8 +89,9 @@ static void json_of_gpu_results(void **state)
     json_t *json = json_loads(text, 0, &error);
     if (!json) fail_msg("%s in line %d", error.text, error.line);
     const json_t *config = json_object_get(json, "config"), *list = json_object_get(json, "results");
-    const json_t *combine = json_array_get(list, 38), *layout = json_array_get(list, 39);
-    assert_int_equal(json_array_size(list), 40);
+    const json_t *combine = json_array_get(list, 39), *layout = json_array_get(list, 40);
+    const json_t *spans = json_object_get(json_array_get(list, 41), "breakdown");
+    assert_int_equal(json_array_size(list), 42);
     assert_string_equal(json_string_value(json_object_get(config, "device")), "cuda");
     assert_int_equal(real(config, "sms"), 12);
     assert_true(real(combine, "copy_limit_us") == 25);
@@ -91,6 +100,12 @@ static void json_of_gpu_results(void **state)
     assert_true(real(combine, "fraction_of_copy_limit") == 0.625);
     assert_true(real(combine, "gbps") == 100);
     assert_true(real(json_object_get(combine, "breakdown"), "rows_us") == 30);
+    assert_int_equal(json_object_size(json_object_get(combine, "breakdown")), 3);
+    static const char *const names[] = {"layout_us", "hellos_us", "wait_us", "counts_us",
+                                        "gap_us",    "open_us",   "rows_us", "close_us"};
+    assert_int_equal(json_object_size(spans), 8);
+    for (int i = 0; i < 8; i++)
+        assert_true(real(spans, names[i]) == i + 1.5);
     assert_true(json_is_null(json_object_get(layout, "copy_limit_us")));
     assert_true(json_is_null(json_object_get(layout, "fraction_of_copy_limit")));
     assert_null(json_object_get(layout, "breakdown"));
@@ -110,7 +125,9 @@ static void csv_and_table_of_gpu_results(void **state)
     free(text);
     text = print(BENCH_TABLE);
     assert_non_null(strstr(text, "4 ranks, rows of 7168 elements"));
-    assert_non_null(strstr(text, "   rows   close  verified\n"));
+    assert_non_null(strstr(text, "  layout  hellos    wait  counts     gap    open    rows   close\n"));
+    assert_non_null(strstr(text, "     1.5     2.5     3.5     4.5     5.5     6.5     7.5     8.5\n"));
+    assert_non_null(strstr(text, "                                             3.0    30.0     7.0\n"));
     assert_non_null(strstr(text, "  NO\n"));
     free(text);
 }

@@ -65,7 +65,7 @@ typedef struct gpu_executor {
     cu_function notify_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* device memory that kernels write times to; NULL: they do not */
+    uint64_t *stamps;       /* device memory that kernels write times to (stamps.c); NULL: they do not */
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
@@ -73,6 +73,7 @@ typedef struct gpu_executor {
     bool has_stream;            /* its stream is known, and whether a capture goes on there */
     bool begun;                 /* it has the order */
     bool marked;                /* and its last work on the stream is behind it */
+    bool notified;              /* it opened with a notify; stays until the next call */
     unsigned long long capture; /* number of the capture */
     cu_stream own_stream;       /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
@@ -116,6 +117,10 @@ expar_status gpu_counts_open(gpu_executor *self);
 expar_status gpu_counts_send(gpu_executor *self, const int32_t *counts, int32_t experts);
 /* No copy and no graph uses them any more. */
 void gpu_counts_free(gpu_executor *self);
+
+/* ---- stamps.c ---- */
+/* Where a dispatch or combine writes its times; NULL: nowhere. */
+uint64_t *gpu_stamps_of_rows(const gpu_executor *self);
 
 /* ---- order.c ---- */
 expar_status gpu_order_hold(gpu_executor *self);

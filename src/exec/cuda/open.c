@@ -80,10 +80,12 @@ expar_status gpu_notify(executor *base, ep_notify_step *step)
     gpu_executor *self = gpu_of(base);
     const ep_shape *shape = &self->world.shape;
     gpu_ticket_take(self);
+    self->notified = true;
     gpu_notify_args args = {.world = self->world,
                             .form = step->form,
                             .refusal = step->refusal,
                             .room = step->room,
+                            .stamps = self->stamps,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = self->expert_counts};

@@ -252,7 +252,7 @@ void executor_cuda_reset(executor *base)
 {
     gpu_executor *self = gpu_of(base);
     base->stream = NULL;
-    base->untold = base->capturing = self->has_stream = false;
+    base->untold = base->capturing = self->has_stream = self->notified = false;
 }
 
 expar_status executor_cuda_begin(executor *base)

@@ -71,7 +71,7 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                               .scales_column_pitch = step->scales_column_pitch,
                               .landing = landing_of(&step->arrival),
                               .room = step->room,
-                              .stamps = self->stamps};
+                              .stamps = gpu_stamps_of_rows(self)};
     if (routing) {
         args.tokens = routing->tokens;
         args.channels = routing->channels;
@@ -158,7 +158,7 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
                              .row_bytes = step->row_bytes,
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
-                             .stamps = self->stamps};
+                             .stamps = gpu_stamps_of_rows(self)};
     slots plan = plan_slots(self, step->row_bytes);
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;

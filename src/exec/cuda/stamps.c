@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a call goes: clocks that each block of a dispatch or combine reads on its way, for benchmarks.
+/* Where the time of a call goes: clocks that its kernels read on their way, for benchmarks.
  *
- * Kernels write [4][blocks] words of device memory, a row for each moment; only the last block writes the last one. */
+ * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks] of the dispatch or the
+ * combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
 #include "exec/cuda/gpu.h"
 
 #include <stdlib.h>
 
-#define MOMENTS 4
-
 static size_t stamp_bytes(const gpu_executor *self)
 {
-    return MOMENTS * (size_t)self->num_sms * sizeof(uint64_t);
+    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)self->num_sms) * sizeof(uint64_t);
+}
+
+uint64_t *gpu_stamps_of_rows(const gpu_executor *self)
+{
+    return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
 }
 
 static expar_status forget(const gpu_executor *self)
@@ -64,6 +68,17 @@ static double microseconds(uint64_t from, uint64_t to)
     return to > from ? (double)(to - from) / 1000.0 : 0.0;
 }
 
+/* The kernel's four spans, and the gap behind it. */
+static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_times *out)
+{
+    out->notified = true;
+    out->layout_us = microseconds(stamps[0], stamps[1]);
+    out->hellos_us = microseconds(stamps[1], stamps[2]);
+    out->wait_us = microseconds(stamps[2], stamps[3]);
+    out->counts_us = microseconds(stamps[3], stamps[4]);
+    out->gap_us = microseconds(stamps[4], next_start);
+}
+
 bool executor_cuda_times(executor *base, executor_times *out)
 {
     const gpu_executor *self = gpu_of(base);
@@ -73,11 +88,12 @@ bool executor_cuda_times(executor *base, executor_times *out)
         free(stamps);
         return false;
     }
-    uint64_t start = earliest(stamps, blocks), open = latest(stamps + blocks, blocks);
-    uint64_t rows = latest(stamps + 2 * blocks, blocks), end = latest(stamps + 3 * blocks, blocks);
-    free(stamps);
-    if (!start || !end) return false;
+    const uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
+    uint64_t start = earliest(moments, blocks), open = latest(moments + blocks, blocks);
+    uint64_t rows = latest(moments + 2 * blocks, blocks), end = latest(moments + 3 * blocks, blocks);
     *out = (executor_times){
         .open_us = microseconds(start, open), .rows_us = microseconds(open, rows), .close_us = microseconds(rows, end)};
-    return true;
+    if (self->notified) read_notify(stamps, start, out);
+    free(stamps);
+    return start && end;
 }

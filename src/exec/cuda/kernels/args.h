@@ -166,6 +166,12 @@ typedef struct gpu_count_args {
     int32_t unused;
 } gpu_count_args;
 
+/* Times that kernels write for benchmarks, in nanoseconds of the GPU's clock. Notify: block 0 its start; the last block
+   when all is laid out, this rank's hellos are on their way, all hellos are here, at its end. Dispatch and combine,
+   each block: start, offers known, rows on their way; the last block its end. */
+#define GPU_NOTIFY_MOMENTS 5
+#define GPU_MOMENTS        4
+
 typedef struct gpu_notify_args {
     gpu_world world;
     ep_form form;
@@ -181,6 +187,7 @@ typedef struct gpu_notify_args {
         *expert_counts;    /* [E] scratch of the buffer; zero or, without topk_idx, the caller's counts; left at zero */
     int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
     int32_t unused;
+    uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
 } gpu_notify_args;
 
 /* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
@@ -209,7 +216,7 @@ typedef struct gpu_dispatch_args {
     ep_room room;        /* as in ep_dispatch_step: instead of the landing, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
     int32_t unused;
-    uint64_t *stamps; /* [4][blocks] times, in nanoseconds, or NULL: start, offers known, rows written, end */
+    uint64_t *stamps; /* [GPU_MOMENTS][blocks], or NULL */
 } gpu_dispatch_args;
 
 typedef struct gpu_combine_args {

@@ -87,6 +87,11 @@ GPU_FUNC void lay_out(const gpu_notify_args *a, int32_t *block_counts)
     block_counts_close(block_counts, a->shared_counts ? a->experts : 0, a->expert_counts);
 }
 
+GPU_FUNC void stamp(const gpu_notify_args *a, int32_t moment)
+{
+    if (a->stamps && threadIdx.x == 0) a->stamps[moment] = clock_now();
+}
+
 /* ---- notify: what this rank sends ----------------------------------------------------------------------------------
  */
 
@@ -243,6 +248,7 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
     bool come = true, agree = true;
     for (int32_t i = warp; i < ranks; i += warps)
         post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal, sent);
+    stamp(a, 2);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
         come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
@@ -325,16 +331,20 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     __shared__ ep_refusal refusal;
     const gpu_world *world = &a.world;
     int32_t *sent = per_rank, *received = per_rank + GPU_RANKS(world);
+    if (blockIdx.x == 0) stamp(&a, 0);
     if (a.routing) lay_out(&a, per_rank + GPU_NOTIFY_RANK_WORDS * GPU_RANKS(world));
     if (!last_block(world, false)) return;
+    stamp(&a, 1);
     uint32_t epoch = world->state->epoch + 1;
     find_refusal(&a, &refusal);
     if (a.routing) close_layout(&a, sent);
     __syncthreads();
     gpu_exchange end = exchange_hellos(&a, epoch, &refusal, sent, received);
+    stamp(&a, 3);
     if (end.come && end.against < 0 && a.routing)
         collect(&a, epoch, received);
     else
         empty_routing(a.routing, &a.at);
     close_notify(&a, epoch, &end);
+    stamp(&a, 4);
 }

@@ -199,7 +199,8 @@ again() {
 # The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
 # deadlines. Process ranks share a GPU in turns; so few of them that they meet, with so few and short rows that racecheck
 # comes to an end, are what seed 48 draws. The layout by itself waits for nobody.
-# Such ranks run kernels compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
+# Such ranks run kernels compiled for their shapes ("shaped"), or those of the build, for any shape ("ready"). Of all
+# options shaped kernels see few tokens (an odd seed), ready ones many (408: three ranks), laid out by several blocks.
 sanitize_one() {
     local tool=$1 program=$2 kernels=$3 seed=$4 name=$1_$2 code=0 sanitizer set=() by=() start=$EPOCHREALTIME
     [ "$kernels" = shaped ] || { set=(EXPAR_NVRTC=/nowhere) && name+=_ready; }
@@ -214,7 +215,7 @@ sanitize_one() {
 # Lines of the standard input: tool, program, kernels.
 sanitize_these() {
     local drawn=$1
-    sed "s/test_gpu_random .*/& ${EXPAR_TEST_SEED:-48}/; t; s/\$/ ${EXPAR_TEST_SEED:-$drawn}/" |
+    sed "s/test_gpu_random .*/& ${EXPAR_TEST_SEED:-48}/; t; s/ready\$/& ${EXPAR_TEST_SEED:-408}/; t; s/\$/ ${EXPAR_TEST_SEED:-$((drawn | 1))}/" |
         xargs -L 1 -P "$(count_gpus)" --process-slot-var=EXPAR_TEST_GPU "$here/gpu.sh" sanitize_one "$here"
 }
 

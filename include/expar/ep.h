@@ -38,10 +38,10 @@
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
- * A rank may be in up to 8 captures at a time. All ranks capture the same calls and launch their graphs in the same
- * order among their calls. Graphs of one buffer may be launched again and again, beside each other and calls. A graph
- * keeps the memory that its calls use until it is destroyed, with all that was made of it, also when outputs and
- * handles are freed; it is not launched any more once the buffer is destroyed. */
+ * A rank's calls may take turns between up to 8 captures. All ranks capture the same calls and launch their graphs in
+ * the same order among their calls. Graphs of one buffer may be launched again and again, beside each other and calls.
+ * A graph keeps the memory that its calls use until it is destroyed, with all that was made of it, also when outputs
+ * and handles are freed; it is not launched any more once the buffer is destroyed. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 
@@ -83,8 +83,8 @@ typedef struct expar_ep_config {
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */
     int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.
-                              Those beside them, rows to expert-major order and back, are as large as their work. Ranks that
-                              share a GPU must fit on it side by side. May differ between ranks */
+                              Those beside them, rows to expert-major order and back, are as large as their work. Ranks
+                              that share a GPU must fit on it side by side. May differ between ranks */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 

@@ -93,6 +93,33 @@ static void play_many_captures(expar_group *group, void *shared)
     idle_end(&one);
 }
 
+/* One capture goes on while more than there are places for come and go; but each has a call before eight others have.
+ */
+static void play_a_long_capture(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    capture lasting;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    open_capture(&lasting);
+    check_waits(&one, lasting.streams[0], 1, 0, "the first call");
+    for (int i = 0; i < 30 && !check_failures(); i++) {
+        capture c;
+        open_capture(&c);
+        check_waits(&one, c.streams[0], 1, 0, "the first call of another one");
+        close_capture(&c);
+        if (i % 7 == 6) check_waits(&one, lasting.streams[i % 2], 0, 1, "a later call");
+    }
+    close_capture(&lasting);
+    idle_end(&one);
+}
+
+static void a_capture_that_outlasts_others(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_a_long_capture);
+}
+
 static void captures_one_after_another(void **state)
 {
     (void)state;
@@ -150,6 +177,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(captures_at_a_time),
         cmocka_unit_test(captures_one_after_another),
+        cmocka_unit_test(a_capture_that_outlasts_others),
         cmocka_unit_test(a_call_without_a_mark_poisons_the_buffer),
         cmocka_unit_test(an_end_that_cannot_be_seen_is_no_good_end),
     };

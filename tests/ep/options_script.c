@@ -9,6 +9,8 @@
 #define AMPLE_POOL_BYTES ((int64_t)48 << 20)
 #define TINY_POOL_BYTES  4096
 #define HEAP_SLACK_BYTES ((size_t)16 << 20)
+#define FEW_AREA_BYTES   ((size_t)256 << 10)
+#define MANY_AREA_BYTES  ((size_t)2 << 20)
 /* Calls that may be unfinished at a time, and areas, so that none is used by two of them. */
 #define LAG   3
 #define AREAS (LAG + 1)
@@ -48,7 +50,7 @@ void options_script_fit(options_script *s)
 options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves)
 {
     random_source random = random_start(seed);
-    options_script s = {.seed = seed, .num_moves = num_moves, .area_bytes = (size_t)256 << 10};
+    options_script s = {.seed = seed, .num_moves = num_moves, .area_bytes = FEW_AREA_BYTES};
     int32_t drawn = (int32_t)random_between(&random, 1, 6);
     s.ranks = (ranks_plan){.kind = kind, .size = ranks ? ranks : drawn};
     s.num_buffers = (int32_t)random_between(&random, 1, OPTIONS_BUFFERS);
@@ -57,6 +59,19 @@ options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks
         s.configs[b] = draw_config(&random, s.ranks.size, s.ample_pool);
     options_script_fit(&s);
     return s;
+}
+
+void options_script_widen(options_script *s)
+{
+    random_source random = random_start(~s->seed);
+    for (int32_t b = 0; b < s->num_buffers; b++) {
+        expar_ep_config *c = &s->configs[b];
+        c->max_tokens = random_between(&random, 600, 1500);
+        c->max_row_bytes = 16;
+        if (c->max_topk > 3) c->max_topk = 3;
+    }
+    s->area_bytes = MANY_AREA_BYTES;
+    options_script_fit(s);
 }
 
 void options_script_print(const options_script *s)

@@ -27,6 +27,8 @@ typedef struct options_script {
 
 /* ranks 0: drawn. */
 options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves);
+/* Gives it many tokens, of short rows, instead of few: so many that a GPU lays them out by several blocks. */
+void options_script_widen(options_script *s);
 /* Makes the heap large enough again, after configs were changed. */
 void options_script_fit(options_script *s);
 /* One line: what the script is about. */

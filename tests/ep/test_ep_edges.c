@@ -117,6 +117,61 @@ static void test_seventeen_ranks(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
+/* On a GPU they are laid out by several blocks, the last piece by half a warp. */
+static void test_many_tokens(void **state)
+{
+    (void)state;
+    traffic_plan plan = EXAMPLE;
+    plan.num_tokens = (const int64_t[]){2100, 0, 1553};
+    run_edge(&plan, NULL, NULL, play_edge);
+}
+
+/* More than a GPU's block counts in its shared memory. */
+static void test_many_experts(void **state)
+{
+    (void)state;
+    traffic_plan plan = EXAMPLE;
+    plan.num_tokens = (const int64_t[]){1100, 5, 600};
+    plan.num_experts = 12288;
+    run_edge(&plan, NULL, NULL, play_edge);
+}
+
+/* Puts these into slot 0 of token 1090 and slot 1 of token 701, and takes out what was there. */
+static void exchange_slots(int64_t *slots, int64_t values[2])
+{
+    int64_t *places[] = {&slots[1090 * 2], &slots[701 * 2 + 1]};
+    for (int i = 0; i < 2; i++) {
+        int64_t was = *places[i];
+        *places[i] = values[i];
+        values[i] = was;
+    }
+}
+
+/* Of two bad ones, in pieces far apart, the first is named; nothing of that call is left in the next. */
+static void play_bad_indices(stage *s, void *shared)
+{
+    const edge *e = shared;
+    play_choice plain = {0};
+    int64_t values[] = {6, 7};
+    if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
+    expar_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &plain, &s->area, NULL);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("topk_idx[701][1] is 7");
+    play_dispatch_args_free(&args);
+    if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
+    CHECK_OK(expar_barrier_all(s->group));
+    play_edge(s, shared);
+}
+
+static void test_bad_indices_among_many_tokens(void **state)
+{
+    (void)state;
+    traffic_plan plan = EXAMPLE;
+    plan.num_tokens = (const int64_t[]){40, 1100, 0};
+    run_edge(&plan, NULL, NULL, play_bad_indices);
+}
+
 /* ---- routings --------------------------------------------------------------------------------------------------- */
 
 static void test_all_to_one_expert(void **state)
@@ -437,6 +492,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_rank),
         cmocka_unit_test(test_sixteen_ranks),
         cmocka_unit_test(test_seventeen_ranks),
+        cmocka_unit_test(test_many_tokens),
+        cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_bad_indices_among_many_tokens),
         cmocka_unit_test(test_all_to_one_expert),
         cmocka_unit_test(test_all_experts_on_one_rank),
         cmocka_unit_test(test_all_tokens_nowhere),

@@ -13,11 +13,14 @@
 
 #define MOVES_PER_SCRIPT 40
 #define ROUNDS           2400
+/* One script in so many has many tokens. */
+#define WIDE_ONCE_IN 4
 
 static bool play_script(uint64_t seed)
 {
     random_source random = random_start(~seed);
     options_script s = options_script_make(seed, RANKS_THREADS, 0, MOVES_PER_SCRIPT);
+    if (seed % WIDE_ONCE_IN == 0) options_script_widen(&s);
     for (int32_t b = 0; b < s.num_buffers; b++) {
         s.configs[b].ring_slots = (int32_t)random_between(&random, 1, 4);
         s.configs[b].num_channels = (int32_t)random_between(&random, 1, 3);

@@ -42,14 +42,15 @@ static trial trial_draw(uint64_t seed, bool differ)
     for (int i = 0; i < ROUNDS; i++)
         for (int32_t r = 0; r < ranks; r++)
             t.paths[i][r] = random_once_in(&random, 2) ? EXPAR_PATH_AUTO : EXPAR_PATH_QUEUE;
+    bool many = random_once_in(&random, 3); /* laid out by as many blocks as there are SMs */
     for (int32_t r = 0; r < ranks; r++) {
-        tokens[r] = random_once_in(&random, 6) ? 0 : random_between(&random, 1, 300);
+        tokens[r] = random_once_in(&random, 6) ? 0 : random_between(&random, 1, many ? 2000 : 300);
         /* Two rounds by one path, the last by both. */
         t.paths[0][r] = EXPAR_PATH_AUTO;
         t.paths[1][r] = EXPAR_PATH_QUEUE;
     }
     traffic_plan plan = {.num_ranks = ranks,
-                         .hidden = 8 * (int32_t)random_between(&random, 1, 200),
+                         .hidden = 8 * (int32_t)random_between(&random, 1, many ? 20 : 200),
                          .topk = (int32_t)random_between(&random, 1, 6),
                          .num_experts = ranks * (int32_t)random_between(&random, 1, 6),
                          .with_weights = random_once_in(&random, 2),

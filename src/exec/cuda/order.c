@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Captures of a rank that may be going on at a time, each on streams of its own. */
+/* Captures that a rank's calls may take turns between, each on streams of its own. When one has ended nobody says. */
 #define CAPTURES 8
 
 typedef struct captured_calls {
     unsigned long long number; /* of the capture; 0: none yet */
+    uint64_t last_call;        /* of all calls in captures, counted from 1 */
     cu_event inner;            /* behind its last call, for its other streams */
 } captured_calls;
 
@@ -29,10 +30,10 @@ struct gpu_order {
     cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
     unsigned long long last_stream; /* number of the last call's, but for calls of captures */
     captured_calls captures[CAPTURES];
-    uint32_t begun; /* captures so far; the oldest gives its place to the next */
-    bool has_last;  /* a call was made outside of captures, on `last_stream` */
-    bool may_wait;  /* the last kernel that was launched waits for ranks, and was not seen to go on */
-    bool in_graphs; /* any stream may have come last */
+    uint64_t captured; /* calls in captures so far */
+    bool has_last;     /* a call was made outside of captures, on `last_stream` */
+    bool may_wait;     /* the last kernel that was launched waits for ranks, and was not seen to go on */
+    bool in_graphs;    /* any stream may have come last */
 };
 
 static expar_status make_events(gpu_order *order)
@@ -227,6 +228,15 @@ static captured_calls *calls_before(const gpu_executor *self)
     return NULL;
 }
 
+/* For a new capture: the place of the one whose last call is the longest ago. */
+static captured_calls *place_for_capture(gpu_order *order)
+{
+    captured_calls *oldest = order->captures;
+    for (int i = 1; i < CAPTURES; i++)
+        if (order->captures[i].last_call < oldest->last_call) oldest = &order->captures[i];
+    return oldest;
+}
+
 static expar_status follow_captured(gpu_executor *self)
 {
     gpu_order *order = self->order;
@@ -235,7 +245,7 @@ static expar_status follow_captured(gpu_executor *self)
     /* On the same stream the graph has that edge already. */
     if (before) return CUDA_CALL(StreamWaitEvent, stream, before->inner, 0);
     expar_status status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
-    if (status == EXPAR_OK) order->captures[order->begun++ % CAPTURES].number = self->capture;
+    if (status == EXPAR_OK) place_for_capture(order)->number = self->capture;
     return status;
 }
 
@@ -243,8 +253,10 @@ static expar_status end_captured(const gpu_executor *self)
 {
     gpu_order *order = self->order;
     const cu_stream stream = self->base.stream;
+    captured_calls *own = calls_before(self);
     order->in_graphs = true;
-    expar_status status = CUDA_CALL(EventRecord, calls_before(self)->inner, stream);
+    own->last_call = ++order->captured;
+    expar_status status = CUDA_CALL(EventRecord, own->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
 

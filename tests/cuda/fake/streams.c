@@ -6,6 +6,41 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* ---- captures -------------------------------------------------------------------------------------------------------
+ * The work of a stream that is being captured is done at once all the same; its graph is a number, and gone with the
+ * capture, as is what it holds. */
+
+#define CAPTURED 32
+typedef struct captured_stream {
+    cu_stream stream; /* NULL: none */
+    unsigned long long capture;
+} captured_stream;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static captured_stream captured[CAPTURED]; /* guarded by lock, as is the next */
+static unsigned long long captures;        /* so far: the number of the last one */
+
+/* The capture that the stream is in; 0: none. The lock is held. */
+static unsigned long long capture_of(cu_stream stream)
+{
+    for (int i = 0; stream && i < CAPTURED; i++)
+        if (captured[i].stream == stream) return captured[i].capture;
+    return 0;
+}
+
+/* False: there is no place. The lock is held. */
+static bool join(cu_stream stream, unsigned long long capture)
+{
+    for (int i = 0; stream && i < CAPTURED; i++) {
+        if (captured[i].stream) continue;
+        captured[i] = (captured_stream){stream, capture};
+        return true;
+    }
+    return false;
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------------------
+ */
+
 cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
@@ -46,70 +81,48 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
     if (!setting("FAKE_FAULT", 0)) run(context);
     return CU_OK;
 }
+/* ---- events ---------------------------------------------------------------------------------------------------------
+ */
+
 /* Of an event: where it was recorded last. */
-static cu_stream *stream_of(cu_event event)
+typedef struct record {
+    cu_stream stream;
+    unsigned long long capture; /* that the stream was in; 0: none */
+} record;
+
+static record *record_of(cu_event event)
 {
-    return (cu_stream *)(void *)event;
+    return (record *)(void *)event;
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
-    *event = calloc(1, sizeof(cu_stream));
+    *event = calloc(1, sizeof(record));
     return CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (!setting("FAKE_RECORD", 1)) return ILLEGAL_ADDRESS;
-    *stream_of(event) = stream;
+    pthread_mutex_lock(&lock);
+    *record_of(event) = (record){stream, capture_of(stream)};
+    pthread_mutex_unlock(&lock);
     return CU_OK;
 }
 cu_result cuEventSynchronize(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
-    await_held_kernels(*stream_of(event));
+    await_held_kernels(record_of(event)->stream);
     return CU_OK;
 }
 cu_result cuEventQuery(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
-    return note_look(*stream_of(event)) ? CU_OK : CU_ERROR_NOT_READY;
+    return note_look(record_of(event)->stream) ? CU_OK : CU_ERROR_NOT_READY;
 }
-/* ---- captures -------------------------------------------------------------------------------------------------------
- * The work of a stream that is being captured is done at once all the same; its graph is a number, and gone with the
- * capture, as is what it holds. */
-
-#define CAPTURED 32
-typedef struct captured_stream {
-    cu_stream stream; /* NULL: none */
-    unsigned long long capture;
-} captured_stream;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static captured_stream captured[CAPTURED]; /* guarded by lock, as is the next */
-static unsigned long long captures;        /* so far: the number of the last one */
-
-/* The capture that the stream is in; 0: none. The lock is held. */
-static unsigned long long capture_of(cu_stream stream)
-{
-    for (int i = 0; stream && i < CAPTURED; i++)
-        if (captured[i].stream == stream) return captured[i].capture;
-    return 0;
-}
-
-/* False: there is no place. The lock is held. */
-static bool join(cu_stream stream, unsigned long long capture)
-{
-    for (int i = 0; stream && i < CAPTURED; i++) {
-        if (captured[i].stream) continue;
-        captured[i] = (captured_stream){stream, capture};
-        return true;
-    }
-    return false;
-}
-
 cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 {
     (void)mode;
@@ -217,7 +230,7 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags
     if (!has_context()) return INVALID_CONTEXT;
     note_other(flags & CU_EVENT_EXTERNAL);
     pthread_mutex_lock(&lock);
-    unsigned long long capture = flags & CU_EVENT_EXTERNAL ? 0 : capture_of(*stream_of(event));
+    unsigned long long capture = flags & CU_EVENT_EXTERNAL ? 0 : record_of(event)->capture;
     bool may = !capture || capture_of(stream) == capture || (!capture_of(stream) && join(stream, capture));
     pthread_mutex_unlock(&lock);
     return may ? CU_OK : ISOLATION;

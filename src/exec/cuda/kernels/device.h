@@ -2,8 +2,9 @@
 /* The vocabulary of the kernels: ordered loads and stores, waiting with a deadline, who is last, lookups in a routing.
  *
  * Order between GPUs: payload with plain or bulk stores; then all of a block's threads meet, one of them fences at
- * system scope and arrives at the local counter; the last block stores the flag with release at system scope. A reader
- * polls the flag with acquire at system scope.
+ * system scope and arrives at the local counter; the last block, which does neither where it is the only one, stores
+ * the flag with release at system scope. A reader polls the flag with acquire at system scope. What blocks leave for
+ * the last one of their own GPU (notify) takes a fence at that scope.
  *
  * A release covers its thread's own writes and, through a barrier of the block or the warp, those of the threads that
  * it has met (causality order is transitive): no fence stands before it, since each costs a round trip to wherever the

@@ -29,6 +29,11 @@ double bench_speedup(const struct bench_result *result)
     return result->expar.median_us > 0 ? result->mpi.median_us / result->expar.median_us : 0;
 }
 
+/* ---- words for the spans ---------------------------------------------------------------------------------------- */
+
+const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "counts",
+                                                   "gap",    "open",   "rows", "close"};
+
 /* ---- CSV -------------------------------------------------------------------------------------------------------- */
 
 static void print_csv_row(const struct bench_options *o, int num_ranks, const struct bench_result *r)
@@ -88,32 +93,31 @@ static void print_titles(const struct bench_world *world)
     printf("%-15s %-6s %-6s %7s %6s ", "operation", "path", "dtype", world->device->workers, "tokens");
 }
 
-const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "counts",
-                                                   "gap",    "open",   "rows", "close"};
+static void print_breakdown(const struct bench_result *r)
+{
+    print_head(r);
+    for (int i = 0; i < BENCH_SPANS; i++)
+        if (i < bench_first_span(&r->breakdown))
+            printf(" %7s", "");
+        else
+            printf(" %7.1f", r->breakdown.us[i]);
+    printf("\n");
+}
 
 /* A row for each result that has a breakdown; nothing where none has. */
 static void print_breakdowns(const struct bench_world *world, const struct bench_results *results)
 {
-    bool begun = false;
-    for (int r = 0; r < results->count; r++) {
-        const struct bench_result *result = &results->items[r];
-        if (!result->has_breakdown) continue;
-        if (!begun) {
-            printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
-            print_titles(world);
-            for (int i = 0; i < BENCH_SPANS; i++)
-                printf(" %7s", bench_span_names[i]);
-        }
-        begun = true;
-        printf("\n");
-        print_head(result);
-        for (int i = 0; i < BENCH_SPANS; i++)
-            if (i < bench_first_span(&result->breakdown))
-                printf(" %7s", "");
-            else
-                printf(" %7.1f", result->breakdown.us[i]);
-    }
-    if (begun) printf("\n");
+    bool any = false;
+    for (int i = 0; i < results->count; i++)
+        any |= results->items[i].has_breakdown;
+    if (!any) return;
+    printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
+    print_titles(world);
+    for (int i = 0; i < BENCH_SPANS; i++)
+        printf(" %7s", bench_span_names[i]);
+    printf("\n");
+    for (int i = 0; i < results->count; i++)
+        if (results->items[i].has_breakdown) print_breakdown(&results->items[i]);
 }
 
 static void print_table(const struct bench_world *world, const struct bench_options *o,

@@ -46,9 +46,9 @@ typedef struct fault_plan {
     fault_place place; /* the victim comes to grief here, if `by_itself`; else the parent strikes at any moment */
     bool by_itself;    /* right before the call of that place */
     int64_t round;     /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
-    int32_t
-        held_back; /* rank that waits before the call of that place until the victim was struck inside it; -1: none */
-    int signal;    /* SIGKILL or SIGSTOP */
+    /* Rank that waits before the call of that place until the victim was struck inside it; -1: none. */
+    int32_t held_back;
+    int signal;         /* SIGKILL or SIGSTOP */
     int64_t delay_us;   /* the parent strikes so long after all have started */
     bool in_passing;    /* or so long after the victim has begun that round, wherever it is by then */
     int64_t timeout_ms; /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has

@@ -183,8 +183,8 @@ typedef struct gpu_notify_args {
     uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
     gpu_routing at;
     ep_room room; /* bytes 0: none */
-    int32_t
-        *expert_counts;    /* [E] scratch of the buffer; zero or, without topk_idx, the caller's counts; left at zero */
+    /* [E], scratch of the buffer: zero or, without topk_idx, the caller's counts; left at zero. */
+    int32_t *expert_counts;
     int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
     int32_t unused;
     uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */

@@ -3,8 +3,8 @@
 #include "bench.h"
 #include "command.h"
 #include "gpu.h"
-#include "launch.h"
 #include "rma.h"
+#include "run/launch.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

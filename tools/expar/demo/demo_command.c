@@ -3,10 +3,10 @@
 #include "demo_command.h"
 
 #include "crew.h"
-#include "launch.h"
 #include "ranks.h"
 #include "reference.h"
 #include "report.h"
+#include "run/launch.h"
 #include "text.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* info: what `expar info` finds out, collected into one JSON object and printed from it.
  *
- *   cmd_info.c       options, the parts in order
- *   info_machine.c   processors, caches, NUMA nodes, launchers
- *   info_memory.c    memory, its limits, huge pages
- *   info_cuda.c      GPUs, their links, the driver, the compiler of kernels
- *   info_transports.c who reaches whom by which transport
- *   info_heaps.c     how full the symmetric heaps of running programs are, by itself
- *   info_advice.c    what is missing for a faster path, and the command that provides it
- *   info_print.c     the object as text for a person */
+ *   cmd_info.c    options, the parts in order
+ *   machine.c     processors, caches, NUMA nodes, launchers
+ *   memory.c      memory, its limits, huge pages
+ *   cuda.c        GPUs, their links, the driver, the compiler of kernels
+ *   transports.c  who reaches whom by which transport
+ *   heaps.c       how full the symmetric heaps of running programs are, by itself
+ *   advice.c      what is missing for a faster path, and the command that provides it
+ *   print.c       the object as text for a person */
 #ifndef EXPAR_TOOL_INFO_H
 #define EXPAR_TOOL_INFO_H
 

@@ -101,8 +101,9 @@ static expar_status check_row_bytes(const char *name, const expar_tensor *tensor
         return error_set(EXPAR_ERR_SHAPE, "%s has hidden size %lld; expected at least 1", name, (long long)hidden);
     if (hidden > max_row_bytes / element)
         return error_set(EXPAR_ERR_LIMIT,
-                         "%s has rows of %lld elements of %lld bytes; this buffer holds rows up to %lld bytes", name,
-                         (long long)hidden, (long long)element, (long long)max_row_bytes);
+                         "%s has rows of %lld elements of %lld bytes; this buffer holds rows up to %lld bytes "
+                         "(config.max_row_bytes)",
+                         name, (long long)hidden, (long long)element, (long long)max_row_bytes);
     if (hidden * element % ROW_UNIT)
         return error_set(EXPAR_ERR_SHAPE, "%s has rows of %lld bytes (hidden size %lld); expected a multiple of %d",
                          name, (long long)(hidden * element), (long long)hidden, ROW_UNIT);
@@ -182,7 +183,8 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
         return error_set(EXPAR_ERR_SHAPE, "x_scales has %lld rows; expected %lld as x", (long long)scales->shape[0],
                          (long long)rows);
     if (scales->shape[1] < 1 || scales->shape[1] > max_scales)
-        return error_set(EXPAR_ERR_LIMIT, "x_scales has %lld scales a token; this buffer was created for 1 to %d",
+        return error_set(EXPAR_ERR_LIMIT,
+                         "x_scales has %lld scales a token; this buffer was created for 1 to %d (config.max_scales)",
                          (long long)scales->shape[1], max_scales);
     if ((status = check_span("x_scales", scales)) != EXPAR_OK) return status;
     return check_alignment("x_scales", scales, 4);

@@ -9,7 +9,8 @@ static expar_status check_x(const dispatch_call *call)
     expar_status status = ep_check_rows(call->base.ep->device, "x", x, ep->shape.row_bytes, true);
     if (status != EXPAR_OK) return status;
     if (x->shape[0] > ep->shape.tokens)
-        return error_set(EXPAR_ERR_LIMIT, "x has %lld tokens; this buffer was created for at most %lld",
+        return error_set(EXPAR_ERR_LIMIT,
+                         "x has %lld tokens; this buffer was created for at most %lld (config.max_tokens)",
                          (long long)x->shape[0], (long long)ep->shape.tokens);
     if (!tensor_given(&call->args.x_scales)) return EXPAR_OK;
     if (x->dtype != EXPAR_F8E4M3 && x->dtype != EXPAR_I8)
@@ -26,7 +27,8 @@ static expar_status check_topk(const dispatch_call *call)
         ep_check_matrix(call->base.ep->device, "topk_idx", &args->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
     if (topk < 1 || topk > call->base.ep->shape.topk)
-        return error_set(EXPAR_ERR_LIMIT, "topk_idx has %lld slots a token; this buffer was created for 1 to %d",
+        return error_set(EXPAR_ERR_LIMIT,
+                         "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.max_topk)",
                          (long long)topk, call->base.ep->shape.topk);
     if (!tensor_given(&args->topk_weights)) return EXPAR_OK;
     return ep_check_matrix(call->base.ep->device, "topk_weights", &args->topk_weights, tokens, topk, EXPAR_F32,
@@ -60,7 +62,8 @@ static expar_status check_fresh(const dispatch_call *call)
     expar_status status = ep_check_experts(args->num_experts, ep->shape.ranks);
     if (status != EXPAR_OK) return status;
     if (args->num_experts > ep->max_experts)
-        return error_set(EXPAR_ERR_LIMIT, "num_experts is %d; this buffer was created for at most %d",
+        return error_set(EXPAR_ERR_LIMIT,
+                         "num_experts is %d; this buffer was created for at most %d (config.max_experts)",
                          args->num_experts, ep->max_experts);
     bool by_hand = tensor_given(&args->token_in_rank);
     if (by_hand)

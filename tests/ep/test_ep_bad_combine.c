@@ -216,7 +216,7 @@ static const refusal_case cases[] = {
     SPOILED(x_one_row_short, EXPAR_ERR_SHAPE, "x has", "rows", "received"),
     SPOILED(x_of_integers, EXPAR_ERR_DTYPE, "x.dtype", "u8", "bf16, f16 or f32"),
     SPOILED(x_of_odd_rows, EXPAR_ERR_SHAPE, "x has", "24 bytes", "multiple of 16"),
-    SPOILED(x_of_long_rows, EXPAR_ERR_LIMIT, "x has", "24 elements", "32 bytes"),
+    SPOILED(x_of_long_rows, EXPAR_ERR_LIMIT, "x has", "24 elements", "32 bytes (config.max_row_bytes)"),
     SPOILED(x_at_odd_address, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16"),
     SPOILED(x_of_spread_columns, EXPAR_ERR_STRIDE, "x.strides[1]", "2", "expected 1"),
     SPOILED(x_on_a_gpu, EXPAR_ERR_DEVICE, "x lies", "2", "CPU"),

@@ -3,7 +3,6 @@
  * has heard of, have come; after ⌈log2 N⌉ rounds everybody has heard of everybody. No PE waits for a chain longer than
  * that. Where there are several nodes of several PEs, the PEs of a node do so first, then the first PEs of all nodes,
  * who then release their nodes: so the network carries as few words as it can. */
-#include "shmem/choice.h"
 #include "shmem/sym.h"
 #include "shmem/tree.h"
 
@@ -112,7 +111,7 @@ static expar_status meet(sym *self, uint64_t epoch, const meeting *m)
 /* From the first of a node to all others of it. */
 static expar_status release(sym *self, uint64_t epoch, const meeting *node, int32_t word)
 {
-    const tree t = tree_of(node->count, node->place, 0, CHOICE_STAR_MEMBERS);
+    const tree t = tree_of(node->count, node->place, 0, TREE_STAR_PLACES);
     expar_status status = EXPAR_OK;
     if (t.parent >= 0) status = hear(self, epoch, node->first + t.parent, word);
     for (int32_t i = 0; i < t.num_children && status == EXPAR_OK; i++)

@@ -40,9 +40,9 @@ typedef struct sym_bell {
     _Alignas(64) _Atomic uint32_t rings;
 } sym_bell;
 
-/* How full the heap is, for tools that look at it from outside (heap_stats.c). Written by the owner whenever blocks
-   come or go: `mark` last for the first time (release, acquire by readers), so rank and size are there; the words
-   relaxed, each by itself, so that they may be of different moments. */
+/* How full the heap is, for tools that look at it from outside (pgas/heap_stats.c). Written by the owner whenever
+   blocks come or go: `mark` last for the first time (release, acquire by readers), so rank and size are there; the
+   words relaxed, each by itself, so that they may be of different moments. */
 enum { SYM_CARD_WORDS = 10 };
 typedef struct sym_heap_card {
     _Atomic uint64_t mark;
@@ -120,7 +120,7 @@ typedef struct sym {
     _Atomic uint64_t chunks; /* times that it has grown, the first included; as grown_bytes, but relaxed */
     uint64_t reached_bytes[SYM_MAX_TRANSPORTS]; /* as far as each transport has grown; changed by collective calls */
     /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
-       expar_globals_share alone (globals.c). */
+       expar_globals_share alone (pgas/globals.c). */
     struct {
         uintptr_t base;
         size_t bytes;
@@ -131,7 +131,7 @@ typedef struct sym {
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     sym_listener *listeners;  /* guarded by lock */
-    struct team_table *teams; /* NULL until teams are first used; changed by collective calls only (team_table.c) */
+    struct team_table *teams; /* NULL until teams are first used; changed by collective calls only */
     /* The order of calls on each GPU that this rank uses; NULL without. Owned by the CUDA executor (exec/cuda/order.c),
        changed as buffers are made and destroyed, which this rank does one at a time. */
     struct gpu_order *gpu_orders;

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trees over the places 0 … count - 1 of a circle. Private to shmem. */
+/* Trees over the places 0 … count - 1 of a circle. Called by the barrier and by the collectives of
+ * teams. */
 #ifndef EXPAR_SHMEM_TREE_H
 #define EXPAR_SHMEM_TREE_H
 
 #include <stdint.h>
+
+/* Up to here a node's leader reads and writes all others' flags itself: a store and a look each, and nobody waits for
+   a rank in between to get a core. Above, a binomial tree. */
+#define TREE_STAR_PLACES 16
 
 /* What one place does in the tree: from whom it has the data, and whom it gives them; in places. */
 #define TREE_MOST_CHILDREN 64

@@ -2,8 +2,8 @@
 /* A rank is stopped, or does not come, while others wait for each other and for it: every error names that rank and no
  * other, and the others go on among themselves. All scenes of one group size run at once: most of their time is waiting
  * for time-outs. Waits for words and control barriers are in tests/group/test_failure.c. */
+#include "pgas/team/team.h"
 #include "shmem/kind.h"
-#include "shmem/team.h"
 
 #include <expar/collective.h>
 

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public calls of expar/atomics.h, and their like on contexts. */
+#include "pgas/ops.h"
+#include "pgas/target.h"
+#include <expar/atomics.h>
+
+#include <string.h>
+
+static expar_status check_atomic(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe,
+                                 uint64_t *offset, transport **via)
+{
+    expar_status status = target_check_pe(atomic->call, group, pe);
+    if (status == EXPAR_OK) status = target_check_word(atomic->call, group, "word", word, atomic->bytes, offset);
+    return status == EXPAR_OK ? target_transport(atomic->call, group, group->sym->reach_atomic, pe, via) : status;
+}
+
+expar_status ops_atomic_run(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe, uint64_t *old)
+{
+    uint64_t offset;
+    transport *via;
+    expar_status status = check_atomic(atomic, group, word, pe, &offset, &via);
+    if (status == EXPAR_OK)
+        status = via->ops->atomic(via, pe, offset, atomic->bytes, atomic->op, atomic->operand, atomic->compare, old);
+    if (status == EXPAR_OK && atomic->op != TRANSPORT_FETCH) sym_ring(group->sym, pe);
+    return status;
+}
+
+/* Numbers are words of their bits. */
+static uint64_t bits_of(const void *value, size_t bytes)
+{
+    uint32_t low;
+    uint64_t whole;
+    if (bytes == sizeof low) {
+        memcpy(&low, value, sizeof low);
+        return low;
+    }
+    memcpy(&whole, value, sizeof whole);
+    return whole;
+}
+
+/* The old word comes by quiet; old may be NULL. */
+static expar_status start_atomic(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
+                                 void *old)
+{
+    transport *via;
+    transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
+                                 .pe = pe,
+                                 .dest = old,
+                                 .bytes = atomic->bytes,
+                                 .op = atomic->op,
+                                 .operand = atomic->operand,
+                                 .compare = atomic->compare};
+    expar_status status = check_atomic(atomic, from->group, word, pe, &request.offset, &via);
+    if (status == EXPAR_OK) status = ops_start(from, via, &request);
+    if (status == EXPAR_OK && atomic->op != TRANSPORT_FETCH) sym_ring(from->group->sym, pe);
+    return status;
+}
+
+/* An operation without a result. */
+static expar_status run_plain(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe)
+{
+    return from->batch ? start_atomic(from, atomic, word, pe, NULL)
+                       : ops_atomic_run(atomic, from->group, word, pe, NULL);
+}
+
+/* *old: a number of the atomic's size. */
+static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
+                                 void *old)
+{
+    uint64_t before;
+    if (!old) return error_set(EXPAR_ERR_NULL, "%s: no place for the value before", from->call);
+    if (from->nbi) return start_atomic(from, atomic, word, pe, old);
+    expar_status status = ops_atomic_run(atomic, from->group, word, pe, &before);
+    uint32_t low = (uint32_t)before;
+    if (status == EXPAR_OK) memcpy(old, atomic->bytes == sizeof low ? (void *)&low : (void *)&before, atomic->bytes);
+    return status;
+}
+
+#define OPERATION(op, operand, compare)                                                                                \
+    (&(ops_atomic){from.call, op, sizeof(*word), bits_of(&(operand), sizeof(operand)),                                 \
+                   bits_of(&(compare), sizeof(compare))})
+
+/* ---- the calls: P is what names begin with, O declares the group or context, ON makes the origin ------------------
+ */
+
+/* name(word, value) and name(word, value, old) of one operation. */
+#define PLAIN_DEFINE(P, O, ON, T, S, name, op)                                                                         \
+    expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe)                                               \
+    {                                                                                                                  \
+        ON(#P "atomic_" #name "_" #S, false)                                                                           \
+        return run_plain(&from, OPERATION(op, value, value), word, pe);                                                \
+    }
+#define FETCHING_DEFINE(P, O, ON, T, S, name, nbi, op)                                                                 \
+    expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe, T *old)                                       \
+    {                                                                                                                  \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(op, value, value), word, pe, old);                                        \
+    }
+#define FETCH_DEFINE(P, O, ON, T, S, name, nbi)                                                                        \
+    expar_status P##atomic_##name##_##S(O, const T *word, int32_t pe, T *value)                                        \
+    {                                                                                                                  \
+        const T none = 0;                                                                                              \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(TRANSPORT_FETCH, none, none), word, pe, value);                           \
+    }
+#define COMPARE_SWAP_DEFINE(P, O, ON, T, S, name, nbi)                                                                 \
+    expar_status P##atomic_##name##_##S(O, T *word, T expected, T desired, int32_t pe, T *old)                         \
+    {                                                                                                                  \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(TRANSPORT_COMPARE_SWAP, desired, expected), word, pe, old);               \
+    }
+#define FETCH_INC_DEFINE(P, O, ON, T, S, name, nbi)                                                                    \
+    expar_status P##atomic_##name##_##S(O, T *word, int32_t pe, T *old)                                                \
+    {                                                                                                                  \
+        const T one = 1;                                                                                               \
+        ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
+        return run_fetching(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe, old);                                 \
+    }
+
+#define SWAP_SET_DEFINE(P, O, ON, T, S)                                                                                \
+    FETCH_DEFINE(P, O, ON, T, S, fetch, false)                                                                         \
+    FETCH_DEFINE(P, O, ON, T, S, fetch_nbi, true)                                                                      \
+    PLAIN_DEFINE(P, O, ON, T, S, set, TRANSPORT_SET)                                                                   \
+    FETCHING_DEFINE(P, O, ON, T, S, swap, false, TRANSPORT_SWAP)                                                       \
+    FETCHING_DEFINE(P, O, ON, T, S, swap_nbi, true, TRANSPORT_SWAP)
+
+#define OPERATION_DEFINE(P, O, ON, T, S, name, op)                                                                     \
+    PLAIN_DEFINE(P, O, ON, T, S, name, op)                                                                             \
+    FETCHING_DEFINE(P, O, ON, T, S, fetch_##name, false, op)                                                           \
+    FETCHING_DEFINE(P, O, ON, T, S, fetch_##name##_nbi, true, op)
+
+#define ATOMICS_DEFINE(P, O, ON, T, S)                                                                                 \
+    SWAP_SET_DEFINE(P, O, ON, T, S)                                                                                    \
+    COMPARE_SWAP_DEFINE(P, O, ON, T, S, compare_swap, false)                                                           \
+    COMPARE_SWAP_DEFINE(P, O, ON, T, S, compare_swap_nbi, true)                                                        \
+    OPERATION_DEFINE(P, O, ON, T, S, add, TRANSPORT_ADD)                                                               \
+    OPERATION_DEFINE(P, O, ON, T, S, and, TRANSPORT_AND)                                                               \
+    OPERATION_DEFINE(P, O, ON, T, S, or, TRANSPORT_OR)                                                                 \
+    OPERATION_DEFINE(P, O, ON, T, S, xor, TRANSPORT_XOR)                                                               \
+    FETCH_INC_DEFINE(P, O, ON, T, S, fetch_inc, false)                                                                 \
+    FETCH_INC_DEFINE(P, O, ON, T, S, fetch_inc_nbi, true)                                                              \
+    expar_status P##atomic_inc_##S(O, T *word, int32_t pe)                                                             \
+    {                                                                                                                  \
+        const T one = 1;                                                                                               \
+        ON(#P "atomic_inc_" #S, false)                                                                                 \
+        return run_plain(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe);                                         \
+    }
+
+#define GROUP_SWAP_SET(T, S) SWAP_SET_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)
+#define GROUP_ATOMICS(T, S)  ATOMICS_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)
+#define CTX_SWAP_SET(T, S)   SWAP_SET_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, T, S)
+#define CTX_ATOMICS(T, S)    ATOMICS_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, T, S)
+EXPAR_FLOAT_TYPES(GROUP_SWAP_SET)
+EXPAR_WORD_TYPES(GROUP_ATOMICS)
+EXPAR_FLOAT_TYPES(CTX_SWAP_SET)
+EXPAR_WORD_TYPES(CTX_ATOMICS)

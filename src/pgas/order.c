@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fence, quiet and the barrier of the whole group: the public calls of expar/rma.h. */
+#include "pgas/ops.h"
+
+/* Ranks that are gone do not keep others from ordering and completing what they do with the living. */
+static expar_status check_group(const char *call, expar_group *group)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    return sym_check_self(group->sym, call);
+}
+
+expar_status ops_fence(const char *call, expar_group *group)
+{
+    expar_status status = check_group(call, group);
+    if (status == EXPAR_OK && (status = sym_fence(group->sym)) != EXPAR_OK) error_prefix(status, "%s", call);
+    return status;
+}
+
+expar_status ops_quiet(const char *call, expar_group *group)
+{
+    expar_status status = check_group(call, group);
+    if (status == EXPAR_OK && (status = sym_quiet(group->sym)) != EXPAR_OK) error_prefix(status, "%s", call);
+    return status;
+}
+
+expar_status expar_fence(expar_group *group)
+{
+    return ops_fence("expar_fence", group);
+}
+
+expar_status expar_quiet(expar_group *group)
+{
+    return ops_quiet("expar_quiet", group);
+}
+
+expar_status expar_barrier_all(expar_group *group)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "expar_barrier_all: group is NULL");
+    expar_status status = sym_barrier(group->sym);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_barrier_all");
+}

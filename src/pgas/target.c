@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Argument checks that the public one-sided calls share. */
+#include "pgas/target.h"
+
+expar_status target_check_pe(const char *call, expar_group *group, int32_t pe)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (pe < 0 || pe >= group->size)
+        return error_set(EXPAR_ERR_RANGE, "%s: pe %d, expected 0 to %d", call, pe, group->size - 1);
+    return sym_check_pe(group->sym, pe, call);
+}
+
+/* Where the heap is, as far as it has grown, and by how much a range that begins in it leaves it. */
+static expar_status outside(const char *call, const sym *self, const char *name, const void *address, size_t bytes)
+{
+    uint64_t offset, grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
+    const uint8_t *base = self->heap.base, *end = base + grown;
+    if (sym_offset(self, address, 1, &offset) && (const uint8_t *)address >= base && (const uint8_t *)address < end)
+        return error_set(EXPAR_ERR_ADDRESS,
+                         "%s: %s: %p with %zu bytes leaves the symmetric heap, which ends %zu "
+                         "bytes behind it",
+                         call, name, address, bytes, (size_t)(end - (const uint8_t *)address));
+    return error_set(EXPAR_ERR_ADDRESS, "%s: %s: %p with %zu bytes is not within the symmetric heap, %p to %p", call,
+                     name, address, bytes, (const void *)(base + SYM_CONTROL_BYTES), (const void *)end);
+}
+
+expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
+                                size_t bytes, uint64_t *offset)
+{
+    if (!address) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, name);
+    if (!sym_offset(group->sym, address, bytes, offset)) return outside(call, group->sym, name, address, bytes);
+    return EXPAR_OK;
+}
+
+expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
+                               size_t bytes, uint64_t *offset)
+{
+    expar_status status = target_check_range(call, group, name, address, bytes, offset);
+    if (status != EXPAR_OK) return status;
+    if ((uintptr_t)address % bytes != 0)
+        return error_set(EXPAR_ERR_ALIGNMENT, "%s: %s: %p is not a multiple of %zu", call, name, address, bytes);
+    return EXPAR_OK;
+}
+
+expar_status target_transport(const char *call, expar_group *group, transport *const *table, int32_t pe,
+                              transport **out)
+{
+    if (!table[pe])
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it%s%s",
+                         call, pe, group->nodes[pe], group->sym->unreached ? ": " : "",
+                         group->sym->unreached ? group->sym->unreached : "");
+    *out = table[pe];
+    return EXPAR_OK;
+}

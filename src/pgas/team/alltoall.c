@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alltoall and alltoalls. Pairwise: everybody puts each member's block where it belongs, tells all, and hears all. By
+ * leaders (relay.c), where that is cheaper. */
+#include "pgas/team/blocks.h"
+
+/* ---- pairwise ---------------------------------------------------------------------------------------------------- */
+
+static expar_status send_block(const collective *c, const blocks *b, int32_t to, channel_batch *batch)
+{
+    const uint8_t *source = (const uint8_t *)c->source + (size_t)to * b->count * b->source_step;
+    uint64_t dest = c->dest_offset + (uint64_t)c->team->me * b->count * b->dest_step;
+    if (blocks_plain(b)) return channel_send(c->team, to, dest, source, b->count * b->element_bytes, batch);
+    expar_status status = EXPAR_OK;
+    for (size_t i = 0; i < b->count && status == EXPAR_OK; i++)
+        status = channel_put(c->team, to, dest + i * b->dest_step, source + i * b->source_step, b->element_bytes);
+    return status == EXPAR_OK ? channel_tell(c->team, to) : status;
+}
+
+static void copy_own_block(const collective *c, const blocks *b)
+{
+    const size_t first = (size_t)c->team->me * b->count;
+    uint8_t *dest = (uint8_t *)c->dest + first * b->dest_step;
+    const uint8_t *source = (const uint8_t *)c->source + first * b->source_step;
+    if (blocks_plain(b)) collective_copy(dest, source, b->count * b->element_bytes);
+    for (size_t i = 0; i < b->count && !blocks_plain(b); i++)
+        collective_copy(dest + i * b->dest_step, source + i * b->source_step, b->element_bytes);
+}
+
+static expar_status exchange_pairwise(const collective *c, const blocks *b)
+{
+    const circle all = circle_of_all(c->team);
+    channel_batch batch = {.copies = false};
+    expar_status status = EXPAR_OK;
+    for (int32_t step = 1; step < all.count && status == EXPAR_OK; step++)
+        status = send_block(c, b, circle_next(&all, step), &batch);
+    copy_own_block(c, b);
+    if (status == EXPAR_OK) status = circle_hear(&all, c->call);
+    return channel_finish(c->team, &batch, status);
+}
+
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
+
+/* Leaders send one message a node and round, where members would send one to each member of other nodes. Strided blocks
+   would cross the network element by element. */
+static bool is_for_leaders(const expar_team *team, const blocks *b)
+{
+    const team_reach *reach = &team->reach;
+    const size_t part = relay_elements(team, b);
+    if (reach->num_nodes == 1 || part == 0 || b->count == 0) return false;
+    if (!blocks_plain(b)) return true;
+    const size_t rounds = b->count / part + (b->count % part != 0), others = (size_t)(team->size - reach->largest);
+    return reach->largest > 1 && rounds * (size_t)(reach->num_nodes - 1) * CHOICE_RELAY_COST <= others;
+}
+
+static expar_status exchange_by_leaders(const collective *c, const blocks *b)
+{
+    expar_status status = EXPAR_OK;
+    const size_t part = relay_elements(c->team, b);
+    for (size_t first = 0; first < b->count && status == EXPAR_OK; first += part)
+        status = relay_round(c, b, first, b->count - first < part ? b->count - first : part);
+    return status;
+}
+
+static expar_status exchange(const collective *c, const blocks *b)
+{
+    expar_status status = team_turn_begin(c->call, c->team);
+    if (status != EXPAR_OK) return status;
+    return team_turn_end(c->team, is_for_leaders(c->team, b) ? exchange_by_leaders(c, b) : exchange_pairwise(c, b));
+}
+
+static blocks plain_blocks(size_t bytes)
+{
+    return (blocks){.element_bytes = 1, .count = bytes, .dest_step = 1, .source_step = 1};
+}
+
+expar_status expar_alltoall(expar_team *team, void *dest, const void *source, size_t bytes)
+{
+    size_t all_bytes;
+    collective c = {.call = "expar_alltoall", .team = team, .dest = dest, .source = source};
+    expar_status status = team_check(c.call, team);
+    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, bytes, &all_bytes);
+    if (status == EXPAR_OK) status = collective_check(&c, all_bytes, bytes);
+    const blocks b = plain_blocks(bytes);
+    return status == EXPAR_OK ? exchange(&c, &b) : status;
+}
+
+/* Bytes from dest's start to the end of its last element; 0 when there is none. */
+static expar_status strided_bytes(const char *call, size_t elements, const blocks *b, size_t *bytes)
+{
+    *bytes = 0;
+    if (elements == 0) return EXPAR_OK;
+    expar_status status = collective_bytes(call, elements - 1, b->dest_step, bytes);
+    if (status == EXPAR_OK && size_add_overflows(*bytes, b->element_bytes, bytes))
+        status = error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements overflow", call, elements);
+    return status;
+}
+
+expar_status expar_alltoalls(expar_team *team, void *dest, const void *source, ptrdiff_t dest_stride,
+                             ptrdiff_t source_stride, size_t element_bytes, size_t count)
+{
+    size_t elements, bytes = 0;
+    collective c = {.call = "expar_alltoalls", .team = team, .dest = dest, .source = source};
+    blocks b = {.element_bytes = element_bytes, .count = count};
+    expar_status status = team_check(c.call, team);
+    if (status == EXPAR_OK && (dest_stride < 1 || source_stride < 1))
+        status = error_set(EXPAR_ERR_ARGUMENT, "%s: dest_stride %td and source_stride %td, expected 1 or more", c.call,
+                           dest_stride, source_stride);
+    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)dest_stride, element_bytes, &b.dest_step);
+    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)source_stride, element_bytes, &b.source_step);
+    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, count, &elements);
+    if (status == EXPAR_OK) status = strided_bytes(c.call, elements, &b, &bytes);
+    if (status == EXPAR_OK) status = collective_check(&c, bytes, bytes);
+    if (dest_stride == 1 && source_stride == 1) b = plain_blocks(count * element_bytes);
+    return status == EXPAR_OK ? exchange(&c, &b) : status;
+}

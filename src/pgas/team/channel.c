@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages between the members of a team. */
+#include "pgas/team/team.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static_assert(SYM_SUBJECT_TEAMS + TEAM_SLOTS <= BOOT_SUBJECTS, "every channel has a subject");
+
+static team_channel *channel_of(const expar_team *team)
+{
+    return &team->group->sym->teams->channels[team->slot];
+}
+
+static team_peer *peer_of(const expar_team *team, int32_t member)
+{
+    return &channel_of(team)->peers[team_rank(team, member)];
+}
+
+static expar_status way_to(transport *const *table, int32_t rank, transport **via)
+{
+    *via = table[rank];
+    return *via ? EXPAR_OK : error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", rank);
+}
+
+expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes)
+{
+    transport *via;
+    int32_t rank = team_rank(team, to);
+    if (bytes == 0) return EXPAR_OK;
+    const transport_request put = {
+        .kind = TRANSPORT_KIND_PUT, .pe = rank, .offset = offset, .source = source, .bytes = bytes, .copies = true};
+    expar_status status = way_to(team->group->sym->reach_rma, rank, &via);
+    return status == EXPAR_OK ? transport_post(via, &team->group->sym->site, &put, &channel_of(team)->sent) : status;
+}
+
+expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes)
+{
+    transport *via;
+    int32_t rank = team_rank(team, from);
+    if (bytes == 0) return EXPAR_OK;
+    expar_status status = way_to(team->group->sym->reach_rma, rank, &via);
+    return status == EXPAR_OK ? via->ops->get(via, rank, dest, offset, bytes) : status;
+}
+
+static bool is_complete(transport_batch *batch)
+{
+    return atomic_load_explicit(&batch->left, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
+}
+
+/* Where this rank's messages are counted in the heap of whoever hears them. */
+static uint64_t own_flag(const expar_team *team)
+{
+    return channel_of(team)->flags + (uint64_t)team->group->rank * sizeof(uint64_t);
+}
+
+/* Raises the flag at a rank: by a store, or by the transport of its atomics. */
+static expar_status raise_flag(const expar_team *team, int32_t rank, uint64_t value)
+{
+    sym *self = team->group->sym;
+    transport *via;
+    if (self->peers[rank]) return sym_word_set(self, rank, own_flag(team), value);
+    const transport_request set = {.kind = TRANSPORT_KIND_ATOMIC,
+                                   .pe = rank,
+                                   .offset = own_flag(team),
+                                   .bytes = sizeof value,
+                                   .op = TRANSPORT_SET,
+                                   .operand = value};
+    expar_status status = way_to(self->reach_atomic, rank, &via);
+    return status == EXPAR_OK ? transport_post(via, &self->site, &set, &channel_of(team)->sent) : status;
+}
+
+/* A network may let a later operation overtake an earlier one: what the channel has put and told has arrived first. */
+static expar_status settle_sent(const expar_team *team)
+{
+    transport_batch *sent = &channel_of(team)->sent;
+    return is_complete(sent) ? EXPAR_OK : sym_settle(team->group->sym, sent);
+}
+
+expar_status channel_tell(const expar_team *team, int32_t to)
+{
+    expar_status status = settle_sent(team);
+    return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
+}
+
+/* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends on.
+ */
+static bool can_post(const sym *self, int32_t rank)
+{
+    return !self->peers[rank] && self->reach_rma[rank] && self->reach_rma[rank] == self->reach_atomic[rank];
+}
+
+expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
+                          channel_batch *batch)
+{
+    sym *self = team->group->sym;
+    int32_t rank = team_rank(team, to);
+    if (bytes == 0 || !can_post(self, rank)) {
+        expar_status status = channel_put(team, to, offset, source, bytes);
+        return status == EXPAR_OK ? channel_tell(team, to) : status;
+    }
+    expar_status status = settle_sent(team);
+    if (status != EXPAR_OK) return status;
+    const transport_request request = {.kind = TRANSPORT_KIND_PUT,
+                                       .pe = rank,
+                                       .offset = offset,
+                                       .source = source,
+                                       .bytes = bytes,
+                                       .copies = batch->copies,
+                                       .signals = true,
+                                       .signal_offset = own_flag(team),
+                                       .op = TRANSPORT_SET,
+                                       .operand = ++peer_of(team, to)->told};
+    return transport_post(self->reach_rma[rank], &self->site, &request, &batch->sent);
+}
+
+expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status)
+{
+    char cause[ERROR_TEXT_BYTES];
+    if (is_complete(&batch->sent)) return status;
+    snprintf(cause, sizeof cause, "%s", status == EXPAR_OK ? "" : expar_last_error());
+    expar_status sent = sym_settle(team->group->sym, &batch->sent);
+    return status == EXPAR_OK ? sent : error_set(status, "%s", cause);
+}
+
+expar_status channel_hear(const expar_team *team, int32_t from, const char *call)
+{
+    sym *self = team->group->sym;
+    int32_t rank = team_rank(team, from);
+    uint64_t awaited = ++peer_of(team, from)->heard;
+    const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
+    expar_status status = EXPAR_OK;
+    sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
+    sym_rest_expect(&rest, SYM_SUBJECT_TEAMS + team->slot, rank);
+    while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
+           (status = sym_rest_turn(&rest)) == EXPAR_OK) {
+    }
+    sym_rest_end(&rest);
+    /* The members are out of step from now on: whoever is blamed is one of them. */
+    return rest.timed_out ? sym_rest_blame(&rest) : status;
+}
+
+size_t channel_piece_bytes(const expar_team *team)
+{
+    return team->group->sym->teams->piece_bytes;
+}
+
+/* Where the pieces of a rank lie in the heap of whoever takes them. */
+static uint64_t piece_offset(const expar_team *team, int32_t giver_rank, uint64_t count)
+{
+    return channel_of(team)->scratch + ((uint64_t)giver_rank * 2 + count % 2) * channel_piece_bytes(team);
+}
+
+expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes, channel_batch *batch)
+{
+    uint64_t offset = piece_offset(team, team->group->rank, peer_of(team, to)->given++);
+    return channel_send(team, to, offset, piece, bytes, batch);
+}
+
+expar_status channel_take(const expar_team *team, int32_t from, const char *call, const void **piece)
+{
+    peer_of(team, from)->taken++;
+    expar_status status = channel_hear(team, from, call);
+    if (status == EXPAR_OK) *piece = channel_taken(team, from);
+    return status;
+}
+
+const void *channel_taken(const expar_team *team, int32_t from)
+{
+    uint64_t offset = piece_offset(team, team_rank(team, from), peer_of(team, from)->taken - 1);
+    return (const uint8_t *)team->group->sym->heap.base + offset;
+}
+
+void *channel_own_piece(const expar_team *team, uint64_t number)
+{
+    return (uint8_t *)team->group->sym->heap.base + piece_offset(team, team->group->rank, number);
+}
+
+expar_status circle_hear(const circle *c, const char *call)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t place = 0; place < c->count && status == EXPAR_OK; place++)
+        if (place != c->me) status = channel_hear(c->team, circle_member(c, place), call);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the collectives share: checks, and putting into everybody's dest. */
+#include "pgas/team/collective.h"
+
+#include <string.h>
+
+expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes)
+{
+    expar_status status = team_check(c->call, c->team);
+    if (status == EXPAR_OK && dest_bytes > 0)
+        status = target_check_range(c->call, c->team->group, "dest", c->dest, dest_bytes, &c->dest_offset);
+    if (status == EXPAR_OK && source_bytes > 0 && !c->source)
+        status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", c->call);
+    return status;
+}
+
+expar_status collective_bytes(const char *call, size_t count, size_t bytes, size_t *product)
+{
+    if (size_mul_overflows(count, bytes, product))
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu times %zu bytes overflow", call, count, bytes);
+    return EXPAR_OK;
+}
+
+void collective_copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0 && to != from) memmove(to, from, bytes);
+}
+
+expar_status collective_spread(const collective *c, const circle *among, const void *source, span part)
+{
+    channel_batch batch = {.copies = false};
+    expar_status status = EXPAR_OK;
+    for (int32_t step = 1; step < among->count && status == EXPAR_OK; step++)
+        status = channel_send(c->team, circle_next(among, step), c->dest_offset + part.at, source, part.bytes, &batch);
+    if (status == EXPAR_OK) status = circle_hear(among, c->call);
+    return channel_finish(c->team, &batch, status);
+}

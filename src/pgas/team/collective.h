@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the collectives share. Private to pgas/team.
+ *
+ * A collective works on *circles* (team.h). Where all members are one node, or each is one, that is the circle of all
+ * members. Else what is small, or would cross the network more than once a node, goes in three steps: inside each node
+ * to its leader, in the circle of leaders, and from the leaders to their nodes (fan.c). choice.h says what is small. */
+#ifndef EXPAR_PGAS_TEAM_COLLECTIVE_H
+#define EXPAR_PGAS_TEAM_COLLECTIVE_H
+
+#include "pgas/target.h"
+#include "pgas/team/choice.h"
+#include "pgas/team/team.h"
+#include <expar/collective.h>
+
+/* A collective's arguments as all kinds have them. */
+typedef struct collective {
+    const char *call;
+    expar_team *team;
+    void *dest;
+    const void *source;
+    uint64_t dest_offset; /* of dest in the heap, once checked */
+} collective;
+
+/* Checks the team, that dest is symmetric over dest_bytes (0: none is needed), and that there is a source. */
+expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes);
+/* The product of two sizes, or an error. */
+expar_status collective_bytes(const char *call, size_t count, size_t bytes, size_t *product);
+/* This member's own part of a result. */
+void collective_copy(void *to, const void *from, size_t bytes);
+
+/* Bytes that are `at` behind everybody's dest. */
+typedef struct span {
+    size_t at, bytes;
+} span;
+/* Puts this member's part of dest, which lies at `source`, into the dest of all others of the circle, and waits for
+   theirs. */
+expar_status collective_spread(const collective *c, const circle *among, const void *source, span part);
+
+/* ---- inside a node (fan.c) --------------------------------------------------------------------------------------- */
+
+/* The leader hears that all of its node have come. */
+expar_status fan_in(const circle *node, const char *call);
+
+/* What a node's leader hands to all of its node. */
+typedef struct fan {
+    int32_t lead;      /* the leader's place */
+    uint64_t from, to; /* offsets in the heap: where the leader has it, and where the others get it */
+    size_t bytes;
+} fan;
+expar_status fan_out(const circle *node, const char *call, const fan *what);
+/* Part of dest, from the node's first member to the others. */
+expar_status fan_out_dest(const collective *c, span part);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alltoall by leaders. Each member packs what it has for everybody into one piece for its leader; leaders send each
+ * other one piece with what one node has for the other, and unpack what has come into the dest of their node's members.
+ *
+ * A member's piece has a part for each member of the team, in their order. A leader's piece for another node has, for
+ * each member there, a part from each member here. */
+#include "pgas/team/blocks.h"
+
+#include <string.h>
+
+size_t relay_elements(const expar_team *team, const blocks *b)
+{
+    const size_t pair = (size_t)team->reach.largest * (size_t)team->reach.largest, all = (size_t)team->size;
+    return b->element_bytes == 0 ? 0 : channel_piece_bytes(team) / (pair > all ? pair : all) / b->element_bytes;
+}
+
+/* A round: elements of all blocks that are on their way. */
+typedef struct relay {
+    const collective *c;
+    const blocks *b;
+    size_t first, count, part_bytes;
+    circle node;
+} relay;
+
+static void copy_elements(uint8_t *to, size_t to_step, const uint8_t *from, size_t from_step, const relay *r)
+{
+    const size_t bytes = r->b->element_bytes;
+    if (to_step == bytes && from_step == bytes) {
+        memcpy(to, from, r->part_bytes);
+        return;
+    }
+    for (size_t i = 0; i < r->count; i++)
+        memcpy(to + i * to_step, from + i * from_step, bytes);
+}
+
+/* Own piece 0 gets this member's parts for all. */
+static uint8_t *pack_own(const relay *r)
+{
+    uint8_t *piece = channel_own_piece(r->c->team, 0);
+    const uint8_t *source = (const uint8_t *)r->c->source + r->first * r->b->source_step;
+    for (int32_t to = 0; to < r->c->team->size; to++)
+        copy_elements(piece + (size_t)to * r->part_bytes, r->b->element_bytes,
+                      source + (size_t)to * r->b->count * r->b->source_step, r->b->source_step, r);
+    return piece;
+}
+
+/* The part that the leader's node mate at `place` has for member `to`. */
+static const uint8_t *part_of(const relay *r, int32_t place, int32_t to)
+{
+    const void *piece =
+        place == 0 ? channel_own_piece(r->c->team, 0) : channel_taken(r->c->team, r->node.first + place);
+    return (const uint8_t *)piece + (size_t)to * r->part_bytes;
+}
+
+/* Own piece 1 gets all that this node has for another one. */
+static expar_status send_to_node(const relay *r, int32_t node, channel_batch *batch)
+{
+    const team_reach *reach = &r->c->team->reach;
+    uint8_t *piece = channel_own_piece(r->c->team, 1), *at = piece;
+    for (int32_t to = reach->first[node]; to < reach->first[node + 1]; to++)
+        for (int32_t place = 0; place < r->node.count; place++, at += r->part_bytes)
+            memcpy(at, part_of(r, place, to), r->part_bytes);
+    return channel_give(r->c->team, reach->first[node], piece, (size_t)(at - piece), batch);
+}
+
+/* The part that member `from` has for member `to` of this node, into the latter's dest. */
+static void deliver(const relay *r, int32_t from, int32_t to, const uint8_t *part)
+{
+    const expar_team *team = r->c->team;
+    const uint64_t element = (uint64_t)from * r->b->count + r->first;
+    uint8_t *dest = sym_at(team->group->sym, team_rank(team, to), r->c->dest_offset + element * r->b->dest_step);
+    copy_elements(dest, r->b->dest_step, part, r->b->element_bytes, r);
+}
+
+static void deliver_inside(const relay *r)
+{
+    for (int32_t place = 0; place < r->node.count; place++)
+        for (int32_t to = r->node.first; to < r->node.first + r->node.count; to++)
+            deliver(r, r->node.first + place, to, part_of(r, place, to));
+}
+
+static expar_status take_from_node(const relay *r, int32_t node)
+{
+    const team_reach *reach = &r->c->team->reach;
+    const void *piece;
+    expar_status status = channel_take(r->c->team, reach->first[node], r->c->call, &piece);
+    if (status != EXPAR_OK) return status;
+    const uint8_t *part = piece;
+    for (int32_t to = r->node.first; to < r->node.first + r->node.count; to++)
+        for (int32_t from = reach->first[node]; from < reach->first[node + 1]; from++, part += r->part_bytes)
+            deliver(r, from, to, part);
+    return EXPAR_OK;
+}
+
+static expar_status take_from_mates(const relay *r)
+{
+    const void *piece; /* part_of finds it again */
+    expar_status status = EXPAR_OK;
+    for (int32_t place = 1; place < r->node.count && status == EXPAR_OK; place++)
+        status = channel_take(r->c->team, r->node.first + place, r->c->call, &piece);
+    return status;
+}
+
+static expar_status lead(const relay *r)
+{
+    const circle leaders = circle_of_leaders(r->c->team);
+    channel_batch batch = {.copies = true}; /* one piece is packed for all nodes, one after the other */
+    expar_status status = take_from_mates(r);
+    for (int32_t step = 1; step < leaders.count && status == EXPAR_OK; step++)
+        status = send_to_node(r, (leaders.me + step) % leaders.count, &batch);
+    if (status == EXPAR_OK) deliver_inside(r);
+    for (int32_t node = 0; node < leaders.count && status == EXPAR_OK; node++)
+        if (node != leaders.me) status = take_from_node(r, node);
+    status = channel_finish(r->c->team, &batch, status);
+    return status == EXPAR_OK ? fan_out(&r->node, r->c->call, &(fan){.bytes = 0}) : status;
+}
+
+static expar_status follow(const relay *r, const uint8_t *piece)
+{
+    channel_batch batch = {.copies = false};
+    expar_status status =
+        channel_give(r->c->team, r->node.first, piece, (size_t)r->c->team->size * r->part_bytes, &batch);
+    status = channel_finish(r->c->team, &batch, status);
+    return status == EXPAR_OK ? fan_out(&r->node, r->c->call, &(fan){.bytes = 0}) : status;
+}
+
+expar_status relay_round(const collective *c, const blocks *b, size_t first, size_t count)
+{
+    const relay r = {.c = c,
+                     .b = b,
+                     .first = first,
+                     .count = count,
+                     .part_bytes = count * b->element_bytes,
+                     .node = circle_of_node(c->team)};
+    const uint8_t *piece = pack_own(&r);
+    return r.node.me == 0 ? lead(&r) : follow(&r, piece);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of a rank's teams and the memory of their channels, made at the first use of teams. */
+#include "pgas/context.h"
+#include "pgas/team/team.h"
+#include "shmem/parts.h"
+
+#include <stdlib.h>
+
+/* All channels together take this or a sixteenth of the heap, whichever is less; pieces are as large as that allows,
+   within bounds. */
+#define CHANNELS_BYTES    ((uint64_t)16 << 20)
+#define LEAST_PIECE_BYTES 256u
+#define MOST_PIECE_BYTES  (32u << 10)
+
+static uint64_t flags_bytes_of(const sym *self)
+{
+    return align_up((uint64_t)self->size * sizeof(uint64_t), 64);
+}
+
+static uint64_t piece_bytes_for(const sym *self)
+{
+    const uint64_t all = self->heap.bytes / 16 < CHANNELS_BYTES ? self->heap.bytes / 16 : CHANNELS_BYTES;
+    const uint64_t flags = flags_bytes_of(self), slot = all / TEAM_SLOTS;
+    const uint64_t piece = slot < flags ? 0 : (slot - flags) / (2 * (uint64_t)self->size) & ~UINT64_C(63);
+    if (piece < LEAST_PIECE_BYTES) return LEAST_PIECE_BYTES;
+    return piece < MOST_PIECE_BYTES ? piece : MOST_PIECE_BYTES;
+}
+
+static uint64_t slot_bytes_of(const team_table *table, const sym *self)
+{
+    return flags_bytes_of(self) + 2 * (uint64_t)self->size * table->piece_bytes;
+}
+
+static void lay_out(team_table *table, const sym *self)
+{
+    const uint64_t flags_bytes = flags_bytes_of(self), slot_bytes = slot_bytes_of(table, self);
+    for (uint64_t s = 0; s < TEAM_SLOTS; s++) {
+        table->channels[s].flags = table->offset + s * slot_bytes;
+        table->channels[s].scratch = table->channels[s].flags + flags_bytes;
+    }
+}
+
+static void clear_flags(const team_table *table, sym *self)
+{
+    for (int32_t s = 0; s < TEAM_SLOTS; s++)
+        sym_clear(self, table->channels[s].flags, (uint64_t)self->size * sizeof(uint64_t));
+}
+
+/* Every rank is a member of one world, one node and one rail. */
+static expar_status add_standing(const char *call, expar_group *group, team_table *table)
+{
+    const int32_t per_node = group->ranks_per_node, local = group->rank % per_node;
+    const expar_team standing[] = {
+        [TEAM_WORLD_SLOT] = {.start = 0, .stride = 1, .size = group->size, .me = group->rank},
+        [TEAM_SHARED_SLOT] = {.start = group->rank - local, .stride = 1, .size = per_node, .me = local},
+        [TEAM_RAIL_SLOT] = {.start = local, .stride = per_node, .size = group->num_nodes, .me = group->rank / per_node},
+    };
+    for (int32_t s = 0; s < (int32_t)ARRAY_LENGTH(standing); s++) {
+        table->teams[s] = standing[s];
+        table->teams[s].group = group;
+        table->teams[s].slot = s;
+        expar_status status = team_reach_find(call, &table->teams[s]);
+        if (status != EXPAR_OK) return status;
+    }
+    for (int32_t s = 0; s < TEAM_FIRST_SLOT; s++) {
+        expar_status status = team_slot_use(call, table, s, group->size);
+        if (status != EXPAR_OK) return status;
+    }
+    return EXPAR_OK;
+}
+
+expar_status team_slot_use(const char *call, team_table *table, int32_t slot, int32_t group_size)
+{
+    team_channel *channel = &table->channels[slot];
+    if (!channel->peers) channel->peers = calloc((size_t)group_size, sizeof *channel->peers);
+    if (!channel->peers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", call, group_size);
+    table->used |= UINT64_C(1) << slot;
+    return EXPAR_OK;
+}
+
+expar_status team_turn_begin(const char *call, const expar_team *team)
+{
+    if (team->slot != TEAM_FORMED_SLOT) return EXPAR_OK;
+    pthread_mutex_lock(&team->group->sym->teams->turn);
+    expar_status status = team_check(call, team);
+    return status == EXPAR_OK ? EXPAR_OK : team_turn_end(team, status);
+}
+
+expar_status team_turn_end(const expar_team *team, expar_status status)
+{
+    if (team->slot == TEAM_FORMED_SLOT) pthread_mutex_unlock(&team->group->sym->teams->turn);
+    return status;
+}
+
+expar_status team_table_open(const char *call, expar_group *group, team_table **out)
+{
+    sym *self = group->sym;
+    *out = self->teams;
+    if (self->teams) return EXPAR_OK;
+    team_table *table = calloc(1, sizeof *table);
+    if (!table)
+        return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    pthread_mutex_init(&table->turn, NULL);
+    table->piece_bytes = piece_bytes_for(self);
+    expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
+    if (status == EXPAR_OK) {
+        lay_out(table, self);
+        clear_flags(table, self);
+        status = add_standing(call, group, table);
+    }
+    /* Nobody raises a flag before it is clear. */
+    if (status == EXPAR_OK) status = sym_barrier(self);
+    if (status != EXPAR_OK) {
+        team_table_close(table);
+        return status;
+    }
+    *out = self->teams = table;
+    return EXPAR_OK;
+}
+
+static void free_formed(expar_team *list)
+{
+    while (list) {
+        expar_team *next = list->next;
+        team_reach_free(&list->reach);
+        free(list);
+        list = next;
+    }
+}
+
+void team_table_close(team_table *table)
+{
+    for (int32_t s = 0; table && s < TEAM_SLOTS; s++) {
+        free(table->channels[s].peers);
+        team_reach_free(&table->teams[s].reach);
+    }
+    if (!table) return;
+    context_free_list(table->contexts);
+    free_formed(table->formed);
+    pthread_mutex_destroy(&table->turn);
+    free(table);
+}

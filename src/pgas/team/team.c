@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public calls of expar/team.h that make, end and describe teams. */
+#include "pgas/team/team.h"
+#include "pgas/context.h"
+
+#include <stdlib.h>
+
+expar_status team_check(const char *call, const expar_team *team)
+{
+    if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
+    if (!team->group) return error_set(EXPAR_ERR_HANDLE, "%s: the team was destroyed", call);
+    const sym_ranks awaited = team_awaited(team);
+    return sym_check_ranks(team->group->sym, &awaited, call);
+}
+
+sym_ranks team_awaited(const expar_team *team)
+{
+    if (team->slot == TEAM_FORMED_SLOT) return (sym_ranks){.start = 0, .stride = 1, .size = team->group->size};
+    return (sym_ranks){.start = team->start, .stride = team->stride, .size = team->size};
+}
+
+int32_t team_member(const expar_team *team, int32_t rank)
+{
+    if (team->size == 1) return rank == team->start ? 0 : -1;
+    int32_t distance = rank - team->start;
+    if (distance % team->stride != 0) return -1;
+    int32_t member = distance / team->stride;
+    return member >= 0 && member < team->size ? member : -1;
+}
+
+/* ---- standing teams ---------------------------------------------------------------------------------------------- */
+
+static expar_status get_standing(const char *call, expar_group *group, int32_t slot, expar_team **team)
+{
+    team_table *table;
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
+    expar_status status = group->sym->teams ? sym_check_self(group->sym, call) : sym_check(group->sym, call);
+    if (status == EXPAR_OK) status = team_table_open(call, group, &table);
+    if (status == EXPAR_OK) *team = &table->teams[slot];
+    return status;
+}
+
+expar_status expar_team_world(expar_group *group, expar_team **team)
+{
+    return get_standing("expar_team_world", group, TEAM_WORLD_SLOT, team);
+}
+
+expar_status expar_team_shared(expar_group *group, expar_team **team)
+{
+    return get_standing("expar_team_shared", group, TEAM_SHARED_SLOT, team);
+}
+
+expar_status expar_team_rail(expar_group *group, expar_team **team)
+{
+    return get_standing("expar_team_rail", group, TEAM_RAIL_SLOT, team);
+}
+
+/* ---- splitting ----------------------------------------------------------------------------------------------------
+ */
+
+/* Members in ranks of the group; not yet a team. */
+typedef struct selection {
+    int32_t start, stride, size;
+} selection;
+
+/* Checks what is asked of `total` ranks in a row. */
+static expar_status check_selection(const char *call, const selection *s, int32_t total)
+{
+    if (s->size < 1 || s->size > total)
+        return error_set(EXPAR_ERR_RANGE, "%s: size %d, expected 1 to %d", call, s->size, total);
+    if (s->start < 0 || s->start >= total)
+        return error_set(EXPAR_ERR_RANGE, "%s: start %d, expected 0 to %d", call, s->start, total - 1);
+    int64_t last = s->start + (int64_t)(s->size - 1) * s->stride;
+    if (s->size > 1 && s->stride == 0) return error_set(EXPAR_ERR_RANGE, "%s: stride 0", call);
+    if (last < 0 || last >= total)
+        return error_set(EXPAR_ERR_RANGE, "%s: %d members from %d in steps of %d end with %lld, expected 0 to %d", call,
+                         s->size, s->start, s->stride, (long long)last, total - 1);
+    return EXPAR_OK;
+}
+
+static expar_status check_config(const char *call, const expar_team_config *config)
+{
+    if (config && config->struct_size != sizeof *config)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: config->struct_size %zu, expected EXPAR_TEAM_CONFIG_INIT's %zu", call,
+                         config->struct_size, sizeof *config);
+    if (config && config->num_contexts < 0)
+        return error_set(EXPAR_ERR_RANGE, "%s: config->num_contexts %d, expected 0 or more", call,
+                         config->num_contexts);
+    return EXPAR_OK;
+}
+
+/* A slot that is free on all members of the parent; -1: none is. Collective over the parent. */
+static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t *slot)
+{
+    uint64_t free_slots = ~parent->group->sym->teams->used;
+    expar_status status = team_and(call, parent, &free_slots);
+    if (status != EXPAR_OK) return status;
+    if (free_slots == 0)
+        return error_set(EXPAR_ERR_LIMIT, "%s: some member of the parent is in %d teams already", call,
+                         EXPAR_MAX_TEAMS);
+    *slot = __builtin_ctzll(free_slots);
+    return EXPAR_OK;
+}
+
+/* The team is no more, and its slot free; the slot of formed teams is none that others get. */
+static void retire(expar_team *team)
+{
+    sym *self = team->group->sym;
+    pthread_mutex_lock(&self->lock);
+    if (team->slot != TEAM_FORMED_SLOT) self->teams->used &= ~(UINT64_C(1) << team->slot);
+    team_reach_free(&team->reach);
+    team->group = NULL;
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* Collective over the parent, with one selection for each rank; all are checked. */
+static expar_status split(const char *call, expar_team *parent, const selection *members,
+                          const expar_team_config *config, expar_team **team)
+{
+    int32_t slot = -1;
+    expar_group *group = parent->group;
+    expar_team made = {.group = group,
+                       .start = team_rank(parent, members->start),
+                       .stride = members->size == 1 ? 1 : members->stride * parent->stride,
+                       .size = members->size};
+    expar_status status = agree_on_slot(call, parent, &slot);
+    made.me = team_member(&made, group->rank);
+    made.slot = slot;
+    if (status == EXPAR_OK && made.me >= 0) status = team_reach_find(call, &made);
+    if (status == EXPAR_OK && made.me >= 0) status = team_slot_use(call, group->sym->teams, slot, group->size);
+    if (status != EXPAR_OK) {
+        team_reach_free(&made.reach);
+        return status;
+    }
+    made.config = config ? *config : (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
+    if (made.me >= 0) group->sym->teams->teams[slot] = made;
+    *team = made.me >= 0 ? &group->sym->teams->teams[slot] : NULL;
+    return EXPAR_OK;
+}
+
+expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t stride, int32_t size,
+                                      const expar_team_config *config, expar_team **team)
+{
+    static const char call[] = "expar_team_split_strided";
+    const selection members = {start, stride, size};
+    expar_status status = team_check(call, parent);
+    if (status == EXPAR_OK && !team) status = error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
+    if (status == EXPAR_OK) status = check_config(call, config);
+    if (status == EXPAR_OK) status = check_selection(call, &members, parent->size);
+    return status == EXPAR_OK ? split(call, parent, &members, config, team) : status;
+}
+
+/* Rows follow each other, and so do columns; every rank is in one of each. All rows share one slot, as their members
+   are apart. */
+static expar_status split_rows_and_columns(const char *call, expar_team *parent, int32_t x_range,
+                                           const expar_team_config *x_config, const expar_team_config *y_config,
+                                           expar_team **x_team, expar_team **y_team)
+{
+    const int32_t x = parent->me % x_range, y = parent->me / x_range, left = parent->size - y * x_range;
+    const selection row = {.start = y * x_range, .stride = 1, .size = left < x_range ? left : x_range};
+    const selection column = {.start = x, .stride = x_range, .size = (parent->size - x + x_range - 1) / x_range};
+    expar_team *made;
+    expar_status status = split(call, parent, &row, x_config, &made);
+    if (status != EXPAR_OK) return status;
+    status = split(call, parent, &column, y_config, y_team);
+    if (status == EXPAR_OK)
+        *x_team = made;
+    else
+        retire(made);
+    return status;
+}
+
+expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expar_team_config *x_config,
+                                 const expar_team_config *y_config, expar_team **x_team, expar_team **y_team)
+{
+    static const char call[] = "expar_team_split_2d";
+    expar_status status = team_check(call, parent);
+    if (status == EXPAR_OK && (!x_team || !y_team))
+        status = error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, x_team ? "y_team" : "x_team");
+    if (status == EXPAR_OK && x_range < 1)
+        status = error_set(EXPAR_ERR_RANGE, "%s: x_range %d, expected 1 or more", call, x_range);
+    if (status == EXPAR_OK) status = check_config(call, x_config);
+    if (status == EXPAR_OK) status = check_config(call, y_config);
+    if (status != EXPAR_OK) return status;
+    if (x_range > parent->size) x_range = parent->size;
+    return split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team);
+}
+
+/* ---- forming ----------------------------------------------------------------------------------------------------- */
+
+/* One that was destroyed, or a new one; the lock is held. */
+static expar_team *find_unused(team_table *table)
+{
+    expar_team *team = table->formed;
+    while (team && team->group)
+        team = team->next;
+    if (team || !(team = calloc(1, sizeof *team))) return team;
+    team->next = table->formed;
+    table->formed = team;
+    return team;
+}
+
+static expar_status keep_formed(const char *call, expar_team *made, expar_team **copy)
+{
+    sym *self = made->group->sym;
+    expar_status status = team_reach_find(call, made);
+    if (status != EXPAR_OK) return status;
+    pthread_mutex_lock(&self->lock);
+    *copy = find_unused(self->teams);
+    if (*copy) {
+        made->next = (*copy)->next;
+        **copy = *made;
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (*copy) return EXPAR_OK;
+    team_reach_free(&made->reach);
+    return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a team", call);
+}
+
+expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size, expar_team **team)
+{
+    static const char call[] = "expar_team_form";
+    const selection members = {start, stride, size};
+    team_table *table;
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
+    expar_status status = check_selection(call, &members, group->size);
+    if (status == EXPAR_OK) status = sym_check(group->sym, call);
+    if (status == EXPAR_OK) status = team_table_open(call, group, &table);
+    if (status != EXPAR_OK) return status;
+    expar_team made = {.group = group, .start = start, .stride = stride, .size = size, .slot = TEAM_FORMED_SLOT};
+    made.me = team_member(&made, group->rank);
+    made.config = (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
+    expar_team *copy = NULL;
+    if (made.me >= 0) status = keep_formed(call, &made, &copy);
+    if (status == EXPAR_OK) *team = copy;
+    return status;
+}
+
+expar_status expar_team_destroy(expar_team *team)
+{
+    static const char call[] = "expar_team_destroy";
+    if (!team) return EXPAR_OK;
+    bool formed = team->group && team->slot == TEAM_FORMED_SLOT;
+    expar_status status = formed ? EXPAR_OK : team_check(call, team);
+    if (status != EXPAR_OK) return status;
+    if (team->slot < TEAM_FORMED_SLOT) return error_set(EXPAR_ERR_STATE, "%s: a standing team", call);
+    expar_status unfinished = context_quiet_all(call, team);
+    if (!formed) status = team_sync(call, team);
+    if (status != EXPAR_OK) return status;
+    context_end_all(team);
+    retire(team);
+    return unfinished;
+}
+
+/* ---- facts --------------------------------------------------------------------------------------------------------
+ */
+
+int32_t expar_team_my_pe(const expar_team *team)
+{
+    return team && team->group ? team->me : -1;
+}
+
+int32_t expar_team_n_pes(const expar_team *team)
+{
+    return team && team->group ? team->size : 0;
+}
+
+expar_group *expar_team_group(const expar_team *team)
+{
+    return team ? team->group : NULL;
+}
+
+expar_status expar_team_get_config(const expar_team *team, expar_team_config *config)
+{
+    static const char call[] = "expar_team_get_config";
+    expar_status status = team_check(call, team);
+    if (status == EXPAR_OK && !config) status = error_set(EXPAR_ERR_NULL, "%s: config is NULL", call);
+    if (status == EXPAR_OK) status = check_config(call, config);
+    if (status == EXPAR_OK) config->num_contexts = team->config.num_contexts;
+    return status;
+}
+
+expar_status expar_team_translate_pe(const expar_team *source, int32_t pe, const expar_team *dest, int32_t *dest_pe)
+{
+    static const char call[] = "expar_team_translate_pe";
+    expar_status status = team_check(call, source);
+    if (status == EXPAR_OK) status = team_check(call, dest);
+    if (status != EXPAR_OK) return status;
+    if (!dest_pe) return error_set(EXPAR_ERR_NULL, "%s: dest_pe is NULL", call);
+    if (source->group != dest->group) return error_set(EXPAR_ERR_HANDLE, "%s: teams of two groups", call);
+    if (pe < 0 || pe >= source->size)
+        return error_set(EXPAR_ERR_RANGE, "%s: pe %d, expected 0 to %d", call, pe, source->size - 1);
+    *dest_pe = team_member(dest, team_rank(source, pe));
+    return EXPAR_OK;
+}

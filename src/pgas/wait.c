@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for words of one's own, and testing them: the public calls of expar/wait.h. */
+#include "pgas/target.h"
+#include <expar/wait.h>
+
+#include <stdio.h>
+
+static const char *const cmp_signs[] = {"==", "!=", ">", ">=", "<", "<="};
+
+/* Words of this rank and what they are compared with. */
+typedef struct word_set {
+    const char *call, *name; /* for error texts */
+    const void *words;
+    size_t count, bytes; /* bytes of a word */
+    bool is_signed;
+    const int *skip; /* NULL: none is left out */
+    expar_cmp cmp;
+    uint64_t value;     /* sign-extended when signed */
+    const void *values; /* instead, one a word; else NULL */
+    uint64_t offset;    /* of the words in the heap, once checked */
+} word_set;
+
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
+
+static bool holds_unsigned(uint64_t seen, expar_cmp cmp, uint64_t value)
+{
+    switch (cmp) {
+    case EXPAR_CMP_EQ:
+        return seen == value;
+    case EXPAR_CMP_NE:
+        return seen != value;
+    case EXPAR_CMP_GT:
+        return seen > value;
+    case EXPAR_CMP_GE:
+        return seen >= value;
+    case EXPAR_CMP_LT:
+        return seen < value;
+    case EXPAR_CMP_LE:
+        return seen <= value;
+    }
+    return false;
+}
+
+/* Widens to 64 bits in the words' own kind of number. */
+static uint64_t widen(const word_set *set, uint64_t raw)
+{
+    return set->is_signed && set->bytes == 4 ? (uint64_t)(int64_t)(int32_t)(uint32_t)raw : raw;
+}
+
+/* Acquire: what the writer did before its release of the word is seen after it. */
+static uint64_t load_word(const word_set *set, size_t i)
+{
+    if (set->bytes == 8) return atomic_load_explicit((const _Atomic uint64_t *)set->words + i, memory_order_acquire);
+    return widen(set, atomic_load_explicit((const _Atomic uint32_t *)set->words + i, memory_order_acquire));
+}
+
+static uint64_t value_of(const word_set *set, size_t i)
+{
+    if (!set->values) return set->value;
+    return set->bytes == 8 ? ((const uint64_t *)set->values)[i] : widen(set, ((const uint32_t *)set->values)[i]);
+}
+
+/* Signed numbers compare as unsigned ones with the sign turned round. */
+static bool word_holds(const word_set *set, size_t i, uint64_t *seen)
+{
+    const uint64_t turn = set->is_signed ? UINT64_C(1) << 63 : 0;
+    *seen = load_word(set, i);
+    return holds_unsigned(*seen ^ turn, set->cmp, value_of(set, i) ^ turn);
+}
+
+static bool takes_part(const word_set *set, size_t i)
+{
+    return !set->skip || set->skip[i] == 0;
+}
+
+static bool is_empty(const word_set *set)
+{
+    size_t i = 0;
+    while (i < set->count && !takes_part(set, i))
+        i++;
+    return i == set->count;
+}
+
+/* ---- looking at a set ---------------------------------------------------------------------------------------------
+ */
+
+/* What a look found, for all, any and some; which of them it is, is the looker's business. */
+typedef struct find {
+    size_t first;    /* all: the first word that may not hold yet; any: the word that holds */
+    size_t *indices; /* some: where to write */
+    size_t found;
+    uint64_t seen; /* one: the value that held */
+} find;
+typedef bool (*look)(const word_set *set, find *result);
+
+static bool look_one(const word_set *set, find *result)
+{
+    return word_holds(set, 0, &result->seen);
+}
+
+/* A word that has held once need not hold any more. */
+static bool look_all(const word_set *set, find *result)
+{
+    uint64_t seen;
+    while (result->first < set->count && (!takes_part(set, result->first) || word_holds(set, result->first, &seen)))
+        result->first++;
+    return result->first == set->count;
+}
+
+/* Where this thread's next search for any word starts: behind the last one found, so that no word starves. */
+static _Thread_local size_t any_start;
+
+static bool look_any(const word_set *set, find *result)
+{
+    uint64_t seen;
+    for (size_t step = 0; step < set->count; step++) {
+        size_t i = (any_start + step) % set->count;
+        if (!takes_part(set, i) || !word_holds(set, i, &seen)) continue;
+        result->first = i;
+        any_start = i + 1;
+        return true;
+    }
+    return false;
+}
+
+static bool look_some(const word_set *set, find *result)
+{
+    uint64_t seen;
+    result->found = 0;
+    for (size_t i = 0; i < set->count; i++)
+        if (takes_part(set, i) && word_holds(set, i, &seen)) result->indices[result->found++] = i;
+    return result->found > 0;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------------------
+ */
+
+static expar_status check_set(expar_group *group, word_set *set)
+{
+    size_t bytes;
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", set->call);
+    if ((unsigned)set->cmp >= ARRAY_LENGTH(cmp_signs))
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: cmp %d, expected EXPAR_CMP_EQ to EXPAR_CMP_LE", set->call,
+                         (int)set->cmp);
+    if (set->count == 0) return sym_check_self(group->sym, set->call);
+    if (size_mul_overflows(set->count, set->bytes, &bytes))
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu words overflow", set->call, set->count);
+    expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &set->offset);
+    if (status == EXPAR_OK) status = target_check_range(set->call, group, set->name, set->words, bytes, &set->offset);
+    return status == EXPAR_OK ? sym_check_self(group->sym, set->call) : status;
+}
+
+/* A value in the words' own kind of number. */
+typedef char number_text[24];
+static const char *number(const word_set *set, uint64_t value, number_text text)
+{
+    if (set->is_signed)
+        snprintf(text, sizeof(number_text), "%lld", (long long)value);
+    else
+        snprintf(text, sizeof(number_text), "%llu", (unsigned long long)value);
+    return text;
+}
+
+/* Names the first word that is still waited for, and the ranks that are silent: one of them may have been to change it.
+ */
+static expar_status say_what_is_missing(expar_group *group, const word_set *set)
+{
+    uint64_t seen;
+    number_text has, wants;
+    size_t i = 0;
+    while (i + 1 < set->count && (!takes_part(set, i) || word_holds(set, i, &seen)))
+        i++;
+    expar_status status = error_set(
+        EXPAR_ERR_PEER, "%s: timed out after %lld ms: %s at offset %llu of the heap holds %s, waited for %s %s",
+        set->call, (long long)group->sym->timeout_ms, set->name, (unsigned long long)(set->offset + i * set->bytes),
+        number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
+    sym_blame_silent(group->sym, status);
+    return status;
+}
+
+static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)
+{
+    expar_status status = EXPAR_OK;
+    sym_rest rest = sym_rest_begin_open(group->sym, set->call, set->offset, set->count * set->bytes);
+    while (!has_ended(set, result) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
+    }
+    sym_rest_end(&rest);
+    return rest.timed_out ? say_what_is_missing(group, set) : status;
+}
+
+/* The public calls differ in what ends the wait, and in whether they wait at all. */
+typedef enum patience { WAIT, TEST } patience;
+
+static expar_status run_set(expar_group *group, word_set *set, patience how, look has_ended, find *result, bool *ended)
+{
+    expar_status status = check_set(group, set);
+    if (status != EXPAR_OK) return status;
+    if (how == TEST) {
+        *ended = has_ended(set, result);
+        if (*ended) sym_behold(group->sym);
+        return EXPAR_OK;
+    }
+    *ended = true;
+    return wait_set(group, set, has_ended, result);
+}
+
+static expar_status null_output(const word_set *set, const char *name)
+{
+    return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", set->call, name);
+}
+
+/* A vector form without its vector would compare with nothing. */
+static bool lacks_values(const word_set *set, bool vector)
+{
+    return vector && set->count > 0 && !set->values;
+}
+
+static expar_status run_one(expar_group *group, word_set *set, uint64_t *seen)
+{
+    find result = {0};
+    bool ended;
+    expar_status status = run_set(group, set, WAIT, look_one, &result, &ended);
+    if (status == EXPAR_OK) *seen = result.seen;
+    return status;
+}
+
+/* holds: where a test puts its answer; NULL when the call waits. */
+static expar_status run_all(expar_group *group, word_set *set, bool vector, patience how, int *holds)
+{
+    find result = {0};
+    bool ended;
+    if (how == TEST && !holds) return null_output(set, "holds");
+    if (lacks_values(set, vector)) return null_output(set, "values");
+    expar_status status = run_set(group, set, how, look_all, &result, &ended);
+    if (status == EXPAR_OK && holds) *holds = ended;
+    return status;
+}
+
+static expar_status run_any(expar_group *group, word_set *set, bool vector, patience how, size_t *index)
+{
+    find result = {0};
+    bool ended;
+    if (!index) return null_output(set, "index");
+    if (lacks_values(set, vector)) return null_output(set, "values");
+    expar_status status = run_set(group, set, is_empty(set) ? TEST : how, look_any, &result, &ended);
+    if (status == EXPAR_OK) *index = ended ? result.first : EXPAR_NO_INDEX;
+    return status;
+}
+
+static expar_status run_some(expar_group *group, word_set *set, bool vector, patience how, size_t *indices,
+                             size_t *found)
+{
+    find result = {.indices = indices};
+    bool ended;
+    if (!found) return null_output(set, "found");
+    if (set->count > 0 && !indices) return null_output(set, "indices");
+    if (lacks_values(set, vector)) return null_output(set, "values");
+    expar_status status = run_set(group, set, is_empty(set) ? TEST : how, look_some, &result, &ended);
+    if (status == EXPAR_OK) *found = result.found;
+    return status;
+}
+
+/* ---- the public calls ---------------------------------------------------------------------------------------------
+ */
+
+expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal, expar_cmp cmp, uint64_t value,
+                                     uint64_t *seen)
+{
+    uint64_t last;
+    word_set set = {.call = "expar_signal_wait_until",
+                    .name = "signal",
+                    .words = signal,
+                    .count = 1,
+                    .bytes = sizeof *signal,
+                    .cmp = cmp,
+                    .value = value};
+    expar_status status = run_one(group, &set, &last);
+    if (status == EXPAR_OK && seen) *seen = last;
+    return status;
+}
+
+#define SET(T, call_name, words_, count_, skip_)                                                                       \
+    word_set set = {.call = call_name,                                                                                 \
+                    .name = (count_) == 1 ? "word" : "words",                                                          \
+                    .words = words_,                                                                                   \
+                    .count = count_,                                                                                   \
+                    .bytes = sizeof(T),                                                                                \
+                    .is_signed = (T)-1 < (T)1,                                                                         \
+                    .skip = skip_,                                                                                     \
+                    .cmp = cmp}
+
+/* all, any and some of words, against one value: the waiting and the testing form. */
+#define SCALAR_DEFINE(T, S)                                                                                            \
+    expar_status expar_wait_until_all_##S(expar_group *group, const T *words, size_t count, const int *skip,           \
+                                          expar_cmp cmp, T value)                                                      \
+    {                                                                                                                  \
+        SET(T, "expar_wait_until_all_" #S, words, count, skip);                                                        \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_all(group, &set, false, WAIT, NULL);                                                                \
+    }                                                                                                                  \
+    expar_status expar_test_all_##S(expar_group *group, const T *words, size_t count, const int *skip, expar_cmp cmp,  \
+                                    T value, int *holds)                                                               \
+    {                                                                                                                  \
+        SET(T, "expar_test_all_" #S, words, count, skip);                                                              \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_all(group, &set, false, TEST, holds);                                                               \
+    }                                                                                                                  \
+    expar_status expar_wait_until_any_##S(expar_group *group, const T *words, size_t count, const int *skip,           \
+                                          expar_cmp cmp, T value, size_t *index)                                       \
+    {                                                                                                                  \
+        SET(T, "expar_wait_until_any_" #S, words, count, skip);                                                        \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_any(group, &set, false, WAIT, index);                                                               \
+    }                                                                                                                  \
+    expar_status expar_test_any_##S(expar_group *group, const T *words, size_t count, const int *skip, expar_cmp cmp,  \
+                                    T value, size_t *index)                                                            \
+    {                                                                                                                  \
+        SET(T, "expar_test_any_" #S, words, count, skip);                                                              \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_any(group, &set, false, TEST, index);                                                               \
+    }                                                                                                                  \
+    expar_status expar_wait_until_some_##S(expar_group *group, const T *words, size_t count, size_t *indices,          \
+                                           const int *skip, expar_cmp cmp, T value, size_t *found)                     \
+    {                                                                                                                  \
+        SET(T, "expar_wait_until_some_" #S, words, count, skip);                                                       \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_some(group, &set, false, WAIT, indices, found);                                                     \
+    }                                                                                                                  \
+    expar_status expar_test_some_##S(expar_group *group, const T *words, size_t count, size_t *indices,                \
+                                     const int *skip, expar_cmp cmp, T value, size_t *found)                           \
+    {                                                                                                                  \
+        SET(T, "expar_test_some_" #S, words, count, skip);                                                             \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_some(group, &set, false, TEST, indices, found);                                                     \
+    }
+
+/* The same against one value a word. */
+#define VECTOR_DEFINE(T, S)                                                                                            \
+    expar_status expar_wait_until_all_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,    \
+                                                 expar_cmp cmp, const T *values)                                       \
+    {                                                                                                                  \
+        SET(T, "expar_wait_until_all_vector_" #S, words, count, skip);                                                 \
+        set.values = values;                                                                                           \
+        return run_all(group, &set, true, WAIT, NULL);                                                                 \
+    }                                                                                                                  \
+    expar_status expar_test_all_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,          \
+                                           expar_cmp cmp, const T *values, int *holds)                                 \
+    {                                                                                                                  \
+        SET(T, "expar_test_all_vector_" #S, words, count, skip);                                                       \
+        set.values = values;                                                                                           \
+        return run_all(group, &set, true, TEST, holds);                                                                \
+    }                                                                                                                  \
+    expar_status expar_wait_until_any_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,    \
+                                                 expar_cmp cmp, const T *values, size_t *index)                        \
+    {                                                                                                                  \
+        SET(T, "expar_wait_until_any_vector_" #S, words, count, skip);                                                 \
+        set.values = values;                                                                                           \
+        return run_any(group, &set, true, WAIT, index);                                                                \
+    }                                                                                                                  \
+    expar_status expar_test_any_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,          \
+                                           expar_cmp cmp, const T *values, size_t *index)                              \
+    {                                                                                                                  \
+        SET(T, "expar_test_any_vector_" #S, words, count, skip);                                                       \
+        set.values = values;                                                                                           \
+        return run_any(group, &set, true, TEST, index);                                                                \
+    }                                                                                                                  \
+    expar_status expar_wait_until_some_vector_##S(expar_group *group, const T *words, size_t count, size_t *indices,   \
+                                                  const int *skip, expar_cmp cmp, const T *values, size_t *found)      \
+    {                                                                                                                  \
+        SET(T, "expar_wait_until_some_vector_" #S, words, count, skip);                                                \
+        set.values = values;                                                                                           \
+        return run_some(group, &set, true, WAIT, indices, found);                                                      \
+    }                                                                                                                  \
+    expar_status expar_test_some_vector_##S(expar_group *group, const T *words, size_t count, size_t *indices,         \
+                                            const int *skip, expar_cmp cmp, const T *values, size_t *found)            \
+    {                                                                                                                  \
+        SET(T, "expar_test_some_vector_" #S, words, count, skip);                                                      \
+        set.values = values;                                                                                           \
+        return run_some(group, &set, true, TEST, indices, found);                                                      \
+    }
+
+#define SINGLE_DEFINE(T, S)                                                                                            \
+    expar_status expar_wait_until_##S(expar_group *group, const T *word, expar_cmp cmp, T value, T *seen)              \
+    {                                                                                                                  \
+        uint64_t last;                                                                                                 \
+        SET(T, "expar_wait_until_" #S, word, 1, NULL);                                                                 \
+        set.value = (uint64_t)value;                                                                                   \
+        expar_status status = run_one(group, &set, &last);                                                             \
+        if (status == EXPAR_OK && seen) *seen = (T)last;                                                               \
+        return status;                                                                                                 \
+    }                                                                                                                  \
+    expar_status expar_test_##S(expar_group *group, const T *word, expar_cmp cmp, T value, int *holds)                 \
+    {                                                                                                                  \
+        SET(T, "expar_test_" #S, word, 1, NULL);                                                                       \
+        set.value = (uint64_t)value;                                                                                   \
+        return run_all(group, &set, false, TEST, holds);                                                               \
+    }
+
+EXPAR_WORD_TYPES(SINGLE_DEFINE)
+EXPAR_WORD_TYPES(SCALAR_DEFINE)
+EXPAR_WORD_TYPES(VECTOR_DEFINE)

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Teams: who is in them, translation, splitting over and over, syncs that nobody leaves early, and refusals. */
+#include "pgas/team/team.h"
+#include "shmem/kind.h"
+
+#include <pthread.h>
+
+/* ---- members ------------------------------------------------------------------------------------------------------
+ */
+
+static void check_members(const expar_team *team, int32_t me, int32_t size, const char *what)
+{
+    CHECK(expar_team_my_pe(team) == me, "%s: number %d, not %d", what, expar_team_my_pe(team), me);
+    CHECK(expar_team_n_pes(team) == size, "%s: size %d, not %d", what, expar_team_n_pes(team), size);
+}
+
+static void standing(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *node, *rail;
+    int32_t pe = 99;
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_shared(group, &node));
+    CHECK_OK(expar_team_rail(group, &rail));
+    check_members(world, group->rank, 4, "world");
+    check_members(node, group->rank % 2, 2, "shared");
+    check_members(rail, group->rank / 2, 2, "rail");
+    CHECK(expar_team_group(rail) == group, "a team of another group");
+    CHECK_OK(expar_team_translate_pe(node, 1, world, &pe));
+    CHECK(pe == group->rank / 2 * 2 + 1, "member 1 of the node is rank %d", pe);
+    CHECK_OK(expar_team_translate_pe(world, (group->rank + 2) % 4, rail, &pe));
+    CHECK(pe == 1 - group->rank / 2, "the rank on the other node is %d on the rail", pe);
+    CHECK_OK(expar_team_translate_pe(world, group->rank ^ 1, rail, &pe));
+    CHECK(pe == -1, "the neighbour is %d on the rail", pe);
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_team_destroy(rail));
+    CHECK_OK(expar_team_sync(node));
+    CHECK_OK(expar_team_barrier(node));
+}
+
+static void test_standing(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.ranks_per_node = 2}, 4, standing);
+}
+
+/* What teams take from the heap is bounded as expar/team.h says. */
+static void take_little(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
+    expar_team *world;
+    CHECK_OK(expar_heap_get_stats(group, &before));
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_heap_get_stats(group, &after));
+    const uint64_t sixteenth = before.total_bytes / 16, most = (uint64_t)16 << 20;
+    const uint64_t share = sixteenth < most ? sixteenth : most, least = (uint64_t)group->size * (36 << 10);
+    const uint64_t taken = after.used_bytes - before.used_bytes;
+    CHECK(taken > 0 && taken <= (share > least ? share : least), "%llu bytes of a heap of %llu",
+          (unsigned long long)taken, (unsigned long long)before.total_bytes);
+    CHECK_OK(expar_team_sync(world));
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    for (size_t heap_bytes = (size_t)1 << 20; heap_bytes <= (size_t)1 << 30; heap_bytes *= 32)
+        for (int32_t size = 1; size <= 8; size *= 8)
+            kind_run((ranks_plan){.heap_bytes = heap_bytes}, size, take_little);
+}
+
+static void split_strided(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *odd, *back, *last, *again;
+    expar_team_config config = EXPAR_TEAM_CONFIG_INIT, got = EXPAR_TEAM_CONFIG_INIT;
+    int32_t n = group->size, me = group->rank, pe = 99;
+    config.num_contexts = 3;
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_split_strided(world, 1, 2, n / 2, &config, &odd));
+    CHECK((odd != NULL) == (me % 2 == 1), "rank %d is a member: %d", me, odd != NULL);
+    if (odd) {
+        check_members(odd, me / 2, n / 2, "odd ranks");
+        CHECK_OK(expar_team_get_config(odd, &got));
+        CHECK(got.num_contexts == 3, "%d contexts", got.num_contexts);
+        /* Of the odd ranks, backwards. */
+        CHECK_OK(expar_team_split_strided(odd, n / 2 - 1, -1, n / 2, NULL, &back));
+        check_members(back, n / 2 - 1 - me / 2, n / 2, "odd ranks backwards");
+        CHECK_OK(expar_team_translate_pe(back, 0, world, &pe));
+        CHECK(pe == 2 * (n / 2) - 1, "the last odd rank is %d", pe);
+        CHECK_OK(expar_team_sync(back));
+        CHECK_OK(expar_team_destroy(back));
+        CHECK_OK(expar_team_destroy(odd));
+        CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_sync(odd));
+        CHECK_TEXT("expar_team_sync", "destroyed");
+    }
+    CHECK_OK(expar_team_split_strided(world, n - 1, 0, 1, NULL, &last));
+    CHECK((last != NULL) == (me == n - 1), "a team of one");
+    if (last) CHECK_OK(expar_team_sync(last));
+    CHECK_OK(expar_team_destroy(last));
+    /* Of a single member any stride is as good as another, also those that multiply to more than there are numbers. */
+    CHECK_OK(expar_team_split_strided(world, 0, INT32_MAX, 1, NULL, &last));
+    if (last) {
+        CHECK_OK(expar_team_split_strided(last, 0, INT32_MAX, 1, NULL, &again));
+        CHECK_OK(expar_team_sync(again));
+        CHECK_OK(expar_team_destroy(again));
+    }
+    CHECK_OK(expar_team_destroy(last));
+}
+
+static void test_split_strided(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 5, split_strided);
+    kind_run((ranks_plan){0}, 2, split_strided);
+}
+
+static void split_2d(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *x, *y;
+    int32_t n = group->size, me = group->rank;
+    CHECK_OK(expar_team_world(group, &world));
+    for (int32_t range = 1; range <= n + 1; range++) {
+        int32_t width = range < n ? range : n, row = me / width, column = me % width;
+        CHECK_OK(expar_team_split_2d(world, range, NULL, NULL, &x, &y));
+        check_members(x, column, n - row * width < width ? n - row * width : width, "row");
+        check_members(y, row, (n - column + width - 1) / width, "column");
+        CHECK_OK(expar_team_sync(x));
+        CHECK_OK(expar_team_sync(y));
+        CHECK_OK(expar_team_destroy(y));
+        CHECK_OK(expar_team_destroy(x));
+    }
+}
+
+static void test_split_2d(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 5, split_2d);
+    kind_run((ranks_plan){0}, 1, split_2d);
+}
+
+/* Slots come back, and a rank that has none left keeps all from splitting. */
+static void many_teams(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *teams[EXPAR_MAX_TEAMS] = {0}, *one = NULL;
+    int made = 0;
+    CHECK_OK(expar_team_world(group, &world));
+    for (int i = 0; i < 2 * EXPAR_MAX_TEAMS; i++) {
+        CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &one));
+        CHECK_OK(expar_team_destroy(one));
+    }
+    expar_status status = EXPAR_OK;
+    while (made < EXPAR_MAX_TEAMS && status == EXPAR_OK) {
+        status = expar_team_split_strided(world, 0, 1, 1, NULL, &one);
+        if (status == EXPAR_OK) teams[made++] = one;
+    }
+    CHECK(status == EXPAR_ERR_LIMIT && made == EXPAR_MAX_TEAMS - 3, "%d teams were made", made);
+    CHECK_TEXT("expar_team_split_strided", "63 teams");
+    for (int i = 0; i < made; i++)
+        CHECK_OK(expar_team_destroy(teams[i]));
+    CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &one));
+    CHECK_OK(expar_team_sync(one));
+    CHECK_OK(expar_team_destroy(one));
+}
+
+static void test_many_teams(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, many_teams);
+}
+
+/* A formed team that is gone is told from one that is there; those to come take its place. */
+static void formed_again(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *team = NULL, *first = NULL, *other = NULL, *second = NULL;
+    expar_team_config config = EXPAR_TEAM_CONFIG_INIT;
+    int32_t pe = 99;
+    expar_ctx *ctx = NULL;
+    CHECK_OK(expar_team_form(group, 0, 1, group->size, &first));
+    CHECK_OK(expar_team_destroy(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_sync(first));
+    CHECK_TEXT("expar_team_sync", "destroyed");
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_barrier(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_destroy(first));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_get_config(first, &config));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_team_split_strided(first, 0, 1, 1, NULL, &team));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ctx_create(first, NULL, &ctx));
+    check_members(first, -1, 0, "a team that is gone");
+    CHECK(!expar_team_group(first), "it has a group");
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(expar_team_form(group, 0, 1, group->size, &team));
+        CHECK_OK(expar_team_form(group, group->rank, 1, 1, &other));
+        if (i == 0) second = other;
+        CHECK(team != other && (team == first || team == second) && (other == first || other == second),
+              "a third team");
+        CHECK_OK(expar_team_translate_pe(other, 0, team, &pe));
+        CHECK(pe == group->rank, "rank %d is member %d", group->rank, pe);
+        CHECK_OK(expar_team_sync(team));
+        CHECK_OK(expar_team_destroy(team));
+        CHECK_OK(expar_team_sync(other));
+        CHECK_OK(expar_team_destroy(other));
+    }
+}
+
+static void test_formed_again(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, formed_again);
+}
+
+/* ---- sync ---------------------------------------------------------------------------------------------------------
+ */
+
+#define SYNC_ROUNDS 300
+
+/* Every member counts itself in at member 0; whoever leaves a barrier sees all counted. */
+static void count_through_barriers(expar_group *group, expar_team *team, uint64_t *counter, const char *what)
+{
+    int32_t first = -1;
+    expar_team *world;
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_translate_pe(team, 0, world, &first));
+    uint64_t seen = 0, size = (uint64_t)expar_team_n_pes(team);
+    for (uint64_t round = 1; round <= netns_rounds(SYNC_ROUNDS) && check_failures() == 0; round++) {
+        CHECK_OK(expar_atomic_inc_u64(group, counter, first));
+        CHECK_OK(expar_team_barrier(team));
+        CHECK_OK(expar_atomic_fetch_u64(group, counter, first, &seen));
+        CHECK(seen >= round * size && seen < (round + 1) * size, "%s: %llu of %llu have come", what,
+              (unsigned long long)seen, (unsigned long long)(round * size));
+    }
+}
+
+/* Two teams that overlap in one rank, and a formed team; they run at their own pace. */
+static void syncs(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *low, *high, *formed;
+    uint64_t *counters;
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_calloc(group, 4, sizeof *counters, (void **)&counters));
+    CHECK_OK(expar_team_split_strided(world, 0, 1, 3, NULL, &low));
+    CHECK_OK(expar_team_split_strided(world, 4, -1, 3, NULL, &high));
+    CHECK_OK(expar_team_form(group, 1, 2, 2, &formed));
+    if (low) count_through_barriers(group, low, &counters[0], "low");
+    if (high) count_through_barriers(group, high, &counters[1], "high");
+    if (formed) count_through_barriers(group, formed, &counters[2], "formed");
+    count_through_barriers(group, world, &counters[3], "world");
+    CHECK_OK(expar_team_destroy(low));
+    CHECK_OK(expar_team_destroy(high));
+    CHECK_OK(expar_team_destroy(formed));
+    CHECK_OK(expar_free(group, counters));
+}
+
+static void test_syncs(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 5, syncs);
+}
+
+/* ---- formed teams by threads ---------------------------------------------------------------------------------------
+ */
+
+#define PAIR_ROUNDS     2000
+#define PAIR_FAR_ROUNDS 60 /* where nothing is mapped, rounds take far longer, and threads meet in most of them */
+#define PAIR_WORDS      512
+
+/* What a thread does with one other rank. */
+typedef struct pair {
+    pthread_t thread;
+    expar_group *group;
+    int32_t other;
+    uint64_t *sums; /* [PAIR_WORDS] symmetric */
+    int64_t failures;
+} pair;
+
+/* A team a round, as OpenSHMEM's active sets are. */
+static void *reduce_in_pair(void *argument)
+{
+    pair *self = argument;
+    const int32_t me = self->group->rank, low = me < self->other ? me : self->other;
+    const uint64_t rounds = self->group->sym->peers[self->other] ? PAIR_ROUNDS : PAIR_FAR_ROUNDS;
+    check_begin(me);
+    for (uint64_t round = 1; round <= rounds && check_failures() == 0; round++) {
+        expar_team *team = NULL;
+        uint64_t source[PAIR_WORDS], wrong = 0;
+        for (uint64_t i = 0; i < PAIR_WORDS; i++)
+            source[i] = round * 1000 + (uint64_t)me * 10 + i;
+        CHECK_OK(expar_team_form(self->group, low, me + self->other - 2 * low, 2, &team));
+        CHECK_OK(expar_sum_reduce_u64(team, self->sums, source, PAIR_WORDS));
+        for (uint64_t i = 0; i < PAIR_WORDS; i++)
+            wrong += self->sums[i] != 2 * (round * 1000 + i) + (uint64_t)(me + self->other) * 10;
+        CHECK(wrong == 0, "%llu sums with rank %d are wrong in round %llu", (unsigned long long)wrong, self->other,
+              (unsigned long long)round);
+        CHECK_OK(expar_team_sync(team));
+        CHECK_OK(expar_team_destroy(team));
+    }
+    self->failures = check_failures();
+    return NULL;
+}
+
+/* Rank 2 meets each of the others in a thread of its own. Being the last member it has its part of the sum lie ready
+   while it waits for the other's. */
+static void formed_by_threads(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world;
+    uint64_t *sums[2];
+    CHECK_OK(expar_team_world(group, &world));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(expar_calloc(group, PAIR_WORDS, sizeof *sums[i], (void **)&sums[i]));
+    pair pairs[2];
+    const int32_t first = group->rank == 1, last = group->rank != 0;
+    for (int32_t i = first; i <= last; i++) {
+        pairs[i] = (pair){.group = group, .other = group->rank == 2 ? i : 2, .sums = sums[i]};
+        CHECK(pthread_create(&pairs[i].thread, NULL, reduce_in_pair, &pairs[i]) == 0, "thread %d", i);
+    }
+    for (int32_t i = first; i <= last; i++) {
+        pthread_join(pairs[i].thread, NULL);
+        CHECK(pairs[i].failures == 0, "the thread for rank %d failed", pairs[i].other);
+    }
+    CHECK_OK(expar_barrier_all(group));
+}
+
+static void test_formed_by_threads(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, formed_by_threads);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------------------------
+ */
+
+static void refusals(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *out = NULL;
+    int32_t pe = 77;
+    expar_team_config unset = {0};
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_world(NULL, &world));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_world(group, NULL));
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_split_strided(NULL, 0, 1, 1, NULL, &out));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_split_strided(world, 0, 1, 1, NULL, NULL));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_split_strided(world, 0, 1, 3, NULL, &out));
+    CHECK_TEXT("size 3", "1 to 2");
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_split_strided(world, 2, 1, 1, NULL, &out));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_split_strided(world, 0, 2, 2, NULL, &out));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_split_strided(world, 0, -1, 2, NULL, &out));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_split_strided(world, 0, 0, 2, NULL, &out));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_team_split_strided(world, 0, 1, 2, &unset, &out));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_split_2d(world, 0, NULL, NULL, &out, &out));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_split_2d(world, 1, NULL, NULL, &out, NULL));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_form(group, 0, 1, 3, &out));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_team_translate_pe(world, 2, world, &pe));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_translate_pe(world, 0, NULL, &pe));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_translate_pe(world, 0, world, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_sync(NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_barrier(NULL));
+    CHECK(out == NULL && pe == 77, "an output was written");
+    CHECK(expar_team_my_pe(NULL) == -1 && expar_team_n_pes(NULL) == 0 && !expar_team_group(NULL), "facts of NULL");
+    CHECK_OK(expar_team_destroy(NULL));
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, refusals);
+}
+
+/* A member that does not come is named. */
+static void absent(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world;
+    CHECK_OK(expar_team_world(group, &world));
+    if (group->rank == 1) return;
+    kind_set_timeout(group, 500);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_team_sync(world));
+    CHECK_TEXT("expar_team_sync", "rank 1");
+}
+
+static void test_absent(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, absent);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_standing), cmocka_unit_test(test_memory),       cmocka_unit_test(test_split_strided),
+        cmocka_unit_test(test_split_2d), cmocka_unit_test(test_many_teams),   cmocka_unit_test(test_syncs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_formed_again), cmocka_unit_test(test_formed_by_threads),
+        cmocka_unit_test(test_absent),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

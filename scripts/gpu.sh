@@ -43,7 +43,7 @@ list() {
 # A program without its symbols, and what a bare machine may lack of its libraries; the C library is the machine's own.
 pack_program() {
     strip -o "$2/bin/$(basename "$1")" "$1"
-    ldd "$1" | awk '/libsodium|libcmocka|libjansson|libhwloc|libfabric|libexpar/ { print $3 }' | xargs -r cp -L -t "$2/lib"
+    ldd "$1" | awk '/libsodium|libcmocka|libjansson|libhwloc|libsmartcols|libfabric|libexpar/ { print $3 }' | xargs -r cp -L -t "$2/lib"
 }
 
 pack() {

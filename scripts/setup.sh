@@ -5,8 +5,8 @@
 set -eu
 
 # Everything that `make run` needs.
-build="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsimde-dev libcmocka-dev
-libfabric-dev libfabric1 libpmix-dev"
+build="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev
+libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
 # And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,
 # tc and nft for networks of its own.
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables"

@@ -2,6 +2,7 @@
 /* The expar command: finds the subcommand and runs it. */
 #include "command.h"
 #include <expar/expar.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -43,6 +44,7 @@ static int flushed(int code)
 
 int main(int argc, char **argv)
 {
+    setlocale(LC_CTYPE, ""); /* letters of the user's language in tables; numbers keep their points */
     if (argc < 2) {
         fprintf(stderr, "expar: which subcommand? `expar --help` lists them\n");
         return EX_USAGE;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report for people. */
 #include "report.h"
+#include "colour.h"
 
 #include <inttypes.h>
-#include <unistd.h>
 
 static const char BOLD[] = "\033[1m", GREEN[] = "\033[32m", RED[] = "\033[31m", PLAIN[] = "\033[0m";
 
 demo_printer demo_printer_for(FILE *out, const demo_task *task)
 {
-    return (demo_printer){.out = out, .colour = isatty(fileno(out)) == 1, .task = task};
+    return (demo_printer){.out = out, .colour = colour_wanted(fileno(out)), .task = task};
 }
 
 static const char *style(const demo_printer *printer, const char *code)

@@ -2,6 +2,7 @@
 /* A rank's output, line by line. The launcher is the only writer of its stdout and stderr and writes one line after the
    other, so lines of different ranks never mix. It never waits in a write: whoever reads slowly holds the ranks up, in
    their own writes, and not the launcher. */
+#include "colour.h"
 #include "job.h"
 #include <errno.h>
 #include <limits.h>
@@ -16,8 +17,7 @@ bool job_lines_open(struct job_lines *lines, int source, int target, int rank)
 {
     *lines = (struct job_lines){.source = source, .target = target};
     lines->buffer = malloc(JOB_LINE_BYTES);
-    bool colour = isatty(target) && !getenv("NO_COLOR");
-    if (colour)
+    if (colour_wanted(target))
         snprintf(lines->prefix, sizeof lines->prefix, "\033[%dm[%d]\033[0m ", 31 + rank % 6, rank);
     else
         snprintf(lines->prefix, sizeof lines->prefix, "[%d] ", rank);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is printed on a pseudo-terminal, or through a pipe. */
+#include "terminal.h"
+#include <pthread.h>
+#include <pty.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MOST_BYTES (1 << 18)
+
+struct reader {
+    int source;
+    char *text;
+};
+
+/* Beside the printing, which would wait once the kernel's buffer is full. A pseudo-terminal whose other end is closed
+   gives an error, a pipe nothing. */
+static void *read_all(void *argument)
+{
+    struct reader *reader = argument;
+    size_t bytes = 0;
+    ssize_t count;
+    while ((count = read(reader->source, reader->text + bytes, MOST_BYTES - 1 - bytes)) > 0)
+        bytes += (size_t)count;
+    return NULL;
+}
+
+char *terminal_capture(bool terminal, void (*print)(void *argument), void *argument)
+{
+    int ends[2];
+    pthread_t thread;
+    assert_int_equal(terminal ? openpty(&ends[0], &ends[1], NULL, NULL, NULL) : pipe(ends), 0);
+    struct reader reader = {.source = ends[0], .text = calloc(MOST_BYTES, 1)};
+    assert_non_null(reader.text);
+    assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
+    fflush(stdout);
+    int kept = dup(STDOUT_FILENO);
+    assert_true(kept >= 0 && dup2(ends[1], STDOUT_FILENO) >= 0);
+    close(ends[1]);
+    print(argument);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    pthread_join(thread, NULL);
+    close(ends[0]);
+    return reader.text;
+}

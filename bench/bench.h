@@ -297,11 +297,10 @@ bool copy_limit_memcpy(void *limit); /* contender's run */
 bool copy_limit_nontemporal(void *limit);
 void copy_limit_free(struct copy_limit *limit);
 
-/* ---- bench_report.c, bench_json.c
- * --------------------------------------------------------------------------------------------- */
+/* ---- bench_report.c, bench_json.c --------------------------------------------------------------------------- */
 
-/* Prints as the options say. */
-void bench_report(const struct bench_world *world, const struct bench_options *options,
+/* Prints as the options say. False: memory was lacking, and stderr says so. */
+bool bench_report(const struct bench_world *world, const struct bench_options *options,
                   const struct bench_results *results);
 void bench_report_json(const struct bench_world *world, const struct bench_options *options,
                        const struct bench_results *results);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as CSV, or a table for a person, and what follows from the times. */
 #include "bench.h"
+#include "table.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -64,84 +65,112 @@ static void print_csv(const struct bench_world *world, const struct bench_option
 
 /* ---- table ------------------------------------------------------------------------------------------------------ */
 
-static void print_limit(const struct bench_result *r)
+/* What each line begins with. */
+static struct table *new_table(const struct bench_world *world)
 {
-    if (r->num_copies)
-        printf("%10.1f %8.2f  ", bench_copy_limit_us(r), bench_fraction_of_copy_limit(r));
-    else
-        printf("%10s %8s  ", "", "");
+    struct table *table = table_new();
+    table_column(table, "operation", TABLE_LEFT);
+    table_column(table, "path", TABLE_LEFT);
+    table_column(table, "dtype", TABLE_LEFT);
+    table_column(table, world->device->workers, TABLE_RIGHT);
+    table_column(table, "tokens", TABLE_RIGHT);
+    return table;
 }
 
-static void print_head(const struct bench_result *r)
+static void add_head(struct table *table, const struct bench_result *r)
 {
-    char op[32];
-    snprintf(op, sizeof op, "%s%s", r->op, r->cached ? " cached" : "");
-    printf("%-15s %-6s %-6s %7d %6lld ", op, r->path, expar_dtype_string(r->dtype), r->workers, (long long)r->tokens);
+    table_row(table);
+    table_cell(table, "%s%s", r->op, r->cached ? " cached" : "");
+    table_cell(table, "%s", r->path);
+    table_cell(table, "%s", expar_dtype_string(r->dtype));
+    table_cell(table, "%d", r->workers);
+    table_cell(table, "%lld", (long long)r->tokens);
 }
 
-static void print_table_row(const struct bench_result *r, bool mpi)
+static void add_limit(struct table *table, const struct bench_result *r)
 {
-    print_head(r);
-    printf("%10.1f %10.1f %10.1f %8.2f ", r->expar.median_us, r->expar.min_us, r->expar.p99_us, bench_gbps(r));
-    print_limit(r);
-    if (mpi) printf("%10.1f %6.2fx  ", r->mpi.median_us, bench_speedup(r));
-    printf("%s\n", r->verified ? "yes" : "NO");
+    if (r->num_copies) {
+        table_cell(table, "%.1f", bench_copy_limit_us(r));
+        table_cell(table, "%.2f", bench_fraction_of_copy_limit(r));
+    } else {
+        table_skip(table);
+        table_skip(table);
+    }
 }
 
-static void print_titles(const struct bench_world *world)
+static void add_mpi(struct table *table, const struct bench_result *r)
 {
-    printf("%-15s %-6s %-6s %7s %6s ", "operation", "path", "dtype", world->device->workers, "tokens");
+    table_cell(table, "%.1f", r->mpi.median_us);
+    table_cell(table, "%.2fx", bench_speedup(r));
 }
 
-static void print_breakdown(const struct bench_result *r)
+static void add_result(struct table *table, const struct bench_result *r, bool mpi)
 {
-    print_head(r);
+    add_head(table, r);
+    table_cell(table, "%.1f", r->expar.median_us);
+    table_cell(table, "%.1f", r->expar.min_us);
+    table_cell(table, "%.1f", r->expar.p99_us);
+    table_cell(table, "%.2f", bench_gbps(r));
+    add_limit(table, r);
+    if (mpi) add_mpi(table, r);
+    table_verdict(table, r->verified);
+}
+
+static bool print_results(const struct bench_world *world, const struct bench_results *results)
+{
+    static const char *const titles[] = {"median us", "min us", "p99 us", "GB/s", "copy us", "of copy"};
+    struct table *table = new_table(world);
+    bool mpi = results->count > 0 && results->items[0].has_mpi;
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    if (mpi) table_column(table, "MPI us", TABLE_RIGHT);
+    if (mpi) table_column(table, "faster", TABLE_RIGHT);
+    table_column(table, "verified", TABLE_LEFT);
+    for (int i = 0; i < results->count; i++)
+        add_result(table, &results->items[i], mpi);
+    return table_print(table, stdout);
+}
+
+static void add_breakdown(struct table *table, const struct bench_result *r)
+{
+    add_head(table, r);
     for (int i = 0; i < BENCH_SPANS; i++)
         if (i < bench_first_span(&r->breakdown))
-            printf(" %7s", "");
+            table_skip(table);
         else
-            printf(" %7.1f", r->breakdown.us[i]);
-    printf("\n");
+            table_cell(table, "%.1f", r->breakdown.us[i]);
 }
 
 /* A row for each result that has a breakdown; nothing where none has. */
-static void print_breakdowns(const struct bench_world *world, const struct bench_results *results)
+static bool print_breakdowns(const struct bench_world *world, const struct bench_results *results)
 {
+    struct table *table = new_table(world);
     bool any = false;
-    for (int i = 0; i < results->count; i++)
-        any |= results->items[i].has_breakdown;
-    if (!any) return;
-    printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
-    print_titles(world);
     for (int i = 0; i < BENCH_SPANS; i++)
-        printf(" %7s", bench_span_names[i]);
-    printf("\n");
-    for (int i = 0; i < results->count; i++)
-        if (results->items[i].has_breakdown) print_breakdown(&results->items[i]);
+        table_column(table, bench_span_names[i], TABLE_RIGHT);
+    for (int i = 0; i < results->count; i++) {
+        if (results->items[i].has_breakdown) add_breakdown(table, &results->items[i]);
+        any |= results->items[i].has_breakdown;
+    }
+    if (any) printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
+    return table_print(table, stdout);
 }
 
-static void print_table(const struct bench_world *world, const struct bench_options *o,
-                        const struct bench_results *results)
+static bool print_tables(const struct bench_world *world, const struct bench_options *o,
+                         const struct bench_results *results)
 {
-    bool mpi = results->count > 0 && results->items[0].has_mpi;
     printf("%d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations\n\n", world->size,
            o->hidden, o->topk, o->experts, o->routing, o->iters);
-    print_titles(world);
-    printf("%10s %10s %10s %8s %10s %8s  ", "median us", "min us", "p99 us", "GB/s", "copy us", "of copy");
-    if (mpi) printf("%10s %7s  ", "MPI us", "faster");
-    printf("verified\n");
-    for (int i = 0; i < results->count; i++)
-        print_table_row(&results->items[i], mpi);
-    print_breakdowns(world, results);
+    return print_results(world, results) && print_breakdowns(world, results);
 }
 
-void bench_report(const struct bench_world *world, const struct bench_options *options,
+bool bench_report(const struct bench_world *world, const struct bench_options *options,
                   const struct bench_results *results)
 {
+    if (options->format == BENCH_TABLE) return print_tables(world, options, results);
     if (options->format == BENCH_JSON)
         bench_report_json(world, options, results);
-    else if (options->format == BENCH_CSV)
-        print_csv(world, options, results);
     else
-        print_table(world, options, results);
+        print_csv(world, options, results);
+    return true;
 }

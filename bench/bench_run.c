@@ -75,7 +75,7 @@ int bench_run(const struct bench_world *world, const struct bench_options *optio
 {
     struct bench_results results = {0};
     bool good = run_all(world, options, &results);
-    if (good && world->rank == 0) bench_report(world, options, &results);
+    if (good && world->rank == 0) good = bench_report(world, options, &results);
     good = good && all_verified(&results);
     free(results.items);
     return good ? 0 : 1;

@@ -163,7 +163,8 @@ struct rma_transport_note {
     const char *name;
     char text[256];
 };
-void rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
+/* As bench_report. */
+bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
                 const struct rma_result *results, int count);
 
 #endif

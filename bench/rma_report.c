@@ -2,6 +2,7 @@
 /* Results of `expar bench rma` as JSON, CSV, or a table for a person. */
 #include "machine.h"
 #include "rma.h"
+#include "table.h"
 #include <stdio.h>
 
 /* 10^9 bytes a second; 0 where bytes are not counted. */
@@ -85,45 +86,68 @@ static void print_csv(const struct bench_options *options, const struct rma_resu
 
 /* ---- table ------------------------------------------------------------------------------------------------------ */
 
-static void print_row(const struct rma_result *r)
+static struct table *new_table(void)
 {
-    printf("%-10s %-11s %-7s %9zu %11.3f %11.3f %11.3f ", r->op, r->metric, r->transport, r->bytes, r->expar.median_us,
-           r->expar.min_us, r->expar.p99_us);
-    if (r->moved_bytes > 0)
-        printf("%8.2f ", gbps(r->moved_bytes, &r->expar));
-    else
-        printf("%8s ", "");
-    if (r->has_base)
-        printf("%11.3f %11.3f %6.2f ", r->base.median_us, r->base.min_us, fraction(&r->base, r));
-    else
-        printf("%11s %11s %6s ", "", "", "");
-    if (r->has_flag)
-        printf("%9.3f ", r->flag.median_us);
-    else
-        printf("%9s ", "");
-    printf("%s\n", r->verified ? "yes" : "NO");
+    static const char *const titles[] = {"bytes",       "median us",  "min us", "p99 us", "GB/s",
+                                         "baseline us", "its min us", "of it",  "flag us"};
+    struct table *table = table_new();
+    table_column(table, "operation", TABLE_LEFT);
+    table_column(table, "measure", TABLE_LEFT);
+    table_column(table, "by", TABLE_LEFT);
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    table_column(table, "verified", TABLE_LEFT);
+    return table;
 }
 
-static void print_table(const struct bench_options *options, const struct rma_transport_note *notes,
+/* A number with its decimals; an empty cell where there is none. */
+static void add_number(struct table *table, bool present, int decimals, double number)
+{
+    if (present)
+        table_cell(table, "%.*f", decimals, number);
+    else
+        table_skip(table);
+}
+
+static void add_row(struct table *table, const struct rma_result *r)
+{
+    table_row(table);
+    table_cell(table, "%s", r->op);
+    table_cell(table, "%s", r->metric);
+    table_cell(table, "%s", r->transport);
+    table_cell(table, "%zu", r->bytes);
+    add_number(table, true, 3, r->expar.median_us);
+    add_number(table, true, 3, r->expar.min_us);
+    add_number(table, true, 3, r->expar.p99_us);
+    add_number(table, r->moved_bytes > 0, 2, gbps(r->moved_bytes, &r->expar));
+    add_number(table, r->has_base, 3, r->base.median_us);
+    add_number(table, r->has_base, 3, r->base.min_us);
+    add_number(table, r->has_base, 2, fraction(&r->base, r));
+    add_number(table, r->has_flag, 3, r->flag.median_us);
+    table_verdict(table, r->verified);
+}
+
+static bool print_table(const struct bench_options *options, const struct rma_transport_note *notes,
                         const struct rma_result *results, int count)
 {
+    struct table *table = new_table();
+    for (int i = 0; i < count; i++)
+        add_row(table, &results[i]);
     printf("%d ranks on %d node%s; median of %d turns\n", options->num_ranks, options->nodes,
            options->nodes == 1 ? "" : "s", options->iters);
     for (; notes->name; notes++)
         printf("%s: %s\n", notes->name, notes->text);
-    printf("\n%-10s %-11s %-7s %9s %11s %11s %11s %8s %11s %11s %6s %9s %s\n", "operation", "measure", "by", "bytes",
-           "median us", "min us", "p99 us", "GB/s", "baseline us", "its min us", "of it", "flag us", "verified");
-    for (int i = 0; i < count; i++)
-        print_row(&results[i]);
+    printf("\n");
+    return table_print(table, stdout);
 }
 
-void rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
+bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
                 const struct rma_result *results, int count)
 {
+    if (options->format == BENCH_TABLE) return print_table(options, notes, results, count);
     if (options->format == BENCH_JSON)
         print_json(options, notes, results, count);
-    else if (options->format == BENCH_CSV)
-        print_csv(options, results, count);
     else
-        print_table(options, notes, results, count);
+        print_csv(options, results, count);
+    return true;
 }

@@ -192,7 +192,7 @@ int rma_run(const struct bench_options *options)
     }
     run->options = options;
     bool good = run_transports(run);
-    if (good && run->rank == 0) rma_report(options, run->notes, run->results, run->count);
+    if (good && run->rank == 0) good = rma_report(options, run->notes, run->results, run->count);
     good = good && all_verified(run);
     free(run);
     return good ? 0 : 1;

@@ -2,13 +2,15 @@
 /* What the benchmark prints of results that were made by hand, as from GPUs: members, nulls, the better one of two
  * copies. */
 #include "gpu.h"
+#include "rma.h"
+#include "terminal.h"
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -46,33 +48,26 @@ static void fill(struct bench_results *results)
     assert_int_equal(results->count, 42);
 }
 
-/* What bench_report prints; the caller's to free. */
-static char *print(enum bench_format format)
+static void print_report(void *argument)
 {
+    const enum bench_format *format = argument;
     struct bench_options options;
     bench_options_init(&options);
     options.topk = 8;
     options.experts = 256;
     options.workers[0] = 12;
-    options.format = format;
+    options.format = *format;
     const struct bench_world world = {.size = 4, .device = &bench_cuda};
     struct bench_results results = {0};
     fill(&results);
-    FILE *file = tmpfile();
-    fflush(stdout);
-    int kept = dup(STDOUT_FILENO);
-    assert_true(file && kept >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
-    bench_report(&world, &options, &results);
-    fflush(stdout);
-    dup2(kept, STDOUT_FILENO);
-    close(kept);
-    char *text = calloc(1 << 16, 1);
-    assert_non_null(text);
-    rewind(file);
-    assert_true(fread(text, 1, (1 << 16) - 1, file) > 0);
-    fclose(file);
+    assert_true(bench_report(&world, &options, &results));
     free(results.items);
-    return text;
+}
+
+/* What bench_report prints; the caller's to free. */
+static char *print(enum bench_format format)
+{
+    return terminal_capture(false, print_report, &format);
 }
 
 static double real(const json_t *object, const char *name)
@@ -114,7 +109,7 @@ static void json_of_gpu_results(void **state)
     free(text);
 }
 
-static void csv_and_table_of_gpu_results(void **state)
+static void csv_of_gpu_results(void **state)
 {
     (void)state;
     char *text = print(BENCH_CSV);
@@ -123,20 +118,109 @@ static void csv_and_table_of_gpu_results(void **state)
     assert_non_null(strstr(text, "layout,normal,f8e4m3,direct,0,4,128,7168,8,256,\"uniform\",20.000,19.000,25.000,0,"
                                  "0.0000,,,12,0,,\n"));
     free(text);
-    text = print(BENCH_TABLE);
+}
+
+/* The line that begins with `start`, from `text` on. */
+static const char *line_of(const char *text, const char *start)
+{
+    const char *line = text;
+    for (; line && strncmp(line, start, strlen(start)) != 0; line = line ? line + 1 : NULL)
+        line = strchr(line, '\n');
+    if (!line) fail_msg("no line begins with '%s' in:\n%s", start, text);
+    return line;
+}
+
+/* Under a title that is aligned to the right stands this, and nothing more: "" for nothing. */
+static void assert_under(const char *titles, const char *title, const char *line, const char *expected)
+{
+    char cell[32];
+    const char *at = strstr(titles, title);
+    assert_true(at && at < strchr(titles, '\n'));
+    int width = (int)(strlen(title) > strlen(expected) ? strlen(title) : strlen(expected));
+    int end = (int)(at - titles + (ptrdiff_t)strlen(title));
+    snprintf(cell, sizeof cell, "%*s", width + 1, expected);
+    if ((int)(strchr(line, '\n') - line) < end || strncmp(line + end - width - 1, cell, (size_t)width + 1) != 0)
+        fail_msg("'%s' is not under '%s' of\n%s", expected, title, titles);
+}
+
+static void table_of_gpu_results(void **state)
+{
+    (void)state;
+    char *text = print(BENCH_TABLE);
+    static const char *const titles[] = {"sms",    "tokens", "median us", "min us",
+                                         "p99 us", "GB/s",   "copy us",   "of copy"};
+    static const char *const combine[] = {"12", "128", "40.0", "38.0", "50.0", "100.00", "25.0", "0.62"};
+    static const char *const layout[] = {"12", "128", "20.0", "19.0", "25.0", "0.00", "", ""};
+    const char *head = line_of(text, "operation ");
     assert_non_null(strstr(text, "4 ranks, rows of 7168 elements"));
-    assert_non_null(strstr(text, "  layout  hellos    wait  counts     gap    open    rows   close\n"));
-    assert_non_null(strstr(text, "     1.5     2.5     3.5     4.5     5.5     6.5     7.5     8.5\n"));
-    assert_non_null(strstr(text, "                                             3.0    30.0     7.0\n"));
-    assert_non_null(strstr(text, "  NO\n"));
+    for (int i = 0; i < 8; i++) {
+        assert_under(head, titles[i], line_of(head, "combine    direct  bf16 "), combine[i]);
+        assert_under(head, titles[i], line_of(head, "layout     direct  f8e4m3 "), layout[i]);
+    }
+    assert_non_null(strstr(head, "  verified\n"));
+    assert_non_null(strstr(line_of(head, "combine "), "  yes\n"));
+    assert_non_null(strstr(line_of(head, "layout "), "  NO\n"));
+    free(text);
+}
+
+static void breakdown_of_gpu_results(void **state)
+{
+    (void)state;
+    static const char *const spans[] = {"layout", "hellos", "wait", "counts", "gap", "open", "rows", "close"};
+    static const char *const dispatch[] = {"1.5", "2.5", "3.5", "4.5", "5.5", "6.5", "7.5", "8.5"};
+    static const char *const combine[] = {"", "", "", "", "", "3.0", "30.0", "7.0"};
+    char *text = print(BENCH_TABLE);
+    const char *table = strstr(text, "\nWhere the time of the last measured call went on rank 0, us\n\n");
+    assert_non_null(table);
+    const char *head = line_of(table, "operation ");
+    for (int i = 0; i < 8; i++) {
+        assert_under(head, spans[i], line_of(head, "dispatch "), dispatch[i]);
+        assert_under(head, spans[i], line_of(head, "combine "), combine[i]);
+    }
+    free(text);
+}
+
+static void print_rma(void *argument)
+{
+    (void)argument;
+    struct bench_options options;
+    bench_options_init(&options);
+    static const struct rma_transport_note notes[] = {{"p2p", "mapped"}, {0}};
+    static const struct rma_result results[] = {
+        {.op = "put", .metric = "latency", .transport = "p2p", .bytes = 8, .expar = {2, 1, 3}, .verified = true},
+        {.op = "barrier", .metric = "latency", .transport = "p2p", .expar = {4, 3, 5}},
+    };
+    assert_true(rma_report(&options, notes, results, 2));
+}
+
+/* On a terminal what was not verified is to be seen at once. */
+static void wrong_results_are_red(void **state)
+{
+    (void)state;
+    enum bench_format format = BENCH_TABLE;
+    char *text = terminal_capture(true, print_report, &format);
+    assert_non_null(strstr(line_of(text, "layout "), "  \033[1;31mNO\033[0m\r\n"));
+    assert_non_null(strstr(line_of(text, "combine "), "  yes\r\n"));
+    free(text);
+    text = terminal_capture(true, print_rma, NULL);
+    assert_non_null(strstr(line_of(text, "barrier "), "  \033[1;31mNO\033[0m\r\n"));
+    free(text);
+    text = terminal_capture(false, print_rma, NULL);
+    assert_null(strchr(text, '\033'));
+    assert_non_null(strstr(text, "p2p: mapped\n\noperation  measure  by "));
+    assert_under(line_of(text, "operation "), "median us", line_of(text, "put "), "2.000");
+    assert_under(line_of(text, "operation "), "baseline us", line_of(text, "put "), "");
     free(text);
 }
 
 int main(void)
 {
+    unsetenv("NO_COLOR");
+    setenv("TERM", "xterm", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_of_gpu_results),
-        cmocka_unit_test(csv_and_table_of_gpu_results),
+        cmocka_unit_test(json_of_gpu_results),   cmocka_unit_test(csv_of_gpu_results),
+        cmocka_unit_test(table_of_gpu_results),  cmocka_unit_test(breakdown_of_gpu_results),
+        cmocka_unit_test(wrong_results_are_red),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ EXPAR_API expar_status expar_signal_wait_until(expar_group *group, const uint64_
     EXPAR_API expar_status expar_test_some_vector_##S(expar_group *group, const T *words, size_t count,                \
                                                       size_t *indices, const int *skip, expar_cmp cmp,                 \
                                                       const T *values, size_t *found);
-EXPAR_WORD_TYPES(EXPAR_WAIT_DECLARE)
+EXPAR_WAIT_TYPES(EXPAR_WAIT_DECLARE)
 #undef EXPAR_WAIT_DECLARE
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@ expar_status target_check_pe(const char *call, expar_group *group, int32_t pe);
 /* Checks that [address, address + bytes) is symmetric and gives its offset; `name` is the argument's. */
 expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
                                 size_t bytes, uint64_t *offset);
-/* A word of 4 or 8 bytes: symmetric, and aligned to its size. */
+/* A word of 2, 4 or 8 bytes: symmetric, and aligned to its size. */
 expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
                                size_t bytes, uint64_t *offset);
 /* The transport in `table` for pe, or EXPAR_ERR_UNSUPPORTED. */

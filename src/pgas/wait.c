@@ -44,20 +44,24 @@ static bool holds_unsigned(uint64_t seen, expar_cmp cmp, uint64_t value)
 /* Widens to 64 bits in the words' own kind of number. */
 static uint64_t widen(const word_set *set, uint64_t raw)
 {
-    return set->is_signed && set->bytes == 4 ? (uint64_t)(int64_t)(int32_t)(uint32_t)raw : raw;
+    if (!set->is_signed || set->bytes == 8) return raw;
+    return (uint64_t)(set->bytes == 4 ? (int64_t)(int32_t)(uint32_t)raw : (int64_t)(int16_t)(uint16_t)raw);
 }
 
 /* Acquire: what the writer did before its release of the word is seen after it. */
 static uint64_t load_word(const word_set *set, size_t i)
 {
     if (set->bytes == 8) return atomic_load_explicit((const _Atomic uint64_t *)set->words + i, memory_order_acquire);
+    if (set->bytes == 2)
+        return widen(set, atomic_load_explicit((const _Atomic uint16_t *)set->words + i, memory_order_acquire));
     return widen(set, atomic_load_explicit((const _Atomic uint32_t *)set->words + i, memory_order_acquire));
 }
 
 static uint64_t value_of(const word_set *set, size_t i)
 {
     if (!set->values) return set->value;
-    return set->bytes == 8 ? ((const uint64_t *)set->values)[i] : widen(set, ((const uint32_t *)set->values)[i]);
+    if (set->bytes == 8) return ((const uint64_t *)set->values)[i];
+    return widen(set, set->bytes == 4 ? ((const uint32_t *)set->values)[i] : ((const uint16_t *)set->values)[i]);
 }
 
 /* Signed numbers compare as unsigned ones with the sign turned round. */
@@ -396,6 +400,6 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
         return run_all(group, &set, false, TEST, holds);                                                               \
     }
 
-EXPAR_WORD_TYPES(SINGLE_DEFINE)
-EXPAR_WORD_TYPES(SCALAR_DEFINE)
-EXPAR_WORD_TYPES(VECTOR_DEFINE)
+EXPAR_WAIT_TYPES(SINGLE_DEFINE)
+EXPAR_WAIT_TYPES(SCALAR_DEFINE)
+EXPAR_WAIT_TYPES(VECTOR_DEFINE)

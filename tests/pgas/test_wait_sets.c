@@ -51,13 +51,13 @@
         CHECK_OK(expar_wait_until_all_##S(group, NULL, 0, NULL, EXPAR_CMP_EQ, 0));                                     \
         CHECK_OK(expar_free(group, words));                                                                            \
     }
-EXPAR_WORD_TYPES(CHECK_STILL)
+EXPAR_WAIT_TYPES(CHECK_STILL)
 
 static void still(expar_group *group, void *shared)
 {
     (void)shared;
 #define RUN_STILL(T, S) check_still_##S(group);
-    EXPAR_WORD_TYPES(RUN_STILL)
+    EXPAR_WAIT_TYPES(RUN_STILL)
 }
 
 static void test_still(void **state)
@@ -125,6 +125,37 @@ static void test_moving(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 4, moving);
+}
+
+/* A word of 16 bits tells of the data before it, as wider ones do. */
+static void short_flag(expar_group *group, void *shared)
+{
+    (void)shared;
+    enum { ROUNDS = 200, DATA = 3 };
+    const int32_t next = (group->rank + 1) % group->size;
+    int64_t *data, sent[DATA];
+    int16_t *flags; /* the neighbours of the one that is waited for are to stay as they are */
+    CHECK_OK(expar_calloc(group, DATA, sizeof *data, (void **)&data));
+    CHECK_OK(expar_calloc(group, 3, sizeof *flags, (void **)&flags));
+    for (int16_t round = 1; round <= ROUNDS && check_failures() == 0; round++) {
+        for (int i = 0; i < DATA; i++)
+            sent[i] = round * 1000 + i;
+        CHECK_OK(expar_put(group, data, sent, sizeof sent, next));
+        CHECK_OK(expar_fence(group));
+        CHECK_OK(expar_p_i16(group, &flags[1], (int16_t)-round, next));
+        CHECK_OK(expar_wait_until_i16(group, &flags[1], EXPAR_CMP_LE, (int16_t)-round, NULL));
+        CHECK(memcmp(data, sent, sizeof sent) == 0, "the flag came before its data in round %d", round);
+        CHECK(flags[0] == 0 && flags[2] == 0, "the flag spilt in round %d", round);
+        CHECK_OK(expar_barrier_all(group));
+    }
+    CHECK_OK(expar_free(group, flags));
+    CHECK_OK(expar_free(group, data));
+}
+
+static void test_short_flag(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, short_flag);
 }
 
 /* No word starves: of words that all hold, each is found in turn. */
@@ -208,8 +239,8 @@ static void test_time_out(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_still),    cmocka_unit_test(test_moving),   cmocka_unit_test(test_in_turn),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_time_out),
+        cmocka_unit_test(test_still),   cmocka_unit_test(test_moving),   cmocka_unit_test(test_short_flag),
+        cmocka_unit_test(test_in_turn), cmocka_unit_test(test_refusals), cmocka_unit_test(test_time_out),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

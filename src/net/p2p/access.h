@@ -22,6 +22,8 @@ static inline void p2p_store(void *dest, const void *source, size_t bytes)
         atomic_store_explicit((_Atomic uint64_t *)dest, *(const uint64_t *)source, memory_order_release);
     else if (p2p_is_word(dest, source, bytes, 4))
         atomic_store_explicit((_Atomic uint32_t *)dest, *(const uint32_t *)source, memory_order_release);
+    else if (p2p_is_word(dest, source, bytes, 2))
+        atomic_store_explicit((_Atomic uint16_t *)dest, *(const uint16_t *)source, memory_order_release);
     else if (bytes > 0)
         memmove(dest, source, bytes);
 }
@@ -32,6 +34,8 @@ static inline void p2p_load(void *dest, const void *source, size_t bytes)
         *(uint64_t *)dest = atomic_load_explicit((const _Atomic uint64_t *)source, memory_order_acquire);
     else if (p2p_is_word(dest, source, bytes, 4))
         *(uint32_t *)dest = atomic_load_explicit((const _Atomic uint32_t *)source, memory_order_acquire);
+    else if (p2p_is_word(dest, source, bytes, 2))
+        *(uint16_t *)dest = atomic_load_explicit((const _Atomic uint16_t *)source, memory_order_acquire);
     else if (bytes > 0)
         memmove(dest, source, bytes);
 }

@@ -81,8 +81,10 @@ typedef struct {
     X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8) X(uint16_t, uint16) EXPAR_SHMEM_FIXED_WORDS(X)                 \
         EXPAR_SHMEM_SIZES(X)
 /* clang-format on */
-#define EXPAR_SHMEM_AMO_DISTINCT(X)  EXPAR_SHMEM_INTS(X) EXPAR_SHMEM_UINTS(X)
-#define EXPAR_SHMEM_AMO_TYPES(X)     EXPAR_SHMEM_AMO_DISTINCT(X) EXPAR_SHMEM_FIXED_WORDS(X) EXPAR_SHMEM_SIZES(X)
+#define EXPAR_SHMEM_AMO_DISTINCT(X) EXPAR_SHMEM_INTS(X) EXPAR_SHMEM_UINTS(X)
+#define EXPAR_SHMEM_AMO_TYPES(X)    EXPAR_SHMEM_AMO_DISTINCT(X) EXPAR_SHMEM_FIXED_WORDS(X) EXPAR_SHMEM_SIZES(X)
+/* The deprecated 16 bits: words that puts change, since there are no atomics on them. */
+#define EXPAR_SHMEM_WAIT_TYPES(X)    X(short, short) X(unsigned short, ushort) EXPAR_SHMEM_AMO_TYPES(X)
 #define EXPAR_SHMEM_BITS_DISTINCT(X) EXPAR_SHMEM_UINTS(X)
 #define EXPAR_SHMEM_BITS_TYPES(X)    EXPAR_SHMEM_UINTS(X) EXPAR_SHMEM_FIXED_WORDS(X)
 /* Sized forms: X(bits). */
@@ -251,7 +253,7 @@ EXPAR_SHMEM_BITS_TYPES(EXPAR_SHMEM_BITS_DECLARE)
     EXPAR_API size_t shmem_##N##_test_any_vector(T *ivars, size_t nelems, const int *status, int cmp, T *cmp_values);  \
     EXPAR_API size_t shmem_##N##_test_some_vector(T *ivars, size_t nelems, size_t *indices, const int *status,         \
                                                   int cmp, T *cmp_values);
-EXPAR_SHMEM_AMO_TYPES(EXPAR_SHMEM_WAIT_DECLARE)
+EXPAR_SHMEM_WAIT_TYPES(EXPAR_SHMEM_WAIT_DECLARE)
 
 /* ---- collectives over teams ---------------------------------------------------------------------------------------
  */

@@ -40,6 +40,8 @@ typedef struct expar_shmem_no_such_type {
 #define EXPAR_SHMEM_AMO_CASES(p, s)                                                                                    \
     EXPAR_SHMEM_CASE(int, p##int_##s) EXPAR_SHMEM_CASE(long, p##long_##s)                                              \
     EXPAR_SHMEM_CASE(long long, p##longlong_##s) EXPAR_SHMEM_BITS_CASES(p, s)
+#define EXPAR_SHMEM_WAIT_CASES(p, s)                                                                                   \
+    EXPAR_SHMEM_CASE(short, p##short_##s) EXPAR_SHMEM_CASE(unsigned short, p##ushort_##s) EXPAR_SHMEM_AMO_CASES(p, s)
 #define EXPAR_SHMEM_BITS_CASES(p, s)                                                                                   \
     EXPAR_SHMEM_CASE(unsigned int, p##uint_##s) EXPAR_SHMEM_CASE(unsigned long, p##ulong_##s)                          \
     EXPAR_SHMEM_CASE(unsigned long long, p##ulonglong_##s)
@@ -98,7 +100,7 @@ typedef struct expar_shmem_no_such_type {
 #define shmem_atomic_fetch_xor_nbi(...)                                                                                \
     EXPAR_SHMEM_CHOOSE(EXPAR_SHMEM_BITS_AMO_CASES, atomic_fetch_xor_nbi, __VA_ARGS__)
 
-#define EXPAR_SHMEM_WAIT(name, ...) EXPAR_SHMEM_CHOOSE_FIRST(EXPAR_SHMEM_AMO_CASES, name, __VA_ARGS__)
+#define EXPAR_SHMEM_WAIT(name, ...) EXPAR_SHMEM_CHOOSE_FIRST(EXPAR_SHMEM_WAIT_CASES, name, __VA_ARGS__)
 #define shmem_wait_until(...)             EXPAR_SHMEM_WAIT(wait_until, __VA_ARGS__)
 #define shmem_wait_until_all(...)         EXPAR_SHMEM_WAIT(wait_until_all, __VA_ARGS__)
 #define shmem_wait_until_any(...)         EXPAR_SHMEM_WAIT(wait_until_any, __VA_ARGS__)

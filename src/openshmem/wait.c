@@ -65,6 +65,8 @@ _Static_assert(EXPAR_NO_INDEX == SIZE_MAX, "the standard's word for none");
                                                             INDEX(expar_test_some_vector_##S, (E *)ivars, n, indices,  \
                                                                   status, CMP, (E *)values)
 
+WAIT_DEFINE(short, short, int16_t, i16)
+WAIT_DEFINE(unsigned short, ushort, uint16_t, u16)
 WAIT_DEFINE(int, int, int32_t, i32)
 WAIT_DEFINE(long, long, int64_t, i64)
 WAIT_DEFINE(long long, longlong, int64_t, i64)

@@ -13,6 +13,7 @@
     X(int, int) X(long, long) X(long long, longlong) X(unsigned int, uint) X(unsigned long, ulong)                     \
     X(unsigned long long, ulonglong) X(int32_t, int32) X(int64_t, int64) X(uint32_t, uint32) X(uint64_t, uint64)       \
     X(size_t, size) X(ptrdiff_t, ptrdiff)
+#define WAIT_TYPES(X)         X(short, short) X(unsigned short, ushort) WORD_TYPES(X)
 #define INTEGER_TYPES(X)                                                                                               \
     X(char, char) X(signed char, schar) X(short, short) X(unsigned char, uchar) X(unsigned short, ushort)              \
     X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8) X(uint16_t, uint16) WORD_TYPES(X)

@@ -51,7 +51,7 @@ static const int status[WORDS] = {0, 1, 0, 0};
         shmem_barrier_all();                                                                                           \
     }
 #define DEFINE_CHECKS(T, N) TWO(DEFINE_CHECK, T, N)
-WORD_TYPES(DEFINE_CHECKS)
+WAIT_TYPES(DEFINE_CHECKS)
 
 #define RUN(T, N)                                                                                                      \
     check_##N##_name(next);                                                                                            \
@@ -61,7 +61,7 @@ int main(void)
 {
     shmem_init();
     const int next = (shmem_my_pe() + 1) % shmem_n_pes();
-    WORD_TYPES(RUN)
+    WAIT_TYPES(RUN)
     shmem_finalize();
     return 0;
 }

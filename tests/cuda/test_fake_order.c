@@ -4,6 +4,7 @@
 #include "cuda/find_desk.h"
 #include "cuda/idle_rank.h"
 #include "ep/ep.h"
+#include "exec/cuda/gpu.h"
 #include "shmem/kind.h"
 
 #include <stdlib.h>
@@ -126,6 +127,47 @@ static void captures_one_after_another(void **state)
     kind_run((ranks_plan){0}, 1, play_many_captures);
 }
 
+/* ---- what hosts poll ------------------------------------------------------------------------------------------------
+ */
+
+/* A dispatch that nobody asks for, in a capture or without a wait, leaves what a call that is waited for has told. */
+static void play_counts_that_stay(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    capture c;
+    expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    gpu_report *report = gpu_of(one.ep->exec)->report;
+    int32_t *counts = (int32_t *)(report + 1);
+    const uint64_t ready = report->counts_ready;
+    CHECK(ready > 0, "the call that was waited for has no ticket");
+    counts[0] = 77; /* no count of a rank without tokens */
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.num_worst_tokens = 8;
+    open_capture(&c);
+    for (int i = 0; i < 2; i++) {
+        args.stream = i ? one.stream : c.streams[0];
+        CHECK_OK(expar_dispatch(one.ep, &args, &results[i]));
+        CHECK(report->counts_ready == ready, "%d: counts_ready is %llu", i, (unsigned long long)report->counts_ready);
+        CHECK(counts[0] == 77, "%d: there are other counts", i);
+    }
+    close_capture(&c);
+    CHECK(idle_dispatch(&one, EXPAR_F32), "a call that is waited for");
+    CHECK(report->counts_ready > ready && counts[0] == 0, "it has told nothing");
+    for (int i = 0; i < 2; i++) {
+        expar_ep_output_release(results[i].output);
+        expar_ep_handle_destroy(results[i].handle);
+    }
+    idle_end(&one);
+}
+
+static void calls_nobody_asks_for_leave_counts_alone(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_counts_that_stay);
+}
+
 /* ---- events that the driver does not take ---------------------------------------------------------------------------
  */
 
@@ -178,6 +220,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(captures_at_a_time),
         cmocka_unit_test(captures_one_after_another),
         cmocka_unit_test(a_capture_that_outlasts_others),
+        cmocka_unit_test(calls_nobody_asks_for_leave_counts_alone),
         cmocka_unit_test(a_call_without_a_mark_poisons_the_buffer),
         cmocka_unit_test(an_end_that_cannot_be_seen_is_no_good_end),
     };

@@ -4,10 +4,12 @@
  */
 #include "ep/ep.h"
 #include "ep/ranks.h"
+#include "exec/cuda/gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define RANKS  4
 #define ROUNDS 50
@@ -265,6 +267,62 @@ static void test_captures_in_turns(void **state)
     run(play_captures_in_turns);
 }
 
+/* ---- what hosts poll ---- */
+
+/* What a dispatch that is waited for has told the host: a copy, to be freed. */
+static void *told_counts(const expar_ep *ep, size_t *bytes)
+{
+    const ep_shape *shape = &ep->shape;
+    const gpu_report *report = gpu_of(ep->exec)->report;
+    size_t counts = (size_t)shape->ranks * (size_t)(shape->channels + 1) + (size_t)shape->local_experts;
+    *bytes = counts * sizeof(int32_t);
+    void *copy = malloc(*bytes);
+    return memcpy(copy, report + 1, *bytes);
+}
+
+/* A host may still poll for a call of its own, or read its counts, when a dispatch that nobody asks for runs: of a
+   graph, or one without a wait. */
+static void play_counts_that_stay(expar_group *group, void *shared)
+{
+    actor one;
+    lap asked, graph, plain;
+    size_t bytes;
+    if (!actor_begin(&one, group, shared, 0)) return;
+    lap *const all[] = {&asked, &graph, &plain};
+    for (int i = 0; i < 3; i++)
+        if (!lap_open(all[i], &one.card, one.in->t[0], one.rank)) return;
+    plain.worst = plain.room;
+    const gpu_report *report = gpu_of(one.ep->exec)->report;
+    cu_stream stream = one.card.streams[0];
+    cu_graph_exec exec = capture(&one, &graph, stream);
+    CHECK_OK(expar_barrier_all(group));
+    bool good = exec && lap_upload(&asked, one.in->t[0], one.in->a[0], stream) &&
+                lap_call(&asked, one.ep, one.in->t[0], stream) && check(&one, &asked, 0, stream);
+    uint64_t ready = report->counts_ready;
+    void *counts = told_counts(one.ep, &bytes);
+    CHECK(ready > 0, "the call that was waited for has no ticket");
+    good = good && replay(&one, &graph, exec, 1, stream) && check(&one, &graph, 1, stream) &&
+           lap_upload(&plain, one.in->t[2], one.in->a[2], stream) && lap_call(&plain, one.ep, one.in->t[2], stream) &&
+           check(&one, &plain, 2, stream);
+    CHECK(report->counts_ready == ready, "counts_ready is %llu; it was %llu", (unsigned long long)report->counts_ready,
+          (unsigned long long)ready);
+    CHECK(good && memcmp(report + 1, counts, bytes) == 0, "the counts of the call that was waited for are gone");
+    free(counts);
+    CHECK_OK(expar_barrier_all(group));
+    if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
+    lap_release(&asked);
+    lap_release(&plain);
+    for (int i = 0; i < 3; i++)
+        lap_close(all[i]);
+    actor_end(&one);
+}
+
+static void test_counts_that_stay(void **state)
+{
+    (void)state;
+    run(play_counts_that_stay);
+}
+
 /* ---- what a graph cannot hold ---- */
 
 static bool refuse(const actor *one, const lap *p, expar_dispatch_args extra, const char *word)
@@ -389,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_replays),
         cmocka_unit_test(test_two_graphs_and_calls),
         cmocka_unit_test(test_captures_in_turns),
+        cmocka_unit_test(test_counts_that_stay),
         cmocka_unit_test(test_what_cannot_be_captured),
         cmocka_unit_test(test_what_a_graph_holds),
     };

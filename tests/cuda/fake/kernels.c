@@ -180,9 +180,10 @@ static bool play_notify(const gpu_notify_args *a)
     size_t counts = (size_t)shape->ranks * (size_t)(shape->channels + 1) + (size_t)shape->local_experts;
     if (a->tokens) return false;
     if (a->routing) memset(a->routing, 0, a->at.total_bytes);
-    memset(world->report + 1, 0, counts * sizeof(int32_t));
+    if (world->ticket) memset(world->report + 1, 0, counts * sizeof(int32_t));
     world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
     world->state->epoch = epoch;
+    if (!world->ticket) return true;
     if (world->state->refused) world->report->counts_refused = world->ticket;
     release(&world->report->counts_ready, world->ticket);
     return true;

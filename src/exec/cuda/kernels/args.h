@@ -66,7 +66,9 @@ typedef struct gpu_report {
     /* Set to 1 by the host when the group fails (release), to end all waits: of kernels (acquire) and of the host. */
     uint32_t abort;
     uint32_t unused;
-    /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire). */
+    /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire).
+       This word, the next one and the counts are for calls that have a ticket: one that nobody asks for, in a graph for
+       instance, leaves them alone. A host may still poll, or read, for a call of which the notify is through. */
     uint64_t counts_ready;
     /* Ticket of the last notify that did not go on: before counts_ready is set to it. Its verdict stands below; any
        other that is found there once counts are ready is that of the dispatch behind it. */
@@ -78,7 +80,8 @@ typedef struct gpu_report {
     /* Of calls that nobody asks for (ticket 0: in graphs, for one): the first that did not end well. `ticket` is set to
        1 by the kernel (release), and to 0 by the host once it has read the rest (release). */
     gpu_verdict untold;
-    /* Behind it, of the last notify: int32 rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
+    /* Behind it, of the last notify with a ticket: int32 rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L].
+     */
 } gpu_report;
 
 /* A handle's arrays, as offsets in its block of device memory. */

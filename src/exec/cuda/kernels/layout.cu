@@ -8,8 +8,8 @@
  *
  * The last block goes on by itself. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes
  * the hello and its flag (release) into the peer's memory. (3) A thread a source polls the source's flag here
- * (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle, and to the host's pinned
- * memory, the ticket last.
+ * (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle and, of a call that has a
+ * ticket, to the host's pinned memory, the ticket last.
  *
  * Registers: under 100; shared memory, dynamic: [2][N] counts and, where there is room for them, [E] counters. */
 #include "exec/cuda/kernels/slots.h"
@@ -264,7 +264,8 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
 /* ---- notify: what comes here ----------------------------------------------------------------------------------------
  */
 
-/* The notify part of the handle, and all counts for the host. received: [N] shared. */
+/* The notify part of the handle, and all counts for the host if it asks for this call: else it may still be reading
+   those of another one. received: [N] shared. */
 GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *received)
 {
     int32_t ranks = GPU_RANKS(&a->world), channels = a->channels, locals = a->local_experts;
@@ -272,24 +273,24 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *r
     int32_t *recv_prefix = (int32_t *)(a->routing + a->at.recv_channel_prefix);
     int32_t *recv_experts = (int32_t *)(a->routing + a->at.recv_expert_counts);
     const int32_t *sent_prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
-    int32_t *host = (int32_t *)(a->world.report + 1);
+    int32_t *host = a->world.ticket ? (int32_t *)(a->world.report + 1) : NULL;
     for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x) {
         int32_t total = 0;
         for (int32_t i = 0; i <= s; i++)
             total += received[i];
         rank_prefix[s] = total;
-        host[s] = total;
+        if (host) host[s] = total;
     }
     for (int32_t i = threadIdx.x; i < ranks * channels; i += blockDim.x) {
         recv_prefix[i] = counts_from(a, epoch, i / channels)[i % channels];
-        host[ranks + i] = sent_prefix[i];
+        if (host) host[ranks + i] = sent_prefix[i];
     }
     for (int32_t e = threadIdx.x; e < locals; e += blockDim.x) {
         int32_t sum = 0;
         for (int32_t s = 0; s < ranks; s++)
             sum += counts_from(a, epoch, s)[channels + e];
         recv_experts[e] = sum;
-        host[ranks + ranks * channels + e] = sum;
+        if (host) host[ranks + ranks * channels + e] = sum;
     }
 }
 
@@ -321,6 +322,7 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
     world->state->refused = !end->come || end->against >= 0;
     world->state->bad_slot = ~0ull;
     if (end->against >= 0) report_hello(world, epoch, end->against, end->refused);
+    if (!world->ticket) return;
     if (end->against >= 0) world->report->counts_refused = world->ticket;
     store_release(&world->report->counts_ready, world->ticket);
 }

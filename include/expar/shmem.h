@@ -108,6 +108,8 @@ EXPAR_API int shmem_addr_accessible(const void *addr, int pe);
 EXPAR_API void *shmem_ptr(const void *dest, int pe);
 EXPAR_API void shmem_info_get_version(int *major, int *minor);
 EXPAR_API void shmem_info_get_name(char *name);
+/* Returns at once: for profilers, which put a function of their own before it. */
+EXPAR_API void shmem_pcontrol(int level, ...);
 /* Deprecated names. */
 EXPAR_API void start_pes(int npes);
 EXPAR_API int _my_pe(void);
@@ -130,6 +132,8 @@ EXPAR_API int shmem_team_my_pe(shmem_team_t team);
 EXPAR_API int shmem_team_n_pes(shmem_team_t team);
 EXPAR_API int shmem_team_get_config(shmem_team_t team, long config_mask, shmem_team_config_t *config);
 EXPAR_API int shmem_team_translate_pe(shmem_team_t src_team, int src_pe, shmem_team_t dest_team);
+/* As shmem_ptr, pe being a number in the team; NULL where there is no such member, too. OpenSHMEM 1.6. */
+EXPAR_API void *shmem_team_ptr(shmem_team_t team, const void *dest, int pe);
 EXPAR_API int shmem_team_split_strided(shmem_team_t parent, int start, int stride, int size,
                                        const shmem_team_config_t *config, long config_mask, shmem_team_t *new_team);
 EXPAR_API int shmem_team_split_2d(shmem_team_t parent, int xrange, const shmem_team_config_t *xaxis_config,

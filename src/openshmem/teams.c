@@ -42,6 +42,12 @@ int shmem_team_translate_pe(shmem_team_t src_team, int src_pe, shmem_team_t dest
     return pe;
 }
 
+void *shmem_team_ptr(shmem_team_t team, const void *dest, int pe)
+{
+    const int world_pe = shmem_team_translate_pe(team, pe, SHMEM_TEAM_WORLD);
+    return world_pe < 0 ? NULL : shmem_ptr(dest, world_pe);
+}
+
 static expar_team_config config_of(const shmem_team_config_t *config, long mask)
 {
     expar_team_config known = EXPAR_TEAM_CONFIG_INIT;

@@ -21,6 +21,9 @@ int main(void)
         EXPECT(shmem_pe_accessible(pe) && shmem_addr_accessible(&here, pe));
     EXPECT(!shmem_pe_accessible(n) && !shmem_pe_accessible(-1));
     EXPECT(!shmem_addr_accessible(&major, me));
+    shmem_pcontrol(0);
+    shmem_pcontrol(2, "with", 3, 4.5);
+    EXPECT(me == shmem_my_pe() && n == shmem_n_pes());
     shmem_finalize();
     return 0;
 }

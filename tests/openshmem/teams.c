@@ -4,6 +4,23 @@
 
 static long in, out;
 
+/* What shmem_ptr gives for a member, by its number in the team of even PEs; all have written their own number. */
+static void check_pointers(shmem_team_t even, long own)
+{
+    for (int pe = 0; pe < shmem_team_n_pes(even); pe++) {
+        const long *there = shmem_team_ptr(even, &in, pe);
+        EXPECT(there == shmem_ptr(&in, 2 * pe));
+        EXPECT(!there || *there == 2 * pe);
+    }
+    EXPECT(shmem_team_ptr(even, &in, shmem_team_my_pe(even)) == &in);
+    EXPECT(!shmem_team_ptr(even, &in, -1) && !shmem_team_ptr(even, &in, shmem_team_n_pes(even)));
+    EXPECT(!shmem_team_ptr(even, &own, shmem_team_my_pe(even)));
+    EXPECT(!shmem_team_ptr(SHMEM_TEAM_INVALID, &in, 0));
+    for (int pe = 0; pe < shmem_team_n_pes(SHMEM_TEAM_SHARED); pe++)
+        EXPECT(shmem_team_ptr(SHMEM_TEAM_SHARED, &in, pe) ==
+               shmem_ptr(&in, shmem_team_translate_pe(SHMEM_TEAM_SHARED, pe, SHMEM_TEAM_WORLD)));
+}
+
 int main(void)
 {
     shmem_init();
@@ -22,6 +39,7 @@ int main(void)
         EXPECT(shmem_sum_reduce(even, &out, &in, 1) == 0);
         EXPECT(out == (n - 1) / 2 * ((n - 1) / 2 + 1));
         EXPECT(shmem_sync(even) == 0);
+        check_pointers(even, me);
         shmem_team_destroy(even);
     }
     EXPECT(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n + 1, NULL, 0, &odd) != 0);

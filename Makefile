@@ -10,7 +10,11 @@ release:
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS)
 
-run: release
+# The tool alone: no tests, benchmarks of MPI, examples or man pages, and what they are built with need not be there.
+run:
+	scripts/setup.sh run
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target expar_command
 	build/release/bin/expar demo
 
 # Configured after the packages are there: the tests and the MPI comparison are built with what is found.

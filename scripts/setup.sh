@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh build|test|lint…
+# usage: setup.sh run|build|test|lint…
 set -eu
 
 # Everything that `make run` needs.
-build="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev
-libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
+run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev"
+# And that `make` needs: the network transport and the start by PMIx are built where their headers are, the tests where
+# cmocka is.
+build="libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
 # And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,
 # tc and nft for networks of its own.
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables"
@@ -15,11 +17,12 @@ lint="clang-format clang-tidy cppcheck shellcheck"
 wanted=""
 for set in "$@"; do
     case $set in
-        build) wanted="$wanted $build" ;;
-        test) wanted="$wanted $build $test" ;;
-        lint) wanted="$wanted $build $test $lint" ;;
+        run) wanted="$wanted $run" ;;
+        build) wanted="$wanted $run $build" ;;
+        test) wanted="$wanted $run $build $test" ;;
+        lint) wanted="$wanted $run $build $test $lint" ;;
         *)
-            echo "setup: unknown set '$set'; there are build, test, lint" >&2
+            echo "setup: unknown set '$set'; there are run, build, test, lint" >&2
             exit 1
             ;;
     esac

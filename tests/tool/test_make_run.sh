@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What `make run` builds: the tool and what it is made of, nothing else; and that in a tree without cmocka, too.
+# usage: test_make_run.sh SOURCE_DIR BUILD_DIR
+set -eu
+source=$1
+build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "test_make_run: $1" >&2
+    exit 1
+}
+
+# Where the trees were made for another tool than Ninja there is nothing to ask.
+[ -f "$build/build.ninja" ] || exit 77
+
+make -n -C "$source" run >"$work/commands"
+target=$(sed -n 's/.*cmake --build .*--target \([^ ]*\).*/\1/p' "$work/commands")
+[ -n "$target" ] || fail "the build of \`make run\` names no target: it builds everything"
+grep -q 'bin/expar demo' "$work/commands" || fail "\`make run\` runs no demo"
+grep -q 'setup.sh run$' "$work/commands" || fail "\`make run\` does not set up what it needs alone"
+
+# Names from the root of the sources, or of the build.
+ninja -C "$build" -t inputs "$target" | sed "s|^$build/||; s|^$source/||" >"$work/inputs"
+grep -q '^src/ep/dispatch\.c$' "$work/inputs" || fail "target $target is not built from the library"
+surplus='^(tests|examples|man|src/openshmem)/|mpi_main|bin/expar-bench-mpi'
+if grep -E "$surplus" "$work/inputs" >"$work/surplus"; then
+    fail "target $target needs what the demo does not: $(head -5 "$work/surplus" | tr '\n' ' ')"
+fi
+
+# Packages of the tests are not there: pkg-config does not know them.
+cat >"$work/pkg-config" <<EOF
+#!/bin/sh
+case " \$* " in *cmocka*) exit 1 ;; esac
+exec pkg-config "\$@"
+EOF
+chmod +x "$work/pkg-config"
+cmake -S "$source" -B "$work/build" -G Ninja -DPKG_CONFIG_EXECUTABLE="$work/pkg-config" >"$work/log" 2>&1 ||
+    fail "without cmocka CMake fails: $(cat "$work/log")"
+grep -q 'no tests are built' "$work/log" || fail "nothing says that there are no tests: $(cat "$work/log")"
+ninja -C "$work/build" -n "$target" >/dev/null || fail "without cmocka there is no target $target"

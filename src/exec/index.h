@@ -105,7 +105,9 @@ typedef struct ep_reply {
     ep_refusal refusal;
 } ep_reply;
 
-/* Flags, heads and tails: the epoch in the high half, a value in the low. */
+/* Flags, heads and tails: the epoch in the high half, a value in the low. Epochs wrap, and 0 is one like the others: a
+   word that was never written is 0, which no flag of epoch 0 is, and which as a head or tail says what it should,
+   nothing yet. A word could be taken for that of a call 2^32 calls later, if no call between the two wrote it. */
 EP_FUNC uint64_t ep_word(uint32_t epoch, uint32_t value)
 {
     return (uint64_t)epoch << 32 | value;

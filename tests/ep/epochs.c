@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* On the CPU epochs are counted in the buffer, on a GPU in device memory also, by the kernels. */
+#include "ep/epochs.h"
+#include "ep/ep.h"
+#include "exec/cuda/gpu.h"
+
+static cu_address device_epoch(const expar_ep *ep)
+{
+    return (cu_address)(uintptr_t)&gpu_of(ep->exec)->world.state->epoch;
+}
+
+static bool set_on_device(const expar_ep *ep, uint32_t epoch)
+{
+    if (!CHECK_OK(cuda_enter(device_heap_device(ep->gpu)))) return false;
+    bool set = CHECK_OK(CUDA_CALL(MemcpyHtoD, device_epoch(ep), &epoch, sizeof epoch));
+    cuda_leave();
+    return set;
+}
+
+bool epochs_begin_behind(expar_ep *ep, uint32_t epoch)
+{
+    ep->epoch = epoch;
+    bool set = !ep->gpu || set_on_device(ep, epoch);
+    return CHECK_OK(expar_barrier_all(ep->group)) && set;
+}
+
+uint32_t epochs_last(const expar_ep *ep)
+{
+    uint32_t epoch = ep->epoch;
+    if (!ep->gpu || !CHECK_OK(cuda_enter(device_heap_device(ep->gpu)))) return epoch;
+    CHECK_OK(CUDA_CALL(MemcpyDtoH, &epoch, device_epoch(ep), sizeof epoch));
+    cuda_leave();
+    return epoch;
+}

@@ -30,6 +30,18 @@ static inline expar_status error_is(expar_status status)
 /* The bytes that one error text holds, its end included; longer ones are cut. */
 #define ERROR_TEXT_BYTES 1024
 
+/* A status with the last error's text beside it: what keeps an error while something else may fail, for later calls, or
+   for another thread (whoever shares one orders the accesses). Zero: no error. */
+typedef struct error_kept {
+    expar_status status;
+    char text[ERROR_TEXT_BYTES]; /* "" when status is EXPAR_OK */
+} error_kept;
+/* Keeps `status` and this thread's last error. */
+void error_keep(error_kept *kept, expar_status status);
+/* Makes the kept text this thread's last error again, without logging it a second time; returns the kept status.
+   EXPAR_OK leaves the last error alone. */
+expar_status error_restore(const error_kept *kept);
+
 /* ---- log (log.c) ------------------------------------------------------------------------------------------------ */
 
 /* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/mesh.c:81 text". Level from EXPAR_LOG:

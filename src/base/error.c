@@ -66,3 +66,16 @@ void error_text_errno(const char *file, int line, const char *format, ...)
     text_append(text, strerror_r(number, reason, sizeof reason));
     text_replace(file, line, text);
 }
+
+void error_keep(error_kept *kept, expar_status status)
+{
+    kept->status = status;
+    kept->text[0] = '\0';
+    if (status != EXPAR_OK) memcpy(kept->text, last_text, strlen(last_text) + 1);
+}
+
+expar_status error_restore(const error_kept *kept)
+{
+    if (kept->status != EXPAR_OK) memcpy(last_text, kept->text, strlen(kept->text) + 1);
+    return kept->status;
+}

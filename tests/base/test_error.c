@@ -85,6 +85,68 @@ static void long_texts_are_cut(void **state)
     assert_int_equal(strlen(expar_last_error()), ERROR_TEXT_BYTES - 1);
 }
 
+static void a_kept_error_outlives_others(void **state)
+{
+    (void)state;
+    error_kept kept;
+    error_keep(&kept, error_set(EXPAR_ERR_PEER, "rank %d died", 3));
+    error_set(EXPAR_ERR_MEMORY, "and then no memory");
+    assert_int_equal(kept.status, EXPAR_ERR_PEER);
+    assert_int_equal(error_restore(&kept), EXPAR_ERR_PEER);
+    assert_string_equal(expar_last_error(), "rank 3 died");
+    /* As often as one likes, and what is put before it stays out of what is kept. */
+    error_prefix(EXPAR_ERR_PEER, "later");
+    assert_int_equal(error_restore(&kept), EXPAR_ERR_PEER);
+    assert_string_equal(expar_last_error(), "rank 3 died");
+}
+
+static void no_error_is_kept_as_none(void **state)
+{
+    (void)state;
+    error_kept kept = {.status = EXPAR_ERR_PEER, .text = "of an earlier use"};
+    error_set(EXPAR_ERR_MEMORY, "of a call before");
+    error_keep(&kept, EXPAR_OK);
+    assert_int_equal(kept.status, EXPAR_OK);
+    assert_string_equal(kept.text, "");
+    error_set(EXPAR_ERR_NULL, "of a call after");
+    assert_int_equal(error_restore(&kept), EXPAR_OK);
+    assert_string_equal(expar_last_error(), "of a call after");
+    assert_int_equal(error_restore(&(error_kept){0}), EXPAR_OK);
+    assert_string_equal(expar_last_error(), "of a call after");
+}
+
+static void *restore_elsewhere(void *context)
+{
+    const error_kept *kept = context;
+    bool right = error_restore(kept) == EXPAR_ERR_RANGE && strcmp(expar_last_error(), "of the first thread") == 0;
+    return right ? context : NULL;
+}
+
+static void a_kept_error_goes_to_another_thread(void **state)
+{
+    (void)state;
+    error_kept kept;
+    pthread_t thread;
+    void *right;
+    error_keep(&kept, error_set(EXPAR_ERR_RANGE, "of the first thread"));
+    assert_int_equal(pthread_create(&thread, NULL, restore_elsewhere, &kept), 0);
+    assert_int_equal(pthread_join(thread, &right), 0);
+    assert_non_null(right);
+}
+
+static void a_kept_text_is_whole(void **state)
+{
+    (void)state;
+    char text[ERROR_TEXT_BYTES];
+    error_kept kept;
+    memset(text, 'b', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    error_keep(&kept, error_set(EXPAR_ERR_ARGUMENT, "%s", text));
+    error_set(EXPAR_ERR_NULL, "short");
+    error_restore(&kept);
+    assert_string_equal(expar_last_error(), text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +156,10 @@ int main(void)
         cmocka_unit_test(the_last_text_may_be_an_argument),
         cmocka_unit_test(errno_is_read_before_anything_changes_it),
         cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(a_kept_error_outlives_others),
+        cmocka_unit_test(no_error_is_kept_as_none),
+        cmocka_unit_test(a_kept_error_goes_to_another_thread),
+        cmocka_unit_test(a_kept_text_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,11 +109,11 @@ static expar_status fill_buffer(expar_ep *ep, int32_t threads)
     expar_status own = make_part(ep, threads);
     status = agree(ep, group, own, "could not make its part");
     if (status == EXPAR_OK) return EXPAR_OK;
-    char text[ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s", expar_last_error());
+    error_kept kept;
+    error_keep(&kept, status);
     drop_part(ep);
     sym_give(group->sym, "the buffer", ep->buffer);
-    return error_set(status, "%s", text);
+    return error_restore(&kept);
 }
 
 static expar_ep *new_buffer(expar_group *group, const ep_shape *shape, expar_device device)
@@ -167,7 +167,7 @@ static const char destroying[] = "expar_ep_destroy";
 static expar_status end_calls(expar_ep *ep)
 {
     ep_issue_stop(ep);
-    if (ep->poison != EXPAR_OK || !ep->gpu) return ep->poison;
+    if (ep->poison.status != EXPAR_OK || !ep->gpu) return ep->poison.status;
     expar_status ended = executor_cuda_await(ep->exec, destroying);
     if (ended == EXPAR_OK)
         ep_gpu_tell_untold(&(ep_call){.ep = ep});

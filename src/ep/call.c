@@ -14,11 +14,10 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
     *call = (ep_call){.ep = ep, .name = name};
     ep_issue_join(ep);
-    if (ep->gpu && ep->poison == EXPAR_OK) ep_call_poison(call, executor_cuda_failure(ep->exec, "an earlier call"));
-    if (ep->poison != EXPAR_OK) {
-        expar_status status = error_set(ep->poison, "%s", ep->poison_text);
-        return ep_call_end(call, error_prefix(status, "%s: the buffer is poisoned", name));
-    }
+    if (ep->gpu && ep->poison.status == EXPAR_OK)
+        ep_call_poison(call, executor_cuda_failure(ep->exec, "an earlier call"));
+    if (error_restore(&ep->poison) != EXPAR_OK)
+        return ep_call_end(call, error_prefix(ep->poison.status, "%s: the buffer is poisoned", name));
     if (ep->gpu) ep_gpu_tell_untold(call);
     if (ep->gpu) executor_cuda_reset(ep->exec);
     ep->epoch++;
@@ -28,10 +27,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
 static void poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
-    if (ep->poison != EXPAR_OK) return;
-    error_prefix(status, "%s", call->name);
-    ep->poison = status;
-    snprintf(ep->poison_text, sizeof ep->poison_text, "%s", expar_last_error());
+    if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, error_prefix(status, "%s", call->name));
 }
 
 static bool is_of_group(expar_status status)
@@ -56,18 +52,18 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
 }
 
 /* A call that failed on its way has left work on its stream all the same. Why it failed stays the last error. */
-static void end_on_stream(const ep_call *call)
+static void end_on_stream(const ep_call *call, expar_status why)
 {
-    char text[ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s", expar_last_error());
-    expar_status status = ep_call_step(call, executor_cuda_end(call->ep->exec));
-    if (status != EXPAR_OK) error_set(status, "%s", text);
+    error_kept kept;
+    error_keep(&kept, why);
+    ep_call_step(call, executor_cuda_end(call->ep->exec));
+    error_restore(&kept);
 }
 
 expar_status ep_call_end(const ep_call *call, expar_status status)
 {
     ep_call_poison(call, status);
-    if (call->ep->gpu && status != EXPAR_OK) end_on_stream(call);
+    if (call->ep->gpu && status != EXPAR_OK) end_on_stream(call, status);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }
@@ -95,10 +91,9 @@ expar_status ep_call_tell_refusal(ep_call *call)
 static expar_status wait_event(expar_event *event)
 {
     if (!event) return EXPAR_OK;
-    expar_status status = expar_event_wait(event);
-    if (status == EXPAR_OK) return EXPAR_OK;
+    if (expar_event_wait(event) == EXPAR_OK) return EXPAR_OK;
     /* Another status than the event's: its failure says nothing about this group. */
-    return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
+    return error_prefix(EXPAR_ERR_STATE, "wait_event ended badly");
 }
 
 bool ep_call_follows(const ep_call *call)
@@ -111,10 +106,10 @@ expar_status ep_call_follow(const ep_call *call, expar_event *event)
     expar_status status = wait_event(event);
     if (!call->ep->gpu) return status;
     /* A refusal that comes with the call's offers has its place on the stream, too. */
-    char text[ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s", expar_last_error());
+    error_kept kept;
+    error_keep(&kept, status);
     expar_status followed = executor_cuda_follow(call->ep->exec);
-    return status == EXPAR_OK ? followed : error_set(status, "%s", text);
+    return status == EXPAR_OK ? followed : error_restore(&kept);
 }
 
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};

@@ -46,9 +46,8 @@ struct expar_ep {
     int64_t last_tokens, last_rows;
     /* On a GPU, the last one that a call of this rank returned. Touched by the calling thread only. */
     ep_refusal own_refusal;
-    expar_status poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded, as its
-                            text, by busy and by the wait for an issued call that opens the next, or the end */
-    char poison_text[ERROR_TEXT_BYTES];
+    error_kept poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded by busy
+                          and by the wait for an issued call that opens the next, or the end */
 };
 
 struct expar_ep_handle {

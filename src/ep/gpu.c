@@ -109,12 +109,12 @@ static void close_parts(expar_ep *ep)
 /* On all ranks alike: no kernel has used the memory yet. Returns status, its text kept. */
 static expar_status unmake(expar_ep *ep, expar_status status)
 {
-    char text[ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s", expar_last_error());
+    error_kept kept;
+    error_keep(&kept, status);
     close_parts(ep);
     device_heap_destroy(ep->gpu, true);
     ep->gpu = NULL;
-    return error_set(status, "%s", text);
+    return error_restore(&kept);
 }
 
 expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms)

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,8 +13,7 @@ struct expar_event {
     int32_t holds;
     bool of_call; /* made by a call: the caller cannot signal it */
     bool done;
-    expar_status status;
-    char text[ERROR_TEXT_BYTES];
+    error_kept ended;    /* how the call went */
     event_keeper keeper; /* zero without */
     int64_t looked_ns;   /* when it was last asked to look */
 };
@@ -71,8 +69,7 @@ static void look(expar_event *event)
 void event_finish(expar_event *event, expar_status status)
 {
     pthread_mutex_lock(&event->lock);
-    event->status = status;
-    if (status != EXPAR_OK) snprintf(event->text, sizeof event->text, "%s", expar_last_error());
+    error_keep(&event->ended, status);
     event->done = true;
     pthread_cond_broadcast(&event->change);
     pthread_mutex_unlock(&event->lock);
@@ -117,8 +114,7 @@ expar_status expar_event_wait(expar_event *event)
     pthread_mutex_lock(&event->lock);
     while (!event->done)
         await_change(event);
-    expar_status status = event->status;
-    if (status != EXPAR_OK) error_set(status, "%s", event->text);
+    expar_status status = error_restore(&event->ended);
     pthread_mutex_unlock(&event->lock);
     return status;
 }

@@ -56,7 +56,7 @@ static void time_out_unseen(idle_rank *one)
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
     CHECK_TEXT("expar_combine", "no hello from rank 1");
     expar_event_destroy(event);
-    CHECK_OK(one->ep->poison);
+    CHECK_OK(one->ep->poison.status);
 }
 
 /* The other rank learns of it by its time-out. */

@@ -17,8 +17,5 @@ void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t
 
 expar_status cpu_report_finish(const cpu_report *report, expar_status status)
 {
-    char before[ERROR_TEXT_BYTES];
-    if (report->length == 0) return status;
-    snprintf(before, sizeof before, "%s", expar_last_error());
-    return error_set(status, "%s%s", before, report->text);
+    return report->length == 0 ? status : error_set(status, "%s%s", expar_last_error(), report->text);
 }

@@ -4,7 +4,6 @@
 #include "exec/cpu/cpu.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +11,7 @@ typedef struct worker {
     cpu_workers *pool;
     pthread_t thread;
     int32_t index;
-    expar_status status; /* of the last run: written by the worker, read by the caller, both under the lock */
-    char text[ERROR_TEXT_BYTES];
+    error_kept ended; /* the last run: written by the worker, read by the caller, both under the lock */
 } worker;
 
 struct cpu_workers {
@@ -33,8 +31,7 @@ static void worker_finish(worker *self, expar_status status)
 {
     cpu_workers *pool = self->pool;
     pthread_mutex_lock(&pool->lock);
-    self->status = status;
-    if (status != EXPAR_OK) snprintf(self->text, sizeof self->text, "%s", expar_last_error());
+    error_keep(&self->ended, status);
     if (--pool->running == 0) pthread_cond_signal(&pool->end);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -119,8 +116,7 @@ static expar_status run_end(cpu_workers *pool, expar_status own)
         pthread_cond_wait(&pool->end, &pool->lock);
     expar_status status = own;
     for (int32_t i = 1; i < pool->num_workers && status == EXPAR_OK; i++)
-        if (pool->workers[i].status != EXPAR_OK)
-            status = error_set(pool->workers[i].status, "%s", pool->workers[i].text);
+        status = error_restore(&pool->workers[i].ended);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }

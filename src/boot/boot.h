@@ -99,6 +99,45 @@ void boot_note(boot *self, int32_t subject, boot_doing doing, int32_t rank);
 /* Notes the first rank that this one gave up; later ones do not count. Any thread. */
 void boot_note_blamed(boot *self, int32_t rank);
 
+/* ---- agreement (agree.c) ---------------------------------------------------------------------------------------- */
+
+#define BOOT_REASON_TEXT 236 /* bytes of a reason that others are told, its end included; longer ones are cut */
+#define BOOT_FIELD_TEXT  64  /* likewise of a field's text */
+#define BOOT_UNKNOWN     UINT64_MAX
+
+/* What must be the same on all ranks: a number or, where text is not NULL, a text. A rank that does not know it, with
+   BOOT_UNKNOWN or "", is compared with nobody. */
+typedef struct boot_field {
+    const char *name;
+    uint64_t value;
+    const char *text;
+} boot_field;
+
+/* What ranks agree on. All but what only this rank can say (values, `mine`) is the same on all of them. */
+typedef struct boot_matter {
+    const char *what;    /* before texts that tell of others: "expar_malloc"; NULL: nothing */
+    const char *refused; /* what a rank does that cannot: "rank 3 <refused its arguments>: why" */
+    /* A reason that is everybody's as soon as one has it: all return it, in place of EXPAR_ERR_REMOTE, and only when no
+       field differs. EXPAR_OK: there is none. `lacks` stands in place of `refused` then. */
+    expar_status common;
+    const char *lacks;
+    const boot_field *fields; /* [num_fields] */
+    size_t num_fields;
+    /* Gathered beside it, where all agree: `bytes` of each rank, all[size] by rank. */
+    const void *mine;
+    void *all;
+    size_t bytes;
+} boot_matter;
+
+/* All ranks come to one end, whatever each one's part came to: `own` is EXPAR_OK, or why this rank cannot, with the
+   last error's text. Returns EXPAR_OK on all; or on a rank that cannot its own error, on the others EXPAR_ERR_REMOTE
+   with the lowest such rank and its reason; or EXPAR_ERR_MISMATCH with the first field that differs, its values and
+   their ranks. *out_of_step: this rank could not take part (no memory), or the exchange failed, with its status: what
+   the others know is not known, and later collectives may meet them in another order. Collective. */
+expar_status boot_agree(boot *self, const boot_matter *matter, expar_status own, bool *out_of_step);
+
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
+
 /* What a rank wants to join; filled from the caller's options or from the environment. To be ended by boot_request_end
    once all have met, or it failed. */
 typedef struct boot_request {

@@ -2,67 +2,30 @@
 /* The EP buffer: its place in the symmetric heap, its executor and its output pool. */
 #include "ep/ep.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-/* What every rank says about its config before anything is taken, and about its part once it is made. */
-typedef struct config_record {
-    int32_t status;
-    char text[EP_REFUSAL_TEXT];
-    int32_t device_type;
-    ep_shape shape;
-} config_record;
-
-static expar_status compare_records(const config_record *records, int32_t ranks, const char *refused)
-{
-    for (int32_t r = 0; r < ranks; r++)
-        if (records[r].status != EXPAR_OK)
-            return error_set(EXPAR_ERR_REMOTE, "rank %d %s: %s: %s", r, refused,
-                             expar_status_string((expar_status)records[r].status), records[r].text);
-    for (int32_t r = 1; r < ranks; r++) {
-        const ep_shape *a = &records[r].shape, *b = &records[0].shape;
-        const struct {
-            const char *name;
-            int64_t a, b;
-        } members[] = {
-            {"device.type", records[r].device_type, records[0].device_type},
-            {"max_tokens", a->tokens, b->tokens},
-            {"max_row_bytes", a->row_bytes, b->row_bytes},
-            {"max_topk", a->topk, b->topk},
-            {"max_experts", (int64_t)a->local_experts * ranks, (int64_t)b->local_experts * ranks},
-            {"num_channels", a->channels, b->channels},
-            {"ring_slots", a->ring_slots, b->ring_slots},
-            {"pool_bytes", (int64_t)a->pool_bytes, (int64_t)b->pool_bytes},
-            {"max_scales", a->scales, b->scales},
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
-            if (members[i].a != members[i].b)
-                return error_set(EXPAR_ERR_MISMATCH,
-                                 "config.%s is %lld on rank %d and %lld on rank 0; expected the same", members[i].name,
-                                 (long long)members[i].a, r, (long long)members[i].b);
-    }
-    return EXPAR_OK;
-}
-
-/* All ranks learn whether all agree; own is what this rank found wrong, `refused` says with what. */
+/* All ranks learn whether all can; own is what this rank found wrong, `refused` says with what. */
 static expar_status agree(const expar_ep *ep, expar_group *group, expar_status own, const char *refused)
 {
-    config_record mine = {.status = (int32_t)own};
-    if (own == EXPAR_OK) {
-        mine.shape = ep->shape;
-        mine.device_type = ep->device.type;
-    } else
-        snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
-    config_record *all = calloc((size_t)group->size, sizeof *all);
-    if (!all) return sym_out_of_step(group->sym, "the buffer", error_set(EXPAR_ERR_MEMORY, "no memory"));
-    expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
-    if (status != EXPAR_OK) sym_out_of_step(group->sym, "the buffer", status);
-    if (status == EXPAR_OK && own == EXPAR_OK) status = compare_records(all, group->size, refused);
-    if (status == EXPAR_OK && own != EXPAR_OK) status = error_set(own, "%s", mine.text);
-    free(all);
-    return status;
+    const expar_ep none = {0};
+    if (!ep) ep = &none;
+    const ep_shape *shape = &ep->shape;
+    const boot_field fields[] = {
+        {.name = "config.device.type", .value = (uint64_t)ep->device.type},
+        {.name = "config.max_tokens", .value = (uint64_t)shape->tokens},
+        {.name = "config.max_row_bytes", .value = (uint64_t)shape->row_bytes},
+        {.name = "config.max_topk", .value = (uint64_t)shape->topk},
+        {.name = "config.max_experts", .value = (uint64_t)ep->max_experts},
+        {.name = "config.num_channels", .value = (uint64_t)shape->channels},
+        {.name = "config.ring_slots", .value = (uint64_t)shape->ring_slots},
+        {.name = "config.pool_bytes", .value = shape->pool_bytes},
+        {.name = "config.max_scales", .value = (uint64_t)shape->scales},
+    };
+    const boot_matter matter = {
+        .what = "the buffer", .refused = refused, .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
+    return sym_agree(group->sym, &matter, own);
 }
 
 /* Worker threads of this rank: as asked, by the environment, or the cores of the host shared out among its ranks. */

@@ -3,7 +3,6 @@
 #include "ep/ep.h"
 #include "exec/event.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,35 +11,29 @@
 
 /* ---- making a buffer ---- */
 
-/* What every rank says of its GPU, and at the end of whether it is ready. */
-typedef struct gpu_word {
-    cu_uuid uuid;
-    int32_t status;
-    char text[EP_REFUSAL_TEXT];
-} gpu_word;
-
-/* All ranks learn whether all could; on success all[r] is rank r's word. */
-static expar_status agree(const expar_ep *ep, expar_status own, gpu_word *all)
+/* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. */
+static expar_status agree(const expar_ep *ep, expar_status own, cu_uuid *uuids)
 {
-    const expar_group *group = ep->group;
-    gpu_word mine = {.uuid = device_heap_device(ep->gpu)->uuid, .status = (int32_t)own};
-    if (own != EXPAR_OK) snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, expar_last_error());
-    expar_status status = group->boot->ops->allgather(group->boot, &mine, all, sizeof mine);
-    if (status != EXPAR_OK) return sym_out_of_step(group->sym, "the buffer", status);
-    if (own != EXPAR_OK) return error_set(own, "%s", mine.text);
-    for (int32_t r = 0; r < group->size; r++)
-        if (all[r].status != EXPAR_OK)
-            return error_set(EXPAR_ERR_REMOTE, "rank %d: %s: %s", r, expar_status_string((expar_status)all[r].status),
-                             all[r].text);
-    return EXPAR_OK;
+    const boot_matter matter = {.what = "the buffer",
+                                .refused = "could not make its part",
+                                .mine = &device_heap_device(ep->gpu)->uuid,
+                                .all = uuids,
+                                .bytes = uuids ? sizeof *uuids : 0};
+    return sym_agree(ep->group->sym, &matter, own);
 }
 
-static int32_t ranks_on_this_gpu(const expar_ep *ep, const gpu_word *all)
+/* How many ranks have this rank's GPU. Collective. */
+static expar_status count_sharers(const expar_ep *ep, int32_t *sharers)
 {
-    int32_t count = 0;
-    for (int32_t r = 0; r < ep->group->size; r++)
-        count += memcmp(&all[r].uuid, &all[ep->group->rank].uuid, sizeof all->uuid) == 0;
-    return count;
+    const int32_t size = ep->group->size;
+    cu_uuid *uuids = calloc((size_t)size, sizeof *uuids);
+    if (!uuids) return sym_out_of_step(ep->group->sym, "the buffer", error_set(EXPAR_ERR_MEMORY, "no memory"));
+    expar_status status = agree(ep, EXPAR_OK, uuids);
+    *sharers = 0;
+    for (int32_t r = 0; r < size && status == EXPAR_OK; r++)
+        *sharers += memcmp(&uuids[r], &uuids[ep->group->rank], sizeof *uuids) == 0;
+    free(uuids);
+    return status;
 }
 
 /* Kernels of ranks on one GPU wait for each other, so they must run side by side. */
@@ -119,14 +112,12 @@ static expar_status unmake(expar_ep *ep, expar_status status)
 
 expar_status ep_gpu_fill_buffer(expar_ep *ep, int32_t num_sms)
 {
-    gpu_word *all = calloc((size_t)ep->group->size, sizeof *all);
-    if (!all) return sym_out_of_step(ep->group->sym, "the buffer", error_set(EXPAR_ERR_MEMORY, "no memory"));
+    int32_t sharers;
     expar_status status = device_heap_create(ep->group->sym, ep->device.index, &ep->gpu);
     if (status == EXPAR_OK)
         status = device_heap_take(ep->gpu, "expar_ep_create", ep->space.total_bytes, 4096, &ep->buffer);
-    if (status == EXPAR_OK) status = agree(ep, EXPAR_OK, all);
-    if (status == EXPAR_OK) status = agree(ep, make_parts(ep, num_sms, ranks_on_this_gpu(ep, all)), all);
-    free(all);
+    if (status == EXPAR_OK) status = count_sharers(ep, &sharers);
+    if (status == EXPAR_OK) status = agree(ep, make_parts(ep, num_sms, sharers), NULL);
     return status == EXPAR_OK ? EXPAR_OK : unmake(ep, status);
 }
 

@@ -370,6 +370,13 @@ expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
     return status;
 }
 
+expar_status sym_agree(sym *self, const boot_matter *matter, expar_status own)
+{
+    bool out_of_step;
+    expar_status status = boot_agree(self->boot, matter, own, &out_of_step);
+    return out_of_step ? sym_out_of_step(self, matter->what, status) : status;
+}
+
 static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
 {
     return at >= base && at - base < limit && bytes <= limit - (at - base);

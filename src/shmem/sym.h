@@ -200,6 +200,8 @@ unsigned sym_reach(const sym *sym, int32_t rank, int32_t pe, int32_t number);
 /* For a collective call over `boot` that failed with `status`: unless all ranks refused it alike (EXPAR_ERR_MISMATCH)
    later ones cannot be trusted, and the group has failed. Returns status, with `what` before its text. */
 expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
+/* boot_agree; where this rank is out of step after it, the group has failed on its side (sym_out_of_step). */
+expar_status sym_agree(sym *sym, const boot_matter *matter, expar_status own);
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 

@@ -1,52 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations among ranks that are threads of one process. */
 #include "boot/collectives.h"
-#include "boot/crew.h"
+#include "boot/squad.h"
 #include "boot/unit.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #define LONG_MS 60000
-
-typedef struct thread_rank {
-    boot *group;
-    expar_status (*body)(boot *group, void *context);
-    void *context;
-    expar_status status;
-    char text[ERROR_TEXT_BYTES];
-    pthread_t thread;
-} thread_rank;
-
-static void *thread_main(void *argument)
-{
-    thread_rank *self = argument;
-    self->status = self->body(self->group, self->context);
-    if (self->status != EXPAR_OK) snprintf(self->text, sizeof self->text, "%s", expar_last_error());
-    return NULL;
-}
-
-static void run_ranks(thread_rank *ranks, int32_t size, int64_t timeout_ms,
-                      expar_status (*body)(boot *group, void *context), void *context)
-{
-    boot *groups[CREW_MAX];
-    assert_int_equal(boot_join_threads(size, timeout_ms, groups), EXPAR_OK);
-    for (int32_t rank = 0; rank < size; rank++) {
-        ranks[rank] = (thread_rank){.group = groups[rank], .body = body, .context = context};
-        assert_int_equal(pthread_create(&ranks[rank].thread, NULL, thread_main, &ranks[rank]), 0);
-    }
-    for (int32_t rank = 0; rank < size; rank++)
-        pthread_join(ranks[rank].thread, NULL);
-}
-
-static void assert_all_ok(const thread_rank *ranks, int32_t size)
-{
-    for (int32_t rank = 0; rank < size; rank++) {
-        if (ranks[rank].status != EXPAR_OK) fail_msg("rank %d: %s", rank, ranks[rank].text);
-    }
-}
 
 static expar_status all_collectives(boot *group, void *context)
 {
@@ -65,9 +26,9 @@ static void collectives_of_any_size(void **state)
     (void)state;
     static const int32_t sizes[] = {1, 2, 3, 8};
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-        thread_rank ranks[CREW_MAX];
-        run_ranks(ranks, sizes[i], LONG_MS, all_collectives, NULL);
-        assert_all_ok(ranks, sizes[i]);
+        squad_rank ranks[CREW_MAX];
+        squad_run(ranks, sizes[i], LONG_MS, all_collectives, NULL);
+        squad_assert_ok(ranks, sizes[i]);
     }
 }
 
@@ -104,10 +65,10 @@ static expar_status one_is_late(boot *group, void *context)
 static void late_rank_is_named(void **state)
 {
     (void)state;
-    thread_rank ranks[CREW_MAX];
+    squad_rank ranks[CREW_MAX];
     atomic_int given_up = 0;
-    run_ranks(ranks, 3, 100, one_is_late, &given_up);
-    assert_all_ok(ranks, 3);
+    squad_run(ranks, 3, 100, one_is_late, &given_up);
+    squad_assert_ok(ranks, 3);
 }
 
 typedef struct gone_note {
@@ -146,9 +107,9 @@ static expar_status one_leaves(boot *group, void *context)
 static void leaving_is_seen(void **state)
 {
     (void)state;
-    thread_rank ranks[CREW_MAX];
-    run_ranks(ranks, 3, LONG_MS, one_leaves, NULL);
-    assert_all_ok(ranks, 3);
+    squad_rank ranks[CREW_MAX];
+    squad_run(ranks, 3, LONG_MS, one_leaves, NULL);
+    squad_assert_ok(ranks, 3);
 }
 
 /* ---- abort ----------------------------------------------------------------------------------------------------------
@@ -174,17 +135,15 @@ static void abort_ends_a_wait(void **state)
 {
     (void)state;
     boot *groups[2];
-    thread_rank ranks[2];
+    squad_rank ranks[2];
     atomic_bool leave = false;
     assert_int_equal(boot_join_threads(2, LONG_MS, groups), EXPAR_OK);
-    for (int32_t rank = 0; rank < 2; rank++)
-        ranks[rank] = (thread_rank){.group = groups[rank], .body = wait_in_barrier, .context = &leave};
-    assert_int_equal(pthread_create(&ranks[0].thread, NULL, thread_main, &ranks[0]), 0);
+    squad_start(&ranks[0], groups[0], wait_in_barrier, &leave);
     groups[0]->ops->abort(groups[0]);
-    assert_int_equal(pthread_create(&ranks[1].thread, NULL, thread_main, &ranks[1]), 0);
+    squad_start(&ranks[1], groups[1], wait_in_barrier, &leave);
     pthread_join(ranks[0].thread, NULL);
     pthread_join(ranks[1].thread, NULL);
-    assert_all_ok(ranks, 2);
+    squad_assert_ok(ranks, 2);
 }
 
 int main(void)

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agree: ranks that come to one answer, by one allgather of records: reason, fields, payload. */
+#include "boot/boot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In front of a record; the fields' slots and the payload follow. */
+typedef struct record_head {
+    int32_t status; /* expar_status: why the rank cannot; EXPAR_OK */
+    char reason[BOOT_REASON_TEXT];
+} record_head;
+
+typedef struct agreement {
+    const boot *self;
+    const boot_matter *matter;
+    const error_kept *own;
+    size_t payload_at, record_bytes;
+    unsigned char *records; /* [size] of record_bytes */
+} agreement;
+
+/* ---- records ----------------------------------------------------------------------------------------------------- */
+
+static size_t slot_bytes(const boot_field *field)
+{
+    return field->text ? BOOT_FIELD_TEXT : sizeof field->value;
+}
+
+static void lay_out(agreement *a)
+{
+    a->payload_at = sizeof(record_head);
+    for (size_t i = 0; i < a->matter->num_fields; i++)
+        a->payload_at += slot_bytes(&a->matter->fields[i]);
+    a->record_bytes = a->payload_at + a->matter->bytes;
+}
+
+static unsigned char *record_of(const agreement *a, int32_t rank)
+{
+    return a->records + (size_t)rank * a->record_bytes;
+}
+
+static record_head head_of(const agreement *a, int32_t rank)
+{
+    record_head head;
+    memcpy(&head, record_of(a, rank), sizeof head);
+    head.reason[sizeof head.reason - 1] = '\0';
+    return head;
+}
+
+/* As much of a text as there is room for; the rest of the room is zero already. */
+static void write_text(void *room, size_t bytes, const char *text)
+{
+    memcpy(room, text, strnlen(text, bytes - 1));
+}
+
+static void write_own(const agreement *a)
+{
+    unsigned char *record = record_of(a, a->self->rank), *slot = record + sizeof(record_head);
+    record_head head = {.status = (int32_t)a->own->status};
+    write_text(head.reason, sizeof head.reason, a->own->text);
+    memcpy(record, &head, sizeof head);
+    for (size_t i = 0; i < a->matter->num_fields; i++) {
+        const boot_field *field = &a->matter->fields[i];
+        if (field->text)
+            write_text(slot, BOOT_FIELD_TEXT, field->text);
+        else
+            memcpy(slot, &field->value, sizeof field->value);
+        slot += slot_bytes(field);
+    }
+    if (a->matter->bytes > 0) memcpy(slot, a->matter->mine, a->matter->bytes);
+}
+
+static void hand_out(const agreement *a)
+{
+    for (int32_t r = 0; r < a->self->size && a->matter->bytes > 0; r++)
+        memcpy((unsigned char *)a->matter->all + (size_t)r * a->matter->bytes, record_of(a, r) + a->payload_at,
+               a->matter->bytes);
+}
+
+/* ---- the verdict ------------------------------------------------------------------------------------------------- */
+
+static bool is_common(const agreement *a, int32_t status)
+{
+    return a->matter->common != EXPAR_OK && status == (int32_t)a->matter->common;
+}
+
+/* The lowest rank that cannot, for a common reason or for its own; -1: none. */
+static int32_t find_refusal(const agreement *a, bool common)
+{
+    for (int32_t r = 0; r < a->self->size; r++) {
+        const int32_t status = head_of(a, r).status;
+        if (status != EXPAR_OK && is_common(a, status) == common) return r;
+    }
+    return -1;
+}
+
+static expar_status tell(const agreement *a, expar_status status, const char *text)
+{
+    return a->matter->what ? error_set(status, "%s: %s", a->matter->what, text) : error_set(status, "%s", text);
+}
+
+static expar_status judge_reasons(const agreement *a, bool common)
+{
+    char text[ERROR_TEXT_BYTES];
+    const int32_t rank = find_refusal(a, common);
+    if (rank < 0) return EXPAR_OK;
+    if (a->own->status != EXPAR_OK && is_common(a, a->own->status) == common) return error_restore(a->own);
+    const record_head head = head_of(a, rank);
+    const expar_status reason = (expar_status)head.status;
+    snprintf(text, sizeof text, "rank %d %s: %s (%s)%s%s", rank, common ? a->matter->lacks : a->matter->refused,
+             expar_status_string(reason), expar_status_text(reason), head.reason[0] ? ": " : "", head.reason);
+    return tell(a, common ? reason : EXPAR_ERR_REMOTE, text);
+}
+
+/* What a rank says of a field, as text; false: it does not know. */
+static bool read_slot(const agreement *a, int32_t rank, const boot_field *field, size_t at, char text[BOOT_FIELD_TEXT])
+{
+    const unsigned char *slot = record_of(a, rank) + at;
+    uint64_t value;
+    memset(text, 0, BOOT_FIELD_TEXT);
+    if (field->text) {
+        memcpy(text, slot, BOOT_FIELD_TEXT - 1);
+        return text[0] != '\0';
+    }
+    memcpy(&value, slot, sizeof value);
+    snprintf(text, BOOT_FIELD_TEXT, "%llu", (unsigned long long)value);
+    return value != BOOT_UNKNOWN;
+}
+
+static expar_status judge_field(const agreement *a, const boot_field *field, size_t at)
+{
+    char first[BOOT_FIELD_TEXT], its[BOOT_FIELD_TEXT], text[ERROR_TEXT_BYTES];
+    int32_t by = -1;
+    for (int32_t r = 0; r < a->self->size; r++) {
+        if (!read_slot(a, r, field, at, its)) continue;
+        if (by < 0) {
+            by = r;
+            memcpy(first, its, sizeof first);
+        } else if (strcmp(first, its) != 0) {
+            snprintf(text, sizeof text, "%s is %s on rank %d and %s on rank %d; expected the same", field->name, its, r,
+                     first, by);
+            return tell(a, EXPAR_ERR_MISMATCH, text);
+        }
+    }
+    return EXPAR_OK;
+}
+
+static expar_status judge_fields(const agreement *a)
+{
+    expar_status status = EXPAR_OK;
+    size_t at = sizeof(record_head);
+    for (size_t i = 0; i < a->matter->num_fields && status == EXPAR_OK; i++) {
+        status = judge_field(a, &a->matter->fields[i], at);
+        at += slot_bytes(&a->matter->fields[i]);
+    }
+    return status;
+}
+
+static expar_status judge(const agreement *a)
+{
+    expar_status status = judge_reasons(a, false);
+    if (status == EXPAR_OK) status = judge_fields(a);
+    return status == EXPAR_OK ? judge_reasons(a, true) : status;
+}
+
+expar_status boot_agree(boot *self, const boot_matter *matter, expar_status own, bool *out_of_step)
+{
+    error_kept kept;
+    agreement a = {.self = self, .matter = matter, .own = &kept};
+    error_keep(&kept, own);
+    lay_out(&a);
+    *out_of_step = true;
+    a.records = calloc((size_t)self->size, a.record_bytes);
+    if (!a.records) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", self->size);
+    write_own(&a);
+    expar_status status = self->ops->allgather(self, record_of(&a, self->rank), a.records, a.record_bytes);
+    *out_of_step = status != EXPAR_OK;
+    if (status == EXPAR_OK) status = judge(&a);
+    if (status == EXPAR_OK) hand_out(&a);
+    free(a.records);
+    return status;
+}

@@ -13,6 +13,8 @@ static void on_gone(void *context, int32_t rank, bool clean)
 static void free_memory(expar_group *group)
 {
     sym_destroy(group->sym);
+    /* Behind it: until then transports may complete what was started on a resident's batches. */
+    group_residents_end(group);
     free(group->nodes);
     free(group);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group: the object behind expar_group: it joins (boot), finds the nodes (topology), owns the symmetric memory (shmem).
  *
- * Called by the public calls and by ep; calls boot, shmem, mem and base. */
+ * Called by the public calls, ep and pgas; calls boot, shmem, net, mem and base. It owns what lives as long as the
+ * group: boot and sym by name, and whatever layers above leave with it (group_keep). */
 #ifndef EXPAR_GROUP_GROUP_H
 #define EXPAR_GROUP_GROUP_H
 
@@ -9,6 +10,15 @@
 #include "boot/boot.h"
 #include "shmem/sym.h"
 #include <expar/group.h>
+
+/* What a layer above keeps for as long as the group, such as its table of teams. The group knows no more of it than
+   this: how it ends. */
+typedef struct group_resident {
+    /* Frees it. By then the group has left its peers, its transports are closed and its heap is gone: nobody else knows
+       of the resident any more. Also tells one kind from another: a group keeps one of each. */
+    void (*end)(struct group_resident *self);
+    struct group_resident *next; /* the one that came before it; set by group_keep */
+} group_resident;
 
 struct expar_group {
     boot *boot;
@@ -20,6 +30,14 @@ struct expar_group {
     int32_t host_cores;    /* cores that this process may use */
     _Atomic int32_t users; /* EP buffers alive; written by create and destroy of buffers, read by group destroy */
     struct group_threads *threads; /* shared by thread ranks, else NULL */
+    /* The last that came. Written by group_keep (release), read by whoever looks for one (acquire), so that it is there
+       with all that was put into it before. */
+    _Atomic(group_resident *) residents;
 };
+
+/* The group takes the resident over, and ends it when it ends itself, those that came last first. */
+void group_keep(expar_group *group, group_resident *resident);
+/* The one of this kind; NULL: none has come yet. */
+group_resident *group_kept(const expar_group *group, void (*end)(group_resident *self));
 
 #endif

@@ -40,6 +40,11 @@ typedef struct group_threads {
 
 void group_threads_release(group_threads *threads);
 
+/* ---- residents (residents.c) ------------------------------------------------------------------------------------ */
+
+/* Ends them all. */
+void group_residents_end(expar_group *group);
+
 /* ---- making and freeing (group.c) ------------------------------------------------------------------------------- */
 
 /* A group over `ctl`, which it owns on success. threads: the heaps of thread ranks, of which a reference is taken over

@@ -62,9 +62,9 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
     if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "%s: ctx is NULL", call);
     if (status == EXPAR_OK) status = check_options(call, options);
     if (status != EXPAR_OK) return status;
-    sym *self = team->group->sym;
-    pthread_mutex_lock(&self->lock);
-    expar_ctx *ctx = find_unused(self->teams);
+    team_table *table = team->table;
+    pthread_mutex_lock(&table->lock);
+    expar_ctx *ctx = find_unused(table);
     if (ctx) {
         ctx->group = team->group;
         ctx->flags = options ? options->flags : 0;
@@ -72,17 +72,17 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
         ctx->team = team;
         *out = ctx;
     }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&table->lock);
     return ctx ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "%s: no memory for a context", call);
 }
 
 /* Its handle is refused from now on. */
 static void retire(expar_ctx *ctx)
 {
-    sym *self = ctx->group->sym;
-    pthread_mutex_lock(&self->lock);
+    team_table *table = ctx->team->table;
+    pthread_mutex_lock(&table->lock);
     ctx->team = NULL;
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&table->lock);
 }
 
 static expar_status complete(const char *call, expar_ctx *ctx)
@@ -112,12 +112,12 @@ expar_team *expar_ctx_team(const expar_ctx *ctx)
 /* The team's next context behind one (NULL: the first). */
 static expar_ctx *next_of_team(const expar_team *team, expar_ctx *behind)
 {
-    sym *self = team->group->sym;
-    pthread_mutex_lock(&self->lock);
-    expar_ctx *ctx = behind ? behind->next : self->teams->contexts;
+    team_table *table = team->table;
+    pthread_mutex_lock(&table->lock);
+    expar_ctx *ctx = behind ? behind->next : table->contexts;
     while (ctx && ctx->team != team)
         ctx = ctx->next;
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&table->lock);
     return ctx;
 }
 

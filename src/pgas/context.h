@@ -16,7 +16,7 @@ typedef struct ops_origin {
 } ops_origin;
 
 struct expar_ctx {
-    struct expar_ctx *next; /* of all that the group ever had; changed under sym's lock */
+    struct expar_ctx *next; /* of all that the group ever had; changed under the lock of the group's team_table */
     /* NULL: destroyed, and free to be used again. Contexts live as long as their group, so that one that is gone can
        still be told from one that is there. */
     expar_team *team;

@@ -76,11 +76,7 @@ expar_status expar_free(expar_group *group, void *block)
 /* The bytes of a block that this rank holds; a reason to refuse when it is none. */
 static expar_status find_block(sym *self, const char *what, const void *block, uint64_t *offset, uint64_t *bytes)
 {
-    bool found = sym_offset(self, block, 1, offset);
-    pthread_mutex_lock(&self->lock);
-    if (found) found = mem_arena_block_bytes(self->arena, *offset, bytes);
-    pthread_mutex_unlock(&self->lock);
-    if (found) return EXPAR_OK;
+    if (sym_offset(self, block, 1, offset) && sym_block_bytes(self, *offset, bytes)) return EXPAR_OK;
     return error_set(EXPAR_ERR_ADDRESS, "%s: no block of the symmetric heap starts at %p", what, block);
 }
 

@@ -216,6 +216,14 @@ expar_status sym_give(sym *self, const char *what, uint64_t offset)
     return EXPAR_OK;
 }
 
+bool sym_block_bytes(sym *self, uint64_t offset, uint64_t *bytes)
+{
+    pthread_mutex_lock(&self->lock);
+    bool found = mem_arena_block_bytes(self->arena, offset, bytes);
+    pthread_mutex_unlock(&self->lock);
+    return found;
+}
+
 void sym_clear(sym *self, uint64_t offset, uint64_t bytes)
 {
     memset((uint8_t *)self->heap.base + offset, 0, bytes);

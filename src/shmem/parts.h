@@ -13,13 +13,10 @@ expar_status sym_cores_count(sym *self);
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 
-/* Puts down how full the heap is, for expar_heap_read_stats; one thread of a rank at a time (pgas/heap_stats.c). */
+/* Puts down how full the heap is, for sym_card_read; one thread of a rank at a time (card.c). */
 void sym_card_write(sym *self);
 
 /* Opens the proxy where EXPAR_PROXY asks for one; before the transports, which may wake it (proxy.c). */
 expar_status sym_proxy_open(sym *self);
-
-/* Frees the table of teams; NULL is allowed. What it took of the heap goes with the heap (pgas/team/table.c). */
-void team_table_close(struct team_table *table);
 
 #endif

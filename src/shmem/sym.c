@@ -38,7 +38,6 @@ void sym_destroy(sym *self)
     if (self->arena) report_heap(self);
     sym_reach_close(self);
     if (self->owns_heap) mem_region_close(&self->heap);
-    team_table_close(self->teams);
     mem_arena_destroy(self->arena);
     pthread_mutex_destroy(&self->lock);
     free(self->reach_map);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shmem: the symmetric-memory layer of one rank: heap, transports, waiting, barrier, failure.
+/* shmem: how a rank reaches, waits for and loses another: heap, transports, waiting, barrier, failure.
  *
- * Called by group (which owns one), ep and exec; calls mem, net, boot and base. The prefix is sym_ because shmem_
- * belongs to OpenSHMEM. Public calls (memory.h, rma.h) are thin: they check arguments and come here. */
+ * Called by group (which owns one), exec, ep and pgas (whose calls check their arguments and come here); calls net,
+ * mem, boot and base. Beside this header the layers above have device_heap.h (GPU memory), bell.h and tree.h. The
+ * prefix is sym_ because shmem_ belongs to OpenSHMEM. */
 #ifndef EXPAR_SHMEM_SYM_H
 #define EXPAR_SHMEM_SYM_H
 
@@ -12,6 +13,8 @@
 #include "net/transport.h"
 #include <pthread.h>
 #include <stdatomic.h>
+
+struct expar_heap_stats; /* expar/memory.h */
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
@@ -40,8 +43,8 @@ typedef struct sym_bell {
     _Alignas(64) _Atomic uint32_t rings;
 } sym_bell;
 
-/* How full the heap is, for tools that look at it from outside (pgas/heap_stats.c). Written by the owner whenever
-   blocks come or go: `mark` last for the first time (release, acquire by readers), so rank and size are there; the
+/* How full the heap is, for tools that look at it from outside (card.c). Written by the owner whenever blocks
+   come or go: `mark` last for the first time (release, acquire by readers), so rank and size are there; the
    words relaxed, each by itself, so that they may be of different moments. */
 enum { SYM_CARD_WORDS = 10 };
 typedef struct sym_heap_card {
@@ -130,8 +133,7 @@ typedef struct sym {
     uint8_t **direct; /* [size] the same where puts, gets and atomics go by loads and stores, else NULL */
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
-    sym_listener *listeners;  /* guarded by lock */
-    struct team_table *teams; /* NULL until teams are first used; changed by collective calls only */
+    sym_listener *listeners; /* guarded by lock */
     /* The order of calls on each GPU that this rank uses; NULL without. Owned by the CUDA executor (exec/cuda/order.c),
        changed as buffers are made and destroyed, which this rank does one at a time. */
     struct gpu_order *gpu_orders;
@@ -239,6 +241,12 @@ expar_status sym_refuse(sym *sym, const char *what, expar_status reason);
 /* Collective; returns when all ranks have come, with the pages of large blocks given back where no network has
    registered them. Offset 0 frees nothing. */
 expar_status sym_give(sym *sym, const char *what, uint64_t offset);
+/* Whether a block of this rank's heap starts at the offset, and its bytes. */
+bool sym_block_bytes(sym *sym, uint64_t offset, uint64_t *bytes);
+/* How full the heap is, all but huge_bytes, which the kernel goes through the whole heap for. */
+void sym_heap_stats(sym *sym, struct expar_heap_stats *out);
+/* The same by a card, and whose heap it is; false: it is no card of this version. */
+bool sym_card_read(const sym_heap_card *card, struct expar_heap_stats *stats, int32_t *rank, int32_t *size);
 /* Makes a range of this rank's heap zero. */
 void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 

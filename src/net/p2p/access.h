@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* access: how mapped memory is read and written, for the transport and for shmem's short way past it. */
+/* access: how mapped memory is read and written, for the transport and for the short way of pgas past it. */
 #ifndef EXPAR_NET_P2P_ACCESS_H
 #define EXPAR_NET_P2P_ACCESS_H
 

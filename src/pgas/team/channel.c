@@ -9,7 +9,7 @@ static_assert(SYM_SUBJECT_TEAMS + TEAM_SLOTS <= BOOT_SUBJECTS, "every channel ha
 
 static team_channel *channel_of(const expar_team *team)
 {
-    return &team->group->sym->teams->channels[team->slot];
+    return &team->table->channels[team->slot];
 }
 
 static team_peer *peer_of(const expar_team *team, int32_t member)
@@ -143,7 +143,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
 
 size_t channel_piece_bytes(const expar_team *team)
 {
-    return team->group->sym->teams->piece_bytes;
+    return team->table->piece_bytes;
 }
 
 /* Where the pieces of a rank lie in the heap of whoever takes them. */

@@ -7,7 +7,7 @@
 #ifndef EXPAR_PGAS_TEAM_COLLECTIVE_H
 #define EXPAR_PGAS_TEAM_COLLECTIVE_H
 
-#include "pgas/target.h"
+#include "pgas/pgas.h"
 #include "pgas/team/choice.h"
 #include "pgas/team/team.h"
 #include <expar/collective.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a rank's teams and the memory of their channels, made at the first use of teams. */
-#include "pgas/context.h"
+#include "pgas/pgas.h"
 #include "pgas/team/team.h"
-#include "shmem/parts.h"
 
 #include <stdlib.h>
 
@@ -58,6 +57,7 @@ static expar_status add_standing(const char *call, expar_group *group, team_tabl
     for (int32_t s = 0; s < (int32_t)ARRAY_LENGTH(standing); s++) {
         table->teams[s] = standing[s];
         table->teams[s].group = group;
+        table->teams[s].table = table;
         table->teams[s].slot = s;
         expar_status status = team_reach_find(call, &table->teams[s]);
         if (status != EXPAR_OK) return status;
@@ -81,41 +81,15 @@ expar_status team_slot_use(const char *call, team_table *table, int32_t slot, in
 expar_status team_turn_begin(const char *call, const expar_team *team)
 {
     if (team->slot != TEAM_FORMED_SLOT) return EXPAR_OK;
-    pthread_mutex_lock(&team->group->sym->teams->turn);
+    pthread_mutex_lock(&team->table->turn);
     expar_status status = team_check(call, team);
     return status == EXPAR_OK ? EXPAR_OK : team_turn_end(team, status);
 }
 
 expar_status team_turn_end(const expar_team *team, expar_status status)
 {
-    if (team->slot == TEAM_FORMED_SLOT) pthread_mutex_unlock(&team->group->sym->teams->turn);
+    if (team->slot == TEAM_FORMED_SLOT) pthread_mutex_unlock(&team->table->turn);
     return status;
-}
-
-expar_status team_table_open(const char *call, expar_group *group, team_table **out)
-{
-    sym *self = group->sym;
-    *out = self->teams;
-    if (self->teams) return EXPAR_OK;
-    team_table *table = calloc(1, sizeof *table);
-    if (!table)
-        return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
-    pthread_mutex_init(&table->turn, NULL);
-    table->piece_bytes = piece_bytes_for(self);
-    expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
-    if (status == EXPAR_OK) {
-        lay_out(table, self);
-        clear_flags(table, self);
-        status = add_standing(call, group, table);
-    }
-    /* Nobody raises a flag before it is clear. */
-    if (status == EXPAR_OK) status = sym_barrier(self);
-    if (status != EXPAR_OK) {
-        team_table_close(table);
-        return status;
-    }
-    *out = self->teams = table;
-    return EXPAR_OK;
 }
 
 static void free_formed(expar_team *list)
@@ -128,15 +102,51 @@ static void free_formed(expar_team *list)
     }
 }
 
-void team_table_close(team_table *table)
+static void table_end(group_resident *resident)
 {
-    for (int32_t s = 0; table && s < TEAM_SLOTS; s++) {
+    team_table *table = (team_table *)resident;
+    for (int32_t s = 0; s < TEAM_SLOTS; s++) {
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
-    if (!table) return;
     context_free_list(table->contexts);
     free_formed(table->formed);
     pthread_mutex_destroy(&table->turn);
+    pthread_mutex_destroy(&table->lock);
     free(table);
+}
+
+team_table *team_table_of(const expar_group *group)
+{
+    return (team_table *)group_kept(group, table_end);
+}
+
+expar_status team_table_open(const char *call, expar_group *group, team_table **out)
+{
+    sym *self = group->sym;
+    team_table *table = team_table_of(group);
+    *out = table;
+    if (table) return EXPAR_OK;
+    table = calloc(1, sizeof *table);
+    if (!table)
+        return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    table->resident.end = table_end;
+    pthread_mutex_init(&table->turn, NULL);
+    pthread_mutex_init(&table->lock, NULL);
+    table->piece_bytes = piece_bytes_for(self);
+    expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
+    if (status == EXPAR_OK) {
+        lay_out(table, self);
+        clear_flags(table, self);
+        status = add_standing(call, group, table);
+    }
+    /* Nobody raises a flag before it is clear. */
+    if (status == EXPAR_OK) status = sym_barrier(self);
+    if (status != EXPAR_OK) {
+        table_end(&table->resident);
+        return status;
+    }
+    group_keep(group, &table->resident);
+    *out = table;
+    return EXPAR_OK;
 }

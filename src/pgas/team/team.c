@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls of expar/team.h that make, end and describe teams. */
 #include "pgas/team/team.h"
-#include "pgas/context.h"
+#include "pgas/pgas.h"
 
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ static expar_status get_standing(const char *call, expar_group *group, int32_t s
     team_table *table;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
-    expar_status status = group->sym->teams ? sym_check_self(group->sym, call) : sym_check(group->sym, call);
+    expar_status status = team_table_of(group) ? sym_check_self(group->sym, call) : sym_check(group->sym, call);
     if (status == EXPAR_OK) status = team_table_open(call, group, &table);
     if (status == EXPAR_OK) *team = &table->teams[slot];
     return status;
@@ -93,7 +93,7 @@ static expar_status check_config(const char *call, const expar_team_config *conf
 /* A slot that is free on all members of the parent; -1: none is. Collective over the parent. */
 static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t *slot)
 {
-    uint64_t free_slots = ~parent->group->sym->teams->used;
+    uint64_t free_slots = ~parent->table->used;
     expar_status status = team_and(call, parent, &free_slots);
     if (status != EXPAR_OK) return status;
     if (free_slots == 0)
@@ -106,12 +106,12 @@ static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t 
 /* The team is no more, and its slot free; the slot of formed teams is none that others get. */
 static void retire(expar_team *team)
 {
-    sym *self = team->group->sym;
-    pthread_mutex_lock(&self->lock);
-    if (team->slot != TEAM_FORMED_SLOT) self->teams->used &= ~(UINT64_C(1) << team->slot);
+    team_table *table = team->table;
+    pthread_mutex_lock(&table->lock);
+    if (team->slot != TEAM_FORMED_SLOT) table->used &= ~(UINT64_C(1) << team->slot);
     team_reach_free(&team->reach);
     team->group = NULL;
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&table->lock);
 }
 
 /* Collective over the parent, with one selection for each rank; all are checked. */
@@ -120,7 +120,9 @@ static expar_status split(const char *call, expar_team *parent, const selection 
 {
     int32_t slot = -1;
     expar_group *group = parent->group;
+    team_table *table = parent->table;
     expar_team made = {.group = group,
+                       .table = table,
                        .start = team_rank(parent, members->start),
                        .stride = members->size == 1 ? 1 : members->stride * parent->stride,
                        .size = members->size};
@@ -128,14 +130,14 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     made.me = team_member(&made, group->rank);
     made.slot = slot;
     if (status == EXPAR_OK && made.me >= 0) status = team_reach_find(call, &made);
-    if (status == EXPAR_OK && made.me >= 0) status = team_slot_use(call, group->sym->teams, slot, group->size);
+    if (status == EXPAR_OK && made.me >= 0) status = team_slot_use(call, table, slot, group->size);
     if (status != EXPAR_OK) {
         team_reach_free(&made.reach);
         return status;
     }
     made.config = config ? *config : (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
-    if (made.me >= 0) group->sym->teams->teams[slot] = made;
-    *team = made.me >= 0 ? &group->sym->teams->teams[slot] : NULL;
+    if (made.me >= 0) table->teams[slot] = made;
+    *team = made.me >= 0 ? &table->teams[slot] : NULL;
     return EXPAR_OK;
 }
 
@@ -203,16 +205,16 @@ static expar_team *find_unused(team_table *table)
 
 static expar_status keep_formed(const char *call, expar_team *made, expar_team **copy)
 {
-    sym *self = made->group->sym;
+    team_table *table = made->table;
     expar_status status = team_reach_find(call, made);
     if (status != EXPAR_OK) return status;
-    pthread_mutex_lock(&self->lock);
-    *copy = find_unused(self->teams);
+    pthread_mutex_lock(&table->lock);
+    *copy = find_unused(table);
     if (*copy) {
         made->next = (*copy)->next;
         **copy = *made;
     }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&table->lock);
     if (*copy) return EXPAR_OK;
     team_reach_free(&made->reach);
     return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a team", call);
@@ -229,7 +231,8 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     if (status == EXPAR_OK) status = sym_check(group->sym, call);
     if (status == EXPAR_OK) status = team_table_open(call, group, &table);
     if (status != EXPAR_OK) return status;
-    expar_team made = {.group = group, .start = start, .stride = stride, .size = size, .slot = TEAM_FORMED_SLOT};
+    expar_team made = {
+        .group = group, .table = table, .start = start, .stride = stride, .size = size, .slot = TEAM_FORMED_SLOT};
     made.me = team_member(&made, group->rank);
     made.config = (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
     expar_team *copy = NULL;

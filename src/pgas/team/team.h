@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Teams and the messages that their collectives are made of. Private to pgas/team.
+/* pgas/team: teams, their collectives, and the messages that those are made of.
+ *
+ * Called by programs, the tools and openshmem through include/expar (team, collective), and by pgas, whose contexts go
+ * by the numbers of a team, through this header, of which it uses teams and their table. Calls pgas (pgas.h), group,
+ * shmem, net and base.
  *
  * A team owns a *channel*: for every rank a flag that this rank's peers raise, and two pieces of scratch memory. All
  * collectives are built of three steps: put into a peer's memory, tell the peer, hear a peer. A flag counts the
@@ -51,8 +55,9 @@ typedef struct team_reach {
 } team_reach;
 
 struct expar_team {
-    expar_team *next;            /* of the formed ones that the group ever had; changed under sym's lock */
-    expar_group *group;          /* NULL: destroyed; of formed ones written under sym's lock */
+    expar_team *next;            /* of the formed ones that the group ever had; changed under the table's lock */
+    expar_group *group;          /* NULL: destroyed; of formed ones written under the table's lock */
+    struct team_table *table;    /* the group's */
     int32_t start, stride, size; /* members in ranks of the group; the stride of a single one means nothing */
     int32_t me;                  /* this rank's number */
     int32_t slot;
@@ -60,19 +65,21 @@ struct expar_team {
     expar_team_config config;
 };
 
-/* All that a rank knows of teams; owned by its sym. */
+/* All that a rank knows of teams; a resident of its group. */
 typedef struct team_table {
-    uint64_t offset; /* of the channels' memory */
+    group_resident resident;
+    uint64_t offset; /* of the channels' memory, which goes with the heap */
     size_t piece_bytes;
+    pthread_mutex_t lock;
     uint64_t used; /* bit s: slot s is taken by a team that this rank is a member of */
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
-    /* Formed teams, guarded by sym's lock. They live as long as the group, so that one that is gone can still be told
+    /* Formed teams, guarded by the lock. They live as long as the group, so that one that is gone can still be told
        from one that is there; a new one takes the place of one that is gone. */
     expar_team *formed;
     /* Held by the thread whose collective has the channel of the formed teams. */
     pthread_mutex_t turn;
-    struct expar_ctx *contexts; /* all that were ever made; guarded by sym's lock (context.c) */
+    struct expar_ctx *contexts; /* all that were ever made; guarded by the lock (pgas/context.c) */
 } team_table;
 
 /* ---- teams (team.c) ---------------------------------------------------------------------------------------------- */
@@ -126,7 +133,9 @@ static inline bool team_leads(const expar_team *team)
 
 /* ---- table (table.c) --------------------------------------------------------------------------------------------- */
 
-/* Collective when the table does not exist yet. */
+/* The group's; NULL until teams are first used. */
+team_table *team_table_of(const expar_group *group);
+/* The same, made where there is none yet: then it is collective. */
 expar_status team_table_open(const char *call, expar_group *group, team_table **out);
 
 /* Marks a slot as taken, and makes its counts when it is used for the first time. */

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pgas: the public calls on symmetric memory: its allocation, put and get, atomics, signals, waits, locks, contexts.
+ *
+ * Called by programs, the tools and openshmem through include/expar (memory, globals, rma, atomics, wait, lock,
+ * context), and by pgas/team, which makes teams and collectives, through this header. Calls pgas/team (team.h), group,
+ * shmem, net and base. It stands beside ep: neither knows the other.
+ *
+ * A call checks its arguments (target.h), takes the short way where the PE is mapped here (direct.h), and else starts
+ * an operation on a transport or on the proxy's ring (ops.h). */
+#ifndef EXPAR_PGAS_PGAS_H
+#define EXPAR_PGAS_PGAS_H
+
+#include "pgas/context.h"
+#include "pgas/target.h"
+
+#endif

@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Every #include "…" in src goes to a lower layer, or to the own one, and to a header that its folder shows to others.
+# usage: check_layers.sh SRC_DIR
+set -eu
+cd "$1"
+
+# Each folder with the height of its layer, and its headers that others may include; the rest is private to it. A layer
+# calls those of less height; those of equal height stand beside each other and do not know each other. A folder inside
+# a layer is one more row of the same height.
+table='
+0 base             base.h portable.h
+1 boot             boot.h ranks.h
+1 cuda             cuda.h
+2 mem              mem.h device.h fence.h
+3 net              transport.h
+3 net/fabric
+3 net/p2p          access.h
+3 net/proxy        proxy.h
+4 shmem            sym.h device_heap.h bell.h tree.h
+5 group            group.h
+6 exec             executor.h step.h index.h event.h
+6 exec/cpu
+6 exec/cuda
+6 exec/cuda/kernels args.h
+7 ep               ep.h
+7 pgas             pgas.h
+7 pgas/team        team.h
+- openshmem
+'
+# Made by the build; of base, and of net.
+generated='transport_names.h transports.inc'
+
+find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^[ \t]*#[ \t]*include[ \t]*"' |
+    awk -v table="$table" -v generated="$generated" '
+    function complain(text) { print from ": " text; failed = 1 }
+    function folder_of(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
+    function layer_of(folder, parts) { split(folder, parts, "/"); return parts[1] }
+    function lies_above(a, b) { return height[b] == "-" || height[a] == "-" || height[b] + 0 >= height[a] + 0 }
+    BEGIN {
+        rows = split(table, row, "\n")
+        for (i = 1; i <= rows; i++) {
+            words = split(row[i], word, " ")
+            if (words < 2) continue
+            height[word[2]] = word[1]
+            for (w = 3; w <= words; w++) shown[word[2] "/" word[w]] = 1
+        }
+        split(generated, word, " ")
+        for (w in word) made[word[w]] = 1
+    }
+    {
+        split($0, field, "\"")
+        from = substr($0, 1, index($0, ":") - 1)
+        to = field[2]
+        own = folder_of(from)
+        other = folder_of(to)
+        seen[own] = 1
+        if (!(own in height)) complain("folder " own " is not in the table of tests/layers")
+        else if (to in made) { if (layer_of(own) != "base" && layer_of(own) != "net") complain(to " is made for base and net") }
+        else if (!(other in height)) complain("\"" to "\" names no folder of src")
+        else if (own == other) next
+        else if (layer_of(own) != layer_of(other) && lies_above(own, other)) complain(to " is of a layer that " layer_of(own) " does not stand on")
+        else if (!(to in shown)) complain(to " is private to " other)
+    }
+    END {
+        for (folder in height) if (!(folder in seen)) { from = folder; complain("there is no such folder, or nothing is included in it") }
+        exit failed
+    }'
+
+# What the table shows is there.
+echo "$table" | while read -r _ folder headers; do
+    for header in $headers; do
+        [ -f "$folder/$header" ] || { echo "$folder/$header: is in the table of tests/layers, but not there"; exit 1; }
+    done
+done

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The layers of src include only what they may, and the check would see it if they did not.
+# usage: test_layers.sh SRC_DIR
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "test_layers: $1" >&2
+    exit 1
+}
+
+"$here/check_layers.sh" "$1" || fail "src does not keep to its layers"
+
+# plant FILE HEADER SENTENCE: with an include of the header in the file, the check fails and says so.
+plant() {
+    rm -rf "$work/src"
+    cp -r "$1" "$work/src"
+    mkdir -p "$(dirname "$work/src/$2")"
+    echo "#include \"$3\"" >>"$work/src/$2"
+    if "$here/check_layers.sh" "$work/src" >"$work/found"; then fail "not seen: $2 includes $3"; fi
+    grep -qxF "$2: $4" "$work/found" || fail "expected '$2: $4', found: $(cat "$work/found")"
+}
+
+# A layer above: of the one below, of one far below, and of a folder inside a layer.
+plant "$1" shmem/heap.c group/group.h 'group/group.h is of a layer that shmem does not stand on'
+plant "$1" base/log.c ep/ep.h 'ep/ep.h is of a layer that base does not stand on'
+plant "$1" net/fabric/wait.c shmem/sym.h 'shmem/sym.h is of a layer that net does not stand on'
+# Layers that stand beside each other.
+plant "$1" ep/call.c pgas/pgas.h 'pgas/pgas.h is of a layer that ep does not stand on'
+plant "$1" pgas/wait.c ep/ep.h 'ep/ep.h is of a layer that pgas does not stand on'
+plant "$1" boot/mesh.c cuda/cuda.h 'cuda/cuda.h is of a layer that boot does not stand on'
+# OpenSHMEM's names stand on the public interface alone, and nobody on them.
+plant "$1" openshmem/rma.c base/base.h 'base/base.h is of a layer that openshmem does not stand on'
+plant "$1" pgas/rma.c openshmem/shm.h 'openshmem/shm.h is of a layer that pgas does not stand on'
+# What a folder keeps to itself, from a layer above and from a folder of the same layer.
+plant "$1" group/group.c shmem/parts.h 'shmem/parts.h is private to shmem'
+plant "$1" pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private to pgas/team'
+plant "$1" pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
+plant "$1" exec/cuda/rows.c exec/cpu/cpu.h 'exec/cpu/cpu.h is private to exec/cpu'
+plant "$1" shmem/barrier.c net/proxy/ring.h 'net/proxy/ring.h is private to net/proxy'
+# Ways round.
+plant "$1" shmem/heap.c ../group/group.h '"../group/group.h" names no folder of src'
+plant "$1" shmem/heap.c parts.h '"parts.h" names no folder of src'
+plant "$1" extra/new.c base/base.h 'folder extra is not in the table of tests/layers'

@@ -14,7 +14,8 @@ file(RELATIVE_PATH lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FUL
 set(CMAKE_INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
 
 add_compile_definitions(_GNU_SOURCE)
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes)
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow)
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>")
 # Log lines name files from the root of the sources, wherever they were built.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(EXPAR_WERROR)

@@ -66,7 +66,7 @@ typedef struct {
 #define EXPAR_SHMEM_INTS(X)   X(int, int) X(long, long) X(long long, longlong)
 #define EXPAR_SHMEM_UINTS(X)  X(unsigned int, uint) X(unsigned long, ulong) X(unsigned long long, ulonglong)
 #define EXPAR_SHMEM_FLOATS(X) X(float, float) X(double, double)
-/* Types that differ in C: those that generic names choose among. */
+/* Types that differ, in C and C++: those that generic names choose among. */
 /* clang-format off */
 #define EXPAR_SHMEM_DISTINCT(X)                                                                                        \
     EXPAR_SHMEM_FLOATS(X)                                                                                              \
@@ -84,8 +84,10 @@ typedef struct {
 #define EXPAR_SHMEM_AMO_DISTINCT(X) EXPAR_SHMEM_INTS(X) EXPAR_SHMEM_UINTS(X)
 #define EXPAR_SHMEM_AMO_TYPES(X)    EXPAR_SHMEM_AMO_DISTINCT(X) EXPAR_SHMEM_FIXED_WORDS(X) EXPAR_SHMEM_SIZES(X)
 /* The deprecated 16 bits: words that puts change, since there are no atomics on them. */
-#define EXPAR_SHMEM_WAIT_TYPES(X)    X(short, short) X(unsigned short, ushort) EXPAR_SHMEM_AMO_TYPES(X)
-#define EXPAR_SHMEM_BITS_DISTINCT(X) EXPAR_SHMEM_UINTS(X)
+#define EXPAR_SHMEM_SHORTS(X)        X(short, short) X(unsigned short, ushort)
+#define EXPAR_SHMEM_WAIT_DISTINCT(X) EXPAR_SHMEM_SHORTS(X) EXPAR_SHMEM_AMO_DISTINCT(X)
+#define EXPAR_SHMEM_WAIT_TYPES(X)    EXPAR_SHMEM_SHORTS(X) EXPAR_SHMEM_AMO_TYPES(X)
+#define EXPAR_SHMEM_BITS_DISTINCT(X) EXPAR_SHMEM_UINTS(X) X(int32_t, int32) X(int64_t, int64)
 #define EXPAR_SHMEM_BITS_TYPES(X)    EXPAR_SHMEM_UINTS(X) EXPAR_SHMEM_FIXED_WORDS(X)
 /* Sized forms: X(bits). */
 #define EXPAR_SHMEM_WIDTHS(X) X(8) X(16) X(32) X(64) X(128)
@@ -281,6 +283,9 @@ EXPAR_API int shmem_alltoallsmem(shmem_team_t team, void *dest, const void *sour
     X(unsigned char, uchar)                                                                                            \
     X(unsigned short, ushort) EXPAR_SHMEM_UINTS(X) X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8)                 \
         X(uint16_t, uint16) EXPAR_SHMEM_FIXED_WORDS(X) X(size_t, size)
+#define EXPAR_SHMEM_BITS_REDUCE_DISTINCT(X)                                                                            \
+    X(unsigned char, uchar)                                                                                            \
+    X(unsigned short, ushort) X(int8_t, int8) X(int16_t, int16) EXPAR_SHMEM_BITS_DISTINCT(X)
 /* clang-format on */
 #define EXPAR_SHMEM_COMPLEX(X) X(expar_shmem_complexd, complexd) X(expar_shmem_complexf, complexf)
 #define EXPAR_SHMEM_REDUCE_DECLARE(T, N, operation)                                                                    \
@@ -343,6 +348,10 @@ EXPAR_SHMEM_COMPLEX(EXPAR_SHMEM_TO_ALL_SUMS)
 
 #ifdef __cplusplus
 }
+#endif
+
+#if defined(__cplusplus) && !defined(EXPAR_SHMEM_NO_GENERICS)
+#include <expar/shmem_overloads.h>
 #elif !defined(EXPAR_SHMEM_NO_GENERICS)
 #include <expar/shmem_generic.h>
 #endif

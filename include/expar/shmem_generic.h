@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The C11 generic names of OpenSHMEM: shmem_put(dest, …) chooses by the type of dest, and so does the form with a
- * context first. Included by expar/shmem.h only. */
+ * context first. In C++ they are overloaded functions: expar/shmem_overloads.h. Included by expar/shmem.h only. */
 #ifndef EXPAR_SHMEM_GENERIC_H
 /* Tables of types, on which clang-format does not settle. */
 /* clang-format off */

@@ -1,12 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public header compiles by itself, as C11 and as C++17, without extensions and without warnings.
+# Every public header compiles by itself, as C11 and as C++17, without extensions and without warnings, and OpenSHMEM's
+# generic names are there in both.
 # That for MPI is tried where MPI is there.
 # usage: test_headers.sh INCLUDE_DIR
 set -eu
 include=$1
 flags="-Wall -Wextra -Wpedantic -Wshadow -Werror -fsyntax-only -I$include"
 count=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 for header in "$include"/expar/*.h; do
     name=expar/$(basename "$header")
     mpi=""
@@ -22,3 +25,13 @@ for header in "$include"/expar/*.h; do
     count=$((count + 1))
 done
 [ "$count" -ge 5 ]
+
+{
+    echo "#include <expar/shmem.h>"
+    echo "namespace generic {"
+    sed -n 's/^#define \(shmem_[a-z0-9_]*\)(.*/using ::\1;/p' "$include/expar/shmem_generic.h"
+    echo "}"
+} >"$work/generic.cpp"
+[ "$(wc -l <"$work/generic.cpp")" -ge 60 ] || { echo "found too few generic names" >&2; exit 1; }
+# shellcheck disable=SC2086
+c++ -std=c++17 $flags "$work/generic.cpp" || { echo "a generic name of C is none in C++" >&2; exit 1; }

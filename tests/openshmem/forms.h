@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types of the standard, as its tables list them: X(type, name); and the ways in which a typed call is named. */
+/* The types of the standard, as its tables list them: X(type, name); and the ways in which a typed call is named. The
+ * typed programs are compiled as C and as C++. */
 #ifndef TESTS_OPENSHMEM_FORMS_H
 #define TESTS_OPENSHMEM_FORMS_H
 
 #include "expect.h"
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#ifdef __cplusplus
+typedef std::complex<float> complexf;
+typedef std::complex<double> complexd;
+#define COMPLEX_NUMBER(real, imaginary) complexd(real, imaginary)
+#else
+typedef float _Complex complexf;
+typedef double _Complex complexd;
+#define COMPLEX_NUMBER(real, imaginary) ((real) + (imaginary) * (complexd)_Complex_I)
+#endif
 
 /* clang-format off */
 #define WORD_TYPES(X)                                                                                                  \
@@ -19,7 +31,7 @@
     X(int8_t, int8) X(int16_t, int16) X(uint8_t, uint8) X(uint16_t, uint16) WORD_TYPES(X)
 #define REAL_TYPES(X)         X(float, float) X(double, double)
 #define LONG_REAL_TYPES(X)    REAL_TYPES(X) X(long double, longdouble)
-#define COMPLEX_TYPES(X)      X(float _Complex, complexf) X(double _Complex, complexd)
+#define COMPLEX_TYPES(X)      X(complexf, complexf) X(complexd, complexd)
 #define RMA_TYPES(X)          LONG_REAL_TYPES(X) INTEGER_TYPES(X)
 #define BITS_AMO_TYPES(X)                                                                                              \
     X(unsigned int, uint) X(unsigned long, ulong) X(unsigned long long, ulonglong) X(int32_t, int32)                   \

@@ -4,7 +4,7 @@
 
 enum { MOST = 8, BLOCK = 3, ROOM = MOST * BLOCK * 3 };
 
-static _Alignas(16) unsigned char source[ROOM * 16], dest[ROOM * 16];
+alignas(16) static unsigned char source[ROOM * 16], dest[ROOM * 16];
 static int me, n;
 
 /* All have looked at what they got, and may get more. */

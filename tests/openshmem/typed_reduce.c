@@ -5,7 +5,7 @@
 
 enum { COUNT = 3, MOST = 16 };
 
-static _Alignas(16) unsigned char source[COUNT * 16], dest[COUNT * 16];
+alignas(16) static unsigned char source[COUNT * 16], dest[COUNT * 16];
 static long p_sync[SHMEM_REDUCE_SYNC_SIZE];
 static long double p_wrk[SHMEM_REDUCE_MIN_WRKDATA_SIZE + COUNT];
 static int me, n;
@@ -18,16 +18,16 @@ static uint64_t pattern(int pe, size_t bytes, int i)
     return i == 0 ? largest - (uint64_t)pe : i == 1 ? odd + 2 * (uint64_t)pe : (uint64_t)pe;
 }
 
-#define OVER_TEAM(CALL, N, operation, to, from) CALL(N, operation##_reduce, SHMEM_TEAM_WORLD, to, from, COUNT)
-#define OVER_SET(CALL, N, operation, to, from)                                                                         \
-    (CALL(N, operation##_to_all, to, from, COUNT, 0, 0, n, (void *)p_wrk, p_sync), 0)
+#define OVER_TEAM(CALL, T, N, operation, to, from) CALL(N, operation##_reduce, SHMEM_TEAM_WORLD, to, from, COUNT)
+#define OVER_SET(CALL, T, N, operation, to, from)                                                                      \
+    (CALL(N, operation##_to_all, to, from, COUNT, 0, 0, n, (T *)(void *)p_wrk, p_sync), 0)
 
 /* EXPR: what becomes of a and b, words of all their bits. Each PE may be behind the others by one call at most. */
 #define CHECK(T, N, OVER, CALL, operation, value, EXPR)                                                                \
     for (int i = 0; i < COUNT; i++)                                                                                    \
         from[i] = (T)value(0 + me, sizeof(T), i);                                                                      \
     shmem_barrier_all();                                                                                               \
-    EXPECT(OVER(CALL, N, operation, to, from) == 0);                                                                   \
+    EXPECT(OVER(CALL, T, N, operation, to, from) == 0);                                                                \
     for (int i = 0; i < COUNT; i++) {                                                                                  \
         T a = (T)value(0, sizeof(T), i);                                                                               \
         for (int pe = 1; pe < n; pe++) {                                                                               \
@@ -59,7 +59,7 @@ static uint64_t pattern(int pe, size_t bytes, int i)
     CHECK(T, N, OVER, CALL, prod, value, a *b)
 /* Halves, of which sums and products are exact. */
 #define REAL(pe, bytes, i)    ((i)-1 + (pe) / 2.0)
-#define COMPLEX(pe, bytes, i) ((i)-1 + (pe) / 2.0 * (double _Complex)_Complex_I)
+#define COMPLEX(pe, bytes, i) COMPLEX_NUMBER((i)-1, (pe) / 2.0)
 
 #define BITS_CHECK(T, N, form, CALL) DEFINE(bits, T, N, form, BITS(T, N, OVER_TEAM, CALL))
 #define INTEGER_CHECK(T, N, form, CALL)                                                                                \

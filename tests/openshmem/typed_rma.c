@@ -5,7 +5,7 @@
 
 enum { COUNT = 5, ROOM = 3 * COUNT };
 
-static _Alignas(16) unsigned char there[ROOM * 16];
+alignas(16) static unsigned char there[ROOM * 16];
 static uint64_t signals; /* those of the PE before this one */
 static uint64_t signalled;
 

@@ -38,10 +38,11 @@
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
- * A rank's calls may take turns between up to 8 captures. All ranks capture the same calls and launch their graphs in
- * the same order among their calls. Graphs of one buffer may be launched again and again, beside each other and calls.
- * A graph keeps the memory that its calls use until it is destroyed, with all that was made of it, also when outputs
- * and handles are freed; it is not launched any more once the buffer is destroyed. */
+ * A rank's calls may take turns between up to 8 captures that go on at a time; one in a ninth is EXPAR_ERR_STATE. All
+ * ranks capture the same calls and launch their graphs in the same order among their calls. Graphs of one buffer may be
+ * launched again and again, beside each other and calls. A graph keeps the memory that its calls use until it is
+ * destroyed, with all that was made of it, also when outputs and handles are freed; it is not launched any more once
+ * the buffer is destroyed. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 

@@ -37,6 +37,10 @@ static void close_capture(capture *c)
         CHECK_OK(CUDA_CALL(StreamDestroy, c->streams[i]));
 }
 
+/* Waits of a capture's first call: for what comes before the launch; and there and back, for a stream of the order's
+   that is in the capture as long as it goes on. */
+#define FIRST 1, 2
+
 /* Waits for what comes before the launch of a graph, and others, that a combine on the stream adds. */
 static void check_waits(const idle_rank *one, cu_stream stream, int outside, int inside, const char *what)
 {
@@ -60,8 +64,8 @@ static void play_two_captures(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     open_capture(&a);
     open_capture(&b);
-    check_waits(&one, a.streams[0], 1, 0, "the first call of a");
-    check_waits(&one, b.streams[0], 1, 0, "the first call of b");
+    check_waits(&one, a.streams[0], FIRST, "the first call of a");
+    check_waits(&one, b.streams[0], FIRST, "the first call of b");
     check_waits(&one, a.streams[1], 0, 1, "the second of a");
     check_waits(&one, b.streams[1], 0, 1, "the second of b");
     check_waits(&one, a.streams[0], 0, 1, "the third of a");
@@ -87,15 +91,14 @@ static void play_many_captures(expar_group *group, void *shared)
     for (int i = 0; i < 50 && !check_failures(); i++) {
         capture c;
         open_capture(&c);
-        check_waits(&one, c.streams[0], 1, 0, "the first call");
+        check_waits(&one, c.streams[0], FIRST, "the first call");
         check_waits(&one, c.streams[1], 0, 1, "the second call");
         close_capture(&c);
     }
     idle_end(&one);
 }
 
-/* One capture goes on while more than there are places for come and go; but each has a call before eight others have.
- */
+/* One capture goes on while more than there are places for come and go. */
 static void play_a_long_capture(expar_group *group, void *shared)
 {
     (void)shared;
@@ -103,13 +106,13 @@ static void play_a_long_capture(expar_group *group, void *shared)
     capture lasting;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     open_capture(&lasting);
-    check_waits(&one, lasting.streams[0], 1, 0, "the first call");
+    check_waits(&one, lasting.streams[0], FIRST, "the first call");
     for (int i = 0; i < 30 && !check_failures(); i++) {
         capture c;
         open_capture(&c);
-        check_waits(&one, c.streams[0], 1, 0, "the first call of another one");
+        check_waits(&one, c.streams[0], FIRST, "the first call of another one");
         close_capture(&c);
-        if (i % 7 == 6) check_waits(&one, lasting.streams[i % 2], 0, 1, "a later call");
+        if (i % 15 == 14) check_waits(&one, lasting.streams[i % 2], 0, 1, "a later call");
     }
     close_capture(&lasting);
     idle_end(&one);
@@ -119,6 +122,63 @@ static void a_capture_that_outlasts_others(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 1, play_a_long_capture);
+}
+
+#define MOST 8
+
+static void check_refused(const idle_rank *one, cu_stream stream)
+{
+    const fake_desk *desk = desk_find();
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args fresh = idle_dispatch_args(one, EXPAR_F32), again = fresh;
+    expar_combine_args back = idle_combine_args(one);
+    if (!CHECK(desk, "another driver is open")) return;
+    int put = atomic_load(&desk->others) + atomic_load(&desk->launches);
+    fresh.stream = again.stream = back.stream = stream;
+    fresh.num_worst_tokens = 4;
+    again.handle = one->came.handle;
+    again.topk_idx = (expar_tensor){0};
+    again.num_experts = 0;
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_combine(one->ep, &back));
+    CHECK_TEXT("expar_combine: ", "being captured while 8 other captures", "expected 8 captures at a time at most");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &fresh, &result));
+    CHECK_TEXT("expar_dispatch: ", "expected 8 captures at a time at most");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &again, &result));
+    CHECK_TEXT("expar_dispatch: ", "expected 8 captures at a time at most");
+    put = atomic_load(&desk->others) + atomic_load(&desk->launches) - put;
+    CHECK(put == 0, "%d kernels and waits were put on a stream", put);
+}
+
+/* Call by call in turns. */
+static void play_too_many_captures(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    capture all[MOST + 1];
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    for (int i = 0; i <= MOST; i++)
+        open_capture(&all[i]);
+    for (int i = 0; i < MOST; i++)
+        check_waits(&one, all[i].streams[0], FIRST, "a first call");
+    check_refused(&one, all[MOST].streams[0]);
+    for (int i = 0; i < MOST; i++)
+        check_waits(&one, all[i].streams[1], 0, 1, "a second call");
+    check_refused(&one, all[MOST].streams[1]);
+    close_capture(&all[3]);
+    check_waits(&one, all[MOST].streams[0], FIRST, "the first call of the ninth");
+    for (int i = 0; i <= MOST; i++) {
+        if (i == 3) continue;
+        check_waits(&one, all[i].streams[1], 0, 1, "a last call");
+        close_capture(&all[i]);
+    }
+    CHECK(idle_combine(&one), "a call behind captures");
+    idle_end(&one);
+}
+
+static void a_ninth_capture_at_a_time_is_refused(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_too_many_captures);
 }
 
 static void captures_one_after_another(void **state)
@@ -220,6 +280,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(captures_at_a_time),
         cmocka_unit_test(captures_one_after_another),
         cmocka_unit_test(a_capture_that_outlasts_others),
+        cmocka_unit_test(a_ninth_capture_at_a_time_is_refused),
         cmocka_unit_test(calls_nobody_asks_for_leave_counts_alone),
         cmocka_unit_test(a_call_without_a_mark_poisons_the_buffer),
         cmocka_unit_test(an_end_that_cannot_be_seen_is_no_good_end),

@@ -267,6 +267,107 @@ static void test_captures_in_turns(void **state)
     run(play_captures_in_turns);
 }
 
+/* ---- as many captures at a time as there may be ---- */
+
+#define MOST 8
+
+/* Combines of one dispatch, in turns; the ninth capture gets its call once another one has ended. */
+static bool capture_many(actor *one, const lap *p, const cu_stream streams[MOST + 1], cu_graph graphs[MOST + 1])
+{
+    for (int i = 0; i <= MOST; i++)
+        CHECK_OK(CUDA_CALL(StreamBeginCapture, streams[i], CU_CAPTURE_THREAD_LOCAL));
+    for (int i = 0; i < 2 * MOST; i++)
+        CHECK_OK(lap_combine(p, one->ep, streams[i % MOST]));
+    CHECK_STATUS(EXPAR_ERR_STATE, lap_combine(p, one->ep, streams[MOST]));
+    CHECK_TEXT("expar_combine: ", "expected 8 captures at a time at most");
+    CHECK_OK(CUDA_CALL(StreamEndCapture, streams[0], &graphs[0]));
+    CHECK_OK(lap_combine(p, one->ep, streams[MOST]));
+    for (int i = 1; i <= MOST; i++)
+        CHECK_OK(CUDA_CALL(StreamEndCapture, streams[i], &graphs[i]));
+    return check_failures() == 0;
+}
+
+static void play_many_captures(expar_group *group, void *shared)
+{
+    actor one;
+    lap p;
+    cu_stream streams[MOST + 1] = {NULL};
+    cu_graph graphs[MOST + 1] = {NULL};
+    cu_graph_exec execs[MOST + 1] = {NULL};
+    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    const traffic *t = one.in->t[0];
+    const answers *a = one.in->a[0];
+    const cu_address y = (cu_address)(uintptr_t)p.y.data;
+    const size_t y_bytes = (size_t)t->inputs[one.rank].num_tokens * traffic_row_bytes(t);
+    for (int i = 0; i <= MOST; i++)
+        CHECK_OK(CUDA_CALL(StreamCreate, &streams[i], CU_STREAM_NON_BLOCKING));
+    p.worst = p.room;
+    p.path = EXPAR_PATH_QUEUE;
+    bool good = lap_upload(&p, t, a, streams[0]) && CHECK_OK(lap_dispatch(&p, one.ep, t, streams[0])) &&
+                CHECK_OK(CUDA_CALL(StreamSynchronize, streams[0])) && capture_many(&one, &p, streams, graphs);
+    for (int i = 0; good && i <= MOST; i++) {
+        good = CHECK_OK(CUDA_CALL(GraphInstantiate, &execs[i], graphs[i], 0));
+        if (good) upload(execs[i], streams[i]);
+    }
+    CHECK_OK(expar_barrier_all(group));
+    for (int i = 0; good && i <= MOST; i++) {
+        if (y_bytes) CHECK_OK(CUDA_CALL(MemsetD8Async, y, 0x3c, y_bytes, streams[i]));
+        good = CHECK_OK(CUDA_CALL(GraphLaunch, execs[i], streams[i])) &&
+               CHECK(lap_check(&p, t, a, streams[i]), "graph %d", i);
+    }
+    CHECK_OK(expar_barrier_all(group));
+    for (int i = 0; i <= MOST; i++) {
+        if (execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, execs[i]));
+        if (graphs[i]) CHECK_OK(CUDA_CALL(GraphDestroy, graphs[i]));
+        CHECK_OK(CUDA_CALL(StreamDestroy, streams[i]));
+    }
+    lap_release(&p);
+    lap_close(&p);
+    actor_end(&one);
+}
+
+static void test_many_captures(void **state)
+{
+    (void)state;
+    run(play_many_captures);
+}
+
+/* Each on streams of its own, gone before the next one begins, while all graphs live. */
+static void play_captures_in_a_row(expar_group *group, void *shared)
+{
+    actor one;
+    lap p;
+    cu_graph graphs[2 * MOST] = {NULL};
+    const cu_stream *streams = one.card.streams;
+    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    const traffic *t = one.in->t[0];
+    p.worst = p.room;
+    p.path = EXPAR_PATH_QUEUE;
+    lap_upload(&p, t, one.in->a[0], streams[0]);
+    CHECK_OK(lap_dispatch(&p, one.ep, t, streams[0]));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, streams[0]));
+    for (int i = 0; i < 2 * MOST && !check_failures(); i++) {
+        cu_stream stream;
+        CHECK_OK(CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING));
+        CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
+        CHECK_OK(lap_combine(&p, one.ep, stream));
+        CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graphs[i]));
+        CHECK_OK(CUDA_CALL(StreamDestroy, stream));
+    }
+    for (int i = 0; i < 2 * MOST; i++)
+        if (graphs[i]) CHECK_OK(CUDA_CALL(GraphDestroy, graphs[i]));
+    CHECK_OK(expar_barrier_all(group));
+    lap_release(&p);
+    lap_close(&p);
+    actor_end(&one);
+}
+
+static void test_captures_in_a_row(void **state)
+{
+    (void)state;
+    run(play_captures_in_a_row);
+}
+
 /* ---- what hosts poll ---- */
 
 /* What a dispatch that is waited for has told the host: a copy, to be freed. */
@@ -447,6 +548,8 @@ int main(void)
         cmocka_unit_test(test_replays),
         cmocka_unit_test(test_two_graphs_and_calls),
         cmocka_unit_test(test_captures_in_turns),
+        cmocka_unit_test(test_many_captures),
+        cmocka_unit_test(test_captures_in_a_row),
         cmocka_unit_test(test_counts_that_stay),
         cmocka_unit_test(test_what_cannot_be_captured),
         cmocka_unit_test(test_what_a_graph_holds),

@@ -11,13 +11,15 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Captures that a rank's calls may take turns between, each on streams of its own. When one has ended nobody says. */
+/* Captures that a rank's calls may take turns between, each on streams of its own. */
 #define CAPTURES 8
 
+/* When a capture ends nobody says. A stream is in it as long as it goes on; but a caller's may be gone by then. So one
+   of the order's own joins each capture, and has nothing to do there. */
 typedef struct captured_calls {
     unsigned long long number; /* of the capture; 0: none yet */
-    uint64_t last_call;        /* of all calls in captures, counted from 1 */
     cu_event inner;            /* behind its last call, for its other streams */
+    cu_stream witness;         /* in the capture until it ends; NULL: this place has had none */
 } captured_calls;
 
 struct gpu_order {
@@ -30,10 +32,9 @@ struct gpu_order {
     cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
     unsigned long long last_stream; /* number of the last call's, but for calls of captures */
     captured_calls captures[CAPTURES];
-    uint64_t captured; /* calls in captures so far */
-    bool has_last;     /* a call was made outside of captures, on `last_stream` */
-    bool may_wait;     /* the last kernel that was launched waits for ranks, and was not seen to go on */
-    bool in_graphs;    /* any stream may have come last */
+    bool has_last;  /* a call was made outside of captures, on `last_stream` */
+    bool may_wait;  /* the last kernel that was launched waits for ranks, and was not seen to go on */
+    bool in_graphs; /* any stream may have come last */
 };
 
 static expar_status make_events(gpu_order *order)
@@ -46,8 +47,10 @@ static expar_status make_events(gpu_order *order)
 
 static void destroy(gpu_order *order)
 {
-    for (int i = 0; i < CAPTURES; i++)
+    for (int i = 0; i < CAPTURES; i++) {
         if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
+        if (order->captures[i].witness) cuda_driver()->StreamDestroy(order->captures[i].witness);
+    }
     if (order->last) cuda_driver()->EventDestroy(order->last);
     pthread_mutex_destroy(&order->lock);
     free(order);
@@ -228,13 +231,43 @@ static captured_calls *calls_before(const gpu_executor *self)
     return NULL;
 }
 
-/* For a new capture: the place of the one whose last call is the longest ago. */
-static captured_calls *place_for_capture(gpu_order *order)
+static expar_status make_stream(cu_stream *out)
 {
-    captured_calls *oldest = order->captures;
-    for (int i = 1; i < CAPTURES; i++)
-        if (order->captures[i].last_call < oldest->last_call) oldest = &order->captures[i];
-    return oldest;
+    int mode;
+    expar_status status = gpu_leave_captures(&mode);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(StreamCreate, out, CU_STREAM_NON_BLOCKING);
+    gpu_return_to_captures(mode);
+    return status;
+}
+
+/* For a new capture: a place that no capture has that still goes on. */
+static expar_status place_for_capture(gpu_order *order, captured_calls **out)
+{
+    for (int i = 0; i < CAPTURES; i++) {
+        captured_calls *place = &order->captures[i];
+        int capturing = CU_CAPTURE_NONE;
+        expar_status status = place->witness ? CUDA_CALL(StreamIsCapturing, place->witness, &capturing) : EXPAR_OK;
+        if (status != EXPAR_OK) return status;
+        if (capturing != CU_CAPTURE_NONE) continue;
+        *out = place;
+        return EXPAR_OK;
+    }
+    return error_set(
+        EXPAR_ERR_STATE,
+        "the stream is being captured while %d other captures with calls of this rank's on GPU %d have not "
+        "ended; expected %d captures at a time at most",
+        CAPTURES, order->device, CAPTURES);
+}
+
+/* There and back, so that the capture may end: a stream that joined it has to be waited for. */
+static expar_status join_capture(captured_calls *place, cu_stream stream)
+{
+    expar_status status = place->witness ? EXPAR_OK : make_stream(&place->witness);
+    if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, place->inner, stream);
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamWaitEvent, place->witness, place->inner, 0);
+    if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, place->inner, place->witness);
+    return status == EXPAR_OK ? CUDA_CALL(StreamWaitEvent, stream, place->inner, 0) : status;
 }
 
 static expar_status follow_captured(gpu_executor *self)
@@ -244,8 +277,11 @@ static expar_status follow_captured(gpu_executor *self)
     const captured_calls *before = calls_before(self);
     /* On the same stream the graph has that edge already. */
     if (before) return CUDA_CALL(StreamWaitEvent, stream, before->inner, 0);
-    expar_status status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
-    if (status == EXPAR_OK) place_for_capture(order)->number = self->capture;
+    captured_calls *place;
+    expar_status status = place_for_capture(order, &place);
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
+    if (status == EXPAR_OK) status = join_capture(place, stream);
+    if (status == EXPAR_OK) place->number = self->capture;
     return status;
 }
 
@@ -253,10 +289,8 @@ static expar_status end_captured(const gpu_executor *self)
 {
     gpu_order *order = self->order;
     const cu_stream stream = self->base.stream;
-    captured_calls *own = calls_before(self);
     order->in_graphs = true;
-    own->last_call = ++order->captured;
-    expar_status status = CUDA_CALL(EventRecord, own->inner, stream);
+    expar_status status = CUDA_CALL(EventRecord, calls_before(self)->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
 
@@ -302,14 +336,9 @@ bool executor_cuda_follows(executor *base)
 
 static expar_status make_own_stream(gpu_executor *self)
 {
-    int mode;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = gpu_leave_captures(&mode);
-    if (status == EXPAR_OK) {
-        status = CUDA_CALL(StreamCreate, &self->own_stream, CU_STREAM_NON_BLOCKING);
-        gpu_return_to_captures(mode);
-    }
+    status = make_stream(&self->own_stream);
     cuda_leave();
     return status;
 }

@@ -219,6 +219,13 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsig
     if (graph && capture) *graph = (cu_graph)(uintptr_t)capture;
     return CU_OK;
 }
+cu_result cuStreamIsCapturing(cu_stream stream, int *capture_status)
+{
+    pthread_mutex_lock(&lock);
+    *capture_status = capture_of(stream) ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
+    pthread_mutex_unlock(&lock);
+    return CU_OK;
+}
 cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;

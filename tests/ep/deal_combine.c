@@ -116,7 +116,7 @@ static bool check_y(const deal_call *call)
     const deal_move *m = call->move;
     const expar_tensor *y = &call->back.y;
     int32_t n = m->job.num_ranks;
-    void *returned[n];
+    void **returned = traffic_alloc((size_t)n, sizeof *returned);
     const void *const biases[2] = {m->bias[0][call->rank], m->bias[1][call->rank]};
     void *expected = traffic_alloc((size_t)(y->shape[0] * y->shape[1]), oracle_element_bytes(m->form.type));
     for (int32_t r = 0; r < n; r++)
@@ -132,6 +132,7 @@ static bool check_y(const deal_call *call)
     }
     for (int32_t r = 0; r < n; r++)
         free(returned[r]);
+    free(returned);
     free(expected);
     return right;
 }

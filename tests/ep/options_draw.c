@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random deals and moves. */
 #include "ep/options_draw.h"
+#include <stdlib.h>
 
 static play_place draw_place(random_source *random)
 {
@@ -39,8 +40,8 @@ static deal_choice draw_dispatch_choice(const options_limits *limits, bool may_b
 deal *options_draw_deal(const options_limits *limits, random_source *random)
 {
     int32_t n = limits->num_ranks;
-    int64_t num_tokens[n];
-    deal_choice choices[n];
+    int64_t *num_tokens = traffic_alloc((size_t)n, sizeof *num_tokens);
+    deal_choice *choices = traffic_alloc((size_t)n, sizeof *choices);
     bool idle = random_once_in(random, 5);
     deal_plan plan = {.num_ranks = n,
                       .topk = (int32_t)random_between(random, 1, limits->config->max_topk),
@@ -59,7 +60,10 @@ deal *options_draw_deal(const options_limits *limits, random_source *random)
         if (idle && random_once_in(random, 2)) num_tokens[r] = 0;
         choices[r] = draw_dispatch_choice(limits, plan.topk > 0, random);
     }
-    return deal_make(&plan, random);
+    deal *made = deal_make(&plan, random);
+    free(num_tokens);
+    free(choices);
+    return made;
 }
 
 static int32_t draw_hidden(const options_limits *limits, oracle_type type, random_source *random)
@@ -85,7 +89,7 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
                                  random_source *random)
 {
     int32_t n = limits->num_ranks;
-    deal_choice choices[n];
+    deal_choice *choices = traffic_alloc((size_t)n, sizeof *choices);
     move_form form = {.kind = kind,
                       .type = (oracle_type)random_between(random, ORACLE_BF16, ORACLE_I8),
                       .packed = random_once_in(random, 2)};
@@ -96,6 +100,7 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
         choices[r] =
             kind == MOVE_DISPATCH ? d->choices[r] : draw_dispatch_choice(limits, d->choices[r].expert_major, random);
     deal_move *m = move_make(d, &form, choices, random);
+    free(choices);
     if (refused) refuse_one(m, random);
     return m;
 }
@@ -115,7 +120,7 @@ static deal_choice draw_combine_choice(const options_limits *limits, bool may_be
 deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool refused, random_source *random)
 {
     int32_t n = limits->num_ranks;
-    deal_choice choices[n];
+    deal_choice *choices = traffic_alloc((size_t)n, sizeof *choices);
     move_form form = {.kind = MOVE_COMBINE,
                       .type = (oracle_type)random_between(random, ORACLE_BF16, ORACLE_F32),
                       .with_weights = d->job.topk && random_once_in(random, 2)};
@@ -123,6 +128,7 @@ deal_move *options_draw_combine(const options_limits *limits, const deal *d, boo
     for (int32_t r = 0; r < n; r++)
         choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, form.with_weights, random);
     deal_move *m = move_make(d, &form, choices, random);
+    free(choices);
     if (refused) refuse_one(m, random);
     return m;
 }

@@ -45,11 +45,12 @@ static void *thread_main(void *argument)
 static bool run_threads(const ranks_plan *plan, ranks_body body, void *shared)
 {
     expar_group_options options = ranks_options(plan);
-    expar_group *groups[plan->size];
-    thread_rank ranks[plan->size];
-    bool passed = true;
+    expar_group **groups = calloc((size_t)plan->size, sizeof *groups);
+    thread_rank *ranks = calloc((size_t)plan->size, sizeof *ranks);
     check_begin(-1);
-    if (!CHECK_OK(expar_group_create_threads(plan->size, &options, groups))) return false;
+    if (!groups || !ranks) abort();
+    bool passed = CHECK_OK(expar_group_create_threads(plan->size, &options, groups));
+    if (!passed) goto free_ranks;
     for (int32_t r = 0; r < plan->size; r++) {
         ranks[r] = (thread_rank){.group = groups[r], .rank = r, .body = body, .shared = shared};
         if (pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r])) abort();
@@ -58,6 +59,9 @@ static bool run_threads(const ranks_plan *plan, ranks_body body, void *shared)
         pthread_join(ranks[r].thread, NULL);
         passed &= ranks[r].passed;
     }
+free_ranks:
+    free(ranks);
+    free(groups);
     return passed;
 }
 

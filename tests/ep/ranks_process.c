@@ -137,10 +137,11 @@ int ranks_wait(pid_t pid, int64_t deadline_ms, bool *late)
 bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared)
 {
     ranks_host host;
-    pid_t pids[plan->size];
     bool passed = true;
     check_begin(-1);
     if (!ranks_host_start(&host)) return false;
+    pid_t *pids = calloc((size_t)plan->size, sizeof *pids);
+    if (!pids) abort();
     for (int32_t r = 0; r < plan->size; r++)
         pids[r] = ranks_fork(plan, &host.id, r, body, shared);
     /* A plan's own time-out may be short; making a group on a loaded machine takes its time all the same. */
@@ -149,5 +150,6 @@ bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared)
         int status = pids[r] > 0 ? ranks_wait(pids[r], deadline_ms, NULL) : -1;
         passed &= CHECK(status == 0, "the process of rank %d ended with wait status %#x", (int)r, (unsigned)status);
     }
+    free(pids);
     return ranks_host_stop(&host) & passed;
 }

@@ -77,7 +77,7 @@ static play_choice draw_combine_choice(random_source *random, bool have_output)
 static traffic *draw_traffic(random_source *random, const script *s)
 {
     int32_t n = s->ranks.size;
-    int64_t num_tokens[n];
+    int64_t *num_tokens = traffic_alloc((size_t)n, sizeof *num_tokens);
     const expar_ep_config *config = &s->config;
     bool full = random_once_in(random, 4), idle = random_once_in(random, 4);
     for (int32_t r = 0; r < n; r++) {
@@ -98,7 +98,9 @@ static traffic *draw_traffic(random_source *random, const script *s)
                          .routing = (routing_kind)random_between(random, 0, ROUTING_KINDS - 1),
                          .disturb = random_once_in(random, 2) ? random_between(random, 2, 10) : 0,
                          .num_tokens = num_tokens};
-    return traffic_make(&plan, random);
+    traffic *made = traffic_make(&plan, random);
+    free(num_tokens);
+    return made;
 }
 
 /* What a slot holds while the script is drawn. */

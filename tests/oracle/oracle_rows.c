@@ -106,8 +106,10 @@ void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *cons
 void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
                             uint32_t *weights)
 {
-    const void *answers[job->num_ranks];
+    const void **answers = calloc((size_t)job->num_ranks, sizeof *answers);
+    if (!answers) abort();
     for (int32_t r = 0; r < job->num_ranks; r++)
         answers[r] = expert_weights[r];
     combine(job, rank, ORACLE_F32, job->topk, no_biases, answers, weights);
+    free(answers);
 }

@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contents of rows: computed from (salt, rank, token, element), so that any row can be checked anywhere without having
  * been sent. Values have few exponents, so that sums neither overflow nor lose all of a term. */
+#include "common/splitmix.h"
 #include "problem.h"
 #include <string.h>
 
-/* The finaliser of splitmix64. */
-static uint64_t mix(uint64_t value)
-{
-    value += UINT64_C(0x9e3779b97f4a7c15);
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 uint64_t pattern_key(uint64_t salt, int rank, int64_t token)
 {
-    return mix(mix(salt) ^ (((uint64_t)rank << 40) + (uint64_t)token));
+    return splitmix_of(splitmix_of(salt) ^ (((uint64_t)rank << 40) + (uint64_t)token));
 }
 
 /* 32 random bits of element j. */

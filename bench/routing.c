@@ -2,6 +2,7 @@
 /* Generators of routings. Every token has its own random stream (from seed, rank and token), so a token's experts do
  * not depend on how many tokens there are. */
 #include "routing.h"
+#include "common/splitmix.h"
 #include "npy.h"
 #include <math.h>
 #include <stdio.h>
@@ -13,36 +14,23 @@
 
 /* ---- random numbers --------------------------------------------------------------------------------------------- */
 
-/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
-struct stream {
-    uint64_t state;
-};
-
-static uint64_t next_bits(struct stream *stream)
-{
-    uint64_t value = stream->state += UINT64_C(0x9e3779b97f4a7c15);
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 /* 0 … bound-1, bound < 2^32. */
-static int next_below(struct stream *stream, int bound)
+static int next_below(uint64_t *stream, int bound)
 {
-    return (int)(((next_bits(stream) >> 32) * (uint64_t)bound) >> 32);
+    return (int)(((splitmix_next(stream) >> 32) * (uint64_t)bound) >> 32);
 }
 
 /* In (0, 1]. */
-static double next_unit(struct stream *stream)
+static double next_unit(uint64_t *stream)
 {
-    return (double)((next_bits(stream) >> 11) + 1) * 0x1p-53;
+    return (double)((splitmix_next(stream) >> 11) + 1) * 0x1p-53;
 }
 
-static struct stream stream_of(uint64_t seed, uint64_t rank, uint64_t token)
+/* Where the stream of a token begins. */
+static uint64_t stream_of(uint64_t seed, uint64_t rank, uint64_t token)
 {
-    struct stream stream = {.state = seed};
-    stream.state = next_bits(&stream) ^ (rank << 40 | token);
-    next_bits(&stream);
+    uint64_t stream = splitmix_of(seed) ^ (rank << 40 | token);
+    splitmix_next(&stream);
     return stream;
 }
 
@@ -56,7 +44,7 @@ struct generator {
 };
 
 /* The first `picks` of a shuffled 0 … count-1. */
-static void shuffle_some(struct stream *stream, int *order, int count, int picks)
+static void shuffle_some(uint64_t *stream, int *order, int count, int picks)
 {
     for (int i = 0; i < count; i++)
         order[i] = i;
@@ -67,7 +55,7 @@ static void shuffle_some(struct stream *stream, int *order, int count, int picks
     }
 }
 
-static void pick_uniform(struct generator *generator, struct stream *stream, int32_t *experts)
+static void pick_uniform(struct generator *generator, uint64_t *stream, int32_t *experts)
 {
     shuffle_some(stream, generator->order, generator->shape.experts, generator->shape.topk);
     for (int k = 0; k < generator->shape.topk; k++)
@@ -76,7 +64,7 @@ static void pick_uniform(struct generator *generator, struct stream *stream, int
 
 /* Weighted sampling without replacement: the K least of exponential variates with the weights as rates
    (Efraimidis, Spirakis, 2006). */
-static void pick_zipf(struct generator *generator, struct stream *stream, int32_t *experts)
+static void pick_zipf(struct generator *generator, uint64_t *stream, int32_t *experts)
 {
     int count = generator->shape.experts;
     for (int i = 0; i < count; i++)
@@ -90,7 +78,7 @@ static void pick_zipf(struct generator *generator, struct stream *stream, int32_
     }
 }
 
-static void pick_grouped(struct generator *generator, struct stream *stream, int32_t *experts)
+static void pick_grouped(struct generator *generator, uint64_t *stream, int32_t *experts)
 {
     int groups[NUM_GROUPS], size = generator->shape.experts / NUM_GROUPS;
     shuffle_some(stream, groups, NUM_GROUPS, PICKED_GROUPS);
@@ -99,7 +87,7 @@ static void pick_grouped(struct generator *generator, struct stream *stream, int
         experts[k] = groups[generator->order[k] / size] * size + generator->order[k] % size;
 }
 
-static void pick_onehot(struct generator *generator, struct stream *stream, int32_t *experts)
+static void pick_onehot(struct generator *generator, uint64_t *stream, int32_t *experts)
 {
     (void)stream;
     experts[0] = (int32_t)(generator->seed % (uint64_t)generator->shape.experts);
@@ -109,7 +97,7 @@ static void pick_onehot(struct generator *generator, struct stream *stream, int3
 
 static const struct {
     const char *name;
-    void (*pick)(struct generator *generator, struct stream *stream, int32_t *experts);
+    void (*pick)(struct generator *generator, uint64_t *stream, int32_t *experts);
 } generators[] = {{"uniform", pick_uniform}, {"zipf", pick_zipf}, {"grouped", pick_grouped}, {"onehot", pick_onehot}};
 
 static int generator_index(const char *name)
@@ -128,12 +116,12 @@ static int32_t *generate(const char *name, const struct routing_shape *shape, ui
     generator.keys = calloc((size_t)shape->experts, sizeof *generator.keys);
     bool made = routing && generator.order && generator.keys;
     if (made) {
-        struct stream popularity = stream_of(seed, UINT64_C(1) << 23, 0);
+        uint64_t popularity = stream_of(seed, UINT64_C(1) << 23, 0);
         shuffle_some(&popularity, generator.order, shape->experts, shape->experts);
     }
     for (size_t i = 0; made && i < count; i++) {
         size_t tokens = (size_t)shape->tokens;
-        struct stream stream = stream_of(seed, i / tokens, i % tokens);
+        uint64_t stream = stream_of(seed, i / tokens, i % tokens);
         generators[generator_index(name)].pick(&generator, &stream, routing + i * (size_t)shape->topk);
     }
     free(generator.order);

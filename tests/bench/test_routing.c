@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routing generators: what each promises, for every token; and recorded routings. */
+#include "common/splitmix.h"
 #include "routing.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,6 +52,36 @@ static void experts_of_a_token_are_distinct(void **state)
                 assert_distinct_and_in_range(routing + i, &shapes[s]);
             free(routing);
         }
+}
+
+/* Results of different versions are compared: the same seed goes on meaning the same routing. */
+static void seeds_keep_their_meaning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int32_t experts[12];
+    } kept[] = {{"uniform", {1, 13, 12, 5, 13, 8, 12, 3, 6, 0, 10, 9}},
+                {"grouped", {9, 0, 8, 13, 6, 7, 9, 0, 5, 0, 1, 7}}};
+    const struct routing_shape shape = {.num_ranks = 2, .tokens = 3, .topk = 4, .experts = 16};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        int32_t *routing = make(kept[i].name, &shape, 5);
+        assert_memory_equal(routing, kept[i].experts, sizeof kept[i].experts);
+        free(routing);
+    }
+}
+
+/* The generator's published outputs. */
+static void splitmix_is_the_known_one(void **state)
+{
+    (void)state;
+    static const uint64_t known[] = {UINT64_C(6457827717110365317), UINT64_C(3203168211198807973),
+                                     UINT64_C(9817491932198370423), UINT64_C(4593380528125082431),
+                                     UINT64_C(16408922859458223821)};
+    uint64_t counter = 1234567;
+    assert_true(splitmix_of(counter) == known[0]);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        assert_true(splitmix_next(&counter) == known[i]);
 }
 
 static void all_of_the_experts_may_be_picked(void **state)
@@ -158,10 +189,16 @@ static void impossible_routings_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_of_a_token_are_distinct),       cmocka_unit_test(all_of_the_experts_may_be_picked),
-        cmocka_unit_test(grouped_stays_in_four_of_eight_groups), cmocka_unit_test(onehot_goes_to_one_expert),
-        cmocka_unit_test(zipf_is_skewed_and_uniform_is_not),     cmocka_unit_test(same_seed_same_routing),
-        cmocka_unit_test(recorded_routing_is_used_row_by_row),   cmocka_unit_test(impossible_routings_are_refused),
+        cmocka_unit_test(experts_of_a_token_are_distinct),
+        cmocka_unit_test(all_of_the_experts_may_be_picked),
+        cmocka_unit_test(grouped_stays_in_four_of_eight_groups),
+        cmocka_unit_test(onehot_goes_to_one_expert),
+        cmocka_unit_test(zipf_is_skewed_and_uniform_is_not),
+        cmocka_unit_test(same_seed_same_routing),
+        cmocka_unit_test(seeds_keep_their_meaning),
+        cmocka_unit_test(splitmix_is_the_known_one),
+        cmocka_unit_test(recorded_routing_is_used_row_by_row),
+        cmocka_unit_test(impossible_routings_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

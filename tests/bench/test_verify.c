@@ -283,9 +283,22 @@ static void statistics(void **state)
     assert_true(stats_median(values, 3) == 2 && stats_p99(values, 3) == 3);
 }
 
+/* The rows of a seed stay what they are, too. */
+static void patterns_keep_their_bytes(void **state)
+{
+    (void)state;
+    static const uint16_t kept[] = {0xbff0, 0xbf09, 0x3cb6, 0xbfe1, 0xbd20, 0xbd74, 0xbd74, 0xbda9};
+    uint16_t row[8];
+    assert_true(pattern_key(0, 0, 0) == UINT64_C(0xa706dd2f4d197e6f));
+    assert_true(pattern_key(1, 1023, 1048575) == UINT64_C(0x4ea679deb5f6ba09));
+    pattern_row(EXPAR_BF16, pattern_key(7, 3, 1000), 8, row);
+    assert_memory_equal(row, kept, sizeof kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_keep_their_bytes),
         cmocka_unit_test(right_dispatch_is_accepted),
         cmocka_unit_test(any_wrong_byte_of_a_row_is_seen),
         cmocka_unit_test(swapped_rows_are_seen),

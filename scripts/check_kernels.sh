@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 
 # One line a compilation: number, file, macros.
 {
-    for file in "$folder"/*.cu bench/kernels/*.cu tools/expar/demo/kernels/*.cu; do
+    for file in "$folder"/*.cu bench/gpu/kernels/*.cu tools/expar/demo/kernels/*.cu; do
         if [ -e "$file" ]; then echo "$file"; fi
     done
     sed "s/#.*//; /^[[:space:]]*\$/d; s,^,$folder/," "$folder/variants.txt"
@@ -29,7 +29,7 @@ number=$1 file=$2
 shift 2
 set -- $(for macro; do echo "-D$macro"; done)
 log=$WORK/$number.log
-"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -Isrc -Itools/expar \
+"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -Isrc -I. -Itools/expar \
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100 \
     "$@" -o "$WORK/$number.fatbin" "$file" >"$log" 2>&1 || echo "nvcc failed" >>"$log"
 awk -v what="$file $*" -v most="$STATIC" '

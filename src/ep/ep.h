@@ -12,7 +12,8 @@
  *   handle.c    the routing that a dispatch leaves; output.c the memory of its results
  *   expert_major.c  which row of an expert-major output belongs to which slot
  *   issue.c     calls that finish by themselves
- *   gpu.c       buffers on GPUs: streams, events, device memory */
+ *   gpu.c       buffers on GPUs: streams, events, device memory
+ *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */
 #ifndef EXPAR_EP_EP_H
 #define EXPAR_EP_EP_H
 

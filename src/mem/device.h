@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mem, device part (vmm.c, ipc.c): memory of GPUs that other GPUs and other processes can map, and pinned host words.
  *
- * Called by shmem (device_heap.c) and exec/cuda; calls cuda and base. Physical memory and addresses are two things
- * here: a chunk is physical memory on one GPU, made or imported; a range is addresses, at which chunks are mapped. */
+ * Called by shmem (device_heap.c), exec/cuda and the benchmark on GPUs; calls cuda and base. Physical memory and
+ * addresses are two things here: a chunk is physical memory on one GPU, made or imported; a range is addresses, at
+ * which chunks are mapped. */
 #ifndef EXPAR_MEM_DEVICE_H
 #define EXPAR_MEM_DEVICE_H
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar bench: starts its own ranks when nobody has, and runs the benchmark on them. */
-#include "bench.h"
+#include "bench/bench.h"
 #include "command.h"
-#include "gpu.h"
-#include "rma.h"
 #include "run/launch.h"
 #include <errno.h>
 #include <limits.h>

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device: where a benchmark runs: its ranks (a world), and the table of what the CPU and GPUs do differently (a
+ * device).
+ *
+ * ep/device_cpu.c and gpu/device.c are devices; rma/run.c has one that tells the time alone. */
+#ifndef EXPAR_BENCH_COMMON_DEVICE_H
+#define EXPAR_BENCH_COMMON_DEVICE_H
+
+#include <expar/expar.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct bench_baseline;  /* ep/session.h */
+struct bench_breakdown; /* ep/results.h */
+struct bench_session;   /* ep/session.h */
+struct contender;       /* common/measure.h */
+struct bench_span;
+
+struct bench_world {
+    expar_group *group;
+    int rank, size;
+    const struct bench_baseline *baseline; /* NULL: none */
+    const struct bench_device *device;
+    expar_device place; /* of this rank's tensors */
+    void *stream;       /* the CUstream of its calls; NULL on the CPU */
+    void *gpu;          /* of bench_cuda: this rank's struct gpu_rank */
+};
+
+/* Says a failure of the library on stderr. */
+bool bench_good(const struct bench_world *world, expar_status status);
+bool bench_complain(const struct bench_world *world, const char *what);
+/* True when `mine` is true on all ranks. Collective; false too when the group failed. */
+bool bench_all_true(const struct bench_world *world, bool mine);
+/* Mean of a number over all ranks. */
+bool bench_mean(const struct bench_world *world, double mine, double *mean);
+
+/* Ways to copy, each a contender: memcpy and non-temporal stores, or push and pull. */
+#define BENCH_MAX_COPIES 2
+
+/* Where tensors live, how a turn is timed, and what copies there are. */
+struct bench_device {
+    const char *name;                     /* "cpu", "cuda" */
+    const char *workers;                  /* "threads", "sms" */
+    const char *copies[BENCH_MAX_COPIES]; /* members of the JSON */
+    int held_outputs;                     /* of dispatch, that a session keeps while others come */
+    /* Threads or SMs of a rank when none are given. */
+    int (*default_workers)(const struct bench_world *world);
+    /* Memory of the device for one rank; NULL: no memory. */
+    void *(*alloc)(const struct bench_world *world, size_t bytes);
+    void (*free)(const struct bench_world *world, void *data);
+    /* The bytes of a tensor for the host to read; NULL: they cannot be had. */
+    const void *(*view)(const struct bench_world *world, const void *data, size_t bytes);
+    void (*unview)(const struct bench_world *world, const void *view);
+    /* Where the host writes the bytes of a tensor, and carrying them there, which also ends the draft. */
+    void *(*draft)(const struct bench_world *world, void *data, size_t bytes);
+    bool (*commit)(const struct bench_world *world, void *data, void *draft, size_t bytes);
+    /* Behind everything else of a session: symmetric rows, copies. Collective. */
+    bool (*open)(struct bench_session *session);
+    void (*close)(struct bench_session *session, bool sound);
+    /* Appends the copies of an operation to `contenders`; their number. */
+    int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
+    /* Brings the ranks together, runs, and takes the time until what was run is done. */
+    bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
+    /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */
+    bool (*breakdown)(const struct bench_session *session, struct bench_breakdown *out);
+};
+extern const struct bench_device bench_cpu;
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options: what is to be measured. Filled by bench/options.c, read by all. */
+#ifndef EXPAR_BENCH_COMMON_OPTIONS_H
+#define EXPAR_BENCH_COMMON_OPTIONS_H
+
+#include <expar/expar.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BENCH_MAX_SWEEP  64
+#define BENCH_MAX_DTYPES 4
+#define BENCH_MAX_SIZES  32
+
+enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
+enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+
+/* What `expar bench rma` measures. */
+struct rma_options {
+    bool wanted;
+    size_t sizes_bytes[BENCH_MAX_SIZES];
+    int num_sizes;
+    const char *ops;        /* names divided by commas; NULL: all */
+    const char *transports; /* the same; NULL: those that this machine has */
+};
+
+struct bench_options {
+    bool dispatch, combine;
+    bool layout;                     /* what a fresh dispatch takes beyond a cached one */
+    bool cuda;                       /* on GPUs, else on the CPU */
+    int num_ranks;                   /* 0 until checked: 8, or as many as there are GPUs */
+    int num_gpus;                    /* ranks share out so many; 0: none, or until checked all */
+    int64_t tokens[BENCH_MAX_SWEEP]; /* of each rank, one measurement each */
+    int num_tokens;
+    int hidden, topk, experts; /* topk, experts 0: not given */
+    expar_dtype dtypes[BENCH_MAX_DTYPES];
+    int num_dtypes;
+    const char *routing; /* a generator's name, or a .npy file */
+    int iters, warmup;
+    int workers[BENCH_MAX_SWEEP]; /* threads or SMs of a rank; 0: as the library chooses */
+    int num_workers;
+    expar_path path;
+    bool all_paths; /* direct and queue, a result each; `path` is ignored */
+    enum bench_cached cached;
+    bool has_cached; /* it was given */
+    uint64_t seed;
+    enum bench_format format;
+    bool mpi;
+    int nodes; /* that the ranks play */
+    struct rma_options rma;
+};
+
+#endif

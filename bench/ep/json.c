@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results as one JSON object: the machine, what was asked for, a list of results. */
+#include "bench/common/machine.h"
+#include "bench/ep/session.h"
+#include <expar/info.h>
+#include <jansson.h>
+#include <stdio.h>
+
+/* ---- the machine ------------------------------------------------------------------------------------------------ */
+
+static json_t *version_json(int32_t version)
+{
+    return json_sprintf("%d.%d", version / 1000, version % 1000 / 10);
+}
+
+static json_t *gpus_json(int32_t count)
+{
+    json_t *list = json_array();
+    for (int32_t i = 0; i < count; i++) {
+        expar_gpu gpu = EXPAR_GPU_INIT;
+        if (expar_cuda_gpu(i, &gpu) != EXPAR_OK) continue;
+        json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:o}", "name", gpu.name, "sms", gpu.num_sms,
+                                              "memory_bytes", (json_int_t)gpu.memory_bytes, "compute_capability",
+                                              json_sprintf("%d.%d", gpu.major, gpu.minor)));
+    }
+    return list;
+}
+
+static void add_cuda(json_t *machine)
+{
+    int32_t driver = 0, compiler = 0, count = 0;
+    if (expar_cuda_driver(&driver, &count) != EXPAR_OK) return;
+    json_object_set_new(machine, "gpus", gpus_json(count));
+    json_object_set_new(machine, "cuda_driver", version_json(driver));
+    bool found = expar_cuda_compiler(&compiler, NULL) == EXPAR_OK;
+    json_object_set_new(machine, "nvrtc", found ? version_json(compiler) : json_null());
+}
+
+static json_t *machine_json(bool cuda)
+{
+    json_t *machine = bench_machine();
+    if (cuda) add_cuda(machine);
+    return machine;
+}
+
+/* ---- what was asked for ----------------------------------------------------------------------------------------- */
+
+/* One value by itself, several as a list. Takes the list over. */
+static json_t *one_or_list(json_t *list)
+{
+    if (json_array_size(list) != 1) return list;
+    json_t *only = json_incref(json_array_get(list, 0));
+    json_decref(list);
+    return only;
+}
+
+static json_t *tokens_json(const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_tokens; i++)
+        json_array_append_new(list, json_integer(options->tokens[i]));
+    return one_or_list(list);
+}
+
+static json_t *dtypes_json(const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_dtypes; i++)
+        json_array_append_new(list, json_string(expar_dtype_string(options->dtypes[i])));
+    return one_or_list(list);
+}
+
+static json_t *workers_json(const struct bench_world *world, const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_workers; i++) {
+        int workers = options->workers[i] ? options->workers[i] : world->device->default_workers(world);
+        json_array_append_new(list, json_integer(workers));
+    }
+    return one_or_list(list);
+}
+
+static json_t *config_json(const struct bench_world *world, const struct bench_options *o)
+{
+    static const char *const cached[] = {"no", "yes", "both"}, *const paths[] = {"auto", "direct", "queue"};
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:s, s:i, s:i, s:o, s:s, s:s, s:I}", "ranks", world->size,
+                  "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden, "topk",
+                  o->topk, "experts", o->experts, "dtype", dtypes_json(o), "routing", o->routing, "iters", o->iters,
+                  "warmup", o->warmup, world->device->workers, workers_json(world, o), "path",
+                  o->all_paths ? "all" : paths[o->path], "cached", cached[o->cached], "seed", (json_int_t)o->seed);
+    if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
+    return config;
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+static void add_copies(json_t *json, const struct bench_world *world, const struct bench_result *r)
+{
+    json_object_set_new(json, "copy_limit_us", r->num_copies ? json_real(bench_copy_limit_us(r)) : json_null());
+    for (int i = 0; i < r->num_copies; i++)
+        json_object_set_new(json, world->device->copies[i], json_real(r->copies[i].median_us));
+    json_object_set_new(json, "fraction_of_copy_limit",
+                        r->num_copies ? json_real(bench_fraction_of_copy_limit(r)) : json_null());
+}
+
+static json_t *breakdown_json(const struct bench_breakdown *b)
+{
+    json_t *json = json_object();
+    for (int i = bench_first_span(b); i < BENCH_SPANS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s_us", bench_span_names[i]);
+        json_object_set_new(json, name, json_real(b->us[i]));
+    }
+    return json;
+}
+
+static json_t *result_json(const struct bench_world *world, const struct bench_result *r)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:f, s:f, s:f, s:f}", "op", r->op, "mode", "normal",
+                             "dtype", expar_dtype_string(r->dtype), "path", r->path, "cached", r->cached, "tokens",
+                             (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us,
+                             "p99_us", r->expar.p99_us, "bytes", r->bytes, "gbps", bench_gbps(r));
+    add_copies(json, world, r);
+    json_object_set_new(json, world->device->workers, json_integer(r->workers));
+    json_object_set_new(json, "verified", json_boolean(r->verified));
+    if (r->has_breakdown) json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
+    if (r->has_mpi) {
+        json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
+        json_object_set_new(json, "speedup_over_mpi", json_real(bench_speedup(r)));
+    }
+    return json;
+}
+
+void bench_report_json(const struct bench_world *world, const struct bench_options *options,
+                       const struct bench_results *results)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < results->count; i++)
+        json_array_append_new(list, result_json(world, &results->items[i]));
+    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", machine_json(options->cuda), "config",
+                               config_json(world, options), "results", list);
+    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
+    printf("\n");
+    json_decref(object);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results as CSV, or a table for a person, and what follows from the times. */
+#include "bench/ep/session.h"
+#include "table.h"
+#include <math.h>
+#include <stdio.h>
+
+/* ---- what follows from the times -------------------------------------------------------------------------------- */
+
+double bench_copy_limit_us(const struct bench_result *result)
+{
+    double least_us = result->num_copies ? result->copies[0].median_us : 0;
+    for (int i = 1; i < result->num_copies; i++)
+        least_us = fmin(least_us, result->copies[i].median_us);
+    return least_us;
+}
+
+double bench_fraction_of_copy_limit(const struct bench_result *result)
+{
+    return result->expar.median_us > 0 ? bench_copy_limit_us(result) / result->expar.median_us : 0;
+}
+
+double bench_gbps(const struct bench_result *result)
+{
+    return result->expar.median_us > 0 ? result->bytes / result->expar.median_us * 1e-3 : 0;
+}
+
+double bench_speedup(const struct bench_result *result)
+{
+    return result->expar.median_us > 0 ? result->mpi.median_us / result->expar.median_us : 0;
+}
+
+/* ---- words for the spans ---------------------------------------------------------------------------------------- */
+
+const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "counts",
+                                                   "gap",    "open",   "rows", "close"};
+
+/* ---- CSV -------------------------------------------------------------------------------------------------------- */
+
+static void print_csv_row(const struct bench_options *o, int num_ranks, const struct bench_result *r)
+{
+    printf("%s,normal,%s,%s,%d,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,", r->op, expar_dtype_string(r->dtype),
+           r->path, r->cached, num_ranks, (long long)r->tokens, o->hidden, o->topk, o->experts, o->routing,
+           r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, bench_gbps(r));
+    if (r->num_copies)
+        printf("%.3f,%.4f,", bench_copy_limit_us(r), bench_fraction_of_copy_limit(r));
+    else
+        printf(",,");
+    printf("%d,%d,", r->workers, r->verified);
+    if (r->has_mpi)
+        printf("%.3f,%.4f\n", r->mpi.median_us, bench_speedup(r));
+    else
+        printf(",\n");
+}
+
+static void print_csv(const struct bench_world *world, const struct bench_options *options,
+                      const struct bench_results *results)
+{
+    printf("op,mode,dtype,path,cached,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,gbps,"
+           "copy_limit_us,fraction_of_copy_limit,%s,verified,mpi_us,speedup_over_mpi\n",
+           world->device->workers);
+    for (int i = 0; i < results->count; i++)
+        print_csv_row(options, world->size, &results->items[i]);
+}
+
+/* ---- table ------------------------------------------------------------------------------------------------------ */
+
+/* What each line begins with. */
+static struct table *new_table(const struct bench_world *world)
+{
+    struct table *table = table_new();
+    table_column(table, "operation", TABLE_LEFT);
+    table_column(table, "path", TABLE_LEFT);
+    table_column(table, "dtype", TABLE_LEFT);
+    table_column(table, world->device->workers, TABLE_RIGHT);
+    table_column(table, "tokens", TABLE_RIGHT);
+    return table;
+}
+
+static void add_head(struct table *table, const struct bench_result *r)
+{
+    table_row(table);
+    table_cell(table, "%s%s", r->op, r->cached ? " cached" : "");
+    table_cell(table, "%s", r->path);
+    table_cell(table, "%s", expar_dtype_string(r->dtype));
+    table_cell(table, "%d", r->workers);
+    table_cell(table, "%lld", (long long)r->tokens);
+}
+
+static void add_limit(struct table *table, const struct bench_result *r)
+{
+    if (r->num_copies) {
+        table_cell(table, "%.1f", bench_copy_limit_us(r));
+        table_cell(table, "%.2f", bench_fraction_of_copy_limit(r));
+    } else {
+        table_skip(table);
+        table_skip(table);
+    }
+}
+
+static void add_mpi(struct table *table, const struct bench_result *r)
+{
+    table_cell(table, "%.1f", r->mpi.median_us);
+    table_cell(table, "%.2fx", bench_speedup(r));
+}
+
+static void add_result(struct table *table, const struct bench_result *r, bool mpi)
+{
+    add_head(table, r);
+    table_cell(table, "%.1f", r->expar.median_us);
+    table_cell(table, "%.1f", r->expar.min_us);
+    table_cell(table, "%.1f", r->expar.p99_us);
+    table_cell(table, "%.2f", bench_gbps(r));
+    add_limit(table, r);
+    if (mpi) add_mpi(table, r);
+    table_verdict(table, r->verified);
+}
+
+static bool print_results(const struct bench_world *world, const struct bench_results *results)
+{
+    static const char *const titles[] = {"median us", "min us", "p99 us", "GB/s", "copy us", "of copy"};
+    struct table *table = new_table(world);
+    bool mpi = results->count > 0 && results->items[0].has_mpi;
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    if (mpi) table_column(table, "MPI us", TABLE_RIGHT);
+    if (mpi) table_column(table, "faster", TABLE_RIGHT);
+    table_column(table, "verified", TABLE_LEFT);
+    for (int i = 0; i < results->count; i++)
+        add_result(table, &results->items[i], mpi);
+    return table_print(table, stdout);
+}
+
+static void add_breakdown(struct table *table, const struct bench_result *r)
+{
+    add_head(table, r);
+    for (int i = 0; i < BENCH_SPANS; i++)
+        if (i < bench_first_span(&r->breakdown))
+            table_skip(table);
+        else
+            table_cell(table, "%.1f", r->breakdown.us[i]);
+}
+
+/* A row for each result that has a breakdown; nothing where none has. */
+static bool print_breakdowns(const struct bench_world *world, const struct bench_results *results)
+{
+    struct table *table = new_table(world);
+    bool any = false;
+    for (int i = 0; i < BENCH_SPANS; i++)
+        table_column(table, bench_span_names[i], TABLE_RIGHT);
+    for (int i = 0; i < results->count; i++) {
+        if (results->items[i].has_breakdown) add_breakdown(table, &results->items[i]);
+        any |= results->items[i].has_breakdown;
+    }
+    if (any) printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
+    return table_print(table, stdout);
+}
+
+static bool print_tables(const struct bench_world *world, const struct bench_options *o,
+                         const struct bench_results *results)
+{
+    printf("%d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations\n\n", world->size,
+           o->hidden, o->topk, o->experts, o->routing, o->iters);
+    return print_results(world, results) && print_breakdowns(world, results);
+}
+
+bool bench_report(const struct bench_world *world, const struct bench_options *options,
+                  const struct bench_results *results)
+{
+    if (options->format == BENCH_TABLE) return print_tables(world, options, results);
+    if (options->format == BENCH_JSON)
+        bench_report_json(world, options, results);
+    else
+        print_csv(world, options, results);
+    return true;
+}

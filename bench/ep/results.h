@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* results: what was measured of dispatch and combine, and how it is printed (report.c, json.c). */
+#ifndef EXPAR_BENCH_EP_RESULTS_H
+#define EXPAR_BENCH_EP_RESULTS_H
+
+#include "bench/common/measure.h"
+
+/* Where the time of a call goes, by clocks read in its kernels (executor_times), in microseconds: the spans of notify
+   and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. */
+enum bench_span_name {
+    BENCH_LAYOUT,
+    BENCH_HELLOS,
+    BENCH_WAIT,
+    BENCH_COUNTS,
+    BENCH_GAP,
+    BENCH_OPEN,
+    BENCH_ROWS,
+    BENCH_CLOSE,
+    BENCH_SPANS
+};
+struct bench_breakdown {
+    bool notified; /* else the first five are 0 */
+    double us[BENCH_SPANS];
+};
+/* Words for them: "layout", … */
+extern const char *const bench_span_names[BENCH_SPANS];
+/* The first that a call with this breakdown has. */
+static inline int bench_first_span(const struct bench_breakdown *b)
+{
+    return b->notified ? BENCH_LAYOUT : BENCH_OPEN;
+}
+
+struct bench_result {
+    const char *op, *path;
+    bool cached;
+    expar_dtype dtype;
+    int workers; /* threads or SMs */
+    int64_t tokens;
+    struct bench_times expar, copies[BENCH_MAX_COPIES], mpi;
+    int num_copies; /* 0: nothing to compare with */
+    bool has_mpi, verified, has_breakdown;
+    struct bench_breakdown breakdown;
+    /* Mean over ranks of the bytes of rows that go into a rank's output. Dispatch: the rows received. Combine: the rows
+       that are summed, which are the same ones on their way back. */
+    double bytes;
+};
+
+struct bench_results {
+    struct bench_result *items;
+    int count, room;
+};
+/* A new one at the end, zero. NULL: no memory. Those given before stay valid until the next call only. */
+struct bench_result *bench_results_add(struct bench_results *results);
+
+/* ---- report.c, json.c ------------------------------------------------------------------------------------------- */
+
+/* Prints as the options say. False: memory was lacking, and stderr says so. */
+bool bench_report(const struct bench_world *world, const struct bench_options *options,
+                  const struct bench_results *results);
+void bench_report_json(const struct bench_world *world, const struct bench_options *options,
+                       const struct bench_results *results);
+/* What follows from the times. A limit of 0: there is none. */
+double bench_copy_limit_us(const struct bench_result *result);
+double bench_fraction_of_copy_limit(const struct bench_result *result);
+double bench_gbps(const struct bench_result *result); /* 10^9 bytes a second */
+double bench_speedup(const struct bench_result *result);
+
+#endif

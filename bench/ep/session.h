@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ep: the benchmark of dispatch and combine. On the way of a run:
+ *
+ *   run.c        the cases, one after another        routing.c, npy.c  who goes where
+ *   session.c    memory and objects of one case      problem.c         what follows from the routing, by own code
+ *   dispatch.c, combine.c  the operations            pattern.c         contents of rows, and sums of them
+ *   report.c, json.c  table, CSV, JSON               verify.c          outputs against what they must be
+ *   options.c    what can be refused                 device_cpu.c, copy_limit.c  tensors and copies on the CPU
+ *
+ * Called through bench/bench.h, and by bench/gpu and bench/mpi; calls the public interface of the library. */
+#ifndef EXPAR_BENCH_EP_SESSION_H
+#define EXPAR_BENCH_EP_SESSION_H
+
+#include "bench/ep/problem.h"
+#include "bench/ep/results.h"
+
+/* What users would write instead. All ranks call each function together. */
+struct bench_baseline {
+    void *(*open)(const struct problem *problem, const void *x, const float *weights); /* NULL: no memory */
+    bool (*dispatch)(void *self);
+    const void *(*received)(const void *self); /* [R][H], of the last dispatch */
+    bool (*combine)(void *self, const void *rows, void *y);
+    void (*close)(void *self);
+};
+
+/* The memory and objects of one shape, shared by its cases. Tensors lie where world->device has them. */
+struct bench_session {
+    const struct bench_world *world;
+    const struct bench_options *options;
+    struct problem *problem;
+    int workers; /* threads or SMs of a rank */
+    expar_ep *ep;
+    void *x;        /* [T][H] */
+    void *y;        /* [T][H] */
+    int32_t *idx;   /* [T][K] */
+    float *weights; /* [T][K] */
+    float *scales;  /* [T][S] of 8-bit rows, else NULL */
+    /* [largest R][H] in symmetric memory. pushed: target of pushing copies; rows: input of combine. The CPU has one for
+       both, since its copies of a combine only read. */
+    unsigned char *pushed, *rows;
+    void *copies;   /* of world->device */
+    void *baseline; /* of world->baseline */
+};
+
+bool bench_session_open(struct bench_session *session, const struct bench_world *world,
+                        const struct bench_options *options, const struct problem_shape *shape, int workers);
+/* After a failure (not sound) nothing collective is tried any more. */
+bool bench_session_close(struct bench_session *session, bool sound);
+expar_tensor bench_tensor(const struct bench_world *world, const void *data, expar_dtype dtype, int64_t rows,
+                          int64_t columns);
+/* Of a dispatch of this session's x that computes its routing. */
+expar_dispatch_args bench_dispatch_args(const struct bench_session *session, expar_path path);
+
+/* Rows of this rank's tokens, and the experts' outputs for the rows that it received, by their names (problem.h). */
+bool bench_fill_x(const struct bench_session *session, uint64_t salt);
+bool bench_fill_rows(const struct bench_session *session, uint64_t salt);
+/* Two fillings that differ everywhere. */
+uint64_t bench_first_salt(const struct bench_session *session);
+uint64_t bench_measured_salt(const struct bench_session *session);
+
+/* Each appends its results; collective. False after saying why they cannot be had. */
+bool bench_case_dispatch(struct bench_session *session, expar_path path, struct bench_results *results);
+bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_results *results);
+
+/* bench_measure with a label for this session and operation. */
+bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
+                           int count);
+/* Where the time of this rank's last call went; false: not known. */
+bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
+
+/* ---- verify.c --------------------------------------------------------------------------------------------------- */
+
+/* Each compares a whole output of this rank with what follows from the routing, and says on stderr which token is
+ * wrong. */
+bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows);
+bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached);
+bool verify_combine(const struct problem *problem, uint64_t salt, const void *y);
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The copy limit on GPUs: a kernel with as many SMs as the library's call, and the same list of (row, places). The
+ * places are outputs of dispatches that the session keeps: one is pushed to, the other holds a combine's input and is
+ * pulled from. */
+#include "bench/gpu/gpu.h"
+#include "bench/gpu/kernels/forms.h"
+#include "tool_kernels.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One kernel with its list. */
+struct gpu_copy {
+    const struct gpu_rank *rank;
+    cu_function function;
+    copy_list list;
+    uint32_t blocks, warps, shared_bytes;
+};
+
+struct gpu_copies {
+    struct gpu_copy push, pull;
+    expar_dispatch_result pushed, rows; /* held */
+};
+
+/* What kernels take of the shared memory for themselves, at most. */
+#define STATIC_SHARED_BYTES 1024
+
+expar_status gpu_copy_load(struct gpu_rank *rank)
+{
+    int32_t room = rank->device->shared_bytes - STATIC_SHARED_BYTES;
+    expar_status status = tool_kernel_load(rank->device, "bench/gpu/kernels/copy_limit.cu", &rank->copy_program);
+    if (status == EXPAR_OK) status = cuda_program_kernel(rank->copy_program, "bench_copy_push", room, &rank->push);
+    if (status == EXPAR_OK) status = cuda_program_kernel(rank->copy_program, "bench_copy_pull", room, &rank->pull);
+    return status;
+}
+
+static bool copy_run(void *context)
+{
+    struct gpu_copy *self = context;
+    void *parameters[] = {&self->list};
+    const cuda_launch launch = {.function = self->function,
+                                .stream = self->rank->stream,
+                                .blocks = self->blocks,
+                                .threads = self->warps * 32,
+                                .shared_bytes = self->shared_bytes};
+    return bench_good(&self->rank->world, cuda_launch_kernel(&launch, parameters));
+}
+
+int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders)
+{
+    struct gpu_copies *copies = session->copies;
+    contenders[0] = (struct contender){.run = copy_run, .context = &copies->push};
+    if (combine) contenders[1] = (struct contender){.run = copy_run, .context = &copies->pull};
+    return combine ? 2 : 1;
+}
+
+/* ---- the list --------------------------------------------------------------------------------------------------- */
+
+/* The places of each of this rank's rows, in the blocks that begin at `bases`, those of all ranks. */
+static bool fill_list(const struct bench_session *session, const uint64_t *bases, void *list)
+{
+    const struct bench_world *world = session->world;
+    const struct problem *problem = session->problem;
+    size_t size = (size_t)world->size, bytes = (size_t)problem->tokens * size * sizeof(uint64_t);
+    uint64_t *draft = world->device->draft(world, list, bytes);
+    if (!draft) return bench_complain(world, "out of memory");
+    for (int64_t token = 0; token < problem->tokens; token++) {
+        size_t count = 0;
+        uint64_t *places = draft + (size_t)token * size;
+        for (size_t target = 0; target < size; target++) {
+            int64_t position = problem->position[(size_t)token * size + target];
+            if (position >= 0) places[count++] = bases[target] + (uint64_t)position * problem->row_bytes;
+        }
+        while (count < size)
+            places[count++] = 0;
+    }
+    return world->device->commit(world, list, draft, bytes);
+}
+
+static bool make_list(const struct bench_session *session, const void *rows, uint8_t *const **places)
+{
+    const struct bench_world *world = session->world;
+    uint64_t mine = (uint64_t)(uintptr_t)rows, *bases = calloc((size_t)world->size, sizeof *bases);
+    size_t bytes = (size_t)session->problem->tokens * (size_t)world->size * sizeof *bases;
+    void *list = world->device->alloc(world, bytes);
+    *places = list;
+    bool good = bases && list && bench_good(world, expar_group_allgather(world->group, &mine, bases, sizeof mine)) &&
+                fill_list(session, bases, list);
+    free(bases);
+    return good;
+}
+
+/* As many warps as have room for a row each; GPUs before 9.0 copy through registers. */
+static bool plan(struct gpu_copy *copy, const struct bench_session *session, cu_function function, const void *own)
+{
+    const struct gpu_rank *rank = session->world->gpu;
+    const struct problem *problem = session->problem;
+    *copy = (struct gpu_copy){.rank = rank,
+                              .function = function,
+                              .list = {.own = (uint8_t *)(uintptr_t)own,
+                                       .rows = problem->tokens,
+                                       .row_bytes = (int64_t)problem->row_bytes,
+                                       .most = session->world->size},
+                              .blocks = (uint32_t)session->workers,
+                              .warps = 32};
+    if (rank->device->major < 9) return true;
+    int64_t stage = ((int64_t)problem->row_bytes + 127) / 128 * 128;
+    int64_t fit = (rank->device->shared_bytes - STATIC_SHARED_BYTES) / (stage + 8);
+    if (fit < 1) return bench_complain(session->world, "a row does not fit into an SM's shared memory");
+    copy->warps = (uint32_t)(fit < 32 ? fit : 32);
+    copy->list.stage_bytes = (int32_t)stage;
+    copy->shared_bytes = copy->warps * (uint32_t)(stage + 8);
+    return true;
+}
+
+/* ---- outputs that are kept -------------------------------------------------------------------------------------- */
+
+static bool hold(const struct bench_session *session, expar_dispatch_result *result)
+{
+    const expar_dispatch_args args = bench_dispatch_args(session, EXPAR_PATH_DIRECT);
+    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    if (!bench_good(session->world, expar_dispatch(session->ep, &args, result))) return false;
+    expar_ep_handle_destroy(result->handle);
+    result->handle = NULL;
+    return true;
+}
+
+bool gpu_copy_open(struct bench_session *session)
+{
+    const struct gpu_rank *rank = session->world->gpu;
+    struct gpu_copies *copies = calloc(1, sizeof *copies);
+    if (!copies) return bench_complain(session->world, "out of memory");
+    session->copies = copies;
+    if (!hold(session, &copies->pushed) || !hold(session, &copies->rows)) return false;
+    session->pushed = copies->pushed.recv_x.data;
+    session->rows = copies->rows.recv_x.data;
+    return plan(&copies->push, session, rank->push, session->x) &&
+           plan(&copies->pull, session, rank->pull, session->y) &&
+           make_list(session, session->pushed, &copies->push.list.places) &&
+           make_list(session, session->rows, &copies->pull.list.places);
+}
+
+void gpu_copy_close(struct bench_session *session, bool sound)
+{
+    const struct bench_world *world = session->world;
+    struct gpu_copies *copies = session->copies;
+    (void)sound;
+    if (!copies) return;
+    world->device->free(world, (void *)(uintptr_t)copies->push.list.places);
+    world->device->free(world, (void *)(uintptr_t)copies->pull.list.places);
+    expar_ep_output_release(copies->pushed.output);
+    expar_ep_output_release(copies->rows.output);
+    free(copies);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPUs: tensors in device memory, and a turn timed by events behind a gate that opens for the streams of all ranks at
+ * the same moment. The calling thread has entered its rank's device. */
+#include "bench/gpu/gpu.h"
+#include "bench/gpu/kernels/forms.h"
+#include "ep/tools.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* From the moment when the last host has come until the gate opens: enough for the hosts to put a call behind it. */
+#define GATE_DELAY_NS   UINT64_C(50000)
+#define GATE_TIMEOUT_NS UINT64_C(30000000000)
+
+/* As the library chooses (ep/gpu.c). */
+#define DEFAULT_SMS 24
+
+static int default_sms(const struct bench_world *world)
+{
+    const struct gpu_rank *rank = world->gpu;
+    int gpus = rank->crew->options->num_gpus, sharers = (world->size + gpus - 1) / gpus;
+    int most = rank->device->num_sms / sharers;
+    return most < DEFAULT_SMS ? most : DEFAULT_SMS;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+static bool settle(const struct bench_world *world)
+{
+    return bench_good(world, CUDA_CALL(StreamSynchronize, world->stream));
+}
+
+static void *gpu_alloc(const struct bench_world *world, size_t bytes)
+{
+    const struct gpu_rank *rank = world->gpu;
+    cu_address address;
+    expar_status status = CUDA_CALL(MemAlloc, &address, bytes + 256);
+    if (status == EXPAR_ERR_MEMORY) status = mem_device_full(rank->device, bytes);
+    if (!bench_good(world, status)) return NULL;
+    if (bench_good(world, CUDA_CALL(MemsetD8Async, address, 0, bytes + 256, world->stream)) && settle(world))
+        return (void *)(uintptr_t)address;
+    cuda_driver()->MemFree(address);
+    return NULL;
+}
+
+static void gpu_free(const struct bench_world *world, void *data)
+{
+    if (data) bench_good(world, CUDA_CALL(MemFree, (cu_address)(uintptr_t)data));
+}
+
+static const void *gpu_view(const struct bench_world *world, const void *data, size_t bytes)
+{
+    void *view = malloc(bytes + 1);
+    if (!view) return NULL;
+    bool good = bytes == 0 ||
+                bench_good(world, CUDA_CALL(MemcpyDtoHAsync, view, (cu_address)(uintptr_t)data, bytes, world->stream));
+    if (settle(world) && good) return view;
+    free(view);
+    return NULL;
+}
+
+static void gpu_unview(const struct bench_world *world, const void *view)
+{
+    (void)world;
+    free((void *)(uintptr_t)view);
+}
+
+static void *gpu_draft(const struct bench_world *world, void *data, size_t bytes)
+{
+    (void)world, (void)data;
+    return malloc(bytes + 1);
+}
+
+static bool gpu_commit(const struct bench_world *world, void *data, void *draft, size_t bytes)
+{
+    bool good = bytes == 0 ||
+                bench_good(world, CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)data, draft, bytes, world->stream));
+    good = settle(world) && good;
+    free(draft);
+    return good;
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+static expar_status launch_gate(struct gpu_rank *rank)
+{
+    const struct gpu_crew *crew = rank->crew;
+    size_t size = (size_t)rank->world.size, own = (size_t)rank->world.rank;
+    gate_call gate = {.turns = (const uint64_t *)(uintptr_t)crew->words.device,
+                      .turn = ++rank->turn,
+                      .delay_ns = GATE_DELAY_NS,
+                      .timeout_ns = GATE_TIMEOUT_NS,
+                      .expired = (uint32_t *)(uintptr_t)(crew->words.device + size * sizeof *crew->turns) + own,
+                      .ranks = rank->world.size};
+    void *parameters[] = {&gate};
+    const cuda_launch launch = {.function = rank->gate, .stream = rank->stream, .blocks = 1, .threads = 32};
+    return cuda_launch_kernel(&launch, parameters);
+}
+
+void gpu_give_up(struct gpu_rank *rank)
+{
+    atomic_store_explicit(&rank->crew->turns[rank->world.rank], UINT64_MAX, memory_order_release);
+}
+
+static expar_status read_time(const struct gpu_rank *rank, struct bench_span *span)
+{
+    float milliseconds = 0;
+    expar_status status = CUDA_CALL(StreamSynchronize, rank->stream);
+    if (status != EXPAR_OK) return status;
+    if (atomic_load_explicit(&rank->crew->expired[rank->world.rank], memory_order_relaxed))
+        return error_set(EXPAR_ERR_PEER, "some rank did not come to turn %llu within %llu s",
+                         (unsigned long long)rank->turn, (unsigned long long)(GATE_TIMEOUT_NS / 1000000000));
+    status = CUDA_CALL(EventElapsedTime, &milliseconds, rank->start, rank->end);
+    if (status == EXPAR_OK) *span = (struct bench_span){.end_ns = (int64_t)((double)milliseconds * 1e6)};
+    return status;
+}
+
+/* The common start is the gate's opening. */
+static bool gpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
+{
+    struct gpu_rank *rank = world->gpu;
+    bool good =
+        bench_good(world, launch_gate(rank)) && bench_good(world, CUDA_CALL(EventRecord, rank->start, rank->stream));
+    if (good) {
+        atomic_store_explicit(&rank->crew->turns[world->rank], rank->turn, memory_order_release);
+        good = contender->run(contender->context) &&
+               bench_good(world, CUDA_CALL(EventRecord, rank->end, rank->stream)) &&
+               bench_good(world, read_time(rank, span));
+    }
+    if (!good) gpu_give_up(rank);
+    return good;
+}
+
+/* ---- clocks read in the kernels ------------------------------------------------------------------------------- */
+
+/* A store a block and moment, to the GPU's own memory. Nobody calls before all have taken that. */
+static bool gpu_open(struct bench_session *session)
+{
+    bool taken = bench_good(session->world, ep_times_take(session->ep, true));
+    return bench_all_true(session->world, taken) && gpu_copy_open(session);
+}
+
+static bool gpu_breakdown(const struct bench_session *session, struct bench_breakdown *out)
+{
+    ep_times times;
+    if (!ep_times_last(session->ep, &times)) return false;
+    *out = (struct bench_breakdown){.notified = times.notified,
+                                    .us = {[BENCH_LAYOUT] = times.layout_us,
+                                           [BENCH_HELLOS] = times.hellos_us,
+                                           [BENCH_WAIT] = times.wait_us,
+                                           [BENCH_COUNTS] = times.counts_us,
+                                           [BENCH_GAP] = times.gap_us,
+                                           [BENCH_OPEN] = times.open_us,
+                                           [BENCH_ROWS] = times.rows_us,
+                                           [BENCH_CLOSE] = times.close_us}};
+    return true;
+}
+
+const struct bench_device bench_cuda = {
+    .name = "cuda",
+    .workers = "sms",
+    .copies = {"push_us", "pull_us"},
+    .held_outputs = 2,
+    .default_workers = default_sms,
+    .alloc = gpu_alloc,
+    .free = gpu_free,
+    .view = gpu_view,
+    .unview = gpu_unview,
+    .draft = gpu_draft,
+    .commit = gpu_commit,
+    .open = gpu_open,
+    .close = gpu_copy_close,
+    .add_copies = gpu_copy_add,
+    .turn = gpu_turn,
+    .breakdown = gpu_breakdown,
+};

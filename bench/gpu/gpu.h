@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu: the benchmark on GPUs. Its ranks are threads of one process, so that a list of (row, places) may name the memory
+ * of any GPU, as the copy limit needs.
+ *
+ *   main.c    the ranks: devices, streams, threads
+ *   device.c  struct bench_device: memory, and turns timed behind the gate (kernels/gate.cu)
+ *   copy.c    the copy limit (kernels/copy_limit.cu)
+ *   kernels/forms.h  what kernels are handed
+ *
+ * Called through bench/bench.h (bench_gpu_main); calls the library's public interface, and what it shows to the tools:
+ * cuda/cuda.h and exec/cuda/kernels/tools.h for kernels of its own, mem/device.h, ep/tools.h. */
+#ifndef EXPAR_BENCH_GPU_GPU_H
+#define EXPAR_BENCH_GPU_GPU_H
+
+#include "bench/ep/session.h"
+#include "cuda/cuda.h"
+#include "mem/device.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What the ranks share. */
+struct gpu_crew {
+    const struct bench_options *options;
+    mem_pinned words;
+    /* In pinned memory. turns[r]: the turn that rank r's host has come to, ~0 when it gave up; written by that host
+       (release), read by all ranks' gates (acquire). expired[r]: 1 when rank r's gate met its deadline; written by the
+       gate, read by rank r's host behind its stream. */
+    _Atomic uint64_t *turns;
+    _Atomic uint32_t *expired;
+};
+
+struct gpu_rank {
+    struct gpu_crew *crew;
+    struct bench_world world;
+    pthread_t thread;
+    cuda_device *device;
+    cu_stream stream;
+    cu_event start, end;
+    cuda_program *copy_program, *gate_program;
+    cu_function push, pull, gate;
+    uint64_t turn;
+    int code; /* exit code of this rank */
+};
+
+/* ---- device.c ---- */
+extern const struct bench_device bench_cuda;
+/* The other ranks' gates need not wait for this one any more. */
+void gpu_give_up(struct gpu_rank *rank);
+
+/* ---- copy.c ---- */
+expar_status gpu_copy_load(struct gpu_rank *rank);
+bool gpu_copy_open(struct bench_session *session);
+void gpu_copy_close(struct bench_session *session, bool sound);
+int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders);
+
+#endif

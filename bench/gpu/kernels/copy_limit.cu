@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The copy limit: the rows of a list and their places, with no flags and nobody waiting. A warp a row, by bulk copies
+ * through the warp's stage of shared memory where the GPU has them, else by 16-byte loads and stores.
+ *
+ * bench_copy_push: each row is read once and written to all its places, as a dispatch must.
+ * bench_copy_pull: each row's places are read and one of them is written to the row, as a combine must; no sums. */
+#include "bench/gpu/kernels/forms.h"
+#include "exec/cuda/kernels/tools.h"
+
+#ifdef GPU_HAS_BULK
+extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_push(const __grid_constant__ copy_list a)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    bulk_stage stage;
+    bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {
+        uint8_t *place = lane < a.most ? a.places[r * a.most + lane] : NULL;
+        bulk_wait_read();
+        __syncwarp();
+        bulk_load(&stage, a.own + r * a.row_bytes, (uint32_t)a.row_bytes);
+        if (place) bulk_store(&stage, place, (uint32_t)a.row_bytes);
+        bulk_commit();
+    }
+    bulk_stage_close(&stage);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_pull(const __grid_constant__ copy_list a)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    bulk_stage stage;
+    bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {
+        uint8_t *const *places = a.places + r * a.most;
+        bulk_wait_read();
+        __syncwarp();
+        for (int32_t i = 0; i < a.most && places[i]; i++)
+            bulk_load(&stage, places[i], (uint32_t)a.row_bytes);
+        if (lane == 0 && places[0]) bulk_store(&stage, a.own + r * a.row_bytes, (uint32_t)a.row_bytes);
+        bulk_commit();
+    }
+    bulk_stage_close(&stage);
+}
+#else
+extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_push(const __grid_constant__ copy_list a)
+{
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x)
+        for (int32_t v = lane; v < a.row_bytes / 16; v += 32) {
+            uint4 part = load_row((const uint4 *)(a.own + r * a.row_bytes) + v);
+            for (int32_t i = 0; i < a.most && a.places[r * a.most + i]; i++)
+                store_row((uint4 *)a.places[r * a.most + i] + v, part);
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_pull(const __grid_constant__ copy_list a)
+{
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {
+        uint8_t *const *places = a.places + r * a.most;
+        for (int32_t v = lane; places[0] && v < a.row_bytes / 16; v += 32) {
+            uint4 part = make_uint4(0, 0, 0, 0);
+            for (int32_t i = 0; i < a.most && places[i]; i++)
+                part = load_row((const uint4 *)places[i] + v);
+            store_row((uint4 *)(a.own + r * a.row_bytes) + v, part);
+        }
+    }
+}
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gate before a measured iteration. One warp on each rank's stream waits until the hosts of all ranks have come to
+ * this turn, and a little longer, so that what they are about to put behind the gate is there when it opens: then all
+ * streams start at the same moment, as far as a word travels from pinned host memory to the GPUs (about a microsecond).
+ *
+ * Who waits for whom: lane l for the hosts of ranks l, l + 32, …; with a deadline. Registers: under 32; nothing shared.
+ */
+#include "bench/gpu/kernels/forms.h"
+#include "exec/cuda/kernels/tools.h"
+
+GPU_FUNC bool await_turn(const gate_call *g, int32_t rank)
+{
+    uint64_t start = clock_now();
+    while (load_acquire(g->turns + rank) < g->turn)
+        if (clock_now() - start > g->timeout_ns) return false;
+    return true;
+}
+
+extern "C" __global__ void __launch_bounds__(32) bench_gate(const __grid_constant__ gate_call g)
+{
+    bool come = true;
+    for (int32_t rank = threadIdx.x; rank < g.ranks; rank += 32)
+        come &= await_turn(&g, rank);
+    if (!__all_sync(GPU_ALL, come)) {
+        if (threadIdx.x == 0) *g.expired = 1;
+        return;
+    }
+    uint64_t start = clock_now();
+    while (clock_now() - start < g.delay_ns)
+        ;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mpi_baseline: what a user would write with MPI instead of expar, measured beside it.
+ *
+ * Dispatch: MPI_Alltoall of counts; records (row, top-k, weights) packed by destination; MPI_Alltoallv; records
+ * unpacked into rows, top-k and weights, in the same final order as expar's. Combine: rows packed by the rank they came
+ * from; MPI_Alltoallv back; FP32 sums in rank order, rounded once. */
+#ifndef EXPAR_BENCH_MPI_BASELINE_H
+#define EXPAR_BENCH_MPI_BASELINE_H
+
+#include "bench/ep/session.h"
+
+extern const struct bench_baseline mpi_baseline;
+
+/* ---- mpi_sum.c -------------------------------------------------------------------------------------------------- */
+
+/* sum[j] += row[j]; and sum rounded into a row. Plain loops that the compiler vectorises. */
+void mpi_sum_add(expar_dtype dtype, const void *row, int hidden, float *sum);
+void mpi_sum_round(expar_dtype dtype, const float *sum, int hidden, void *row);
+
+#endif

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of the benchmark and everything that can be refused before ranks are there. */
+#include "bench/ep/options.h"
+#include "bench/bench.h"
+#include "bench/ep/routing.h"
+#include "bench/rma/rma.h"
+#include "text.h"
+#include <string.h>
+
+#define MAX_RANKS   1024
+#define MAX_TOKENS  (INT64_C(1) << 20)
+#define MAX_HIDDEN  (1 << 20)
+#define MAX_ITERS   50000
+#define MAX_THREADS 1024
+
+enum {
+    KEY_NODES = 1000,
+    KEY_DEVICE,
+    KEY_TOKENS,
+    KEY_HIDDEN,
+    KEY_TOPK,
+    KEY_EXPERTS,
+    KEY_DTYPE,
+    KEY_ROUTING,
+    KEY_ITERS,
+    KEY_WARMUP,
+    KEY_THREADS,
+    KEY_SMS,
+    KEY_PATH,
+    KEY_CACHED,
+    KEY_SEED,
+    KEY_JSON,
+    KEY_CSV,
+    KEY_MPI,
+    KEY_GPUS,
+    KEY_SIZES,
+    KEY_OPS,
+    KEY_TRANSPORTS
+};
+
+const struct argp_option bench_option_table[] = {
+    {"ranks", 'n', "N", 0, "Ranks (default: 8; rma: 2; on GPUs one for each)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play (default: 1; more only for rma)", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0,
+     "cpu (default), or cuda: the ranks are threads of this process, one a GPU unless -n asks for more", 0},
+    {"gpus", KEY_GPUS, "G", 0, "Ranks share out the first G GPUs (default: all, at most one for each rank)", 0},
+    {"tokens", KEY_TOKENS, "T", 0,
+     "Tokens of each rank: a number, a list A,B,C, or a range A..B by powers of two (default: 256)", 0},
+    {"hidden", KEY_HIDDEN, "H", 0, "Elements of a row (default: 7168)", 0},
+    {"topk", KEY_TOPK, "K", 0, "Experts of a token (default: 8)", 0},
+    {"experts", KEY_EXPERTS, "E", 0, "Experts, a multiple of N (default: 64, or the next multiple)", 0},
+    {"dtype", KEY_DTYPE, "TYPE", 0,
+     "bf16 (default), f16, f32, or a list; fp8 too: e4m3 rows with a scale for 128 elements, which are dispatched and "
+     "not combined",
+     0},
+    {"routing", KEY_ROUTING, "HOW", 0,
+     "uniform (default), zipf, grouped (8 groups, 4 of them for a token), onehot, or a recorded FILE.npy", 0},
+    {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
+    {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},
+    {"threads", KEY_THREADS, "COUNT", 0,
+     "Worker threads of a rank, a number or a list (default: as the library chooses)", 0},
+    {"sms", KEY_SMS, "COUNT", 0,
+     "SMs of a rank's GPU that each call takes, a number or a list (default: 24, or what fits); on the CPU the same as "
+     "--threads",
+     0},
+    {"path", KEY_PATH, "PATH", 0, "auto (default), direct, queue, or all: a result for each", 0},
+    {"cached", KEY_CACHED, "WHEN", OPTION_ARG_OPTIONAL,
+     "Dispatch with the handle of an earlier one, without layout and notify: yes (when no WHEN is given), no "
+     "(default on the CPU), both (default on GPUs)",
+     0},
+    {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
+    {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
+    {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
+    {"sizes", KEY_SIZES, "BYTES", 0,
+     "rma: sizes, with K or M behind a number: a list A,B,C, or a range A..B by powers of two "
+     "(default: 8,64,512,4K,64K,1M)",
+     0},
+    {"ops", KEY_OPS, "NAMES", 0,
+     "rma: put, get, put_signal, atomics (fetch_add, add), barrier, collectives (broadcast, fcollect, collect, "
+     "alltoall, reduce), divided by commas (default: all)",
+     0},
+    {"transports", KEY_TRANSPORTS, "NAMES", 0,
+     "rma: transports that are measured one after another: p2p, fabric, or auto for the library's choice "
+     "(default: those that this machine has; with several nodes auto)",
+     0},
+    {0},
+};
+
+void bench_options_init(struct bench_options *options)
+{
+    *options = (struct bench_options){.nodes = 1,
+                                      .tokens = {256},
+                                      .num_tokens = 1,
+                                      .hidden = 7168,
+                                      .dtypes = {EXPAR_BF16},
+                                      .num_dtypes = 1,
+                                      .num_workers = 1,
+                                      .routing = "uniform",
+                                      .iters = 50,
+                                      .warmup = 5,
+                                      .path = EXPAR_PATH_AUTO,
+                                      .seed = 1,
+                                      .rma = {.sizes_bytes = {8, 64, 512, 4096, 65536, 1048576}, .num_sizes = 6}};
+}
+
+static int64_t number(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high)
+{
+    int64_t value = low;
+    if (!text_to_int(text, low, high, &value))
+        argp_error(state, "%s '%s': a number from %lld to %lld is expected", option, text, (long long)low,
+                   (long long)high);
+    return value;
+}
+
+/* ---- --tokens --------------------------------------------------------------------------------------------------- */
+
+static void add_tokens(struct argp_state *state, struct bench_options *options, int64_t tokens)
+{
+    if (options->num_tokens == BENCH_MAX_SWEEP)
+        argp_error(state, "--tokens: more than %d token counts", BENCH_MAX_SWEEP);
+    options->tokens[options->num_tokens++] = tokens;
+}
+
+/* One entry of the list: a number, or A..B: A, the powers of two between, and B. */
+static void parse_tokens_entry(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    char *dots = strstr(entry, "..");
+    if (!dots) {
+        add_tokens(state, options, number(state, "--tokens", entry, 0, MAX_TOKENS));
+        return;
+    }
+    *dots = '\0';
+    int64_t low = number(state, "--tokens", entry, 0, MAX_TOKENS);
+    int64_t high = number(state, "--tokens", dots + 2, low, MAX_TOKENS), power = 1;
+    add_tokens(state, options, low);
+    for (; power < high; power *= 2)
+        if (power > low) add_tokens(state, options, power);
+    if (high > low) add_tokens(state, options, high);
+}
+
+/* Calls `add` for each entry of a list A,B,C. */
+static void parse_list(struct argp_state *state, const char *option, const char *text,
+                       void (*add)(struct argp_state *, struct bench_options *, char *))
+{
+    char copy[1024], *rest = copy, *entry;
+    if (strlen(text) >= sizeof copy) argp_error(state, "%s: the list is too long", option);
+    strncpy(copy, text, sizeof copy - 1);
+    copy[sizeof copy - 1] = '\0';
+    while ((entry = strsep(&rest, ",")))
+        add(state, state->input, entry);
+}
+
+static void add_workers(struct argp_state *state, struct bench_options *options, const char *option, const char *entry)
+{
+    if (options->num_workers == BENCH_MAX_SWEEP) argp_error(state, "%s: more than %d numbers", option, BENCH_MAX_SWEEP);
+    options->workers[options->num_workers++] = (int)number(state, option, entry, 1, MAX_THREADS);
+}
+
+static void add_threads(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    add_workers(state, options, "--threads", entry);
+}
+
+static void add_sms(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    add_workers(state, options, "--sms", entry);
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+/* The index of `text` among the words divided by '|'. */
+static int word(struct argp_state *state, const char *option, const char *text, const char *words)
+{
+    size_t length = strlen(text);
+    int index = 0;
+    for (const char *w = words; *w && length; index++) {
+        size_t stop = strcspn(w, "|");
+        if (stop == length && !strncmp(w, text, length)) return index;
+        w += stop + (w[stop] == '|');
+    }
+    argp_error(state, "%s '%s': one of %s is expected", option, text, words);
+    return 0;
+}
+
+static void add_dtype(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    static const expar_dtype dtypes[] = {EXPAR_BF16, EXPAR_F16, EXPAR_F32, EXPAR_F8E4M3};
+    if (options->num_dtypes == BENCH_MAX_DTYPES) argp_error(state, "--dtype: more than %d of them", BENCH_MAX_DTYPES);
+    options->dtypes[options->num_dtypes++] = dtypes[word(state, "--dtype", entry, "bf16|f16|f32|fp8")];
+}
+
+static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
+{
+    int index = word(state, "--path", text, "auto|direct|queue|all|copy_engine");
+    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine is not in this version; direct and queue are");
+    options->all_paths = index == 3;
+    if (index < 3) options->path = (expar_path)index;
+}
+
+static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
+{
+    int index = word(state, "operation", text, "dispatch|combine|all|layout|ll|rma");
+    if (index == 4)
+        argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine, layout, all and rma are", text);
+    options->layout |= index == 3;
+    options->rma.wanted |= index == 5;
+    options->dispatch |= index == 0 || index == 2;
+    options->combine |= index == 1 || index == 2;
+}
+
+/* ---- all together ----------------------------------------------------------------------------------------------- */
+
+static void check(struct argp_state *state, struct bench_options *options)
+{
+    if (options->rma.wanted)
+        rma_options_check(state, options);
+    else
+        ep_options_check(state, options);
+}
+
+/* What is measured. */
+static error_t parse_subject(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *options = state->input;
+    switch (key) {
+    case KEY_TOKENS:
+        options->num_tokens = 0;
+        parse_list(state, "--tokens", arg, parse_tokens_entry);
+        return 0;
+    case KEY_HIDDEN:
+        options->hidden = (int)number(state, "--hidden", arg, 1, MAX_HIDDEN);
+        return 0;
+    case KEY_TOPK:
+        options->topk = (int)number(state, "--topk", arg, 1, ROUTING_MAX_TOPK);
+        return 0;
+    case KEY_EXPERTS:
+        options->experts = (int)number(state, "--experts", arg, 1, ROUTING_MAX_EXPERTS);
+        return 0;
+    case KEY_DTYPE:
+        options->num_dtypes = 0;
+        parse_list(state, "--dtype", arg, add_dtype);
+        return 0;
+    case KEY_ROUTING:
+        options->routing = arg;
+        return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)number(state, "--seed", arg, 0, INT64_MAX);
+        return 0;
+    case ARGP_KEY_ARG:
+        parse_operation(state, options, arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* By whom, how, and how often. */
+static error_t parse_manner(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *options = state->input;
+    switch (key) {
+    case 'n':
+        options->num_ranks = (int)number(state, "-n", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_NODES:
+        options->nodes = (int)number(state, "--nodes", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_DEVICE:
+        options->cuda = word(state, "--device", arg, "cpu|cuda") == 1;
+        return 0;
+    case KEY_GPUS:
+        options->num_gpus = (int)number(state, "--gpus", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_ITERS:
+        options->iters = (int)number(state, "--iters", arg, 1, MAX_ITERS);
+        return 0;
+    case KEY_WARMUP:
+        options->warmup = (int)number(state, "--warmup", arg, 0, MAX_ITERS);
+        return 0;
+    case KEY_THREADS:
+    case KEY_SMS:
+        options->num_workers = 0;
+        if (key == KEY_SMS)
+            parse_list(state, "--sms", arg, add_sms);
+        else
+            parse_list(state, "--threads", arg, add_threads);
+        return 0;
+    case KEY_PATH:
+        parse_path(state, options, arg);
+        return 0;
+    case KEY_CACHED:
+        options->has_cached = true;
+        options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+error_t bench_options_parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *options = state->input;
+    error_t error;
+    switch (key) {
+    case KEY_JSON:
+        options->format = BENCH_JSON;
+        return 0;
+    case KEY_CSV:
+        options->format = BENCH_CSV;
+        return 0;
+    case KEY_MPI:
+        options->mpi = true;
+        return 0;
+    case KEY_SIZES:
+        rma_parse_sizes(state, &options->rma, arg);
+        return 0;
+    case KEY_OPS:
+        options->rma.ops = arg;
+        return 0;
+    case KEY_TRANSPORTS:
+        options->rma.transports = arg;
+        return 0;
+    case ARGP_KEY_END:
+        check(state, options);
+        return 0;
+    default:
+        error = parse_subject(key, arg, state);
+        return error == ARGP_ERR_UNKNOWN ? parse_manner(key, arg, state) : error;
+    }
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results of `expar bench rma` as JSON, CSV, or a table for a person. */
+#include "bench/common/machine.h"
+#include "bench/rma/rma.h"
+#include "table.h"
+#include <stdio.h>
+
+/* 10^9 bytes a second; 0 where bytes are not counted. */
+static double gbps(double bytes, const struct bench_times *times)
+{
+    return times->median_us > 0 ? bytes / times->median_us * 1e-3 : 0;
+}
+
+static double fraction(const struct bench_times *of, const struct rma_result *result)
+{
+    return result->expar.median_us > 0 ? of->median_us / result->expar.median_us : 0;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
+
+static json_t *result_json(const struct rma_result *r, int num_ranks)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:b}", "op", r->op, "metric", r->metric, "transport",
+                  r->transport, "ranks", num_ranks, "bytes", (json_int_t)r->bytes, "median_us", r->expar.median_us,
+                  "min_us", r->expar.min_us, "p99_us", r->expar.p99_us, "verified", r->verified);
+    if (r->moved_bytes > 0) json_object_set_new(json, "gbps", json_real(gbps(r->moved_bytes, &r->expar)));
+    if (r->has_base) {
+        json_object_set_new(json, "baseline", json_string(r->baseline));
+        json_object_set_new(json, "baseline_us", json_real(r->base.median_us));
+        json_object_set_new(json, "baseline_min_us", json_real(r->base.min_us));
+        json_object_set_new(json, "fraction_of_baseline", json_real(fraction(&r->base, r)));
+    }
+    if (r->has_flag) {
+        json_object_set_new(json, "flag_us", json_real(r->flag.median_us));
+        json_object_set_new(json, "fraction_of_flag", json_real(fraction(&r->flag, r)));
+    }
+    return json;
+}
+
+static json_t *transports_json(const struct rma_transport_note *notes)
+{
+    json_t *list = json_array();
+    for (; notes->name; notes++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", notes->name, "note", notes->text));
+    return list;
+}
+
+static void print_json(const struct bench_options *options, const struct rma_transport_note *notes,
+                       const struct rma_result *results, int count)
+{
+    json_t *sizes = json_array(), *list = json_array();
+    for (int i = 0; i < options->rma.num_sizes; i++)
+        json_array_append_new(sizes, json_integer((json_int_t)options->rma.sizes_bytes[i]));
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, result_json(&results[i], options->num_ranks));
+    json_t *config = json_pack("{s:i, s:i, s:s, s:o, s:s, s:o, s:i, s:i, s:I}", "ranks", options->num_ranks, "nodes",
+                               options->nodes, "device", "cpu", "sizes", sizes, "ops",
+                               options->rma.ops ? options->rma.ops : "all", "transports", transports_json(notes),
+                               "iters", options->iters, "warmup", options->warmup, "seed", (json_int_t)options->seed);
+    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(), "config", config, "results", list);
+    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
+    printf("\n");
+    json_decref(object);
+}
+
+/* ---- CSV -------------------------------------------------------------------------------------------------------- */
+
+static void print_csv(const struct bench_options *options, const struct rma_result *results, int count)
+{
+    printf("op,metric,transport,ranks,nodes,bytes,median_us,min_us,p99_us,gbps,baseline,baseline_us,"
+           "baseline_min_us,fraction_of_baseline,flag_us,verified\n");
+    for (int i = 0; i < count; i++) {
+        const struct rma_result *r = &results[i];
+        printf("%s,%s,%s,%d,%d,%zu,%.4f,%.4f,%.4f,%.4f,", r->op, r->metric, r->transport, options->num_ranks,
+               options->nodes, r->bytes, r->expar.median_us, r->expar.min_us, r->expar.p99_us,
+               gbps(r->moved_bytes, &r->expar));
+        if (r->has_base)
+            printf("%s,%.4f,%.4f,%.4f,", r->baseline, r->base.median_us, r->base.min_us, fraction(&r->base, r));
+        else
+            printf(",,,,");
+        if (r->has_flag) printf("%.4f", r->flag.median_us);
+        printf(",%d\n", r->verified);
+    }
+}
+
+/* ---- table ------------------------------------------------------------------------------------------------------ */
+
+static struct table *new_table(void)
+{
+    static const char *const titles[] = {"bytes",       "median us",  "min us", "p99 us", "GB/s",
+                                         "baseline us", "its min us", "of it",  "flag us"};
+    struct table *table = table_new();
+    table_column(table, "operation", TABLE_LEFT);
+    table_column(table, "measure", TABLE_LEFT);
+    table_column(table, "by", TABLE_LEFT);
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    table_column(table, "verified", TABLE_LEFT);
+    return table;
+}
+
+/* A number with its decimals; an empty cell where there is none. */
+static void add_number(struct table *table, bool present, int decimals, double number)
+{
+    if (present)
+        table_cell(table, "%.*f", decimals, number);
+    else
+        table_skip(table);
+}
+
+static void add_row(struct table *table, const struct rma_result *r)
+{
+    table_row(table);
+    table_cell(table, "%s", r->op);
+    table_cell(table, "%s", r->metric);
+    table_cell(table, "%s", r->transport);
+    table_cell(table, "%zu", r->bytes);
+    add_number(table, true, 3, r->expar.median_us);
+    add_number(table, true, 3, r->expar.min_us);
+    add_number(table, true, 3, r->expar.p99_us);
+    add_number(table, r->moved_bytes > 0, 2, gbps(r->moved_bytes, &r->expar));
+    add_number(table, r->has_base, 3, r->base.median_us);
+    add_number(table, r->has_base, 3, r->base.min_us);
+    add_number(table, r->has_base, 2, fraction(&r->base, r));
+    add_number(table, r->has_flag, 3, r->flag.median_us);
+    table_verdict(table, r->verified);
+}
+
+static bool print_table(const struct bench_options *options, const struct rma_transport_note *notes,
+                        const struct rma_result *results, int count)
+{
+    struct table *table = new_table();
+    for (int i = 0; i < count; i++)
+        add_row(table, &results[i]);
+    printf("%d ranks on %d node%s; median of %d turns\n", options->num_ranks, options->nodes,
+           options->nodes == 1 ? "" : "s", options->iters);
+    for (; notes->name; notes++)
+        printf("%s: %s\n", notes->name, notes->text);
+    printf("\n");
+    return table_print(table, stdout);
+}
+
+bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
+                const struct rma_result *results, int count)
+{
+    if (options->format == BENCH_TABLE) return print_table(options, notes, results, count);
+    if (options->format == BENCH_JSON)
+        print_json(options, notes, results, count);
+    else
+        print_csv(options, results, count);
+    return true;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rma: measures the operations on symmetric memory, each against what the machine or the network does without expar.
+ *
+ * Called through bench/bench.h (rma_run); calls the public interface of the library only. The same loops run over
+ * several *ways* of doing an operation, which take turns within each iteration:
+ *
+ *   way_expar.c    the library              run.c      transports, sizes and operations, one after another
+ *   way_mapped.c   loads, stores, memcpy    case.c     one operation: loops, and their verification
+ *   way_fabric.c   bare libfabric           data.c     contents of buffers, and whether they are right
+ *   options.c      what is asked for        report.c   JSON, CSV, table
+ *
+ * An operation between two ranks goes from rank 0 to the last one and is timed on rank 0; a collective is timed from
+ * the first start to the last end. Every way completes an operation in the same sense: it is done at the target when
+ * quiet returns. */
+#ifndef EXPAR_BENCH_RMA_RMA_H
+#define EXPAR_BENCH_RMA_RMA_H
+
+#include "bench/common/measure.h"
+#include <argp.h>
+#include <expar/collective.h>
+#include <expar/rma.h>
+
+/* ---- data.c ----------------------------------------------------------------------------------------------------- */
+
+/* Byte i of what rank `from` has for rank `to` under a salt. */
+void rma_fill(void *at, size_t bytes, int from, int to, uint64_t salt);
+/* The first byte that differs from it; -1: none does. */
+int64_t rma_first_wrong(const void *at, size_t bytes, int from, int to, uint64_t salt);
+/* Element i of what a rank gives to a sum, a small whole number, and the same of all ranks together. */
+int64_t rma_term(int rank, size_t i, uint64_t salt);
+int64_t rma_total(int num_ranks, size_t i, uint64_t salt);
+
+/* ---- ways ------------------------------------------------------------------------------------------------------- */
+
+/* Where things lie in the memory that all ranks have, in bytes from its start: the same on all. */
+struct rma_layout {
+    size_t bytes;        /* of all */
+    size_t area_bytes;   /* of source and of dest: what the largest collective needs */
+    size_t source, dest; /* offsets */
+    size_t words;        /* RMA_WORDS words of 8 bytes, 64 bytes apart: no two ways share one */
+};
+enum { RMA_WORDS = 64, RMA_WORD_STEP = 64 };
+
+struct rma_memory {
+    expar_group *group;
+    int rank, size;
+    unsigned char *base; /* symmetric */
+    struct rma_layout layout;
+};
+
+static inline size_t rma_word_at(const struct rma_layout *layout, int number)
+{
+    return layout->words + (size_t)number * RMA_WORD_STEP;
+}
+
+/* One way of doing things. Offsets are those of the layout; `number` is a word's. Each function returns false after
+ * saying on stderr why. All may be called by one thread of a rank. */
+struct rma_way;
+struct rma_way_ops {
+    const char *name;
+    bool (*put)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes);     /* complete after quiet */
+    bool (*put_nbi)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes); /* complete after quiet */
+    bool (*get)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes);     /* complete at once */
+    bool (*get_nbi)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes); /* complete after quiet */
+    bool (*quiet)(struct rma_way *way);
+    bool (*fetch_add)(struct rma_way *way, int pe, int number, uint64_t value, uint64_t *old);
+    bool (*add)(struct rma_way *way, int pe, int number, uint64_t value); /* complete after quiet */
+    /* Puts, and sets the word to `value` behind it. */
+    bool (*put_signal)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes, int number,
+                       uint64_t value);
+    bool (*wait)(struct rma_way *way, int number, uint64_t value); /* until this rank's own word has it */
+    /* The library's barrier; by other means a token that goes once round all ranks. */
+    bool (*barrier)(struct rma_way *way);
+    void (*close)(struct rma_way *way); /* frees */
+};
+
+struct rma_way {
+    const struct rma_way_ops *ops;
+    const struct rma_memory *memory;
+    int first_word;  /* words first_word … + RMA_WAY_WORDS - 1 are its own */
+    uint64_t rounds; /* value of the last signal that was sent or awaited */
+    bool failed;     /* a call of the library has */
+};
+enum { RMA_WORD_SIGNAL, RMA_WORD_COUNTER, RMA_WORD_TOKEN, RMA_WAY_WORDS = 8 };
+
+/* True for EXPAR_OK; else it says on stderr what a call of the library gave, and notes that in the way. */
+bool rma_call_good(struct rma_way *way, expar_status status);
+/* Collective. NULL after saying why. */
+struct rma_way *rma_way_expar(const struct rma_memory *memory);
+/* NULL without a word where some rank is not mapped. */
+struct rma_way *rma_way_mapped(const struct rma_memory *memory);
+/* The same, but put_signal sets the flag alone. */
+struct rma_way *rma_way_flag(const struct rma_memory *memory);
+/* *missing says why when there is none; it is the same on all ranks. */
+struct rma_way *rma_way_fabric(const struct rma_memory *memory, char *missing, size_t missing_bytes);
+/* What libfabric calls the provider that it uses. */
+const char *rma_way_fabric_provider(const struct rma_way *way);
+
+/* A turn of a wait that polls: spins at first, then yields. */
+void rma_pause(unsigned turn);
+
+/* ---- case.c ----------------------------------------------------------------------------------------------------- */
+
+struct rma_result {
+    const char *op, *metric, *transport, *baseline;
+    size_t bytes;                         /* of one operation; 0: has no size */
+    double moved_bytes;                   /* into one rank by one operation, for GB/s; 0: not told */
+    struct bench_times expar, base, flag; /* of one operation */
+    bool has_base, has_flag, verified;
+};
+
+/* One operation as it is measured. */
+struct rma_kind {
+    const char *name, *group; /* group: another word for several of them */
+    const char *metric;       /* latency, bandwidth, rate or round_trip */
+    /* `count` operations of this rank. */
+    bool (*run)(struct rma_way *way, size_t bytes, int count);
+    /* What is done without expar; NULL: the same. */
+    bool (*run_base)(struct rma_way *way, size_t bytes, int count);
+    /* One operation of known contents, looked at in full. Collective. */
+    bool (*verify)(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt);
+    double (*moved)(size_t bytes, int num_ranks);
+    bool sized;       /* once for each size */
+    bool collective;  /* all ranks take part; else rank 0 */
+    bool both;        /* and the last one */
+    bool has_flag;    /* also against the bare flag */
+    bool verify_base; /* the baseline's result is looked at, too */
+};
+extern const struct rma_kind rma_kinds[];
+extern const int rma_num_kinds;
+
+/* The ways that take turns; base and flag may be NULL. */
+struct rma_contest {
+    const struct bench_world *world;
+    const struct bench_options *options;
+    struct rma_way *expar, *base, *flag;
+    const char *transport, *base_name;
+    bool network; /* operations take microseconds: fewer of them a turn */
+};
+/* Collective. False after saying why it cannot be had. */
+bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes,
+                 struct rma_result *result);
+
+/* ---- options.c -------------------------------------------------------------------------------------------------- */
+
+/* For bench/options.c: refuse what is wrong, as argp does. */
+void rma_parse_sizes(struct argp_state *state, struct rma_options *options, const char *text);
+void rma_options_check(struct argp_state *state, struct bench_options *options);
+/* Whether `name` is one of the names in `list`, which commas divide. */
+bool rma_list_has(const char *list, const char *name);
+/* Whether the options ask for it. */
+bool rma_wants(const struct rma_options *options, const struct rma_kind *kind);
+
+/* ---- report.c --------------------------------------------------------------------------------------------------- */
+
+/* What a transport runs on, for people; name NULL ends a list. */
+struct rma_transport_note {
+    const char *name;
+    char text[256];
+};
+/* As bench_report. */
+bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
+                const struct rma_result *results, int count);
+
+#endif

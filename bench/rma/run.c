@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All cases of a run: for each transport a group is formed, the ways are opened, and each operation is measured with
+ * each size. */
+#include "bench/bench.h"
+#include "bench/common/machine.h"
+#include "bench/rma/rma.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TRANSPORTS = 3, KINDS = 16, MAX_RESULTS = MAX_TRANSPORTS * KINDS * BENCH_MAX_SIZES };
+
+struct run {
+    const struct bench_options *options;
+    struct rma_transport_note notes[MAX_TRANSPORTS + 1];
+    int num_notes, rank;
+    struct rma_result results[MAX_RESULTS];
+    int count;
+};
+
+/* One transport's group, memory and ways. */
+struct session {
+    struct bench_world world;
+    struct rma_memory memory;
+    struct rma_contest contest;
+};
+
+static bool call_good(const struct bench_world *world, expar_status status)
+{
+    if (status != EXPAR_OK)
+        fprintf(stderr, "expar bench: rank %d: %s: %s\n", world->rank, expar_status_string(status), expar_last_error());
+    return status == EXPAR_OK;
+}
+
+/* ---- session ---------------------------------------------------------------------------------------------------- */
+
+static struct rma_layout lay_out(const struct rma_options *options, int num_ranks)
+{
+    const size_t least_bytes = (size_t)4 << 20; /* more than a core's own caches hold */
+    size_t largest = 64;
+    for (int i = 0; i < options->num_sizes; i++)
+        if (options->sizes_bytes[i] > largest) largest = options->sizes_bytes[i];
+    /* Room for one more block: segments of a reduction are rounded up. */
+    size_t area = ((largest + 8) * ((size_t)num_ranks + 1) + 4095) / 4096 * 4096;
+    if (area < least_bytes) area = least_bytes;
+    return (struct rma_layout){
+        .bytes = 2 * area + 4096, .area_bytes = area, .source = 0, .dest = area, .words = 2 * area};
+}
+
+static bool make_memory(struct session *s, const struct bench_options *options)
+{
+    void *base;
+    s->memory = (struct rma_memory){.group = s->world.group,
+                                    .rank = s->world.rank,
+                                    .size = s->world.size,
+                                    .layout = lay_out(&options->rma, s->world.size)};
+    if (!call_good(&s->world, expar_align(s->world.group, 4096, s->memory.layout.bytes, &base))) return false;
+    memset(base, 0, s->memory.layout.bytes);
+    s->memory.base = base;
+    return call_good(&s->world, expar_barrier_all(s->world.group));
+}
+
+static void describe_baseline(const struct rma_way *base, char *note, size_t note_bytes)
+{
+    char tcp[32];
+    const char *provider = rma_way_fabric_provider(base);
+    bench_tcp_congestion_control(tcp, sizeof tcp);
+    if (strstr(provider, "tcp"))
+        snprintf(note, note_bytes, "baseline: %s, TCP's congestion control: %s", provider, tcp);
+    else
+        snprintf(note, note_bytes, "baseline: %s", provider);
+}
+
+/* Bare libfabric for the network, loads and stores for mapped memory. */
+static bool make_ways(struct session *s, char *note, size_t note_bytes)
+{
+    char missing[128];
+    s->contest.expar = rma_way_expar(&s->memory);
+    s->contest.base = rma_way_mapped(&s->memory);
+    s->contest.network = !s->contest.base;
+    if (s->contest.base) {
+        s->contest.flag = rma_way_flag(&s->memory);
+        snprintf(note, note_bytes, "loads and stores in mapped memory");
+    } else {
+        s->contest.base = rma_way_fabric(&s->memory, missing, sizeof missing);
+        if (s->contest.base)
+            describe_baseline(s->contest.base, note, note_bytes);
+        else
+            snprintf(note, note_bytes, "baseline: %s", missing);
+    }
+    if (s->contest.base) s->contest.base_name = s->contest.base->ops->name;
+    return bench_all_true(&s->world, s->contest.expar != NULL);
+}
+
+/* Memory is the ways' own. */
+static const struct bench_device clock_only = {.name = "cpu", .turn = bench_cpu_turn};
+
+/* False with *absent set: the transport cannot be had here. */
+static bool session_open(struct session *s, const struct bench_options *options, const char *transport, bool *absent)
+{
+    expar_group_options group = EXPAR_GROUP_OPTIONS_INIT;
+    if (options->nodes > 1) group.ranks_per_node = options->num_ranks / options->nodes;
+    if (strcmp(transport, "auto") != 0) setenv("EXPAR_TRANSPORTS", transport, 1);
+    *s = (struct session){.world = {.device = &clock_only, .place = {.type = EXPAR_CPU}},
+                          .contest = {.world = &s->world, .options = options, .transport = transport}};
+    expar_status status = expar_group_create(&group, &s->world.group);
+    *absent = status == EXPAR_ERR_UNSUPPORTED;
+    if (!call_good(&s->world, status)) return false;
+    s->world.rank = expar_group_rank(s->world.group);
+    s->world.size = expar_group_size(s->world.group);
+    return make_memory(s, options);
+}
+
+static void close_way(struct rma_way *way)
+{
+    if (way) way->ops->close(way);
+}
+
+/* After a failure nothing collective is tried any more, and nobody waits for those who have had none. */
+static bool session_close(struct session *s, bool sound)
+{
+    if (!sound) expar_group_abort(s->world.group);
+    bool good = sound;
+    if (s->memory.base && sound) good = call_good(&s->world, expar_barrier_all(s->world.group));
+    close_way(s->contest.flag);
+    close_way(s->contest.base);
+    close_way(s->contest.expar);
+    if (s->memory.base && good) good = call_good(&s->world, expar_free(s->world.group, s->memory.base));
+    return expar_group_destroy(s->world.group) == EXPAR_OK && good;
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------ */
+
+static bool run_kind(struct run *run, const struct session *s, const struct rma_kind *kind)
+{
+    const struct rma_options *options = &run->options->rma;
+    for (int i = 0; i < (kind->sized ? options->num_sizes : 1); i++) {
+        size_t bytes = kind->sized ? options->sizes_bytes[i] : 0;
+        if (!rma_measure(&s->contest, kind, bytes, &run->results[run->count])) return false;
+        run->count++;
+    }
+    return true;
+}
+
+static bool check_size(const struct session *s, const struct bench_options *options)
+{
+    if (s->world.size == options->num_ranks) return true;
+    fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, s->world.size);
+    return false;
+}
+
+static bool run_transport(struct run *run, const char *transport, bool asked_for)
+{
+    struct session s;
+    bool absent;
+    struct rma_transport_note *note = &run->notes[run->num_notes];
+    if (!session_open(&s, run->options, transport, &absent)) {
+        if (s.world.group) session_close(&s, false);
+        return absent && !asked_for;
+    }
+    run->rank = s.world.rank;
+    bool good = check_size(&s, run->options) && make_ways(&s, note->text, sizeof note->text);
+    if (good) {
+        note->name = transport;
+        run->num_notes++;
+    }
+    for (int i = 0; i < rma_num_kinds && good; i++)
+        if (rma_wants(&run->options->rma, &rma_kinds[i])) good = run_kind(run, &s, &rma_kinds[i]);
+    return session_close(&s, good);
+}
+
+static bool all_verified(const struct run *run)
+{
+    for (int i = 0; i < run->count; i++)
+        if (!run->results[i].verified) return false;
+    return true;
+}
+
+static bool run_transports(struct run *run)
+{
+    static const char *const names[] = {"p2p", "fabric", "auto"};
+    const char *given = run->options->rma.transports;
+    const char *list = given ? given : run->options->nodes > 1 ? "auto" : "p2p,fabric";
+    bool good = true;
+    for (size_t i = 0; i < sizeof names / sizeof *names && good; i++)
+        if (rma_list_has(list, names[i])) good = run_transport(run, names[i], given != NULL);
+    return good;
+}
+
+int rma_run(const struct bench_options *options)
+{
+    struct run *run = calloc(1, sizeof *run);
+    if (!run) {
+        fprintf(stderr, "expar bench: out of memory\n");
+        return 1;
+    }
+    run->options = options;
+    bool good = run_transports(run);
+    if (good && run->rank == 0) good = rma_report(options, run->notes, run->results, run->count);
+    good = good && all_verified(run);
+    free(run);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Times of calls, for the benchmark. */
+#include "ep/ep.h"
+#include "ep/tools.h"
+
+expar_status ep_times_take(expar_ep *ep, bool on)
+{
+    return executor_cuda_stamps(ep->exec, on);
+}
+
+bool ep_times_last(expar_ep *ep, ep_times *out)
+{
+    return executor_cuda_times(ep->exec, out);
+}

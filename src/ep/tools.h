@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ep, tools' part (times.c): what the tools of this repository see of a buffer beyond the public calls.
+ *
+ * Called by bench/gpu; calls exec. */
+#ifndef EXPAR_EP_TOOLS_H
+#define EXPAR_EP_TOOLS_H
+
+#include "exec/executor.h"
+#include <expar/ep.h>
+
+/* Where the time of a call went on this rank's GPU, span by span. */
+typedef executor_times ep_times;
+/* Switches it on or off for the calls from now on, of a buffer on a GPU; on also forgets the last one's times. */
+expar_status ep_times_take(expar_ep *ep, bool on);
+/* Of the last call, which must be done. False: there are none. */
+bool ep_times_last(expar_ep *ep, ep_times *out);
+
+#endif

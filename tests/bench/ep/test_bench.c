@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar bench as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. */
+#include "results.h"
+#include "shell.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void one_result_for_each_operation(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 4};
+    static const int tokens[] = {0, 1, 7};
+    for (int i = 0; i < 9; i++) {
+        char arguments[128];
+        snprintf(arguments, sizeof arguments, "dispatch combine -n %d --tokens %d" SMALL, ranks[i / 3], tokens[i % 3]);
+        json_t *json = results_of(arguments);
+        const json_t *config = json_object_get(json, "config");
+        assert_int_equal(json_array_size(results_list(json)), 2);
+        assert_string_equal(results_text(json_array_get(results_list(json), 0), "op"), "dispatch");
+        assert_string_equal(results_text(json_array_get(results_list(json), 1), "op"), "combine");
+        for (size_t r = 0; r < 2; r++)
+            results_assert_sound(json_array_get(results_list(json), r));
+        assert_int_equal(results_real(config, "ranks"), ranks[i / 3]);
+        assert_int_equal(results_real(config, "tokens"), tokens[i % 3]);
+        assert_int_equal(results_real(config, "topk"), 4);
+        assert_true(strlen(results_text(json_object_get(json, "machine"), "cpu")) > 0);
+        json_decref(json);
+    }
+}
+
+/* With one rank every token is received once. */
+static void bytes_are_those_of_the_rows(void **state)
+{
+    (void)state;
+    json_t *json = results_of("all -n 1 --tokens 10 --dtype f32" SMALL);
+    for (size_t r = 0; r < 2; r++)
+        assert_true(results_real(json_array_get(results_list(json), r), "bytes") == 10 * 64 * 4);
+    json_decref(json);
+}
+
+static void every_dtype_and_routing_is_verified(void **state)
+{
+    (void)state;
+    static const char *const variants[] = {"--dtype bf16 --routing zipf", "--dtype f16 --routing onehot",
+                                           "--dtype f32 --routing grouped --seed 9", "--threads 2 --routing uniform",
+                                           "--sms 3"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char arguments[192];
+        snprintf(arguments, sizeof arguments, "all -n 2 --tokens 33 %s" SMALL, variants[i]);
+        json_t *json = results_of(arguments);
+        for (size_t r = 0; r < 2; r++)
+            results_assert_sound(json_array_get(results_list(json), r));
+        json_decref(json);
+    }
+}
+
+static void recorded_routing_fills_in_topk_and_experts(void **state)
+{
+    (void)state;
+    json_t *json = results_of("dispatch -n 4 --tokens 16 --hidden 64 --iters 2 --routing " RECORDED_ROUTING);
+    assert_true(results_real(json_object_get(json, "config"), "topk") >= 1);
+    assert_int_equal((int)results_real(json_object_get(json, "config"), "experts") % 4, 0);
+    results_assert_sound(json_array_get(results_list(json), 0));
+    json_decref(json);
+}
+
+static void all_paths_and_cached(void **state)
+{
+    (void)state;
+    json_t *json = results_of("all -n 2 --tokens 5 --path all --cached=both" SMALL);
+    static const char *const expected[6][3] = {{"dispatch", "direct", "no"}, {"dispatch", "direct", "yes"},
+                                               {"combine", "direct", "no"},  {"dispatch", "queue", "no"},
+                                               {"dispatch", "queue", "yes"}, {"combine", "queue", "no"}};
+    assert_int_equal(json_array_size(results_list(json)), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *result = json_array_get(results_list(json), i);
+        assert_string_equal(results_text(result, "op"), expected[i][0]);
+        assert_string_equal(results_text(result, "path"), expected[i][1]);
+        assert_int_equal(json_is_true(json_object_get(result, "cached")), !strcmp(expected[i][2], "yes"));
+        results_assert_sound(result);
+    }
+    json_decref(json);
+}
+
+static void sweeps_by_list_and_range(void **state)
+{
+    (void)state;
+    static const int expected[] = {0, 3, 4, 8, 9};
+    json_t *json = results_of("dispatch -n 2 --tokens 0,3..9" SMALL);
+    assert_int_equal(json_array_size(results_list(json)), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(results_real(json_array_get(results_list(json), i), "tokens"), expected[i]);
+    json_decref(json);
+}
+
+static void lists_of_dtypes_and_threads(void **state)
+{
+    (void)state;
+    json_t *json =
+        results_of("all -n 2 --tokens 9 --hidden 256 --topk 4 --experts 8 --iters 2 --dtype fp8,f32 --threads 1,2");
+    static const struct {
+        const char *op, *dtype;
+        int threads;
+    } expected[] = {{"dispatch", "f8e4m3", 1}, {"dispatch", "f8e4m3", 2}, {"dispatch", "f32", 1},
+                    {"combine", "f32", 1},     {"dispatch", "f32", 2},    {"combine", "f32", 2}};
+    assert_int_equal(json_array_size(results_list(json)), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *result = json_array_get(results_list(json), i);
+        assert_string_equal(results_text(result, "op"), expected[i].op);
+        assert_string_equal(results_text(result, "dtype"), expected[i].dtype);
+        assert_int_equal(results_real(result, "threads"), expected[i].threads);
+        results_assert_sound(result);
+    }
+    json_decref(json);
+}
+
+/* What layout and notify add has nothing to be compared with. */
+static void layout_is_a_difference(void **state)
+{
+    (void)state;
+    json_t *json = results_of("layout -n 2 --tokens 9" SMALL);
+    const json_t *result = json_array_get(results_list(json), 0);
+    assert_int_equal(json_array_size(results_list(json)), 1);
+    assert_string_equal(results_text(result, "op"), "layout");
+    assert_true(results_real(result, "min_us") <= results_real(result, "median_us"));
+    assert_true(json_is_null(json_object_get(result, "copy_limit_us")));
+    assert_true(json_is_null(json_object_get(result, "fraction_of_copy_limit")));
+    assert_true(json_is_true(json_object_get(result, "verified")));
+    json_decref(json);
+    json = results_of("dispatch layout -n 2 --tokens 9 --cached" SMALL);
+    assert_int_equal(json_array_size(results_list(json)), 2);
+    assert_true(json_is_true(json_object_get(json_array_get(results_list(json), 0), "cached")));
+    json_decref(json);
+}
+
+static void no_gpu_is_named(void **state)
+{
+    (void)state;
+    shell_expect("CUDA_VISIBLE_DEVICES= $EXPAR bench --device cuda", 1, "", "--device cuda: ");
+    shell_expect("CUDA_VISIBLE_DEVICES= $EXPAR bench --device cuda", 1, "", "CUDA is not available");
+}
+
+static void other_forms_of_output(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR bench combine -n 2 --tokens 4" SMALL "--csv", 0, "\ncombine,normal,bf16,direct,0,2,4,64,4,8,",
+                 "");
+    shell_expect("$EXPAR bench -n 2 --tokens 4" SMALL, 0, "2 ranks, ", "");
+    shell_expect("$EXPAR bench -n 2 --tokens 4" SMALL, 0, "  yes\n", "");
+}
+
+static void runs_inside_a_job(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL "--csv", 0, "\ndispatch,",
+                 "");
+    shell_expect("$EXPAR run -n 3 -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL, 1, "",
+                 "-n 2, but this job has 3 ranks");
+}
+
+static void bad_options_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *message;
+        int code;
+    } cases[] = {
+        {"--gpus 2", "only with --device cuda", 1},
+        {"--device cuda --mpi", "the baseline runs on the CPU only", 1},
+        {"--device tpu", "one of cpu|cuda is expected", 64},
+        {"--nodes 2", "across nodes are not in this version", 1},
+        {"--tokens x", "--tokens 'x'", 64},
+        {"--tokens 9..3", "a number from 9 to", 64},
+        {"--tokens 1,,2", "--tokens ''", 64},
+        {"--tokens -1", "--tokens '-1'", 64},
+        {"--hidden 0", "--hidden '0'", 64},
+        {"--hidden 7", "no multiple of 16", 1},
+        {"--topk 9 --experts 8 -n 2", "--topk 9 is more than --experts 8", 1},
+        {"--experts 9 -n 2", "--experts 9 is no multiple of -n 2", 1},
+        {"--dtype f64", "one of bf16|f16|f32|fp8 is expected", 64},
+        {"--dtype bf16,,f32", "one of bf16|f16|f32|fp8 is expected", 64},
+        {"--dtype f32,f32,f32,f32,f32", "more than 4", 64},
+        {"combine --dtype fp8", "combine adds bf16, f16 or f32 rows", 1},
+        {"--hidden 24 --dtype bf16,fp8", "a row has 24 bytes", 1},
+        {"--threads 2,0", "--threads '0'", 64},
+        {"--device cuda --sms 24,0", "--sms '0'", 64},
+        {"--routing random", "--routing 'random'", 64},
+        {"--routing absent.npy", "absent.npy: cannot be opened", 1},
+        {"--routing grouped --experts 12 -n 2", "needs a multiple of 8 experts", 1},
+        {"--iters 0", "--iters '0'", 64},
+        {"--path sideways", "one of auto|direct|queue|all", 64},
+        {"--path copy_engine", "is not in this version", 1},
+        {"--cached=maybe", "one of no|yes|both is expected", 64},
+        {"--seed -4", "--seed '-4'", 64},
+        {"ll", "'ll' is not in this version", 1},
+        {"multiply", "operation 'multiply'", 64},
+        {"''", "operation ''", 64},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[256];
+        snprintf(command, sizeof command, "$EXPAR bench %s", cases[i].arguments);
+        shell_expect(command, cases[i].code, "", cases[i].message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_result_for_each_operation),
+        cmocka_unit_test(bytes_are_those_of_the_rows),
+        cmocka_unit_test(every_dtype_and_routing_is_verified),
+        cmocka_unit_test(recorded_routing_fills_in_topk_and_experts),
+        cmocka_unit_test(all_paths_and_cached),
+        cmocka_unit_test(sweeps_by_list_and_range),
+        cmocka_unit_test(lists_of_dtypes_and_threads),
+        cmocka_unit_test(layout_is_a_difference),
+        cmocka_unit_test(no_gpu_is_named),
+        cmocka_unit_test(other_forms_of_output),
+        cmocka_unit_test(runs_inside_a_job),
+        cmocka_unit_test(bad_options_are_named),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

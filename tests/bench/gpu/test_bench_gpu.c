@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The benchmark on GPUs: every result is verified, by every operation, number of SMs, dtype and routing, with ranks
+ * that share GPUs; and what is refused. Times are never judged. */
+#include "bench/bench.h"
+#include "bench/gpu/gpu.h"
+#include "cuda/gpus.h"
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int32_t num_gpus;
+
+static struct bench_options small(void)
+{
+    struct bench_options options;
+    bench_options_init(&options);
+    options.dispatch = options.combine = options.cuda = true;
+    options.num_ranks = 2;
+    options.num_gpus = num_gpus < 2 ? num_gpus : 2;
+    options.hidden = 256;
+    options.topk = 4;
+    options.experts = 8;
+    options.iters = 3;
+    options.warmup = 1;
+    options.cached = BENCH_BOTH;
+    options.workers[0] = 4;
+    options.format = BENCH_JSON;
+    return options;
+}
+
+/* Runs with stream `fd` kept in a file; what it held is the caller's to free. */
+static char *captured(int fd, const struct bench_options *options, int *code)
+{
+    FILE *file = tmpfile();
+    fflush(NULL);
+    int kept = dup(fd);
+    assert_true(file && kept >= 0 && dup2(fileno(file), fd) >= 0);
+    *code = bench_gpu_main(options);
+    fflush(NULL);
+    dup2(kept, fd);
+    close(kept);
+    fseek(file, 0, SEEK_END);
+    long bytes = ftell(file);
+    char *text = calloc((size_t)bytes + 1, 1);
+    rewind(file);
+    assert_true(text && fread(text, 1, (size_t)bytes, file) == (size_t)bytes);
+    fclose(file);
+    return text;
+}
+
+static json_t *bench(const struct bench_options *options)
+{
+    int code;
+    json_error_t error;
+    char *text = captured(STDOUT_FILENO, options, &code);
+    json_t *json = json_loads(text, 0, &error);
+    if (code != 0 || !json) fail_msg("exit code %d: %s", code, text);
+    free(text);
+    return json;
+}
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
+
+static void assert_sound(const json_t *result)
+{
+    assert_true(json_is_true(json_object_get(result, "verified")));
+    assert_true(json_number_value(json_object_get(result, "median_us")) > 0);
+    assert_true(json_number_value(json_object_get(result, "copy_limit_us")) > 0);
+    assert_true(json_number_value(json_object_get(result, "fraction_of_copy_limit")) > 0);
+}
+
+static void each_operation_is_verified(void **state)
+{
+    (void)state;
+    static const char *const ops[] = {"dispatch", "dispatch", "layout", "combine"};
+    static const int num_spans[] = {8, 3, 0, 3}; /* layout is a difference of two */
+    struct bench_options options = small();
+    options.layout = true;
+    options.num_tokens = 3;
+    memcpy(options.tokens, (int64_t[]){0, 1, 37}, 3 * sizeof(int64_t));
+    options.num_workers = 2;
+    options.workers[1] = 7;
+    json_t *json = bench(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 2 * 3 * 4);
+    for (size_t i = 0; i < 24; i++) {
+        const json_t *result = json_array_get(list, i);
+        assert_string_equal(text_of(result, "op"), ops[i % 4]);
+        assert_int_equal(json_is_true(json_object_get(result, "cached")), i % 4 == 1);
+        assert_int_equal(json_integer_value(json_object_get(result, "sms")), i < 12 ? 4 : 7);
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        if (i % 4 != 2) assert_sound(result);
+        assert_int_equal(json_object_size(json_object_get(result, "breakdown")), num_spans[i % 4]);
+    }
+    assert_string_equal(text_of(json_object_get(json, "config"), "device"), "cuda");
+    assert_true(json_array_size(json_object_get(json_object_get(json, "machine"), "gpus")) > 0);
+    json_decref(json);
+}
+
+/* More ranks than GPUs, rows with scales, routings that leave some ranks without rows. */
+static void every_dtype_and_routing_is_verified(void **state)
+{
+    (void)state;
+    static const char *const routings[] = {"uniform", "zipf", "grouped", "onehot"};
+    for (size_t i = 0; i < 4; i++) {
+        struct bench_options options = small();
+        options.routing = routings[i];
+        options.num_ranks = 4;
+        options.num_gpus = num_gpus < 4 ? num_gpus : 4;
+        options.experts = 16;
+        options.tokens[0] = 65;
+        options.num_dtypes = 3;
+        memcpy(options.dtypes, (expar_dtype[]){EXPAR_BF16, EXPAR_F8E4M3, EXPAR_F32}, 3 * sizeof(expar_dtype));
+        json_t *json = bench(&options), *list = json_object_get(json, "results");
+        assert_int_equal(json_array_size(list), 3 + 2 + 3);
+        for (size_t r = 0; r < 8; r++)
+            assert_sound(json_array_get(list, r));
+        json_decref(json);
+    }
+}
+
+static void more_sms_than_there_are_are_refused(void **state)
+{
+    (void)state;
+    int code;
+    struct bench_options options = small();
+    options.num_gpus = 1;
+    options.workers[0] = 1000;
+    char *text = captured(STDERR_FILENO, &options, &code);
+    assert_int_equal(code, 1);
+    assert_non_null(strstr(text, "--sms 1000: GPU 0"));
+    assert_non_null(strstr(text, "SMs for 2 ranks"));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_operation_is_verified),
+        cmocka_unit_test(every_dtype_and_routing_is_verified),
+        cmocka_unit_test(more_sms_than_there_are_are_refused),
+    };
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    num_gpus = gpus_count(1);
+    if (num_gpus == 0) return GPUS_SKIP;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -10,15 +10,10 @@
 #define EXPAR_DEMO_COMPUTE_H
 
 #include "config.h"
+#include "demo/kernels/forms.h"
 #include <expar/tensor.h>
 
 typedef struct compute compute;
-
-/* One row of a batch: the token at `position` of a sequence, and the sequence's memory of those before it. */
-typedef struct compute_row {
-    float *keys, *values; /* [layers][capacity][D] */
-    int32_t token, position, capacity, unused;
-} compute_row;
 
 /* A batch's routing, in memory of the compute. */
 typedef struct routed_rows {
@@ -27,13 +22,6 @@ typedef struct routed_rows {
     const int32_t *topk_idx;   /* [count][top_k] */
     const float *topk_weights; /* [count][top_k] */
 } routed_rows;
-
-/* The weights of one layer's experts: L of them. */
-typedef struct expert_weights {
-    const float *w1, *w3; /* [L][D][F] */
-    const float *w2;      /* [L][F][D] */
-    int32_t first, count; /* those that take part */
-} expert_weights;
 
 typedef struct compute_ops {
     /* Memory, zero at first; NULL leaves a text. Releasing NULL is allowed. */

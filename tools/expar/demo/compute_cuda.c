@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS 128 /* of a block, as kernels/model.cu has it */
+#define THREADS DEMO_THREADS
 
 /* What a rank's dispatch takes at most, so that the other ranks of its GPU can go on computing. */
 #define MOST_SMS 8

@@ -6,17 +6,11 @@
  * Nobody waits for another block. Registers: under 64; shared memory: the row that the block works on, or the scores of
  * its head, dynamic. */
 #include "demo/exponential.h"
-#include "exec/index.h" /* fixed-width integers */
+#include "demo/kernels/forms.h"
 
-#define THREADS 128
+#define THREADS DEMO_THREADS
 /* Lanes of a dot product on the CPU: two vectors of 8. */
 #define LANES 16
-
-/* As compute.h has it. */
-typedef struct compute_row {
-    float *keys, *values;
-    int32_t token, position, capacity, unused;
-} compute_row;
 
 /* ---- dot products --------------------------------------------------------------------------------------------------
  */
@@ -205,12 +199,6 @@ extern "C" __global__ void __launch_bounds__(32) demo_choose(const float *scores
     for (int32_t k = threadIdx.x; k < top_k; k += 32)
         weights[k] = own[idx[k]] / sum;
 }
-
-/* As compute.h has it. */
-typedef struct expert_weights {
-    const float *w1, *w3, *w2;
-    int32_t first, count;
-} expert_weights;
 
 /* One expert on the row in shared memory; adds weight times its output to y. gate: [F] shared. */
 static __device__ __forceinline__ void run_expert(const expert_weights *w, int32_t expert, const float *x, float *gate,

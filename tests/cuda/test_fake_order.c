@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a rank's calls (exec/cuda/order.c), on the driver that plays GPUs: captures that go on at a time, and a
- * driver that does not take the order's events. */
+/* The order of a rank's calls (exec/cuda/order.c), on the driver that plays GPUs: captures that go on at a time, graphs
+ * and calls whose streams are slow, and a driver that does not take the order's events. */
 #include "cuda/find_desk.h"
 #include "cuda/idle_rank.h"
 #include "ep/ep.h"
 #include "exec/cuda/gpu.h"
 #include "shmem/kind.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- captures -------------------------------------------------------------------------------------------------------
  */
@@ -28,13 +30,22 @@ static void open_capture(capture *c)
     CHECK_OK(CUDA_CALL(StreamWaitEvent, c->streams[1], c->forked, 0));
 }
 
-static void close_capture(capture *c)
+static cu_graph_exec end_capture(capture *c)
 {
-    cu_graph graph;
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
     CHECK_OK(CUDA_CALL(StreamEndCapture, c->streams[0], &graph));
+    CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     CHECK_OK(CUDA_CALL(EventDestroy, c->forked));
     for (int i = 0; i < 2; i++)
         CHECK_OK(CUDA_CALL(StreamDestroy, c->streams[i]));
+    return exec;
+}
+
+static void close_capture(capture *c)
+{
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, end_capture(c)));
 }
 
 /* Waits of a capture's first call: for what comes before the launch; and there and back, for a stream of the order's
@@ -187,6 +198,192 @@ static void captures_one_after_another(void **state)
     kind_run((ranks_plan){0}, 1, play_many_captures);
 }
 
+/* ---- graphs behind something slow
+ * ------------------------------------------------------------------------------------
+ */
+
+/* Looks at a call that must not have gone on. */
+#define LOOKS 50
+
+/* Two buffers of a rank, so that epochs tell whose call has run; a graph with a combine of each, and a slow kernel. */
+typedef struct slow {
+    fake_desk *desk;
+    idle_rank ranks[2]; /* the second one has the first one's stream */
+    cu_graph_exec execs[2];
+    cu_stream other; /* stream */
+    uint32_t epochs[2];
+    cu_module module;
+    cu_function spin;
+    atomic_int end; /* 1: the slow kernel goes on */
+} slow;
+
+static uint32_t epoch_of(const slow *s, int i)
+{
+    return __atomic_load_n(&gpu_of(s->ranks[i].ep->exec)->world.state->epoch, __ATOMIC_ACQUIRE);
+}
+
+/* By the last combine of buffer i. */
+static bool has_run(const slow *s, int i)
+{
+    return epoch_of(s, i) != s->epochs[i];
+}
+
+static bool slow_begin(slow *s, expar_group *group)
+{
+    *s = (slow){.desk = NULL};
+    if (!idle_begin(&s->ranks[0], group) || !idle_dispatch(&s->ranks[0], EXPAR_F32)) return false;
+    s->desk = desk_find();
+    if (!CHECK(s->desk, "another driver is open")) return false;
+    const expar_ep_config config = idle_config(group);
+    s->ranks[1] = s->ranks[0];
+    s->ranks[1].came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_ep_create(group, &config, &s->ranks[1].ep)) || !idle_dispatch(&s->ranks[1], EXPAR_F32))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        capture c;
+        expar_combine_args args = idle_combine_args(&s->ranks[i]);
+        open_capture(&c);
+        args.stream = c.streams[0];
+        CHECK_OK(expar_combine(s->ranks[i].ep, &args));
+        s->execs[i] = end_capture(&c);
+        s->epochs[i] = epoch_of(s, i);
+    }
+    CHECK_OK(CUDA_CALL(StreamCreate, &s->other, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(CUDA_CALL(ModuleLoadData, &s->module, "a kernel that is slow"));
+    CHECK_OK(CUDA_CALL(ModuleGetFunction, &s->spin, s->module, FAKE_SPIN));
+    return check_failures() == 0;
+}
+
+static void slow_end(slow *s)
+{
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(CUDA_CALL(GraphExecDestroy, s->execs[i]));
+    CHECK_OK(CUDA_CALL(ModuleUnload, s->module));
+    CHECK_OK(CUDA_CALL(StreamDestroy, s->other));
+    idle_forget(&s->ranks[1]);
+    CHECK_OK(expar_ep_destroy(s->ranks[1].ep));
+    idle_end(&s->ranks[0]);
+}
+
+/* From here on streams go on only when all is on them. */
+static void put_slow_kernel(slow *s, cu_stream stream)
+{
+    fake_spin_args args = {&s->end};
+    void *parameters[] = {&args};
+    const cuda_launch launch = {.function = s->spin, .stream = stream, .blocks = 1, .threads = 1};
+    atomic_store(&s->desk->hold, 1);
+    CHECK_OK(cuda_launch_kernel(&launch, parameters));
+}
+
+/* Buffer 0's call stands behind the slow kernel, buffer 1's on another stream. */
+static void check_order(slow *s)
+{
+    atomic_store(&s->desk->hold, 0);
+    CHECK(desk_await(&s->desk->running[0], 1), "the slow kernel does not run");
+    for (int i = 0; i < LOOKS && !has_run(s, 0) && !has_run(s, 1); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    CHECK(!has_run(s, 0), "the first call has run, though its stream had not come to it");
+    CHECK(!has_run(s, 1), "the second call has run before the first");
+    atomic_store(&s->end, 1);
+    CHECK(desk_await(&s->desk->held, 0), "something is left on the streams");
+    CHECK(has_run(s, 0) && has_run(s, 1), "a call has not run");
+}
+
+static expar_event *call_async(slow *s, int i, cu_stream stream)
+{
+    expar_event *event = NULL;
+    expar_combine_args args = idle_combine_args(&s->ranks[i]);
+    args.stream = stream;
+    args.async_finish = 1;
+    args.event = &event;
+    CHECK_OK(expar_combine(s->ranks[i].ep, &args));
+    return event;
+}
+
+static void end_async(expar_event *event)
+{
+    CHECK_OK(expar_event_wait(event));
+    expar_event_destroy(event);
+}
+
+static void play_a_call_behind_a_graph(expar_group *group, void *shared)
+{
+    slow s;
+    (void)shared;
+    if (!slow_begin(&s, group)) return;
+    put_slow_kernel(&s, s.other);
+    CHECK_OK(CUDA_CALL(GraphLaunch, s.execs[0], s.other));
+    expar_event *event = call_async(&s, 1, s.ranks[0].stream);
+    check_order(&s);
+    end_async(event);
+    slow_end(&s);
+}
+
+static void a_call_follows_a_graph_from_its_launch(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_a_call_behind_a_graph);
+}
+
+static void play_a_graph_behind_a_call(expar_group *group, void *shared)
+{
+    slow s;
+    (void)shared;
+    if (!slow_begin(&s, group)) return;
+    put_slow_kernel(&s, s.ranks[0].stream);
+    expar_event *event = call_async(&s, 0, s.ranks[0].stream);
+    CHECK_OK(CUDA_CALL(GraphLaunch, s.execs[1], s.other));
+    check_order(&s);
+    end_async(event);
+    slow_end(&s);
+}
+
+static void a_graph_follows_the_calls_before_its_launch(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_a_graph_behind_a_call);
+}
+
+static void play_a_graph_behind_a_graph(expar_group *group, void *shared)
+{
+    slow s;
+    (void)shared;
+    if (!slow_begin(&s, group)) return;
+    put_slow_kernel(&s, s.other);
+    CHECK_OK(CUDA_CALL(GraphLaunch, s.execs[0], s.other));
+    CHECK_OK(CUDA_CALL(GraphLaunch, s.execs[1], s.ranks[0].stream));
+    check_order(&s);
+    slow_end(&s);
+}
+
+static void a_graph_follows_a_graph_from_its_launch(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_a_graph_behind_a_graph);
+}
+
+/* A call that waits for a graph is none that the graph waits for. */
+static void play_a_graph_before_a_call(expar_group *group, void *shared)
+{
+    slow s;
+    (void)shared;
+    if (!slow_begin(&s, group)) return;
+    put_slow_kernel(&s, s.other);
+    CHECK_OK(CUDA_CALL(GraphLaunch, s.execs[0], s.other));
+    expar_event *event = call_async(&s, 1, s.ranks[0].stream);
+    CHECK_OK(CUDA_CALL(GraphLaunch, s.execs[0], s.other));
+    check_order(&s);
+    end_async(event);
+    CHECK(epoch_of(&s, 0) == s.epochs[0] + 2 && epoch_of(&s, 1) == s.epochs[1] + 1, "calls are missing");
+    slow_end(&s);
+}
+
+static void graphs_and_calls_in_turns_end(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_a_graph_before_a_call);
+}
+
 /* ---- what hosts poll ------------------------------------------------------------------------------------------------
  */
 
@@ -281,6 +478,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(captures_one_after_another),
         cmocka_unit_test(a_capture_that_outlasts_others),
         cmocka_unit_test(a_ninth_capture_at_a_time_is_refused),
+        cmocka_unit_test(a_call_follows_a_graph_from_its_launch),
+        cmocka_unit_test(a_graph_follows_the_calls_before_its_launch),
+        cmocka_unit_test(a_graph_follows_a_graph_from_its_launch),
+        cmocka_unit_test(graphs_and_calls_in_turns_end),
         cmocka_unit_test(calls_nobody_asks_for_leave_counts_alone),
         cmocka_unit_test(a_call_without_a_mark_poisons_the_buffer),
         cmocka_unit_test(an_end_that_cannot_be_seen_is_no_good_end),

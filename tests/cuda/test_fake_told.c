@@ -127,6 +127,7 @@ static void after_a_capture(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
     CHECK_TEXT("num_worst_tokens is 0 while the stream is being captured");
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     const expar_dispatch_args *given = is_odd(&one) ? NULL : &args;
     hear(&one, expar_dispatch(one.ep, given, &one.came), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);

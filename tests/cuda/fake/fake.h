@@ -41,7 +41,28 @@ bool note_look(cu_stream stream);
 /* Runs a kernel in this thread. False: it is not one that is played. */
 bool run_kernel(cu_function function, void *arguments);
 
+/* Puts a kernel on a stream, or runs it. False: it is not one that is played. */
+bool put_kernel(cu_stream stream, cu_function function, void *arguments);
+
+/* ---- streams.c ---- */
+/* The number of the capture that the stream is in; 0: none. */
+unsigned long long capture_of(cu_stream stream);
+/* The event is behind all that the stream has now. */
+void record(cu_stream stream, cu_event event);
+/* The stream comes to what is put there later once the event's last record has passed. */
+void wait_for(cu_stream stream, cu_event event);
+
+/* ---- graphs.c ---- */
+void graph_add_kernel(unsigned long long capture, cu_function function, const void *arguments);
+void graph_add_event(unsigned long long capture, cu_event event, bool waits);
+/* The capture has ended: its graph, with the caller's hold. NULL: there is nothing in it. */
+cu_graph graph_close(unsigned long long capture);
+
 /* ---- held.c ---- */
+/* The number of the stream's youngest work that is held; 0: none. Numbers rise. */
+unsigned long long held_mark(cu_stream stream);
+/* What is put on the stream later waits for the other's work up to that mark. */
+void hold_wait(cu_stream stream, cu_stream other, unsigned long long mark);
 /* Takes a kernel that its stream does not come to yet; false: the stream has come to it. *played: as run_kernel. */
 bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played);
 /* Likewise a host function. */

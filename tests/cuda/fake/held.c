@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that their streams have not come to, and host functions behind them, in the driver that plays GPUs: a test
- * holds them (desk.h). Each runs in a thread of its own, behind those that its stream had before; copies do not wait
- * for them. */
+/* Kernels that their streams have not come to, and host functions and waits for events behind them, in the driver that
+ * plays GPUs: a test holds them (desk.h). Each runs in a thread of its own, behind those that its stream had before;
+ * copies do not wait for them. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,15 +11,19 @@
 typedef struct held_work {
     struct held_work *next; /* younger */
     cu_stream stream;
+    unsigned long long number;
     int device;
-    cu_host_fn run; /* with context; NULL: a kernel */
+    cu_host_fn run; /* with context; NULL: a kernel or a wait */
     void *context;
-    cu_function function;
+    cu_function function; /* NULL: a wait for the next two */
+    cu_stream other;
+    unsigned long long mark;
     char arguments[];
 } held_work;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static held_work *oldest; /* guarded by lock: those that have not run to their ends */
+static held_work *oldest;              /* guarded by lock: those that have not run to their ends */
+static unsigned long long last_number; /* guarded by lock */
 
 static void rest(void)
 {
@@ -35,10 +39,20 @@ static bool has_older(cu_stream stream, const held_work *than)
     return one != than;
 }
 
+/* Work up to that mark. With the lock. */
+static bool has_before(cu_stream stream, unsigned long long mark)
+{
+    const held_work *one = oldest;
+    while (one && (one->stream != stream || one->number > mark))
+        one = one->next;
+    return one != NULL;
+}
+
 static bool may_run(const held_work *self)
 {
     pthread_mutex_lock(&lock);
-    bool may = !atomic_load(&fake_desk_of()->hold) && !has_older(self->stream, self);
+    bool may =
+        !atomic_load(&fake_desk_of()->hold) && !has_older(self->stream, self) && !has_before(self->other, self->mark);
     pthread_mutex_unlock(&lock);
     return may;
 }
@@ -63,7 +77,7 @@ static void *run_held(void *argument)
     enter_device(self->device);
     if (self->run)
         self->run(self->context);
-    else
+    else if (self->function)
         run_kernel(self->function, self->arguments);
     forget(self);
     return NULL;
@@ -77,6 +91,7 @@ static held_work *add(cu_stream stream, size_t bytes)
     while (*place)
         place = &(*place)->next;
     self->stream = stream;
+    self->number = ++last_number;
     self->device = current_device();
     atomic_fetch_add(&fake_desk_of()->held, 1);
     return *place = self;
@@ -102,6 +117,27 @@ bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, 
     memcpy(self->arguments, arguments, bytes);
     start(self);
     return true;
+}
+
+unsigned long long held_mark(cu_stream stream)
+{
+    unsigned long long mark = 0;
+    pthread_mutex_lock(&lock);
+    for (const held_work *one = oldest; one; one = one->next)
+        if (one->stream == stream) mark = one->number;
+    pthread_mutex_unlock(&lock);
+    return mark;
+}
+
+void hold_wait(cu_stream stream, cu_stream other, unsigned long long mark)
+{
+    pthread_mutex_lock(&lock);
+    held_work *self = stream != other && has_before(other, mark) ? add(stream, 0) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!self) return;
+    self->other = other;
+    self->mark = mark;
+    start(self);
 }
 
 bool hold_host(cu_stream stream, cu_host_fn run, void *context)

@@ -120,17 +120,24 @@ static void count_launch(cu_function function, cu_stream stream)
     if (strstr(name, "combine")) atomic_fetch_add(&desk.combines, 1);
 }
 
+bool put_kernel(cu_stream stream, cu_function function, void *arguments)
+{
+    static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
+    bool played = false;
+    if (hold_kernel(stream, function, arguments, &played)) return played;
+    if (!stream) pthread_mutex_lock(&default_stream);
+    played = run_kernel(function, arguments);
+    if (!stream) pthread_mutex_unlock(&default_stream);
+    return played;
+}
+
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
+    const unsigned long long capture = capture_of(config->stream);
     (void)extra;
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
     count_launch(function, config->stream);
-    bool played = false;
-    if (hold_kernel(config->stream, function, parameters[0], &played)) return played ? CU_OK : LAUNCH_FAILED;
-    if (!config->stream) pthread_mutex_lock(&default_stream);
-    played = run_kernel(function, parameters[0]);
-    if (!config->stream) pthread_mutex_unlock(&default_stream);
-    return played ? CU_OK : LAUNCH_FAILED;
+    if (capture) graph_add_kernel(capture, function, parameters[0]);
+    return put_kernel(config->stream, function, parameters[0]) ? CU_OK : LAUNCH_FAILED;
 }

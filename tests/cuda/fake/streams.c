@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 /* ---- captures -------------------------------------------------------------------------------------------------------
- * The work of a stream that is being captured is done at once all the same; its graph is a number, and gone with the
- * capture, as is what it holds. */
+ * The work of a stream that is being captured is done at once all the same, and noted for the graph (graphs.c). As long
+ * as the capture goes on the graph is its number; what the graph holds is gone with the capture. */
 
 #define CAPTURED 32
 typedef struct captured_stream {
@@ -20,11 +20,19 @@ static captured_stream captured[CAPTURED]; /* guarded by lock, as is the next */
 static unsigned long long captures;        /* so far: the number of the last one */
 
 /* The capture that the stream is in; 0: none. The lock is held. */
-static unsigned long long capture_of(cu_stream stream)
+static unsigned long long find_capture(cu_stream stream)
 {
     for (int i = 0; stream && i < CAPTURED; i++)
         if (captured[i].stream == stream) return captured[i].capture;
     return 0;
+}
+
+unsigned long long capture_of(cu_stream stream)
+{
+    pthread_mutex_lock(&lock);
+    unsigned long long capture = find_capture(stream);
+    pthread_mutex_unlock(&lock);
+    return capture;
 }
 
 /* False: there is no place. The lock is held. */
@@ -85,29 +93,54 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
  */
 
 /* Of an event: where it was recorded last. */
-typedef struct record {
+typedef struct event_record {
     cu_stream stream;
     unsigned long long capture; /* that the stream was in; 0: none */
-} record;
+    unsigned long long mark;    /* of the stream's work before it, where that is held */
+} event_record;
 
-static record *record_of(cu_event event)
+static event_record *record_of(cu_event event)
 {
-    return (record *)(void *)event;
+    return (event_record *)(void *)event;
+}
+static void set_record(cu_event event, event_record to)
+{
+    pthread_mutex_lock(&lock);
+    *record_of(event) = to;
+    pthread_mutex_unlock(&lock);
+}
+static event_record get_record(cu_event event)
+{
+    pthread_mutex_lock(&lock);
+    event_record found = *record_of(event);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+void record(cu_stream stream, cu_event event)
+{
+    set_record(event, (event_record){.stream = stream, .mark = held_mark(stream)});
+}
+void wait_for(cu_stream stream, cu_event event)
+{
+    const event_record last = get_record(event);
+    if (last.mark) hold_wait(stream, last.stream, last.mark);
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
-    *event = calloc(1, sizeof(record));
+    *event = calloc(1, sizeof(event_record));
     return CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (!setting("FAKE_RECORD", 1)) return ILLEGAL_ADDRESS;
-    pthread_mutex_lock(&lock);
-    *record_of(event) = (record){stream, capture_of(stream)};
-    pthread_mutex_unlock(&lock);
+    const unsigned long long capture = capture_of(stream);
+    if (capture)
+        set_record(event, (event_record){.stream = stream, .capture = capture});
+    else
+        record(stream, event);
     return CU_OK;
 }
 cu_result cuEventSynchronize(cu_event event)
@@ -127,7 +160,7 @@ cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 {
     (void)mode;
     pthread_mutex_lock(&lock);
-    bool begun = !capture_of(stream) && join(stream, captures + 1);
+    bool begun = !find_capture(stream) && join(stream, captures + 1);
     captures += begun;
     pthread_mutex_unlock(&lock);
     return begun ? CU_OK : INVALID_VALUE;
@@ -173,11 +206,12 @@ cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph)
 {
     *graph = NULL;
     pthread_mutex_lock(&lock);
-    unsigned long long ended = capture_of(stream);
+    unsigned long long ended = find_capture(stream);
     for (int i = 0; ended && i < CAPTURED; i++)
         if (captured[i].stream && captured[i].capture == ended) captured[i].stream = NULL;
     pthread_mutex_unlock(&lock);
     if (ended) let_go_of(ended);
+    if (ended) *graph = graph_close(ended);
     return ended ? CU_OK : INVALID_VALUE;
 }
 cu_result cuUserObjectCreate(cu_user_object *object, void *context, cu_host_fn let_go, unsigned int references,
@@ -212,7 +246,7 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsig
     (void)dependencies, (void)num_dependencies;
     note_begun();
     pthread_mutex_lock(&lock);
-    unsigned long long capture = capture_of(stream);
+    unsigned long long capture = find_capture(stream);
     pthread_mutex_unlock(&lock);
     *capture_status = capture ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
     if (id && capture) *id = capture;
@@ -222,24 +256,33 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *capture_status, unsig
 cu_result cuStreamIsCapturing(cu_stream stream, int *capture_status)
 {
     pthread_mutex_lock(&lock);
-    *capture_status = capture_of(stream) ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
+    *capture_status = find_capture(stream) ? CU_CAPTURE_ACTIVE : CU_CAPTURE_NONE;
     pthread_mutex_unlock(&lock);
     return CU_OK;
 }
 cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)event, (void)stream, (void)flags;
+    const unsigned long long capture = capture_of(stream);
+    if (!(flags & CU_EVENT_EXTERNAL)) return cuEventRecord(event, stream);
+    if (!capture) return INVALID_VALUE;
+    graph_add_event(capture, event, false);
     return CU_OK;
 }
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
     note_other(flags & CU_EVENT_EXTERNAL);
+    if (flags & CU_EVENT_EXTERNAL) {
+        const unsigned long long into = capture_of(stream);
+        if (into) graph_add_event(into, event, true);
+        return into ? CU_OK : INVALID_VALUE;
+    }
     pthread_mutex_lock(&lock);
-    unsigned long long capture = flags & CU_EVENT_EXTERNAL ? 0 : record_of(event)->capture;
-    bool may = !capture || capture_of(stream) == capture || (!capture_of(stream) && join(stream, capture));
+    const unsigned long long capture = record_of(event)->capture, own = find_capture(stream);
+    bool may = !capture || own == capture || (!own && join(stream, capture));
     pthread_mutex_unlock(&lock);
+    if (!capture && !own) wait_for(stream, event);
     return may ? CU_OK : ISOLATION;
 }
 cu_result cuThreadExchangeStreamCaptureMode(int *mode)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs of the driver that plays GPUs: kernels and external event nodes, in the order in which they were captured,
+ * which a launch puts on its stream one after another. As the driver's interface has it, the launch itself records an
+ * event, to be behind what stands before that node, and waits for what an event has when the graph is launched. What a
+ * capture does besides is in no graph: it was done at once (streams.c). */
+#include "fake.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct node {
+    struct node *next;
+    cu_event event; /* NULL: a kernel */
+    bool waits;     /* for the event, else records it */
+    cu_function function;
+    size_t bytes;
+    char arguments[];
+} node;
+
+typedef struct graph {
+    struct graph *next;         /* of those whose captures go on */
+    unsigned long long capture; /* its number */
+    node *first;
+    int holds; /* the caller's, and one for each cu_graph_exec made of it; by the caller's thread */
+} graph;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static graph *open_graphs; /* guarded by lock */
+
+/* The lock is held. */
+static void add(unsigned long long capture, node *one)
+{
+    graph *g = open_graphs;
+    while (g && g->capture != capture)
+        g = g->next;
+    if (!g) {
+        g = calloc(1, sizeof *g);
+        *g = (graph){.capture = capture, .next = open_graphs, .holds = 1};
+        open_graphs = g;
+    }
+    node **place = &g->first;
+    while (*place)
+        place = &(*place)->next;
+    *place = one;
+}
+
+void graph_add_kernel(unsigned long long capture, cu_function function, const void *arguments)
+{
+    const size_t bytes = kernel_argument_bytes(function);
+    node *one = calloc(1, sizeof *one + bytes);
+    one->function = function;
+    one->bytes = bytes;
+    memcpy(one->arguments, arguments, bytes);
+    pthread_mutex_lock(&lock);
+    add(capture, one);
+    pthread_mutex_unlock(&lock);
+}
+
+void graph_add_event(unsigned long long capture, cu_event event, bool waits)
+{
+    node *one = calloc(1, sizeof *one);
+    one->event = event;
+    one->waits = waits;
+    pthread_mutex_lock(&lock);
+    add(capture, one);
+    pthread_mutex_unlock(&lock);
+}
+
+cu_graph graph_close(unsigned long long capture)
+{
+    pthread_mutex_lock(&lock);
+    graph **place = &open_graphs, *found;
+    while (*place && (*place)->capture != capture)
+        place = &(*place)->next;
+    found = *place;
+    if (found) *place = found->next;
+    pthread_mutex_unlock(&lock);
+    return (cu_graph)(void *)found;
+}
+
+static void let_go(graph *g)
+{
+    if (!g || --g->holds) return;
+    while (g->first) {
+        node *one = g->first;
+        g->first = one->next;
+        free(one);
+    }
+    free(g);
+}
+
+cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph of, unsigned long long flags)
+{
+    graph *g = (graph *)(void *)of;
+    (void)flags;
+    if (!g) return INVALID_VALUE;
+    g->holds++;
+    *exec = (cu_graph_exec)(void *)g;
+    return CU_OK;
+}
+cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    for (node *one = ((graph *)(void *)exec)->first; one; one = one->next) {
+        if (!one->event && !put_kernel(stream, one->function, one->arguments)) return LAUNCH_FAILED;
+        if (one->event && one->waits) wait_for(stream, one->event);
+        if (one->event && !one->waits) record(stream, one->event);
+    }
+    return CU_OK;
+}
+cu_result cuGraphExecDestroy(cu_graph_exec exec)
+{
+    let_go((graph *)(void *)exec);
+    return CU_OK;
+}
+cu_result cuGraphDestroy(cu_graph of)
+{
+    let_go((graph *)(void *)of);
+    return CU_OK;
+}

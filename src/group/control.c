@@ -32,7 +32,7 @@ int32_t expar_group_local_rank(const expar_group *group)
     return group ? group->rank % group->ranks_per_node : 0;
 }
 
-static expar_status check_call(const char *call, const expar_group *group, size_t bytes)
+static expar_status control_check(const char *call, const expar_group *group, size_t bytes)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (bytes > EXPAR_CONTROL_MAX_BYTES)
@@ -46,7 +46,7 @@ expar_status expar_group_allgather(expar_group *group, const void *mine, void *a
     static const char call[] = "expar_group_allgather";
     if (bytes > 0 && !mine) return error_set(EXPAR_ERR_NULL, "%s: mine is NULL", call);
     if (bytes > 0 && !all) return error_set(EXPAR_ERR_NULL, "%s: all is NULL", call);
-    expar_status status = check_call(call, group, bytes);
+    expar_status status = control_check(call, group, bytes);
     if (status != EXPAR_OK) return status;
     status = group->boot->ops->allgather(group->boot, mine, all, bytes);
     return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
@@ -56,7 +56,7 @@ expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes,
 {
     static const char call[] = "expar_group_broadcast";
     if (bytes > 0 && !data) return error_set(EXPAR_ERR_NULL, "%s: data is NULL", call);
-    expar_status status = check_call(call, group, bytes);
+    expar_status status = control_check(call, group, bytes);
     if (status != EXPAR_OK) return status;
     if (root < 0 || root >= group->size)
         return error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
@@ -67,7 +67,7 @@ expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes,
 expar_status expar_group_barrier(expar_group *group)
 {
     static const char call[] = "expar_group_barrier";
-    expar_status status = check_call(call, group, 0);
+    expar_status status = control_check(call, group, 0);
     if (status != EXPAR_OK) return status;
     status = group->boot->ops->barrier(group->boot);
     return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);

@@ -10,7 +10,7 @@ static void on_gone(void *context, int32_t rank, bool clean)
     sym_fail(context, clean ? SYM_PEER_LEFT : SYM_PEER_DIED, rank);
 }
 
-static void free_memory(expar_group *group)
+static void group_free_memory(expar_group *group)
 {
     sym_destroy(group->sym);
     /* Behind it: until then transports may complete what was started on a resident's batches. */
@@ -19,7 +19,8 @@ static void free_memory(expar_group *group)
     free(group);
 }
 
-static expar_status build(expar_group *group, boot *ctl, const group_settings *settings, const group_threads *threads)
+static expar_status group_build(expar_group *group, boot *ctl, const group_settings *settings,
+                                const group_threads *threads)
 {
     group_topology topology;
     expar_status status = group_topology_find(ctl, settings->ranks_per_node, group->nodes, &topology);
@@ -50,9 +51,9 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
         free(group);
         return error_set(EXPAR_ERR_MEMORY, "no memory for the records of a group of %d ranks", ctl->size);
     }
-    expar_status status = build(group, ctl, settings, threads);
+    expar_status status = group_build(group, ctl, settings, threads);
     if (status != EXPAR_OK) {
-        free_memory(group);
+        group_free_memory(group);
         return status;
     }
     group->boot = ctl;
@@ -66,7 +67,7 @@ void group_free(expar_group *group, bool sound)
     /* First: it stops the monitor, which may call on_gone until then. */
     group->boot->ops->leave(group->boot, sound);
     struct group_threads *threads = group->threads;
-    free_memory(group);
+    group_free_memory(group);
     if (threads) group_threads_release(threads);
 }
 

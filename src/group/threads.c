@@ -129,7 +129,7 @@ free_boots:
 }
 
 /* Creates into memory of its own, so that the caller's array is written on success only. */
-static expar_status create(const char *call, int32_t size, const group_settings *settings, expar_group **groups)
+static expar_status threads_create(const char *call, int32_t size, const group_settings *settings, expar_group **groups)
 {
     expar_group **made = calloc((size_t)size, sizeof(expar_group *));
     if (!made) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d ranks", call, size);
@@ -152,5 +152,5 @@ expar_status expar_group_create_threads(int32_t size, const expar_group_options 
     if (status == EXPAR_OK && known.size != 0 && known.size != size)
         status = error_set(EXPAR_ERR_ARGUMENT, "%s: options.size %d, expected 0 or %d", call, known.size, size);
     if (status == EXPAR_OK) status = group_settings_read(call, &known, &settings);
-    return status == EXPAR_OK ? create(call, size, &settings, groups) : status;
+    return status == EXPAR_OK ? threads_create(call, size, &settings, groups) : status;
 }

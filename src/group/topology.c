@@ -23,7 +23,7 @@ static int32_t count_on_host(const boot *ctl, int32_t r)
 }
 
 /* Every host a node: its ranks must stand together, and be as many as on the first. */
-static expar_status check_hosts(const boot *ctl, int32_t ranks_per_node)
+static expar_status topology_check_hosts(const boot *ctl, int32_t ranks_per_node)
 {
     for (int32_t r = 0; r < ctl->size; r++) {
         int32_t first = first_on_host(ctl, r);
@@ -45,7 +45,7 @@ static expar_status check_hosts(const boot *ctl, int32_t ranks_per_node)
 }
 
 /* Nodes of a given size: none may reach over two hosts. */
-static expar_status check_nodes(const boot *ctl, int32_t ranks_per_node)
+static expar_status topology_check_nodes(const boot *ctl, int32_t ranks_per_node)
 {
     if (ctl->size % ranks_per_node != 0)
         return error_set(EXPAR_ERR_ARGUMENT, "ranks_per_node %d does not divide the group's %d ranks", ranks_per_node,
@@ -63,7 +63,7 @@ static expar_status check_nodes(const boot *ctl, int32_t ranks_per_node)
 expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_t *nodes, group_topology *out)
 {
     int32_t each = ranks_per_node > 0 ? ranks_per_node : count_on_host(ctl, 0);
-    expar_status status = ranks_per_node > 0 ? check_nodes(ctl, each) : check_hosts(ctl, each);
+    expar_status status = ranks_per_node > 0 ? topology_check_nodes(ctl, each) : topology_check_hosts(ctl, each);
     if (status != EXPAR_OK) return status;
     for (int32_t r = 0; r < ctl->size; r++)
         nodes[r] = r / each;

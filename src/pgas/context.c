@@ -31,7 +31,7 @@ expar_status context_enter(expar_ctx *ctx, ops_origin *from, int32_t *pe)
 
 /* ---- making and end ---------------------------------------------------------------------------------------------- */
 
-static expar_status check_options(const char *call, const expar_ctx_options *options)
+static expar_status context_check_options(const char *call, const expar_ctx_options *options)
 {
     if (!options) return EXPAR_OK;
     if (options->struct_size != sizeof *options)
@@ -44,7 +44,7 @@ static expar_status check_options(const char *call, const expar_ctx_options *opt
 }
 
 /* One that was destroyed, or a new one; the lock is held. */
-static expar_ctx *find_unused(team_table *table)
+static expar_ctx *context_find_unused(team_table *table)
 {
     expar_ctx *ctx = table->contexts;
     while (ctx && ctx->team)
@@ -60,11 +60,11 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
     static const char call[] = "expar_ctx_create";
     expar_status status = team_check(call, team);
     if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "%s: ctx is NULL", call);
-    if (status == EXPAR_OK) status = check_options(call, options);
+    if (status == EXPAR_OK) status = context_check_options(call, options);
     if (status != EXPAR_OK) return status;
     team_table *table = team->table;
     pthread_mutex_lock(&table->lock);
-    expar_ctx *ctx = find_unused(table);
+    expar_ctx *ctx = context_find_unused(table);
     if (ctx) {
         ctx->group = team->group;
         ctx->flags = options ? options->flags : 0;
@@ -77,7 +77,7 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
 }
 
 /* Its handle is refused from now on. */
-static void retire(expar_ctx *ctx)
+static void context_retire(expar_ctx *ctx)
 {
     team_table *table = ctx->team->table;
     pthread_mutex_lock(&table->lock);
@@ -98,7 +98,7 @@ expar_status expar_ctx_destroy(expar_ctx *ctx)
     expar_status status = check_context(call, ctx);
     if (status != EXPAR_OK) return status;
     status = complete(call, ctx);
-    retire(ctx);
+    context_retire(ctx);
     return status;
 }
 
@@ -134,7 +134,7 @@ expar_status context_quiet_all(const char *call, const expar_team *team)
 void context_end_all(const expar_team *team)
 {
     for (expar_ctx *ctx = next_of_team(team, NULL); ctx; ctx = next_of_team(team, ctx))
-        retire(ctx);
+        context_retire(ctx);
 }
 
 void context_free_list(expar_ctx *list)

@@ -10,7 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-static expar_status hand_over(const char *what, const expar_heap_stats *now, expar_heap_stats *stats)
+static expar_status stats_hand_over(const char *what, const expar_heap_stats *now, expar_heap_stats *stats)
 {
     return struct_give(what, "EXPAR_HEAP_STATS_INIT", now, sizeof *now, stats);
 }
@@ -23,7 +23,7 @@ expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
     sym_heap_stats(group->sym, &now);
     /* Not on the card, which every allocation writes anew: the kernel goes through the whole heap for it. */
     now.huge_bytes = mem_region_huge_bytes(&group->sym->heap);
-    return hand_over(what, &now, stats);
+    return stats_hand_over(what, &now, stats);
 }
 
 /* ---- from outside ------------------------------------------------------------------------------------------------ */
@@ -54,6 +54,6 @@ expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *ran
     now.page_bytes = page_bytes;
     bool is_card = sym_card_read(&control->card, &now, rank, size);
     munmap((void *)(uintptr_t)control, bytes);
-    if (is_card) return hand_over(what, &now, stats);
+    if (is_card) return stats_hand_over(what, &now, stats);
     return error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no heap of this version of expar", what, fd);
 }

@@ -41,8 +41,8 @@ static expar_status lock_begin(lock_call *call, uint64_t *lock)
     return EXPAR_OK;
 }
 
-static expar_status change(const lock_call *call, const uint32_t *word, int32_t pe, transport_atomic_op op,
-                           uint32_t operand, uint32_t compare, uint32_t *old)
+static expar_status lock_change(const lock_call *call, const uint32_t *word, int32_t pe, transport_atomic_op op,
+                                uint32_t operand, uint32_t compare, uint32_t *old)
 {
     uint64_t before;
     const ops_atomic atomic = {call->name, op, sizeof *word, operand, compare};
@@ -58,7 +58,7 @@ static uint32_t own_ticket(const lock_call *call)
 
 static expar_status change_mine(const lock_call *call, transport_atomic_op op, uint32_t operand, uint32_t *old)
 {
-    return change(call, &call->words->mine, call->group->rank, op, operand, 0, old);
+    return lock_change(call, &call->words->mine, call->group->rank, op, operand, 0, old);
 }
 
 static expar_status wait_mine(const lock_call *call, expar_cmp cmp, uint32_t value, uint32_t *seen)
@@ -86,7 +86,7 @@ static expar_status await_turn(const lock_call *call)
 /* Behind `before`: says so, and waits for it to hand over. */
 static expar_status queue_behind(const lock_call *call, int32_t before)
 {
-    expar_status status = change(call, &call->words->mine, before, TRANSPORT_ADD, own_ticket(call), 0, NULL);
+    expar_status status = lock_change(call, &call->words->mine, before, TRANSPORT_ADD, own_ticket(call), 0, NULL);
     return status == EXPAR_OK ? await_turn(call) : go_away(call, status);
 }
 
@@ -106,7 +106,8 @@ static expar_status come_back(const lock_call *call, bool *back)
         seen = old;
         if (status != EXPAR_OK || !(seen & AWAY)) return status;
         if (seen & GRANTED) return wait_mine(call, EXPAR_CMP_LT, AWAY, NULL);
-        status = change(call, &call->words->mine, call->group->rank, TRANSPORT_COMPARE_SWAP, seen & TICKET, seen, &old);
+        status =
+            lock_change(call, &call->words->mine, call->group->rank, TRANSPORT_COMPARE_SWAP, seen & TICKET, seen, &old);
     } while (status == EXPAR_OK && old != seen);
     *back = status == EXPAR_OK;
     return status;
@@ -121,7 +122,7 @@ static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin_open(call->group->sym, call->name, 0, 1);
     do
-        status = change(call, &call->words->mine, rank, TRANSPORT_FETCH, 0, 0, &seen);
+        status = lock_change(call, &call->words->mine, rank, TRANSPORT_FETCH, 0, 0, &seen);
     while (status == EXPAR_OK && !(seen & TICKET) && (status = sym_rest_turn(&rest)) == EXPAR_OK);
     sym_rest_end(&rest);
     *behind = seen & TICKET;
@@ -134,18 +135,18 @@ static expar_status take_out(const lock_call *call, uint32_t ticket, uint32_t *b
     uint32_t last = 0;
     const int32_t rank = (int32_t)ticket - 1;
     *behind = 0;
-    expar_status status = change(call, &call->words->tail, call->home, TRANSPORT_COMPARE_SWAP, 0, ticket, &last);
+    expar_status status = lock_change(call, &call->words->tail, call->home, TRANSPORT_COMPARE_SWAP, 0, ticket, &last);
     if (status == EXPAR_OK && last != ticket) status = await_ticket(call, rank, behind);
-    return status == EXPAR_OK ? change(call, &call->words->mine, rank, TRANSPORT_SET, 0, 0, NULL) : status;
+    return status == EXPAR_OK ? lock_change(call, &call->words->mine, rank, TRANSPORT_SET, 0, 0, NULL) : status;
 }
 
 /* To the first rank from this one on that waits; where all are away, the lock is free. */
-static expar_status hand_over(const lock_call *call, uint32_t ticket)
+static expar_status lock_hand_over(const lock_call *call, uint32_t ticket)
 {
     uint32_t old = AWAY, behind = 0;
     expar_status status = EXPAR_OK;
     while (ticket != 0) {
-        status = change(call, &call->words->mine, (int32_t)ticket - 1, TRANSPORT_OR, GRANTED, 0, &old);
+        status = lock_change(call, &call->words->mine, (int32_t)ticket - 1, TRANSPORT_OR, GRANTED, 0, &old);
         if (status == EXPAR_OK && !(old & AWAY)) return EXPAR_OK;
         if (status == EXPAR_OK) status = take_out(call, ticket, &behind);
         if (status != EXPAR_OK) break;
@@ -164,7 +165,7 @@ static expar_status queue_up(const lock_call *call)
     uint32_t last = 0;
     expar_status status = change_mine(call, TRANSPORT_SET, 0, NULL);
     if (status == EXPAR_OK)
-        status = change(call, &call->words->tail, call->home, TRANSPORT_SWAP, own_ticket(call), 0, &last);
+        status = lock_change(call, &call->words->tail, call->home, TRANSPORT_SWAP, own_ticket(call), 0, &last);
     return status == EXPAR_OK && last != 0 ? queue_behind(call, (int32_t)last - 1) : status;
 }
 
@@ -190,7 +191,7 @@ expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
     if (status == EXPAR_OK) status = is_away(&call, &away);
     if (status == EXPAR_OK && !away) status = change_mine(&call, TRANSPORT_SET, 0, NULL);
     if (status == EXPAR_OK && !away)
-        status = change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, own_ticket(&call), 0, &last);
+        status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, own_ticket(&call), 0, &last);
     if (status == EXPAR_OK) *taken = last == 0;
     return status;
 }
@@ -206,10 +207,10 @@ expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
         status = error_set(EXPAR_ERR_STATE, "%s: this rank has not got the lock", call.name);
     if (status == EXPAR_OK) status = sym_quiet(group->sym);
     if (status == EXPAR_OK)
-        status = change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, 0, own_ticket(&call), &last);
+        status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, 0, own_ticket(&call), &last);
     if (status != EXPAR_OK || last == own_ticket(&call)) return status;
     if (last == 0) return error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name);
     /* Somebody has asked, and is about to say who it is. */
     status = wait_mine(&call, EXPAR_CMP_NE, 0, &behind);
-    return status == EXPAR_OK ? hand_over(&call, behind) : status;
+    return status == EXPAR_OK ? lock_hand_over(&call, behind) : status;
 }

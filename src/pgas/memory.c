@@ -10,7 +10,7 @@
 #define LARGEST_ALIGNMENT ((size_t)1 << 30)
 
 /* Reasons of this rank alone not to take part with a size; the others are told. */
-static expar_status check_request(const char *what, size_t alignment, void *const *out)
+static expar_status memory_check(const char *what, size_t alignment, void *const *out)
 {
     if (!out) return error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
     if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > LARGEST_ALIGNMENT)
@@ -22,7 +22,7 @@ static expar_status check_request(const char *what, size_t alignment, void *cons
 static expar_status allocate(expar_group *group, const char *what, size_t alignment, size_t bytes, void **out)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
-    expar_status status = check_request(what, alignment, out);
+    expar_status status = memory_check(what, alignment, out);
     if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
     uint64_t offset;
     size_t least = alignment < DEFAULT_ALIGNMENT ? DEFAULT_ALIGNMENT : alignment;
@@ -81,7 +81,7 @@ static expar_status find_block(sym *self, const char *what, const void *block, u
 }
 
 /* After an error whose text is to stay. */
-static void give_back(sym *self, const char *what, uint64_t offset)
+static void block_give_back(sym *self, const char *what, uint64_t offset)
 {
     char cause[ERROR_TEXT_BYTES];
     snprintf(cause, sizeof cause, "%s", expar_last_error());
@@ -104,7 +104,7 @@ static expar_status move_block(sym *self, const char *what, uint64_t old_offset,
     if (status == EXPAR_OK)
         *out = base + offset;
     else if (status == EXPAR_ERR_MISMATCH)
-        give_back(self, what, offset);
+        block_give_back(self, what, offset);
     return status;
 }
 

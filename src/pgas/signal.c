@@ -37,7 +37,7 @@ static transport_atomic_op atomic_of(expar_signal_op op)
 }
 
 /* The data goes out and has been delivered; whatever else is under way, to this PE or others, is not waited for. */
-static expar_status deliver(const ops_origin *from, const signalled_put *put, const transport_request *data)
+static expar_status signal_deliver(const ops_origin *from, const signalled_put *put, const transport_request *data)
 {
     sym *self = from->group->sym;
     transport_batch own = {0};
@@ -67,7 +67,7 @@ static expar_status start_put_signal(const ops_origin *from, const signalled_put
                                 .op = data.op,
                                 .operand = data.operand};
     data.signals = false;
-    expar_status status = deliver(from, put, &data);
+    expar_status status = signal_deliver(from, put, &data);
     return status == EXPAR_OK ? ops_start(from, put->signal, &behind) : error_prefix(status, "%s", from->call);
 }
 

@@ -17,7 +17,7 @@ static bool extent_overflows(const ops_strided *shape, ptrdiff_t stride, size_t 
            size_mul_overflows(steps, shape->element_bytes, bytes);
 }
 
-static expar_status check_extent(const char *call, const ops_strided *shape, ptrdiff_t stride, size_t *bytes)
+static expar_status strided_check_extent(const char *call, const ops_strided *shape, ptrdiff_t stride, size_t *bytes)
 {
     if (!extent_overflows(shape, stride, bytes)) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes, %td apart, overflow", call, shape->count,
@@ -35,12 +35,12 @@ static expar_status check_shape(const char *call, const ops_strided *shape)
 }
 
 /* Checks everything, and gives the symmetric side's offset and the way to it. */
-static expar_status check_call(const char *call, expar_group *group, const char *name, const void *symmetric,
-                               ptrdiff_t stride, const ops_strided *shape, int32_t pe, uint64_t *offset,
-                               transport **via)
+static expar_status strided_check(const char *call, expar_group *group, const char *name, const void *symmetric,
+                                  ptrdiff_t stride, const ops_strided *shape, int32_t pe, uint64_t *offset,
+                                  transport **via)
 {
     size_t bytes;
-    expar_status status = check_extent(call, shape, stride, &bytes);
+    expar_status status = strided_check_extent(call, shape, stride, &bytes);
     if (status == EXPAR_OK) status = target_check_range(call, group, name, symmetric, bytes, offset);
     return status == EXPAR_OK ? target_transport(call, group, group->sym->reach_rma, pe, via) : status;
 }
@@ -60,11 +60,11 @@ expar_status ops_iput_from(const ops_origin *from, void *dest, const void *sourc
     if (status == EXPAR_OK) status = check_shape(from->call, shape);
     if (status != EXPAR_OK || shape->count == 0) return status;
     if (is_dense(shape)) {
-        status = check_extent(from->call, shape, 1, &bytes);
+        status = strided_check_extent(from->call, shape, 1, &bytes);
         return status == EXPAR_OK ? ops_put_from(from, dest, source, bytes, pe) : status;
     }
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
-    status = check_call(from->call, from->group, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &via);
+    status = strided_check(from->call, from->group, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &via);
     const uint64_t first = put.offset;
     for (size_t i = 0; i < shape->count && status == EXPAR_OK; i++) {
         put.offset = first + i * step_bytes(shape, shape->dest_stride);
@@ -113,11 +113,12 @@ expar_status ops_iget_from(const ops_origin *from, void *dest, const void *sourc
     if (status == EXPAR_OK) status = check_shape(from->call, shape);
     if (status != EXPAR_OK || shape->count == 0) return status;
     if (is_dense(shape)) {
-        status = check_extent(from->call, shape, 1, &bytes);
+        status = strided_check_extent(from->call, shape, 1, &bytes);
         return status == EXPAR_OK ? ops_get_from(from, dest, source, bytes, pe) : status;
     }
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status = check_call(from->call, from->group, "source", source, shape->source_stride, shape, pe, &get.offset, &via);
+    status =
+        strided_check(from->call, from->group, "source", source, shape->source_stride, shape, pe, &get.offset, &via);
     if (status != EXPAR_OK) return status;
     return from->nbi ? start_gets(from, via, &get, shape) : run_gets(from, via, &get, shape);
 }

@@ -61,7 +61,7 @@ expar_status expar_fcollect(expar_team *team, void *dest, const void *source, si
  */
 
 /* SIZE_MAX stands for all sums that overflow. */
-static uint64_t add(uint64_t a, uint64_t b)
+static uint64_t sizes_add(uint64_t a, uint64_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
@@ -80,7 +80,7 @@ static expar_status exchange_sizes(const circle *among, const char *call, uint64
         const void *piece = &bytes;
         if (i == among->me) *before = *all;
         if (i != among->me) status = channel_take(team, circle_member(among, i), call, &piece);
-        if (status == EXPAR_OK) *all = add(*all, *(const uint64_t *)piece);
+        if (status == EXPAR_OK) *all = sizes_add(*all, *(const uint64_t *)piece);
     }
     return channel_finish(team, &batch, status);
 }
@@ -106,7 +106,7 @@ static expar_status take_sizes(const circle *node, const char *call, uint64_t *s
     expar_status status = EXPAR_OK;
     for (int32_t i = 1; i < node->count && status == EXPAR_OK; i++) {
         status = channel_take(node->team, node->first + i, call, &piece);
-        if (status == EXPAR_OK) *sum = add(*sum, *(const uint64_t *)piece);
+        if (status == EXPAR_OK) *sum = sizes_add(*sum, *(const uint64_t *)piece);
     }
     return status;
 }
@@ -119,7 +119,7 @@ static expar_status answer_node(const circle *node, answer next)
     for (int32_t i = 1; i < node->count && status == EXPAR_OK; i++) {
         uint64_t bytes = *(const uint64_t *)channel_taken(node->team, node->first + i);
         status = channel_give(node->team, node->first + i, &next, sizeof next, &batch);
-        next.before = add(next.before, bytes);
+        next.before = sizes_add(next.before, bytes);
     }
     return channel_finish(node->team, &batch, status);
 }
@@ -134,10 +134,10 @@ static expar_status find_place(const collective *c, uint64_t bytes, answer *mine
     if (status == EXPAR_OK) status = exchange_sizes(&leaders, c->call, sum, &mine->before, &mine->all);
     if (status != EXPAR_OK) return status;
     *node_blocks = (span){.at = mine->before, .bytes = sum};
-    return answer_node(&node, (answer){.before = add(mine->before, bytes), .all = mine->all});
+    return answer_node(&node, (answer){.before = sizes_add(mine->before, bytes), .all = mine->all});
 }
 
-static expar_status collect(collective *c, size_t bytes)
+static expar_status blocks_collect(collective *c, size_t bytes)
 {
     answer mine = {0};
     place p = {.own = {.bytes = bytes}};
@@ -155,5 +155,5 @@ expar_status expar_collect(expar_team *team, void *dest, const void *source, siz
     collective c = {.call = "expar_collect", .team = team, .dest = dest, .source = source};
     expar_status status = collective_check(&c, 0, bytes);
     if (status == EXPAR_OK) status = team_turn_begin(c.call, team);
-    return status == EXPAR_OK ? team_turn_end(team, collect(&c, bytes)) : status;
+    return status == EXPAR_OK ? team_turn_end(team, blocks_collect(&c, bytes)) : status;
 }

@@ -209,8 +209,8 @@ static expar_status reduce_all(const reduction *r, size_t count)
     return reduce_in_rounds(r, count, piece_elements);
 }
 
-static expar_status reduce(const char *call, expar_team *team, void *dest, const void *source, size_t count,
-                           size_t element_bytes, expar_reduce_fn combine)
+static expar_status reduction_run(const char *call, expar_team *team, void *dest, const void *source, size_t count,
+                                  size_t element_bytes, expar_reduce_fn combine)
 {
     size_t bytes = 0;
     reduction r = {.c = {.call = call, .team = team, .dest = dest, .source = source},
@@ -230,7 +230,7 @@ expar_status expar_reduce(expar_team *team, void *dest, const void *source, size
     if (element_bytes < 1 || element_bytes > EXPAR_REDUCE_ELEMENT_BYTES)
         return error_set(EXPAR_ERR_ARGUMENT, "%s: element_bytes %zu, expected 1 to %d", call, element_bytes,
                          EXPAR_REDUCE_ELEMENT_BYTES);
-    return reduce(call, team, dest, source, count, element_bytes, combine);
+    return reduction_run(call, team, dest, source, count, element_bytes, combine);
 }
 
 /* ---- the operations -----------------------------------------------------------------------------------------------
@@ -249,7 +249,8 @@ expar_status expar_reduce(expar_team *team, void *dest, const void *source, size
     }                                                                                                                  \
     expar_status expar_##name##_reduce_##S(expar_team *team, T *dest, const T *source, size_t count)                   \
     {                                                                                                                  \
-        return reduce("expar_" #name "_reduce_" #S, team, dest, source, count, sizeof(T), combine_##name##_##S);       \
+        return reduction_run("expar_" #name "_reduce_" #S, team, dest, source, count, sizeof(T),                       \
+                             combine_##name##_##S);                                                                    \
     }
 #define BITS_DEFINE(T, S)                                                                                              \
     REDUCE_DEFINE(T, S, and, a &b)                                                                                     \

@@ -64,7 +64,7 @@ static expar_status send_to_node(const relay *r, int32_t node, channel_batch *ba
 }
 
 /* The part that member `from` has for member `to` of this node, into the latter's dest. */
-static void deliver(const relay *r, int32_t from, int32_t to, const uint8_t *part)
+static void relay_deliver(const relay *r, int32_t from, int32_t to, const uint8_t *part)
 {
     const expar_team *team = r->c->team;
     const uint64_t element = (uint64_t)from * r->b->count + r->first;
@@ -76,7 +76,7 @@ static void deliver_inside(const relay *r)
 {
     for (int32_t place = 0; place < r->node.count; place++)
         for (int32_t to = r->node.first; to < r->node.first + r->node.count; to++)
-            deliver(r, r->node.first + place, to, part_of(r, place, to));
+            relay_deliver(r, r->node.first + place, to, part_of(r, place, to));
 }
 
 static expar_status take_from_node(const relay *r, int32_t node)
@@ -88,7 +88,7 @@ static expar_status take_from_node(const relay *r, int32_t node)
     const uint8_t *part = piece;
     for (int32_t to = r->node.first; to < r->node.first + r->node.count; to++)
         for (int32_t from = reach->first[node]; from < reach->first[node + 1]; from++, part += r->part_bytes)
-            deliver(r, from, to, part);
+            relay_deliver(r, from, to, part);
     return EXPAR_OK;
 }
 

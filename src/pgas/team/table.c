@@ -30,7 +30,7 @@ static uint64_t slot_bytes_of(const team_table *table, const sym *self)
     return flags_bytes_of(self) + 2 * (uint64_t)self->size * table->piece_bytes;
 }
 
-static void lay_out(team_table *table, const sym *self)
+static void channels_lay_out(team_table *table, const sym *self)
 {
     const uint64_t flags_bytes = flags_bytes_of(self), slot_bytes = slot_bytes_of(table, self);
     for (uint64_t s = 0; s < TEAM_SLOTS; s++) {
@@ -136,7 +136,7 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     table->piece_bytes = piece_bytes_for(self);
     expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
     if (status == EXPAR_OK) {
-        lay_out(table, self);
+        channels_lay_out(table, self);
         clear_flags(table, self);
         status = add_standing(call, group, table);
     }

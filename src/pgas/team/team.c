@@ -104,7 +104,7 @@ static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t 
 }
 
 /* The team is no more, and its slot free; the slot of formed teams is none that others get. */
-static void retire(expar_team *team)
+static void team_retire(expar_team *team)
 {
     team_table *table = team->table;
     pthread_mutex_lock(&table->lock);
@@ -169,7 +169,7 @@ static expar_status split_rows_and_columns(const char *call, expar_team *parent,
     if (status == EXPAR_OK)
         *x_team = made;
     else
-        retire(made);
+        team_retire(made);
     return status;
 }
 
@@ -192,7 +192,7 @@ expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expa
 /* ---- forming ----------------------------------------------------------------------------------------------------- */
 
 /* One that was destroyed, or a new one; the lock is held. */
-static expar_team *find_unused(team_table *table)
+static expar_team *team_find_unused(team_table *table)
 {
     expar_team *team = table->formed;
     while (team && team->group)
@@ -209,7 +209,7 @@ static expar_status keep_formed(const char *call, expar_team *made, expar_team *
     expar_status status = team_reach_find(call, made);
     if (status != EXPAR_OK) return status;
     pthread_mutex_lock(&table->lock);
-    *copy = find_unused(table);
+    *copy = team_find_unused(table);
     if (*copy) {
         made->next = (*copy)->next;
         **copy = *made;
@@ -253,7 +253,7 @@ expar_status expar_team_destroy(expar_team *team)
     if (!formed) status = team_sync(call, team);
     if (status != EXPAR_OK) return status;
     context_end_all(team);
-    retire(team);
+    team_retire(team);
     return unfinished;
 }
 

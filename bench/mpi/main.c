@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar-bench-mpi: the benchmark under mpirun, with the baseline over MPI. `expar bench --mpi` starts it. */
+#include "arguments.h"
 #include "bench/bench.h"
 #include "bench/mpi/baseline.h"
 #include <mpi.h>
@@ -46,7 +47,7 @@ int main(int argc, char **argv)
     struct bench_options options;
     struct argp argp = {.options = bench_option_table, .parser = bench_options_parse};
     bench_options_init(&options);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options)) return 1;
+    if (arguments_parse(&argp, 0, argc, argv, &options)) return 1;
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     int code = run(&options);

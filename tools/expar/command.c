@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking up subcommands, parsing their options with argp, and printing help. */
+/* Looking up subcommands, parsing their options, and printing help. */
 #include "command.h"
+#include "arguments.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ void command_parse(const struct command *command, argp_parser_t parser, bool in_
     memcpy(args, argv, (size_t)argc * sizeof *args);
     args[0] = name; /* so that argp's messages start with "expar run:" */
     struct argp argp = {.options = command->options, .parser = parser, .args_doc = command->arguments, .doc = doc};
-    error_t error = argp_parse(&argp, argc, args, in_order ? ARGP_IN_ORDER : 0, NULL, input);
+    error_t error = arguments_parse(&argp, in_order ? ARGP_IN_ORDER : 0, argc, args, input);
     free(args);
     free(doc);
     if (error) {

@@ -15,7 +15,7 @@ struct run_options {
 enum { KEY_NODES = 1000, KEY_BIND, KEY_ON_DEATH, KEY_NO_PREFIX, KEY_TIMEOUT };
 
 static const struct argp_option options[] = {
-    {"ranks", 'n', "N", 0, "Start N ranks (required)", 0},
+    {"ranks", 'n', "N", 0, "Start N ranks (required); -np N is the same", 0},
     {"nodes", KEY_NODES, "M", 0, "Let the ranks play M nodes of N/M ranks each: memory is shared inside a node only",
      0},
     {"bind", KEY_BIND, NULL, 0, "Bind each rank to one core, round robin", 0},

@@ -40,16 +40,6 @@ static void version_is_printed(void **state)
     shell_expect("$EXPAR --version", 0, "expar 0.", "");
 }
 
-static void unknown_words_are_corrected(void **state)
-{
-    (void)state;
-    shell_expect("$EXPAR bnech", 64, "", "did you mean 'bench'?");
-    shell_expect("$EXPAR inf", 64, "", "did you mean 'info'?");
-    shell_expect("$EXPAR quantum", 64, "", "`expar --help` lists them");
-    shell_expect("$EXPAR", 64, "", "which subcommand?");
-    shell_expect("$EXPAR info surplus", 64, "", "'surplus' is not expected");
-}
-
 static void lost_output_is_no_success(void **state)
 {
     (void)state;
@@ -257,7 +247,6 @@ int main(void)
         cmocka_unit_test(help_has_all_subcommands),
         cmocka_unit_test(each_subcommand_has_help_with_examples),
         cmocka_unit_test(version_is_printed),
-        cmocka_unit_test(unknown_words_are_corrected),
         cmocka_unit_test(lost_output_is_no_success),
         cmocka_unit_test(man_pages_are_clean),
         cmocka_unit_test(info_as_json),

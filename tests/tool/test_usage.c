@@ -9,6 +9,30 @@
 
 #include <cmocka.h>
 
+static void unknown_words_are_corrected(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR bnech", 64, "", "did you mean 'bench'?");
+    shell_expect("$EXPAR inf", 64, "", "did you mean 'info'?");
+    shell_expect("$EXPAR dmeo", 64, "", "did you mean 'demo'?");
+    shell_expect("$EXPAR runn", 64, "", "did you mean 'run'?");
+    shell_expect("$EXPAR quantum", 64, "", "`expar --help` lists them");
+    shell_expect("$EXPAR", 64, "", "which subcommand?");
+    shell_expect("$EXPAR info surplus", 64, "", "'surplus' is not expected");
+}
+
+static void other_words_are_not_corrected(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "bin", "to", "in", "x", "mend", "fun-and-games", "beech-tree", "a-word-that-is-longer-than-any-subcommand"};
+    char command[64];
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        snprintf(command, sizeof command, "$EXPAR %s", words[i]);
+        shell_expect(command, 64, "", "`expar --help` lists them");
+    }
+}
+
 /* As users of MPI's launchers type it, wherever ranks are counted, and wherever it stands. */
 static void np_is_taken_as_n(void **state)
 {
@@ -26,6 +50,8 @@ static void np_is_taken_as_n(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_words_are_corrected),
+        cmocka_unit_test(other_words_are_not_corrected),
         cmocka_unit_test(np_is_taken_as_n),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

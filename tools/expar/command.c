@@ -65,41 +65,47 @@ void command_parse(const struct command *command, argp_parser_t parser, bool in_
     }
 }
 
-static int least(int a, int b, int c)
+enum { LONGEST_WORD = 31 };
+
+static int least(int a, int b)
 {
-    int low = a < b ? a : b;
-    return low < c ? low : c;
+    return a < b ? a : b;
 }
 
-/* Insertions, deletions and replacements that turn one word into the other; words beyond 31 characters are far apart.
- */
+/* Insertions, deletions, replacements and swaps of neighbours that turn one word into the other. Neither is longer than
+   LONGEST_WORD. rows[i % 3][j]: those between the first i characters of the one and the first j of the other. */
 static int edit_distance(const char *a, const char *b)
 {
-    enum { LONGEST = 31 };
-    size_t rows = strlen(a), columns = strlen(b);
-    if (rows > LONGEST || columns > LONGEST) return LONGEST;
-    int row[LONGEST + 1];
-    for (size_t j = 0; j <= columns; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= rows; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= columns; j++) {
-            int above = row[j];
-            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
+    int rows[3][LONGEST_WORD + 1], length_a = (int)strlen(a), length_b = (int)strlen(b);
+    for (int i = 0; i <= length_a; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        for (int j = 0; j <= length_b; j++) {
+            if (i == 0 || j == 0) {
+                row[j] = i + j;
+                continue;
+            }
+            row[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), least(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1);
         }
     }
-    return row[columns];
+    return rows[length_a % 3][length_b];
+}
+
+/* One slip in a short word, two in one of six letters: more is another word. */
+static int most_slips(const char *a, const char *b)
+{
+    int shorter = least((int)strlen(a), (int)strlen(b));
+    return shorter < 2 ? 0 : shorter < 6 ? 1 : 2;
 }
 
 const char *command_nearest(const char *typed)
 {
     const char *nearest = NULL;
-    int best = 3; /* farther than two edits is no typing error */
-    for (const struct command *const *c = command_table; *c; c++) {
+    int best = LONGEST_WORD;
+    for (const struct command *const *c = command_table; *c && strlen(typed) <= LONGEST_WORD; c++) {
         int distance = edit_distance(typed, (*c)->name);
-        if (distance < best) {
+        if (distance <= most_slips(typed, (*c)->name) && distance < best) {
             best = distance;
             nearest = (*c)->name;
         }

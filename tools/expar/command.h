@@ -41,7 +41,7 @@ void command_parse(const struct command *command, argp_parser_t parser, bool in_
 
 /* `expar --help`. */
 void command_print_help(void);
-/* The subcommand whose name is nearest to what was typed; NULL when none is near. */
+/* The subcommand that was meant by a typing error: one slip away, or two where the word is long. NULL: none is near. */
 const char *command_nearest(const char *typed);
 
 /* `expar man [SUBCOMMAND]`, not listed in --help: writes the man page; the build runs it. */

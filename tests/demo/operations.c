@@ -25,7 +25,7 @@ model_sizes operations_sizes(void)
 /* `count` numbers between -2 and 2 in memory of c. */
 static float *numbers(compute *c, unsigned *seed, size_t count)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     float *host = malloc(count * sizeof *host), *there = c->ops->alloc(c, count * sizeof *host, &error);
     assert_true(host && there);
     for (size_t i = 0; i < count; i++)
@@ -37,7 +37,7 @@ static float *numbers(compute *c, unsigned *seed, size_t count)
 
 static void *room(compute *c, size_t bytes)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     void *memory = c->ops->alloc(c, bytes, &error);
     assert_non_null(memory);
     return memory;
@@ -46,7 +46,7 @@ static void *room(compute *c, size_t bytes)
 /* Reads memory of c, and gives it back. */
 static void take(compute *c, void *to, void *from, size_t bytes)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     if (!c->ops->read(c, to, from, bytes, &error)) fail_msg("%s", error.text);
     c->ops->release(c, from);
 }
@@ -105,7 +105,7 @@ static void run_experts(compute *c, unsigned *seed, operations_result *out)
 
 void operations_run(compute *c, unsigned seed, operations_result *out)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     const size_t cache = (size_t)LAYERS * OP_CAPACITY * OP_HIDDEN;
     float *keys[2], *values[2];
     compute_row rows[OP_ROWS];

@@ -41,7 +41,7 @@ static void exponential_stays_at_its_bounds(void **state)
 static void cpu_operations_do_what_they_say(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     compute *c = NULL;
     const model_sizes sizes = operations_sizes();
     static operations_result once, again;

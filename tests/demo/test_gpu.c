@@ -15,7 +15,7 @@ enum { BYTES = 24 };
 
 static void run_on(const compute_kind *kind, unsigned seed, operations_result *out)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     compute *c = NULL;
     const model_sizes sizes = operations_sizes();
     if (!kind->create(&sizes, 0, 1, &c, &error)) fail_msg("%s", error.text);
@@ -71,7 +71,7 @@ static const char *model_folder(void)
 static void texts_equal_the_reference(void **state)
 {
     int32_t ranks = *(int32_t *)*state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     texts_run run = {.task = {.ranks = ranks, .bytes = BYTES, .kind = &compute_cuda}};
     if (!demo_task_prepare(&run.task, model_folder(), &error)) fail_msg("%s", error.text);
     for (int32_t r = 0; r < ranks; r++)

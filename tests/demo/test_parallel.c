@@ -22,7 +22,7 @@ typedef struct variant {
 
 static void prepare(demo_task *task, const variant *v, int32_t bytes)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     task->ranks = v->ranks;
     task->kind = &compute_cpu;
     task->path = v->path;
@@ -81,7 +81,7 @@ static void logits_rank(expar_group *group, void *context)
 /* The logits of the whole text on one rank, summed in the order of `owners`. */
 static float *local_logits(logits_run *run, int32_t owners)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     const model_sizes *sizes = &run->task->config.sizes;
     compute *c = NULL;
     model *m = NULL;
@@ -193,7 +193,7 @@ static void check_texts(const demo_task *task, texts_run *run)
 {
     for (int32_t r = 0; r < task->ranks; r++) {
         if (!run->ok[r]) fail_msg("rank %d: %s", r, run->errors[r].text);
-        demo_error error = {""};
+        demo_error error = {.text = ""};
         if (r == 0 && !demo_reference_compare(task, &run->results[0], &error)) fail_msg("%s", error.text);
         for (int32_t i = 0; i < task->prompts.count; i++)
             assert_memory_equal(run->results[r].texts[i].bytes, run->results[0].texts[i].bytes,
@@ -230,7 +230,7 @@ static void test_own_prompts(void **state)
 {
     const variant *v = *state;
     demo_task task = {0};
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     texts_run run = {0};
     char sample[512];
     snprintf(sample, sizeof sample, "%s/sample.txt", MOE_LM_DIR);
@@ -263,7 +263,7 @@ static void test_ranks_with_other_prompts(void **state)
     (void)state;
     const variant v = {4, EXPAR_PATH_AUTO};
     demo_task task = {0}, other = {0};
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     texts_run run = {0};
     prepare(&task, &v, 4);
     assert_true(prompt_list_add_text(&other.prompts, "Other. ", &error));
@@ -296,7 +296,7 @@ static void test_rank_without_weights(void **state)
 static void test_ranks_must_divide_experts(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     for (int32_t ranks = 1; ranks <= 33; ranks++) {
         demo_task task = {.ranks = ranks, .bytes = 1};
         assert_int_equal(demo_task_prepare(&task, MOE_LM_DIR, &error), 32 % ranks == 0);

@@ -108,7 +108,7 @@ static bool checking_run(moe *base, int32_t layer, const routed_rows *rows, floa
 
 static moe *local_moe(int32_t num_owners)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     moe *experts = NULL;
     if (!moe_local_create(whole, num_owners, &experts, &error)) fail_msg("%s", error.text);
     return experts;
@@ -117,7 +117,7 @@ static moe *local_moe(int32_t num_owners)
 /* The logits [rows][V] of the first `rows` tokens of `text`. */
 static void run_logits(moe *experts, sequence *text, int32_t rows, float *logits)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     forward *f = NULL;
     batch_row *batch = calloc((size_t)rows, sizeof *batch);
     assert_non_null(batch);
@@ -133,7 +133,7 @@ static void run_logits(moe *experts, sequence *text, int32_t rows, float *logits
 
 static sequence *reference_text(void)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     sequence *text = NULL;
     uint8_t *tokens = npy_reference("tokens", "|u1", "(512,)", TOKENS);
     if (!sequence_create(cpu, tokens, TOKENS, 0, &text, &error)) fail_msg("%s", error.text);
@@ -202,7 +202,7 @@ static void test_batch_does_not_change_a_row(void **state)
     static float together[SHORT * V], alone[V];
     sequence *a = reference_text(), *b = reference_text();
     run_logits(experts, a, SHORT, together);
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     forward *f = NULL;
     assert_true(forward_create(whole, experts, 1, &f, &error));
     for (int32_t i = 0; i < SHORT; i++) {
@@ -219,7 +219,7 @@ static void test_batch_does_not_change_a_row(void **state)
 
 static void shipped_prompts(int32_t bytes, sequence_list *texts)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     texts->items = calloc((size_t)config.num_samples, sizeof *texts->items);
     assert_non_null(texts->items);
     for (int32_t i = 0; i < config.num_samples; i++) {
@@ -233,7 +233,7 @@ static void shipped_prompts(int32_t bytes, sequence_list *texts)
 static void test_eight_continuations(void **state)
 {
     int32_t num_owners = *(int32_t *)*state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     sequence_list texts = {0};
     shipped_prompts(EFFORT_CONTINUATION, &texts);
     assert_int_equal(texts.count, 8);
@@ -256,7 +256,7 @@ static void test_eight_continuations(void **state)
 static void test_context_is_a_limit(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     uint8_t prompt[513] = {0};
     sequence *text = NULL;
     assert_false(sequence_create(cpu, prompt, 353, 160, &text, &error));
@@ -271,7 +271,7 @@ static void test_context_is_a_limit(void **state)
 static void test_local_needs_all_experts(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     model *part = NULL;
     moe *experts = NULL;
     assert_true(model_load(MOE_LM_DIR, cpu, 8, 4, &part, &error));

@@ -41,7 +41,7 @@ static void test_utf8(void **state)
 static void test_end_of_file(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     prompt_list list = {0};
     char text[300];
     memset(text, 'a', sizeof text);
@@ -60,7 +60,7 @@ static void test_end_of_file(void **state)
 static void test_too_many_prompts(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     prompt_list list = {0};
     for (int i = 0; i < PROMPTS_MAX; i++)
         assert_true(prompt_list_add_text(&list, "x", &error));
@@ -79,7 +79,7 @@ typedef struct wrong_run {
 
 static void make_wrong_run(wrong_run *run)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     *run = (wrong_run){.task = {.ranks = 2, .bytes = 3, .kind = &compute_cpu}};
     assert_true(prompt_list_add_text(&run->task.prompts, "One", &error));
     assert_true(prompt_list_add_text(&run->task.prompts, "Two", &error));

@@ -25,7 +25,7 @@ static void assert_says(const demo_error *error, const char *part)
 static void test_good_file(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     safetensors *file = NULL;
     weights_write("good", strlen(GOOD), GOOD, 20);
     if (!safetensors_open(scratch_path("good"), &file, &error)) fail_msg("%s", error.text);
@@ -91,7 +91,7 @@ static void test_broken_headers(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof BROKEN / sizeof BROKEN[0]; i++) {
         const struct broken *b = &BROKEN[i];
-        demo_error error = {""};
+        demo_error error = {.text = ""};
         safetensors *file = NULL;
         weights_write("broken", strlen(b->header), b->header, b->data_bytes);
         if (safetensors_open(scratch_path("broken"), &file, &error))
@@ -137,7 +137,7 @@ static void test_mutated_headers(void **state)
         size_t bytes = next_random(&random) % 8 ? sizeof GOOD - 1 : next_random(&random) % sizeof GOOD;
         for (uint32_t edits = next_random(&random) % 4; edits > 0; edits--)
             header[next_random(&random) % (sizeof GOOD - 1)] = letters[next_random(&random) % (sizeof letters - 1)];
-        demo_error error = {""};
+        demo_error error = {.text = ""};
         safetensors_table table = {0};
         if (safetensors_table_parse("mutated", header, bytes, 20, &table, &error)) {
             check_table(&table, 20);
@@ -157,7 +157,7 @@ static void test_header_length(void **state)
     (void)state;
     const uint64_t lengths[] = {strlen(GOOD) + 21, 1u << 24, (1u << 24) + 1, UINT32_MAX, UINT64_MAX, UINT64_MAX - 7};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        demo_error error = {""};
+        demo_error error = {.text = ""};
         safetensors *file = NULL;
         weights_write("length", lengths[i], GOOD, 20);
         assert_false(safetensors_open(scratch_path("length"), &file, &error));
@@ -168,7 +168,7 @@ static void test_header_length(void **state)
 static void test_wrong_tensor(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     safetensors *file = NULL;
     weights_write("good", strlen(GOOD), GOOD, 20);
     assert_true(safetensors_open(scratch_path("good"), &file, &error));
@@ -197,7 +197,7 @@ static void test_not_finite(void **state)
     memcpy(bytes + 8, header, sizeof header - 1);
     memcpy(bytes + sizeof bytes - 2, "\x80\x7f", 2); /* +infinity */
     scratch_write("infinite", bytes, sizeof bytes);
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     safetensors *file = NULL;
     float values[6];
     assert_true(safetensors_open(scratch_path("infinite"), &file, &error));
@@ -210,7 +210,7 @@ static void test_not_finite(void **state)
 static void test_no_file(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     safetensors *file = NULL;
     assert_false(safetensors_open(scratch_path("absent"), &file, &error));
     assert_says(&error, "cannot open");
@@ -222,7 +222,7 @@ static void test_no_file(void **state)
 static void test_shrinking_file(void **state)
 {
     (void)state;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     safetensors *file = NULL;
     float values[6];
     weights_write("shrinks", strlen(GOOD), GOOD, 20);
@@ -238,7 +238,7 @@ static void test_shrinking_file(void **state)
 
 static model_sizes shipped_sizes(void)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     model_config config;
     if (!model_config_load(MOE_LM_DIR, &config, &error)) fail_msg("%s", error.text);
     model_sizes sizes = config.sizes;
@@ -261,7 +261,7 @@ static void test_truncated_model(void **state)
     char *bytes = shipped_read("model.safetensors", &count);
     const model_sizes sizes = shipped_sizes();
     scratch_write("model.safetensors", bytes, count);
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     if (!model_check(scratch_folder(), &sizes, &error)) fail_msg("%s", error.text);
     for (size_t cut = count - 1;; cut = cut > HEADER_END ? HEADER_END + (cut - HEADER_END) * 9 / 10 : cut * 3 / 4) {
         assert_int_equal(truncate(scratch_path("model.safetensors"), (off_t)cut), 0);
@@ -284,7 +284,7 @@ static void check_edited(const char *original, const char *replacement, const ch
     memcpy(place, replacement, strlen(replacement));
     scratch_write("model.safetensors", bytes, count);
     free(bytes);
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     compute *c = NULL;
     model *m = NULL;
     assert_false(model_check(scratch_folder(), &sizes, &error));
@@ -333,7 +333,7 @@ static void test_config(void **state)
         memcpy(edited + before + new, place + old, count - before - old);
         scratch_write("config.json", edited, count - old + new);
         free(edited);
-        demo_error error = {""};
+        demo_error error = {.text = ""};
         model_config config = {0};
         if (model_config_load(scratch_folder(), &config, &error)) fail_msg("accepted %s", cases[i][1]);
         assert_says(&error, cases[i][2]);

@@ -33,6 +33,73 @@ static void other_words_are_not_corrected(void **state)
     }
 }
 
+/* Subcommands, options, operands and values; on stdout nothing, on stderr what was wrong. */
+static void wrong_usage_ends_with_64(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *typed, *says;
+    } cases[] = {
+        {"--nonsense", "there is no subcommand '--nonsense'"},
+        {"man nothing", "there is no subcommand 'nothing'"},
+        {"man run info", "'info' is not expected here"},
+        {"run", "-n N is missing"},
+        {"run -n", "requires an argument -- 'n'"},
+        {"run -np", "requires an argument -- 'np'"},
+        {"run -n p -- true", "-n 'p'"},
+        {"run -np x -- true", "-n 'x'"},
+        {"run -n 2", "which program?"},
+        {"run -n 2 --", "which program?"},
+        {"run -n 4 --nodes 3 -- true", "--nodes 3 does not divide"},
+        {"run -n 2 --nodes -- true", "--nodes '--'"},
+        {"run -n 2 --timeout never -- true", "--timeout 'never'"},
+        {"run -n 2 --on-death=faint -- true", "--on-death 'faint'"},
+        {"run -n 2 --bind=yes -- true", "'--bind' doesn't allow an argument"},
+        {"info --nonsense", "unrecognized option '--nonsense'"},
+        {"info surplus", "'surplus' is not expected"},
+        {"info -n 65", "-n '65'"},
+        {"info --nodes 0", "--nodes '0'"},
+        {"info --nodes", "'--nodes' requires an argument"},
+        {"info -n 4 --nodes 3", "--nodes 3 does not divide -n 4"},
+        {"info --json=yes", "'--json' doesn't allow an argument"},
+        {"info --env --heap", "--env and --heap"},
+        {"bench --nonsense", "unrecognized option '--nonsense'"},
+        {"bench -n", "requires an argument -- 'n'"},
+        {"bench --tokens", "'--tokens' requires an argument"},
+        {"demo --nonsense", "unrecognized option '--nonsense'"},
+        {"demo surplus", "'surplus' is no option"},
+        {"demo -n 0", "-n '0'"},
+        {"demo -n 3", "must divide 32"},
+        {"demo --nodes 2", "no dispatch across nodes"},
+        {"demo --nodes x", "--nodes 'x'"},
+        {"demo --device abacus", "--device 'abacus'"},
+        {"demo --path copy_engine", "--path 'copy_engine'"},
+        {"demo --bytes 0", "--bytes '0'"},
+        {"demo --bytes 496", "context of 512"},
+        {"demo --prompt ''", "empty prompt"},
+        {"demo --file /nonexistent", "No such file"},
+        {"demo --file /dev/null", "empty file"},
+        {"demo --model /nonexistent", "no config.json"},
+    };
+    char command[128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "$EXPAR %s", cases[i].typed);
+        struct shell_result result = shell(command);
+        if (result.code != 64 || *result.out || !strstr(result.err, cases[i].says))
+            fail_msg("`%s` gave %d\nexpected err: %s\nout: %s\nerr: %s", command, result.code, cases[i].says,
+                     result.out, result.err);
+        shell_free(&result);
+    }
+}
+
+/* In a job that has another number of ranks than was typed. */
+static void a_number_that_is_not_the_jobs_is_wrong_usage(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 -- $EXPAR demo -n 4", 64, "", "-n 4 was given inside a group of 2 ranks");
+    shell_expect("$EXPAR run -n 2 -- $EXPAR bench dispatch -n 4", 64, "", "-n 4, but this job has 2 ranks");
+}
+
 /* As users of MPI's launchers type it, wherever ranks are counted, and wherever it stands. */
 static void np_is_taken_as_n(void **state)
 {
@@ -52,6 +119,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_words_are_corrected),
         cmocka_unit_test(other_words_are_not_corrected),
+        cmocka_unit_test(wrong_usage_ends_with_64),
+        cmocka_unit_test(a_number_that_is_not_the_jobs_is_wrong_usage),
         cmocka_unit_test(np_is_taken_as_n),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

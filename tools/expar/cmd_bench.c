@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 static const struct command_example examples[] = {
@@ -36,7 +37,7 @@ static int run_inside(const struct bench_options *options)
                                 .size = expar_group_size(group),
                                 .device = &bench_cpu,
                                 .place = {.type = EXPAR_CPU}};
-    int code = 1;
+    int code = EX_USAGE;
     if (world.size != options->num_ranks)
         fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, world.size);
     else
@@ -102,7 +103,7 @@ static int run_cuda(const struct bench_options *options)
 {
     if (!launch_inside()) return bench_gpu_main(options);
     fprintf(stderr, "expar bench: --device cuda starts its ranks itself, as threads; start it without a launcher\n");
-    return 1;
+    return EX_USAGE;
 }
 
 static int run(int argc, char **argv)

@@ -2,7 +2,7 @@
 /* command: what the tool knows of its subcommands, once: the same tables give --help, the man pages and the parser.
  *
  * Each subcommand is one file that defines a `struct command`; main.c lists them. Results go to stdout, everything else
- * to stderr; the exit code is 0 only on success. */
+ * to stderr; the exit code is 0 only on success, and 64 (EX_USAGE) for what was typed and cannot be used. */
 #ifndef EXPAR_TOOL_COMMAND_H
 #define EXPAR_TOOL_COMMAND_H
 

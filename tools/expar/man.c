@@ -115,7 +115,8 @@ static void page_of_tool(void)
     printf(".SH SYNOPSIS\n.B expar\n.I SUBCOMMAND\n.RI [ OPTION ...]\n.SH DESCRIPTION\n"
            "Runs, measures and inspects programs that use the expar library.\n"
            "Results go to standard output, everything else to standard error;\n"
-           "the exit code is 0 only on success.\n.SH SUBCOMMANDS\n");
+           "the exit code is 0 only on success,\n"
+           "and 64 for what was typed and cannot be used.\n.SH SUBCOMMANDS\n");
     for (const struct command *const *c = command_table; *c; c++) {
         printf(".TP\n\\fB%s\\fR\n", (*c)->name);
         put_running((*c)->summary);
@@ -152,6 +153,10 @@ int command_man(int argc, char **argv)
     if (argc < 2) {
         page_of_tool();
         return 0;
+    }
+    if (argc > 2) {
+        fprintf(stderr, "expar man: '%s' is not expected here\n", argv[2]);
+        return EX_USAGE;
     }
     const struct command *command = command_find(argv[1]);
     if (!command) {

@@ -160,7 +160,7 @@ static void runs_inside_a_job(void **state)
     (void)state;
     shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL "--csv", 0, "\ndispatch,",
                  "");
-    shell_expect("$EXPAR run -n 3 -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL, 1, "",
+    shell_expect("$EXPAR run -n 3 -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL, 64, "",
                  "-n 2, but this job has 3 ranks");
 }
 

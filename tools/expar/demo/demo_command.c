@@ -10,7 +10,6 @@
 #include "text.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sysexits.h>
 #include <unistd.h>
 
 #define DEFAULT_RANKS 8
@@ -96,7 +95,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     demo_request *request = state->input;
     demo_task *task = &request->task;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     switch (key) {
     case 'n':
         task->ranks = (int32_t)parse_count(state, "-n", arg, MAX_RANKS);
@@ -105,7 +104,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!prompt_list_add_text(&task->prompts, arg, &error)) argp_error(state, "%s", error.text);
         return 0;
     case KEY_FILE:
-        if (!prompt_list_add_file(&task->prompts, arg, &error)) argp_failure(state, EX_NOINPUT, 0, "%s", error.text);
+        if (!prompt_list_add_file(&task->prompts, arg, &error)) argp_error(state, "%s", error.text);
         return 0;
     case KEY_BYTES:
         task->bytes = (int32_t)parse_count(state, "--bytes", arg, INT32_MAX);
@@ -136,8 +135,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static bool check_machine(const demo_request *request, demo_error *error)
 {
     if (request->nodes != 1)
-        return demo_fail(error, "--nodes %lld: this build has no dispatch across nodes; --nodes 1 is what there is",
-                         (long long)request->nodes);
+        return demo_refuse(error, "--nodes %lld: this build has no dispatch across nodes; --nodes 1 is what there is",
+                           (long long)request->nodes);
     return request->task.kind->check(error);
 }
 
@@ -158,14 +157,14 @@ static bool finish(const demo_printer *printer, demo_results *results, demo_erro
 static int fail(const demo_error *error)
 {
     if (error->text[0]) fprintf(stderr, "expar demo: %s\n", error->text);
-    return EXIT_FAILURE;
+    return error->text[0] ? error->code : EXIT_FAILURE;
 }
 
 /* The parallel part. A failure is told before the group is left: nobody leaves before rank 0, so that no launcher ends
    it before it has spoken. */
 static bool run_in_group(expar_group *group, demo_printer *printer, demo_results *results)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     bool streams = expar_group_rank(group) == 0 && !printer->task->json;
     if (demo_ranks_run(group, printer->task, streams ? demo_report_byte : NULL, printer, results, &error)) return true;
     if (printer->started) demo_report_break(printer);
@@ -177,7 +176,7 @@ static bool run_in_group(expar_group *group, demo_printer *printer, demo_results
 static bool fit_group(demo_task *task, int32_t size, demo_error *error)
 {
     if (task->ranks != 0 && task->ranks != size)
-        return demo_fail(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
+        return demo_refuse(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
     task->ranks = size;
     return true;
 }
@@ -186,7 +185,7 @@ static bool fit_group(demo_task *task, int32_t size, demo_error *error)
 static int run_member(expar_group *group, void *context)
 {
     const demo_task *task = context;
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     bool first = expar_group_rank(group) == 0;
     demo_printer printer = demo_printer_for(stdout, task);
     demo_results results = {0};
@@ -203,21 +202,21 @@ static int run_member(expar_group *group, void *context)
 /* One rank, from joining the group on. Returns the exit code. */
 static int run_rank(demo_request *request)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     demo_task *task = &request->task;
     expar_group *group = NULL;
     if (!demo_check(&error, "joining the group", expar_group_create(NULL, &group))) return fail(&error);
     if (fit_group(task, expar_group_size(group), &error) && demo_task_prepare(task, request->directory, &error))
         return run_member(group, task);
-    fail(&error);
+    int code = fail(&error);
     expar_group_destroy(group);
-    return EXIT_FAILURE;
+    return code;
 }
 
 /* Checks what can be checked once, and starts the ranks. */
 static int run_outside(demo_request *request, int argc, char **argv)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     demo_task *task = &request->task;
     if (task->ranks == 0) task->ranks = DEFAULT_RANKS;
     if (!demo_task_prepare(task, request->directory, &error)) return fail(&error);
@@ -228,7 +227,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
-    demo_error error = {""};
+    demo_error error = {.text = ""};
     demo_request request = {.task = {.bytes = DEFAULT_BYTES, .kind = &compute_cpu}, .nodes = 1};
     int code;
     launch_prepare_gpus();

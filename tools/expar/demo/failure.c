@@ -5,12 +5,29 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sysexits.h>
+
+__attribute__((format(printf, 3, 0))) static void set(demo_error *error, int code, const char *format,
+                                                      va_list arguments)
+{
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    error->code = code;
+}
 
 bool demo_fail(demo_error *error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error->text, sizeof error->text, format, arguments);
+    set(error, EXIT_FAILURE, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool demo_refuse(demo_error *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    set(error, EX_USAGE, format, arguments);
     va_end(arguments);
     return false;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a step of the demo failed: one line of text, handed up to whoever prints it. */
+/* Why a step of the demo failed: one line of text, handed up to whoever prints it, and the exit code that goes with it.
+ */
 #ifndef EXPAR_DEMO_FAILURE_H
 #define EXPAR_DEMO_FAILURE_H
 
@@ -9,10 +10,13 @@
 
 typedef struct demo_error {
     char text[512];
+    int code; /* EXIT_FAILURE, or EX_USAGE for what was typed; set with the text */
 } demo_error;
 
 /* Writes the text and returns false: `return demo_fail(error, "…");` */
 bool demo_fail(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, for arguments that were typed and cannot be used. */
+bool demo_refuse(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* True for EXPAR_OK; else the library's last error becomes the text, with the name of the call before it. */
 bool demo_check(demo_error *error, const char *call, expar_status status);
 /* malloc and calloc that leave a text when they fail. Sizes are bounded by the model's limits. */

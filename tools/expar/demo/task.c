@@ -35,8 +35,8 @@ static bool find_model(demo_task *task, const char *given, demo_error *error)
     const size_t size = sizeof task->directory;
     if (given) {
         if (snprintf(task->directory, size, "%s", given) >= (int)size)
-            return demo_fail(error, "--model: the path is too long");
-        return has_model(given) || demo_fail(error, "--model %s: there is no config.json to read", given);
+            return demo_refuse(error, "--model: the path is too long");
+        return has_model(given) || demo_refuse(error, "--model %s: there is no config.json to read", given);
     }
     snprintf(task->directory, size, "%s", EXPAR_DEMO_SOURCE_DATA);
     if (has_model(task->directory)) return true;
@@ -49,9 +49,9 @@ static bool check_ranks(const demo_task *task, demo_error *error)
 {
     int32_t experts = task->config.sizes.experts;
     if (task->ranks >= 1 && experts % task->ranks == 0) return true;
-    return demo_fail(error,
-                     "-n %d: the model's %d experts are shared out evenly, so the number of ranks must divide %d",
-                     task->ranks, experts, experts);
+    return demo_refuse(error,
+                       "-n %d: the model's %d experts are shared out evenly, so the number of ranks must divide %d",
+                       task->ranks, experts, experts);
 }
 
 bool demo_task_prepare(demo_task *task, const char *directory, demo_error *error)

@@ -47,6 +47,7 @@ static int64_t count(struct argp_state *state, const char *option, const char *t
 
 static void complete(struct argp_state *state, struct info_options *input)
 {
+    if (input->env && input->heap) argp_error(state, "--env and --heap: each prints something else; one of the two");
     if (!input->ranks) input->ranks = 4;
     if (!input->nodes) input->nodes = input->ranks % 2 ? 1 : 2;
     if (input->ranks % input->nodes)

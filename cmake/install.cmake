@@ -22,7 +22,21 @@ install(FILES ${PROJECT_BINARY_DIR}/expar.pc ${PROJECT_BINARY_DIR}/expar-shmem.p
 # libexpar-shmem finds the libexpar beside it.
 set_target_properties(expar-shmem PROPERTIES INSTALL_RPATH "$ORIGIN")
 
+# Wrappers of the compilers; in which language they compile goes by their names.
+file(RELATIVE_PATH include_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+configure_file(tools/openshmem/oshcc.in ${PROJECT_BINARY_DIR}/oshcc @ONLY)
+foreach(wrapper oshcc oshc++ oshcxx)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/oshcc DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME ${wrapper})
+endforeach()
+install(FILES man/oshcc.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+file(CONFIGURE OUTPUT oshcc_link.1 CONTENT ".so man1/oshcc.1\n")
+foreach(name oshc++ oshcxx)
+  install(FILES ${PROJECT_BINARY_DIR}/oshcc_link.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 RENAME ${name}.1)
+endforeach()
+
 if(EXPAR_TOOL)
+  install(PROGRAMS tools/openshmem/oshrun DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${PROJECT_BINARY_DIR}/oshcc_link.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 RENAME oshrun.1)
   foreach(program expar_command expar-bench-mpi)
     if(TARGET ${program})
       set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")

@@ -19,12 +19,12 @@ step "clang-format"
 sources | xargs clang-format --dry-run -Werror
 
 step "shellcheck"
-shellcheck .ci/run scripts/*.sh tests/*/*.sh man/*.sh
+shellcheck .ci/run scripts/*.sh tests/*/*.sh man/*.sh tools/openshmem/*
 
 step "man pages"
 # Those that only lead to another page have nothing to look at.
 if command -v mandoc >/dev/null; then
-    find man "$build/man3" -name '*.3' -size +60c -exec mandoc -T lint -W warning {} +
+    find man "$build/man3" -name '*.[13]' -size +60c -exec mandoc -T lint -W warning {} +
 fi
 
 step "what the tools see of the library"

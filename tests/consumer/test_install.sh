@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs into a prefix of its own, moves it, and builds and runs a consumer by CMake, by pkg-config, and in C++17.
+# Installs into a prefix of its own, moves it, and builds and runs a consumer by CMake, by pkg-config, by the compilers'
+# wrappers, and in C++17.
 # usage: test_install.sh BUILD_DIR VERSION
 set -eu
 build=$1
@@ -50,15 +51,50 @@ cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --
     -o "$work/app-shmem"
 [ "$("$work/app-shmem")" = "PE 0 of 1" ] || fail "the OpenSHMEM consumer failed"
 
-unset LD_LIBRARY_PATH
+unset LD_LIBRARY_PATH PKG_CONFIG_PATH
+
+# The wrappers of the compilers: in two steps, through a link, in one step; without files the compiler is asked only.
+strict="-Wall -Wextra -Wpedantic -Werror"
+# shellcheck disable=SC2086 # the flags are words
+"$prefix/bin/oshcc" -std=c11 $strict -c "$here/app/shmem.c" -o "$work/shmem.o"
+ln -s "$prefix/bin/oshcc" "$work/linked"
+"$work/linked" "$work/shmem.o" -o "$work/app-oshcc"
+[ "$("$work/app-oshcc")" = "PE 0 of 1" ] || fail "what oshcc has built failed"
+for wrapper in oshc++ oshcxx; do
+    # shellcheck disable=SC2086
+    "$prefix/bin/$wrapper" -std=c++17 $strict "$here/app/shmem.cpp" -o "$work/app-$wrapper"
+done
+"$prefix/bin/oshcc" -v 2>"$work/asked" || fail "oshcc -v: $(cat "$work/asked")"
+# shows PATTERN WRAPPER ARGUMENT…: the command that it would call.
+shows() {
+    pattern=$1 wrapper=$2
+    shift 2
+    shown=$(OSHCC="cc -O1" "$prefix/bin/$wrapper" --showme "$@")
+    echo "$shown" | grep -q "^$pattern$" || fail "$wrapper --showme: $shown"
+}
+shows "cc -O1 a.c -o a -I.* -lexpar-shmem -lexpar" oshcc a.c -o a
+shows "cc -O1 -c a.c -I[^ ]* -I[^ ]*/openshmem" oshcc -c a.c
+shows "c++ a.cpp -I.* -lexpar-shmem -lexpar" oshc++ a.cpp
+
 [ -e "$build/bin/expar" ] || exit 0
 "$prefix/bin/expar" --version | grep -qF "$version" || fail "the installed expar does not start"
+# oshrun: -np and -n, options of expar run, and a program's arguments as they are.
+[ "$("$prefix/bin/oshrun" -np 2 "$work/app-oshcc" | sort)" = "PE 0 of 2
+PE 1 of 2" ] || fail "oshrun -np"
+for wrapper in oshc++ oshcxx; do
+    "$prefix/bin/oshrun" -n 3 --timeout 60 -- "$work/app-$wrapper" 3 -np "two words" || fail "oshrun -n"
+    "$prefix/bin/oshrun" -n 3 --timeout 60 -np 2 "$work/app-$wrapper" 2 -np "two words" || fail "oshrun --timeout"
+done
+if "$prefix/bin/oshrun" -np 1 "$work/app-oshc++" 2 2>"$work/told"; then fail "oshrun hides that a program failed"; fi
 for page in expar_pgas expar_rma expar_put_f32 shmem_int_put; do
     [ -e "$prefix/share/man/man3/$page.3" ] || fail "$page.3 is missing"
 done
-for page in expar expar-run expar-bench expar-info expar-demo; do
+for page in oshc++ oshcxx oshrun; do
+    grep -qx '\.so man1/oshcc\.1' "$prefix/share/man/man1/$page.1" || fail "$page.1 does not lead to oshcc.1"
+done
+for page in expar expar-run expar-bench expar-info expar-demo oshcc; do
     file=$prefix/share/man/man1/$page.1
-    grep -q '^\.SH NAME' "$file" || fail "$page.1 is missing or no man page"
+    grep -qi '^\.SH NAME' "$file" || fail "$page.1 is missing or no man page"
     if command -v mandoc >/dev/null; then
         mandoc -T lint -W warning "$file" || fail "$page.1 is not well-formed"
     fi

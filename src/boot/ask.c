@@ -57,7 +57,7 @@ static bool send_record(ask_desk *self, int32_t peer, const ask_record *record)
 /* ---- the monitor ----------------------------------------------------------------------------------------------------
  */
 
-static void answer(ask_desk *self, int32_t peer, const ask_record *asked)
+static void desk_answer(ask_desk *self, int32_t peer, const ask_record *asked)
 {
     boot_answer own;
     notes_read(self->notes, asked->subject, &own);
@@ -99,7 +99,7 @@ bool ask_hear(ask_desk *self, int32_t peer)
         }
         pthread_mutex_lock(&self->lock);
         if (in->record.mark == (ASK_MARK | ASK_QUESTION))
-            answer(self, peer, &in->record);
+            desk_answer(self, peer, &in->record);
         else
             take_answer(self, peer, &in->record);
         pthread_mutex_unlock(&self->lock);
@@ -124,7 +124,7 @@ static void send_question(ask_desk *self, question *one)
     }
 }
 
-static void forget(ask_desk *self, const question *one)
+static void desk_forget(ask_desk *self, const question *one)
 {
     question **place = &self->questions;
     while (*place != one)
@@ -142,7 +142,7 @@ void ask_peers(ask_desk *self, int32_t subject, boot_answer *answers, int64_t wa
     send_question(self, &one);
     while (one.pending > 0 && pthread_cond_timedwait(&self->answered, &self->lock, &end) != ETIMEDOUT) {
     }
-    forget(self, &one);
+    desk_forget(self, &one);
     pthread_mutex_unlock(&self->lock);
 }
 

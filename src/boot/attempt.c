@@ -87,7 +87,7 @@ static void attempt_fail(attempt *self, const hello_verdict *verdict, const hell
 }
 
 /* True when this hello comes late for a try that has failed: its sender is told that verdict. */
-static bool tell_failure(attempt_failure *failure, guest *from, const hello_prefix *greeting)
+static bool failure_tell(attempt_failure *failure, guest *from, const hello_prefix *greeting)
 {
     if (clock_ns() > failure->until_ns || failure->told[greeting->rank]) return false;
     if (greeting->size != failure->size && greeting->size != failure->culprit_size) return false;
@@ -174,7 +174,7 @@ static void take_hello(attempt *self, guest *from)
     }
     int32_t rank = greeting.prefix.rank;
     if (self->size == 0) {
-        if (tell_failure(&self->failure, from, &greeting.prefix)) return;
+        if (failure_tell(&self->failure, from, &greeting.prefix)) return;
         if (!attempt_start(self, &greeting)) {
             verdict_set(&verdict, EXPAR_ERR_MEMORY, "the rendezvous is out of memory");
             refuse(self, from, &verdict, &greeting.prefix);

@@ -45,7 +45,7 @@ static void message_of(const auth *self, auth_side side, unsigned char message[M
     memcpy(message + 2 + AUTH_NONCE_BYTES, accepts, AUTH_NONCE_BYTES);
 }
 
-static void answer(auth *self)
+static void auth_answer(auth *self)
 {
     unsigned char message[MESSAGE_BYTES];
     message_of(self, self->side, message);
@@ -67,7 +67,7 @@ wire_result auth_step(auth *self, int fd)
     if (sent == WIRE_CLOSED) return sent;
     wire_result received = wire_pull(fd, self->in, sizeof self->in, &self->in_bytes);
     if (self->in_bytes >= AUTH_NONCE_BYTES && self->out_ready_bytes == AUTH_NONCE_BYTES) {
-        answer(self);
+        auth_answer(self);
         sent = wire_push(fd, self->out, self->out_ready_bytes, &self->out_sent_bytes);
     }
     /* A proof that is here is judged before a closed connection is reported: who has the wrong secret learns that. */

@@ -18,7 +18,7 @@ void bounded_drop(bounded *self)
     self->dispose(self);
 }
 
-static void *run(void *context)
+static void *bounded_main(void *context)
 {
     bounded *self = context;
     self->work(self);
@@ -30,7 +30,7 @@ static void *run(void *context)
     return NULL;
 }
 
-static void prepare(bounded *self)
+static void bounded_prepare(bounded *self)
 {
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -43,7 +43,7 @@ static void prepare(bounded *self)
 }
 
 /* Detached, and without signals, which are the program's. */
-static int start_thread(bounded *self)
+static int bounded_start_thread(bounded *self)
 {
     pthread_t thread;
     pthread_attr_t detached;
@@ -52,7 +52,7 @@ static int start_thread(bounded *self)
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&thread, &detached, run, self);
+    int error = pthread_create(&thread, &detached, bounded_main, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
     return error;
@@ -62,8 +62,8 @@ expar_status bounded_start(bounded *self, void (*work)(bounded *self), void (*di
 {
     self->work = work;
     self->dispose = dispose;
-    prepare(self);
-    int error = start_thread(self);
+    bounded_prepare(self);
+    int error = bounded_start_thread(self);
     if (error == 0) return EXPAR_OK;
     self->holders = 1;
     bounded_drop(self);

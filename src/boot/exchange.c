@@ -149,7 +149,7 @@ static wire_result receive_head(boot_sockets *self, int32_t peer, lane *one)
 }
 
 /* Reads and forgets a payload that has no place. */
-static wire_result drain(int socket_fd, size_t bytes, size_t *moved)
+static wire_result lane_drain(int socket_fd, size_t bytes, size_t *moved)
 {
     unsigned char sink[SINK_BYTES];
     while (*moved < bytes) {
@@ -161,7 +161,7 @@ static wire_result drain(int socket_fd, size_t bytes, size_t *moved)
     return WIRE_DONE;
 }
 
-static bool head_fits(const lane *one, size_t expected_payload_bytes)
+static bool lane_head_fits(const lane *one, size_t expected_payload_bytes)
 {
     const frame_head *in = &one->in_head, *out = &one->out_head;
     return in->mark == out->mark && in->record_bytes == out->record_bytes && in->root == out->root &&
@@ -173,11 +173,11 @@ static wire_result lane_receive(boot_sockets *self, int32_t peer, lane *one, siz
     if (one->in_done_bytes < sizeof one->in_head) {
         wire_result result = receive_head(self, peer, one);
         if (result != WIRE_DONE) return result;
-        one->fits = head_fits(one, expected_payload_bytes);
+        one->fits = lane_head_fits(one, expected_payload_bytes);
     }
     size_t moved = one->in_done_bytes - sizeof one->in_head;
     wire_result result = one->fits ? wire_pull(self->fds[peer], one->in, one->in_head.payload_bytes, &moved)
-                                   : drain(self->fds[peer], one->in_head.payload_bytes, &moved);
+                                   : lane_drain(self->fds[peer], one->in_head.payload_bytes, &moved);
     one->in_done_bytes = sizeof one->in_head + moved;
     one->received = result == WIRE_DONE;
     return result;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static expar_status check_request(const boot_request *request)
+static expar_status request_check(const boot_request *request)
 {
     if (request->size < 1 || request->size > BOOT_MAX_RANKS)
         return error_set(EXPAR_ERR_RANGE, "join: size is %d, expected 1 to %d", request->size, BOOT_MAX_RANKS);
@@ -60,7 +60,8 @@ typedef struct joined {
     char ip[BOOT_IP_TEXT];
 } joined;
 
-static expar_status meet(const boot_request *request, const address *where, const unique_id_parts *parts, joined *all)
+static expar_status ranks_meet(const boot_request *request, const address *where, const unique_id_parts *parts,
+                               joined *all)
 {
     mesh control;
     rendezvous entrance;
@@ -86,14 +87,14 @@ static expar_status meet_somewhere(const boot_request *request, joined *all)
     expar_status status = find_rendezvous(request, &where, &parts);
     if (status == EXPAR_OK && !request->have_id && request->rank == 0)
         status = serve_meeting(request, &where, &parts, &server);
-    if (status == EXPAR_OK) status = meet(request, &where, &parts, all);
+    if (status == EXPAR_OK) status = ranks_meet(request, &where, &parts, all);
     boot_server_stop(server);
     return status;
 }
 
 expar_status boot_join_sockets(const boot_request *request, boot **out)
 {
-    expar_status status = check_request(request);
+    expar_status status = request_check(request);
     if (status == EXPAR_OK) status = auth_ready();
     if (status != EXPAR_OK) return status;
     size_t size = (size_t)request->size;

@@ -69,7 +69,7 @@ typedef struct builder {
     hello_verdict trouble; /* the last one */
 } builder;
 
-static void take_table(builder *self, const boot_request *request)
+static void mesh_take_table(builder *self, const boot_request *request)
 {
     hello_table_head head;
     const unsigned char *payload = self->rendezvous->inbox.payload;
@@ -119,7 +119,7 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
         builder_free(self);
         return error_set(EXPAR_ERR_MEMORY, "boot: out of memory for the control sockets");
     }
-    take_table(self, request);
+    mesh_take_table(self, request);
     for (int32_t i = 0; i < HELLO_LINES * self->size; i++)
         fds[i] = -1;
     for (int32_t i = 0; i < self->num_connects; i++)
@@ -172,7 +172,7 @@ static void start_connecting(builder *self, session *one)
     session_start(one, fd, AUTH_CONNECTS, &self->rendezvous->key, &names);
 }
 
-static void finish(builder *self, session *one)
+static void mesh_finish(builder *self, session *one)
 {
     /* A rank that connects again does so because its first connection failed. */
     int *fd = &self->fds[one->mine.line * self->size + one->rank];
@@ -197,7 +197,7 @@ static void step(builder *self, int32_t index)
     session *one = &self->sessions[index];
     wire_result result = session_step(one, self->size);
     int error = errno;
-    if (result == WIRE_DONE) finish(self, one);
+    if (result == WIRE_DONE) mesh_finish(self, one);
     if (index >= self->num_connects && result != WIRE_AGAIN) {
         remove_accepted(self, index);
     } else if (result == WIRE_CLOSED || result == WIRE_BAD) {
@@ -305,7 +305,7 @@ static void tell_when_complete(builder *self)
 }
 
 /* Returns how many sessions are polled. */
-static int32_t poll_all(builder *self)
+static int32_t mesh_poll(builder *self)
 {
     self->polls[0] = (struct pollfd){.fd = self->rendezvous->fd, .events = POLLIN};
     self->polls[1] = (struct pollfd){.fd = self->mesh->unix_listener, .events = POLLIN};
@@ -322,11 +322,11 @@ static int32_t poll_all(builder *self)
     return polled;
 }
 
-static expar_status build(builder *self)
+static expar_status mesh_build(builder *self)
 {
     while (!self->go) {
         start_due(self);
-        int32_t polled = poll_all(self);
+        int32_t polled = mesh_poll(self);
         expar_status status = self->polls[0].revents != 0 ? hear_rendezvous(self) : EXPAR_OK;
         if (status == EXPAR_OK) status = check_time(self);
         if (status != EXPAR_OK) return status;
@@ -346,7 +346,7 @@ expar_status mesh_connect(mesh *self, rendezvous *entrance, const boot_request *
     builder work;
     expar_status status = builder_init(&work, self, entrance, request, fds);
     if (status != EXPAR_OK) return status;
-    status = build(&work);
+    status = mesh_build(&work);
     for (int32_t rank = 0; rank < request->size; rank++)
         places[rank] = work.table[rank].place;
     for (int32_t i = 0; i < HELLO_LINES * request->size && status != EXPAR_OK; i++)

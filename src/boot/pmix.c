@@ -40,7 +40,7 @@ static _Atomic uint32_t generation;
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
-static bool find(void *handle, const char *name, void *function, size_t bytes)
+static bool pmix_find(void *handle, const char *name, void *function, size_t bytes)
 {
     void *address = dlsym(handle, name);
     /* ISO C has no cast from an object's pointer to a function's; POSIX promises that this works. */
@@ -48,15 +48,15 @@ static bool find(void *handle, const char *name, void *function, size_t bytes)
     return address != NULL;
 }
 
-static void open_once(void)
+static void pmix_open(void)
 {
     void *handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (handle && find(handle, "PMIx_Init", &library.init, sizeof library.init) &&
-        find(handle, "PMIx_Finalize", &library.finalize, sizeof library.finalize) &&
-        find(handle, "PMIx_Put", &library.put, sizeof library.put) &&
-        find(handle, "PMIx_Commit", &library.commit, sizeof library.commit) &&
-        find(handle, "PMIx_Get", &library.get, sizeof library.get) &&
-        find(handle, "PMIx_Error_string", &library.error_string, sizeof library.error_string))
+    if (handle && pmix_find(handle, "PMIx_Init", &library.init, sizeof library.init) &&
+        pmix_find(handle, "PMIx_Finalize", &library.finalize, sizeof library.finalize) &&
+        pmix_find(handle, "PMIx_Put", &library.put, sizeof library.put) &&
+        pmix_find(handle, "PMIx_Commit", &library.commit, sizeof library.commit) &&
+        pmix_find(handle, "PMIx_Get", &library.get, sizeof library.get) &&
+        pmix_find(handle, "PMIx_Error_string", &library.error_string, sizeof library.error_string))
         return;
     const char *reason = dlerror();
     snprintf(missing, sizeof missing, "libpmix cannot be loaded (%s); Debian: apt-get install libpmix2",
@@ -84,7 +84,7 @@ static void dispose(bounded *bound)
 }
 
 /* The manager may be gone, or ignore this process. */
-static void leave(void)
+static void pmix_leave(void)
 {
     if (getpid() != owner) return;
     bounded *bound = calloc(1, sizeof *bound);
@@ -98,8 +98,8 @@ static void join_once(void)
     joined = library.init(&self, NULL, 0);
     owner = getpid();
     if (joined != PMIX_SUCCESS) return;
-    atexit(leave);
-    (void)at_quick_exit(leave);
+    atexit(pmix_leave);
+    (void)at_quick_exit(pmix_leave);
 }
 
 static expar_status failed(const char *what, pmix_status_t code)
@@ -124,7 +124,7 @@ static expar_status job_number(const char *key, int32_t *out)
 }
 
 /* An id that other hosts cannot reach is of no use to them. *here: all ranks are on this host. */
-static expar_status check_hosts(int32_t size, bool *here)
+static expar_status pmix_check_hosts(int32_t size, bool *here)
 {
     int32_t local_size = size;
     expar_status status = job_number(PMIX_LOCAL_SIZE, &local_size);
@@ -155,7 +155,7 @@ static expar_status put_id(const char *key, boot_request *request)
 /* One question. Where rank 0 is on this host the manager answers at once that there is nothing yet: a question that is
    open when its process leaves makes Open MPI 4.1's manager ignore the next process that joins. From another host the
    answer is fetched, and has to be waited for. */
-static pmix_status_t ask(const char *key, bool here, int64_t end_ns, char text[EXPAR_UNIQUE_ID_TEXT])
+static pmix_status_t pmix_ask(const char *key, bool here, int64_t end_ns, char text[EXPAR_UNIQUE_ID_TEXT])
 {
     pmix_proc_t first = self;
     pmix_info_t how = {.value.type = here ? PMIX_BOOL : PMIX_INT};
@@ -190,7 +190,7 @@ static expar_status get_id(const char *key, bool here, int64_t end_ns, boot_requ
     static const struct timespec pause = {.tv_nsec = 5000000};
     char text[EXPAR_UNIQUE_ID_TEXT];
     pmix_status_t code;
-    while ((code = ask(key, here, end_ns, text)) == PMIX_ERR_NOT_FOUND && clock_ns() < end_ns)
+    while ((code = pmix_ask(key, here, end_ns, text)) == PMIX_ERR_NOT_FOUND && clock_ns() < end_ns)
         nanosleep(&pause, NULL);
     if (code == PMIX_ERR_NOT_FOUND || code == PMIX_ERR_TIMEOUT) return absent(request);
     if (code != PMIX_SUCCESS) return failed("the unique id of rank 0", code);
@@ -212,7 +212,7 @@ typedef struct errand {
     bool taken; /* request's sockets and id are the caller's */
 } errand;
 
-static expar_status meet(errand *e)
+static expar_status pmix_meet(errand *e)
 {
     boot_request *request = &e->request;
     char key[32];
@@ -222,7 +222,7 @@ static expar_status meet(errand *e)
     request->rank = (int32_t)self.rank;
     snprintf(key, sizeof key, "expar.id.%u", (unsigned)atomic_fetch_add(&generation, 1));
     if (request->size == 1) return EXPAR_OK;
-    status = check_hosts(request->size, &here);
+    status = pmix_check_hosts(request->size, &here);
     if (status != EXPAR_OK) return status;
     if (here) roll_answer(self.nspace, request);
     atomic_store_explicit(&e->awaits_first, request->rank != 0, memory_order_relaxed);
@@ -235,7 +235,7 @@ static void do_errand(bounded *bound)
 {
     errand *e = (errand *)bound;
     pthread_once(&joining, join_once);
-    e->status = joined == PMIX_SUCCESS ? meet(e) : failed("joining the process manager", joined);
+    e->status = joined == PMIX_SUCCESS ? pmix_meet(e) : failed("joining the process manager", joined);
     if (e->status != EXPAR_OK) snprintf(e->text, sizeof e->text, "%s", expar_last_error());
 }
 
@@ -246,7 +246,7 @@ static void dispose_errand(bounded *bound)
     free(e);
 }
 
-static expar_status report_late(errand *e, const boot_request *request)
+static expar_status pmix_report_late(errand *e, const boot_request *request)
 {
     if (atomic_load_explicit(&e->awaits_first, memory_order_relaxed)) return absent(request);
     return error_set(EXPAR_ERR_BOOTSTRAP,
@@ -256,7 +256,7 @@ static expar_status report_late(errand *e, const boot_request *request)
 
 static expar_status take_errand(errand *e, boot_request *request)
 {
-    if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS)) return report_late(e, request);
+    if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS)) return pmix_report_late(e, request);
     if (e->status != EXPAR_OK) return error_set(e->status, "%s", e->text);
     e->taken = true;
     *request = e->request;
@@ -265,7 +265,7 @@ static expar_status take_errand(errand *e, boot_request *request)
 
 expar_status boot_pmix_request(boot_request *request)
 {
-    pthread_once(&once, open_once);
+    pthread_once(&once, pmix_open);
     if (missing[0]) return error_set(EXPAR_ERR_UNSUPPORTED, "PMIx: %s", missing);
     errand *e = calloc(1, sizeof *e);
     if (!e) return error_set(EXPAR_ERR_MEMORY, "PMIx: out of memory");

@@ -139,7 +139,7 @@ static expar_status approach(rendezvous *self, bool *again)
     }
 }
 
-static expar_status take_table(const rendezvous *self, int32_t size)
+static expar_status rendezvous_take_table(const rendezvous *self, int32_t size)
 {
     if (hello_table_check(self->inbox.payload, self->inbox.header.bytes, size)) return EXPAR_OK;
     return error_set(EXPAR_ERR_BOOTSTRAP, "the rendezvous sent a malformed table");
@@ -164,7 +164,7 @@ static expar_status await_table(rendezvous *self, int32_t size, bool *again)
             welcome = true;
             break;
         case WIRE_TABLE:
-            return take_table(self, size);
+            return rendezvous_take_table(self, size);
         case WIRE_REFUSED:
             return rendezvous_verdict(self);
         case WIRE_LATER:

@@ -42,7 +42,7 @@ static bool is_transient(const guest *one)
     return one->state != GUEST_MEMBER;
 }
 
-static void drop(boot_server *server, int32_t index)
+static void server_drop(boot_server *server, int32_t index)
 {
     guest *one = server->guests[index];
     attempt_lost(&server->attempt, one);
@@ -60,7 +60,7 @@ static bool drop_oldest_transient(boot_server *server)
     }
     if (oldest < 0) return false;
     LOG(LOG_DEBUG, "rendezvous: too many unknown connections, dropping the oldest");
-    drop(server, oldest);
+    server_drop(server, oldest);
     return true;
 }
 
@@ -127,7 +127,7 @@ static bool serve_guest(boot_server *server, guest *one)
 static void serve_ready(boot_server *server, int32_t polled)
 {
     for (int32_t i = polled - 1; i >= 0; i--) {
-        if (server->polls[i + 2].revents != 0 && !serve_guest(server, server->guests[i])) drop(server, i);
+        if (server->polls[i + 2].revents != 0 && !serve_guest(server, server->guests[i])) server_drop(server, i);
     }
 }
 
@@ -136,7 +136,7 @@ static void drop_expired(boot_server *server, int64_t now_ns)
     for (int32_t i = server->num_guests - 1; i >= 0; i--) {
         const guest *one = server->guests[i];
         bool gone = one->state == GUEST_LEAVING && wire_outbox_empty(&one->outbox);
-        if (gone || (is_transient(one) && now_ns - one->since_ns >= STRANGER_NS)) drop(server, i);
+        if (gone || (is_transient(one) && now_ns - one->since_ns >= STRANGER_NS)) server_drop(server, i);
     }
 }
 
@@ -152,7 +152,7 @@ static int64_t next_deadline_ns(const boot_server *server)
 }
 
 /* Returns how many guests are among the polled ones. */
-static int32_t poll_all(boot_server *server)
+static int32_t server_poll(boot_server *server)
 {
     bool paused = server->paused_until_ns > 0;
     server->polls[0] = (struct pollfd){.fd = server->stop_event, .events = POLLIN};
@@ -170,7 +170,7 @@ static int32_t poll_all(boot_server *server)
 }
 
 /* Sends last words that the sockets did not take at once, then drops everybody. */
-static void say_goodbye(boot_server *server)
+static void server_say_goodbye(boot_server *server)
 {
     int64_t deadline_ns = clock_ns() + FLUSH_NS;
     attempt_close(&server->attempt);
@@ -178,15 +178,15 @@ static void say_goodbye(boot_server *server)
         guest *one = server->guests[server->num_guests - 1];
         while (one->state == GUEST_LEAVING && guest_step(one) == WIRE_AGAIN && wire_wait(one->fd, POLLOUT, deadline_ns))
             continue;
-        drop(server, server->num_guests - 1);
+        server_drop(server, server->num_guests - 1);
     }
 }
 
-static void *serve(void *argument)
+static void *server_run(void *argument)
 {
     boot_server *server = argument;
     for (;;) {
-        int32_t polled = poll_all(server);
+        int32_t polled = server_poll(server);
         if (server->polls[0].revents != 0) break;
         int64_t now_ns = clock_ns();
         if (now_ns >= server->paused_until_ns) server->paused_until_ns = 0;
@@ -195,7 +195,7 @@ static void *serve(void *argument)
         attempt_check_time(&server->attempt, now_ns);
         drop_expired(server, now_ns);
     }
-    say_goodbye(server);
+    server_say_goodbye(server);
     return NULL;
 }
 
@@ -203,12 +203,12 @@ static void *serve(void *argument)
  */
 
 /* Signals are for the threads of the program. Returns what pthread_create does. */
-static int start_thread(boot_server *server)
+static int server_start_thread(boot_server *server)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&server->thread, NULL, serve, server);
+    int error = pthread_create(&server->thread, NULL, server_run, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
@@ -228,7 +228,7 @@ expar_status boot_server_start(int listener, const unsigned char secret[AUTH_SEC
         status = error_errno("rendezvous: eventfd");
         goto free_server;
     }
-    errno = start_thread(server);
+    errno = server_start_thread(server);
     if (errno != 0) {
         status = error_errno("rendezvous: cannot start its thread");
         goto close_event;

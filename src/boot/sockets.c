@@ -18,7 +18,7 @@ static boot_sockets *sockets_of(boot *self)
     return (boot_sockets *)self;
 }
 
-static expar_status check_bytes(const boot *self, const char *call, size_t bytes)
+static expar_status sockets_check(const boot *self, const char *call, size_t bytes)
 {
     if (bytes <= EXPAR_CONTROL_MAX_BYTES) return EXPAR_OK;
     return error_set(EXPAR_ERR_RANGE, "%s: rank %d gives %zu bytes, expected at most %d", call, self->rank, bytes,
@@ -30,7 +30,7 @@ static expar_status check_bytes(const boot *self, const char *call, size_t bytes
 
 static expar_status sockets_allgather(boot *self, const void *mine, void *all, size_t bytes)
 {
-    expar_status status = check_bytes(self, "allgather", bytes);
+    expar_status status = sockets_check(self, "allgather", bytes);
     if (status != EXPAR_OK) return status;
     unsigned char *own = (unsigned char *)all + (size_t)self->rank * bytes;
     /* First, because `mine` may lie where a peer's record goes. */
@@ -46,7 +46,7 @@ static expar_status sockets_allgather(boot *self, const void *mine, void *all, s
 
 static expar_status sockets_alltoall(boot *self, const void *send, void *receive, size_t bytes)
 {
-    expar_status status = check_bytes(self, "alltoall", bytes);
+    expar_status status = sockets_check(self, "alltoall", bytes);
     if (status != EXPAR_OK) return status;
     size_t own = (size_t)self->rank * bytes;
     if (bytes > 0) memcpy((unsigned char *)receive + own, (const unsigned char *)send + own, bytes);
@@ -62,7 +62,7 @@ static expar_status sockets_alltoall(boot *self, const void *send, void *receive
 
 static expar_status sockets_broadcast(boot *self, void *data, size_t bytes, int32_t root)
 {
-    expar_status status = check_bytes(self, "broadcast", bytes);
+    expar_status status = sockets_check(self, "broadcast", bytes);
     if (status != EXPAR_OK) return status;
     if (root < 0 || root >= self->size)
         return error_set(EXPAR_ERR_RANGE, "broadcast: root is %d, expected 0 to %d", root, self->size - 1);
@@ -113,7 +113,7 @@ static void sockets_abort(boot *self)
  */
 
 /* A peer that reads makes room soon; one that does not never learns the difference. */
-static void say_goodbye(const boot_sockets *self)
+static void sockets_say_goodbye(const boot_sockets *self)
 {
     frame_head bye = {.mark = FRAME_MARK | FRAME_BYE};
     int64_t deadline_ns = clock_ns() + GOODBYE_NS;
@@ -149,7 +149,7 @@ static void sockets_leave(boot *self, bool sound)
     boot_sockets *sockets = sockets_of(self);
     watch_hush(sockets->watch);
     if (sound && sockets_barrier(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
-    say_goodbye(sockets);
+    sockets_say_goodbye(sockets);
     watch_stop(sockets->watch);
     sockets_free(sockets);
 }

@@ -88,7 +88,7 @@ static expar_status break_block(block *shared, expar_status status)
     return status;
 }
 
-static expar_status report_late(boot *self, const char *call, const bool *awaited)
+static expar_status slots_report_late(boot *self, const char *call, const bool *awaited)
 {
     char text[256];
     ranks_format(awaited, true, self->size, text, sizeof text);
@@ -110,7 +110,7 @@ static expar_status await_all(boot *self, const char *call, uint64_t arrivals, b
         if (shared->broken) return error_set(EXPAR_ERR_PEER, "%s", shared->broken_text);
         if (absent >= 0)
             return break_block(shared, error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", call, absent));
-        if (late) return break_block(shared, report_late(self, call, awaited));
+        if (late) return break_block(shared, slots_report_late(self, call, awaited));
         late = pthread_cond_timedwait(&shared->changed, &shared->lock, &deadline) != 0;
     }
 }
@@ -161,7 +161,7 @@ static expar_status bring(boot *self, const char *call, const void *data, size_t
 }
 
 /* Every rank compares all, so that all come to the same end. */
-static expar_status compare(const boot *self, const slot *slots)
+static expar_status slots_compare(const boot *self, const slot *slots)
 {
     for (int32_t rank = 1; rank < self->size; rank++) {
         const slot *a = &slots[0], *b = &slots[rank];
@@ -185,13 +185,13 @@ static void take_records(const boot *self, const slot *slots, unsigned char *rec
 }
 
 /* The two barriers, with the copying between them. */
-static expar_status exchange(boot *self, const char *call, unsigned char *receive, size_t stride, size_t from_index,
-                             int32_t only_from)
+static expar_status slots_exchange(boot *self, const char *call, unsigned char *receive, size_t stride,
+                                   size_t from_index, int32_t only_from)
 {
     const slot *slots = thread_of(self)->shared->slots;
     expar_status status = come_together(self, call);
     if (status != EXPAR_OK) return status;
-    expar_status agreed = compare(self, slots);
+    expar_status agreed = slots_compare(self, slots);
     if (agreed == EXPAR_OK) take_records(self, slots, receive, stride, from_index, only_from);
     status = come_together(self, call);
     return status != EXPAR_OK ? status : agreed;
@@ -200,14 +200,14 @@ static expar_status exchange(boot *self, const char *call, unsigned char *receiv
 static expar_status threads_allgather(boot *self, const void *mine, void *all, size_t bytes)
 {
     expar_status status = bring(self, "allgather", mine, bytes, bytes, 0);
-    return status != EXPAR_OK ? status : exchange(self, "allgather", all, bytes, 0, -1);
+    return status != EXPAR_OK ? status : slots_exchange(self, "allgather", all, bytes, 0, -1);
 }
 
 static expar_status threads_alltoall(boot *self, const void *send, void *receive, size_t bytes)
 {
     /* A size that is out of range is refused by bring() before it looks at the product. */
     expar_status status = bring(self, "alltoall", send, (size_t)self->size * bytes, bytes, 0);
-    return status != EXPAR_OK ? status : exchange(self, "alltoall", receive, bytes, (size_t)self->rank, -1);
+    return status != EXPAR_OK ? status : slots_exchange(self, "alltoall", receive, bytes, (size_t)self->rank, -1);
 }
 
 static expar_status threads_broadcast(boot *self, void *data, size_t bytes, int32_t root)
@@ -215,13 +215,13 @@ static expar_status threads_broadcast(boot *self, void *data, size_t bytes, int3
     if (root < 0 || root >= self->size)
         return error_set(EXPAR_ERR_RANGE, "broadcast: root is %d, expected 0 to %d", root, self->size - 1);
     expar_status status = bring(self, "broadcast", data, self->rank == root ? bytes : 0, bytes, root);
-    return status != EXPAR_OK ? status : exchange(self, "broadcast", data, 0, 0, root);
+    return status != EXPAR_OK ? status : slots_exchange(self, "broadcast", data, 0, 0, root);
 }
 
 static expar_status threads_barrier(boot *self)
 {
     expar_status status = bring(self, "barrier", NULL, 0, 0, 0);
-    return status != EXPAR_OK ? status : exchange(self, "barrier", NULL, 0, 0, -1);
+    return status != EXPAR_OK ? status : slots_exchange(self, "barrier", NULL, 0, 0, -1);
 }
 
 static expar_status threads_exchange_fds(boot *self, int fd, int *fds)

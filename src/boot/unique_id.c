@@ -88,7 +88,7 @@ static expar_status listen_for_id(int *listener, address_ip *ip)
     return EXPAR_OK;
 }
 
-static expar_status serve(const unique_id_parts *parts, int listener)
+static expar_status id_serve(const unique_id_parts *parts, int listener)
 {
     served_id *entry = calloc(1, sizeof *entry);
     if (!entry) {
@@ -118,7 +118,7 @@ expar_status expar_unique_id_create(expar_unique_id *id)
     if (status == EXPAR_OK) status = listen_for_id(&listener, &parts.ip);
     if (status != EXPAR_OK) return status;
     randombytes_buf(parts.secret, sizeof parts.secret);
-    status = serve(&parts, listener);
+    status = id_serve(&parts, listener);
     if (status == EXPAR_OK) unique_id_pack(&parts, id);
     return status;
 }

@@ -39,7 +39,7 @@ static void report(watch *self, int32_t rank)
 }
 
 /* Questions first: who asks waits. */
-static void serve(watch *self)
+static void watch_serve(watch *self)
 {
     int32_t size = self->boot->base.size;
     for (int32_t rank = 0; rank < size; rank++) {
@@ -58,11 +58,11 @@ static void *watch_run(void *argument)
     for (;;) {
         if (poll(self->polls, stop + 1, -1) < 0) continue;
         if (self->polls[stop].revents != 0) return NULL;
-        serve(self);
+        watch_serve(self);
     }
 }
 
-static int start_thread(watch *self)
+static int watch_start_thread(watch *self)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -80,7 +80,7 @@ static void watch_free(watch *self)
     free(self);
 }
 
-static expar_status prepare(watch *self)
+static expar_status watch_prepare(watch *self)
 {
     const boot_sockets *sockets = self->boot;
     int32_t size = sockets->base.size;
@@ -101,8 +101,8 @@ expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context
     watch *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
     *self = (watch){.boot = sockets, .gone = gone, .context = context, .stop_event = -1};
-    expar_status status = prepare(self);
-    if (status == EXPAR_OK && (errno = start_thread(self)) != 0)
+    expar_status status = watch_prepare(self);
+    if (status == EXPAR_OK && (errno = watch_start_thread(self)) != 0)
         status = error_errno("watch: cannot start the monitor's thread");
     if (status == EXPAR_OK)
         *out = self;

@@ -3,7 +3,8 @@
  * so that two kernels that wait for peers never wait for each other's SMs. A call has the order to itself from before
  * its first work until behind its last: another thread's, on another buffer, waits on the host. Inside a capture the
  * order becomes part of the graph: its first call waits for whatever came before the graph's launch, its calls follow
- * each other, and whatever comes after the launch waits for them. */
+ * each other, and whatever comes after the launch waits for them. That rests on external event nodes: the launch itself
+ * is the record, and what a graph waits for are the records before its launch (docs/gpu.md). */
 #include "exec/cuda/gpu.h"
 
 #include <pthread.h>

@@ -8,7 +8,8 @@
 
 /* In front of a record; the fields' slots and the payload follow. */
 typedef struct record_head {
-    int32_t status; /* expar_status: why the rank cannot; EXPAR_OK */
+    uint32_t subject; /* what the rank is at; records of one size may be of several matters */
+    int32_t status;   /* expar_status: why the rank cannot; EXPAR_OK */
     char reason[BOOT_REASON_TEXT];
 } record_head;
 
@@ -35,6 +36,22 @@ static void lay_out(agreement *a)
     a->record_bytes = a->payload_at + a->matter->bytes;
 }
 
+/* FNV-1a. */
+static uint32_t hash_text(uint32_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
+}
+
+static uint32_t subject_of(const boot_matter *matter)
+{
+    uint32_t hash = hash_text(2166136261u, matter->refused ? matter->refused : "");
+    for (size_t i = 0; i < matter->num_fields; i++)
+        hash = hash_text(hash, matter->fields[i].name);
+    return hash;
+}
+
 static unsigned char *record_of(const agreement *a, int32_t rank)
 {
     return a->records + (size_t)rank * a->record_bytes;
@@ -57,7 +74,7 @@ static void write_text(void *room, size_t bytes, const char *text)
 static void write_own(const agreement *a)
 {
     unsigned char *record = record_of(a, a->self->rank), *slot = record + sizeof(record_head);
-    record_head head = {.status = (int32_t)a->own->status};
+    record_head head = {.subject = subject_of(a->matter), .status = (int32_t)a->own->status};
     write_text(head.reason, sizeof head.reason, a->own->text);
     memcpy(record, &head, sizeof head);
     for (size_t i = 0; i < a->matter->num_fields; i++) {
@@ -157,9 +174,18 @@ static expar_status judge_fields(const agreement *a)
     return status;
 }
 
+static expar_status judge_subjects(const agreement *a)
+{
+    for (int32_t r = 1; r < a->self->size; r++)
+        if (head_of(a, r).subject != head_of(a, 0).subject)
+            return error_set(EXPAR_ERR_MISMATCH, "rank %d is in another call than rank 0", r);
+    return EXPAR_OK;
+}
+
 static expar_status judge(const agreement *a)
 {
-    expar_status status = judge_reasons(a, false);
+    expar_status status = judge_subjects(a);
+    if (status == EXPAR_OK) status = judge_reasons(a, false);
     if (status == EXPAR_OK) status = judge_fields(a);
     return status == EXPAR_OK ? judge_reasons(a, true) : status;
 }
@@ -168,6 +194,8 @@ expar_status boot_agree(boot *self, const boot_matter *matter, expar_status own,
 {
     error_kept kept;
     agreement a = {.self = self, .matter = matter, .own = &kept};
+    bool unasked;
+    if (!out_of_step) out_of_step = &unasked;
     error_keep(&kept, own);
     lay_out(&a);
     *out_of_step = true;

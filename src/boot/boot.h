@@ -101,7 +101,7 @@ void boot_note_blamed(boot *self, int32_t rank);
 
 /* ---- agreement (agree.c) ---------------------------------------------------------------------------------------- */
 
-#define BOOT_REASON_TEXT 236 /* bytes of a reason that others are told, its end included; longer ones are cut */
+#define BOOT_REASON_TEXT 232 /* bytes of a reason that others are told, its end included; longer ones are cut */
 #define BOOT_FIELD_TEXT  64  /* likewise of a field's text */
 #define BOOT_UNKNOWN     UINT64_MAX
 
@@ -132,8 +132,9 @@ typedef struct boot_matter {
 /* All ranks come to one end, whatever each one's part came to: `own` is EXPAR_OK, or why this rank cannot, with the
    last error's text. Returns EXPAR_OK on all; or on a rank that cannot its own error, on the others EXPAR_ERR_REMOTE
    with the lowest such rank and its reason; or EXPAR_ERR_MISMATCH with the first field that differs, its values and
-   their ranks. *out_of_step: this rank could not take part (no memory), or the exchange failed, with its status: what
-   the others know is not known, and later collectives may meet them in another order. Collective. */
+   their ranks, or with a rank that is at another matter. *out_of_step (may be NULL): this rank could not take part (no
+   memory), or the exchange failed, with its status: what the others know is not known, and later collectives may meet
+   them in another order. Collective. */
 expar_status boot_agree(boot *self, const boot_matter *matter, expar_status own, bool *out_of_step);
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */

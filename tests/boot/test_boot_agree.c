@@ -222,6 +222,21 @@ static expar_status one_is_elsewhere(boot *group, void *context)
     return EXPAR_OK;
 }
 
+/* Rank 1 agrees on something else, by records of the same size. */
+static expar_status one_is_at_another_matter(boot *group, void *context)
+{
+    (void)context;
+    static const boot_field others[] = {{.name = "the shade", .text = "red"}, {.name = "the number", .value = 5}};
+    boot_matter matter = plain;
+    if (group->rank == 1) matter.fields = others;
+    BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "rank 1 is in another call than rank 0");
+    matter = plain;
+    if (group->rank == 1) matter.refused = "refused another part";
+    BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "rank 1 is in another call than rank 0");
+    group->ops->leave(group, true);
+    return EXPAR_OK;
+}
+
 /* ---- on both kinds of ranks -------------------------------------------------------------------------------------- */
 
 typedef struct play {
@@ -316,6 +331,7 @@ static void another_call_is_noticed(void **state)
 {
     (void)state;
     run(SIZE, one_is_elsewhere);
+    run(SIZE, one_is_at_another_matter);
 }
 
 int main(void)

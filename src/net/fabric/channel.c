@@ -8,9 +8,6 @@
 
 /* What a rank tells of itself. */
 typedef struct introduction {
-    int32_t status; /* expar_status: why this rank cannot; EXPAR_OK */
-    int32_t num_channels;
-    char provider[48];
     uint8_t names[FABRIC_MAX_CHANNELS][FABRIC_NAME_BYTES];
 } introduction;
 
@@ -79,27 +76,11 @@ expar_status fabric_channels_open(fabric *f)
 
 static expar_status introduce(const fabric *f, introduction *mine)
 {
-    mine->num_channels = f->num_channels;
-    strncpy(mine->provider, f->info->fabric_attr->prov_name, sizeof mine->provider - 1);
     for (int32_t i = 0; i < f->num_channels; i++) {
         size_t bytes = FABRIC_NAME_BYTES;
         int code = fi_getname(&f->channels[i].ep->fid, mine->names[i], &bytes);
         if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "an endpoint's address");
     }
-    return EXPAR_OK;
-}
-
-static expar_status compare(const introduction *all, int32_t size)
-{
-    for (int32_t r = 0; r < size; r++)
-        if (all[r].status != EXPAR_OK)
-            return error_set((expar_status)all[r].status, "rank %d cannot open it: %s", r,
-                             expar_status_text((expar_status)all[r].status));
-    for (int32_t r = 1; r < size; r++)
-        if (all[r].num_channels != all[0].num_channels ||
-            strncmp(all[r].provider, all[0].provider, sizeof all[r].provider) != 0)
-            return error_set(EXPAR_ERR_MISMATCH, "rank %d has provider %.47s with %d channels, rank 0 %.47s with %d", r,
-                             all[r].provider, all[r].num_channels, all[0].provider, all[0].num_channels);
     return EXPAR_OK;
 }
 
@@ -116,17 +97,31 @@ static expar_status insert(fabric *f, const introduction *all)
     return EXPAR_OK;
 }
 
+/* Where one rank has no such network, none has. A rank without it knows no provider. */
+static expar_status exchange(const fabric *f, const introduction *own, expar_status mine, introduction *all)
+{
+    const bool known = mine == EXPAR_OK;
+    const boot_field fields[] = {
+        {.name = "the provider", .text = known ? f->info->fabric_attr->prov_name : ""},
+        {.name = "the number of channels", .value = known ? (uint64_t)f->num_channels : BOOT_UNKNOWN}};
+    const boot_matter matter = {.refused = "cannot open it",
+                                .common = EXPAR_ERR_UNSUPPORTED,
+                                .lacks = "cannot open it",
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields),
+                                .mine = own,
+                                .all = all,
+                                .bytes = sizeof *own};
+    return boot_agree(f->site->boot, &matter, mine, NULL);
+}
+
 expar_status fabric_channels_connect(fabric *f, expar_status mine)
 {
-    introduction own = {.status = (int32_t)mine};
-    char cause[ERROR_TEXT_BYTES];
-    if (mine == EXPAR_OK) own.status = (int32_t)(mine = introduce(f, &own));
-    snprintf(cause, sizeof cause, "%s", mine == EXPAR_OK ? "" : expar_last_error());
+    introduction own = {{{0}}};
+    if (mine == EXPAR_OK) mine = introduce(f, &own);
     introduction *all = calloc((size_t)f->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the addresses of %d ranks", f->size);
-    expar_status status = f->site->boot->ops->allgather(f->site->boot, &own, all, sizeof own);
-    if (status == EXPAR_OK && mine != EXPAR_OK) status = error_set(mine, "%s", cause);
-    if (status == EXPAR_OK) status = compare(all, f->size);
+    expar_status status = exchange(f, &own, mine, all);
     if (status == EXPAR_OK) status = insert(f, all);
     free(all);
     return status;

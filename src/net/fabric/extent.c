@@ -2,13 +2,8 @@
 /* Registered memory: own parts of the heap, and the keys by which peers' parts are reached. */
 #include "net/fabric/fabric.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-
-/* What peers need of one extent. */
-typedef struct extent_key {
-    uint64_t key, address;
-    int64_t status; /* expar_status */
-} extent_key;
 
 static expar_status register_own(fabric *f, fabric_extent *e)
 {
@@ -21,37 +16,34 @@ static expar_status register_own(fabric *f, fabric_extent *e)
     return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_MEMORY, code, "registering part of the symmetric heap");
 }
 
-static expar_status exchange(fabric *f, fabric_extent *e, expar_status mine)
+/* Hands the keys round. Memory that one rank cannot register is none that any has; to miss the others is another
+   failure, this rank's alone. */
+static expar_status exchange(const fabric *f, fabric_extent *e, expar_status mine)
 {
-    extent_key own = {.status = (int64_t)mine};
-    if (mine == EXPAR_OK) own.key = fi_mr_key(e->mr);
+    bool out_of_step;
+    char lacks[64];
+    fabric_key own = {.key = mine == EXPAR_OK ? fi_mr_key(e->mr) : 0};
     if (f->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) own.address = (uint64_t)(uintptr_t)e->base;
-    extent_key *all = calloc((size_t)f->size, sizeof *all);
-    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
-    expar_status status = f->site->boot->ops->allgather(f->site->boot, &own, all, sizeof own);
-    for (int32_t r = 0; r < f->size && status == EXPAR_OK; r++) {
-        e->keys[r] = all[r].key;
-        e->addresses[r] = all[r].address;
-        if (all[r].status != EXPAR_OK)
-            status = r == f->rank ? mine
-                                  : error_set(EXPAR_ERR_MEMORY, "rank %d cannot register %llu bytes of its heap", r,
-                                              (unsigned long long)e->bytes);
-    }
-    free(all);
-    return status;
+    const boot_matter matter = {.refused = "cannot register its part of the heap",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = lacks,
+                                .mine = &own,
+                                .all = e->peers,
+                                .bytes = sizeof own};
+    snprintf(lacks, sizeof lacks, "cannot register %llu bytes of its heap", (unsigned long long)e->bytes);
+    expar_status status = boot_agree(f->site->boot, &matter, mine, &out_of_step);
+    return out_of_step && status == EXPAR_ERR_MEMORY ? EXPAR_ERR_SYSTEM : status;
 }
 
 expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint8_t *base, fabric_extent **out)
 {
     fabric_extent *e = calloc(1, sizeof *e);
-    if (!e) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of an extent");
+    if (!e) return error_set(EXPAR_ERR_SYSTEM, "no memory for the record of an extent");
     *e = (fabric_extent){.offset = offset, .bytes = bytes, .base = base};
-    e->keys = calloc((size_t)f->size, sizeof *e->keys);
-    e->addresses = calloc((size_t)f->size, sizeof *e->addresses);
-    expar_status status = e->keys && e->addresses
-                              ? register_own(f, e)
-                              : error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
-    if (e->keys && e->addresses) status = exchange(f, e, status);
+    e->peers = calloc((size_t)f->size, sizeof *e->peers);
+    expar_status status =
+        e->peers ? register_own(f, e) : error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
+    status = exchange(f, e, status);
     if (status != EXPAR_OK) {
         fabric_extent_close(e);
         return status;
@@ -64,8 +56,7 @@ void fabric_extent_close(fabric_extent *extent)
 {
     if (!extent) return;
     if (extent->mr) fi_close(&extent->mr->fid);
-    free(extent->keys);
-    free(extent->addresses);
+    free(extent->peers);
     free(extent);
 }
 

@@ -107,12 +107,16 @@ typedef struct fabric_channel {
 } fabric_channel;
 
 /* Memory that peers reach: part of the heap, or the page of the self-test behind its end. */
+/* What peers need of a rank's part of an extent. */
+typedef struct fabric_key {
+    uint64_t key, address; /* address: what the first byte is called by the rank's provider */
+} fabric_key;
+
 typedef struct fabric_extent {
     uint64_t offset, bytes;
     uint8_t *base;
     struct fid_mr *mr;
-    uint64_t *keys;      /* [size] */
-    uint64_t *addresses; /* [size] what the first byte is called by the PE's provider */
+    fabric_key *peers; /* [size] */
 } fabric_extent;
 
 typedef struct fabric {

@@ -14,7 +14,7 @@ typedef struct piece {
 
 static uint64_t remote_address(const fabric_extent *e, int32_t pe, uint64_t offset)
 {
-    return e->addresses[pe] + (offset - e->offset);
+    return e->peers[pe].address + (offset - e->offset);
 }
 
 /* The next piece of a put or get: no more than a slow network brings within any time-out, since a PE counts as silent
@@ -69,7 +69,7 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
     }
     struct iovec vector = {.iov_base = local.any, .iov_len = p->bytes};
     struct fi_rma_iov remote = {
-        .addr = remote_address(e, r->pe, r->offset + p->done), .len = p->bytes, .key = e->keys[r->pe]};
+        .addr = remote_address(e, r->pe, r->offset + p->done), .len = p->bytes, .key = e->peers[r->pe].key};
     struct fi_msg_rma message = {.msg_iov = &vector,
                                  .desc = &descriptor,
                                  .iov_count = 1,
@@ -107,7 +107,7 @@ static ssize_t confirm(fabric *f, fabric_channel *c, fabric_op *op)
 {
     const fabric_extent *e = fabric_extent_find(f, op->last_at);
     ssize_t code = fi_read(c->ep, op->stage, op->bytes, staging_descriptor(c), c->addresses[op->pe],
-                           remote_address(e, op->pe, op->last_at), e->keys[op->pe], &op->context);
+                           remote_address(e, op->pe, op->last_at), e->peers[op->pe].key, &op->context);
     return counted(code, &c->traffic.gets, op->bytes);
 }
 
@@ -123,7 +123,7 @@ static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transpo
 {
     const fabric_extent *e = fabric_extent_find(f, r->offset);
     enum fi_datatype type = r->bytes == 8 ? FI_UINT64 : FI_UINT32;
-    uint64_t at = remote_address(e, r->pe, r->offset), key = e->keys[r->pe];
+    uint64_t at = remote_address(e, r->pe, r->offset), key = e->peers[r->pe].key;
     void *descriptor = staging_descriptor(c);
     put_word(op->stage + OPERAND_AT, r->operand, r->bytes);
     put_word(op->stage + COMPARE_AT, r->compare, r->bytes);

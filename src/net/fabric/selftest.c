@@ -78,19 +78,10 @@ static expar_status touch_all(fabric *f)
 }
 
 /* All ranks come to the same end, so that none uses a transport that another has given up. */
-static expar_status agree(fabric *f, expar_status mine)
+static expar_status agree(const fabric *f, expar_status mine)
 {
-    char cause[ERROR_TEXT_BYTES];
-    boot *ctl = f->site->boot;
-    uint8_t own = mine != EXPAR_OK;
-    snprintf(cause, sizeof cause, "%s", own ? expar_last_error() : "");
-    uint8_t *failed = calloc((size_t)f->size, 1);
-    if (!failed) return error_set(EXPAR_ERR_MEMORY, "no memory for %d records", f->size);
-    expar_status status = ctl->ops->allgather(ctl, &own, failed, 1);
-    for (int32_t r = 0; r < f->size && status == EXPAR_OK; r++)
-        if (failed[r]) status = error_set(EXPAR_ERR_UNSUPPORTED, "the self-test of rank %d failed", r);
-    free(failed);
-    return own ? error_set(EXPAR_ERR_UNSUPPORTED, "%s", cause) : status;
+    const boot_matter matter = {.refused = "failed", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "failed the self-test"};
+    return boot_agree(f->site->boot, &matter, mine == EXPAR_OK ? EXPAR_OK : EXPAR_ERR_UNSUPPORTED, NULL);
 }
 
 expar_status fabric_selftest(fabric *f)

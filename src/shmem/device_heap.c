@@ -26,55 +26,25 @@ typedef struct heap_card {
 /* ---- agreement -----------------------------------------------------------------------------------------------------
  */
 
-void heap_note(heap_word *word, expar_status status)
+expar_status heap_agree(device_heap *self, const char *what, const heap_word *word, expar_status own)
 {
-    word->status = (int32_t)status;
-    if (status == EXPAR_OK) return;
-    strncpy(word->text, expar_last_error(), sizeof word->text - 1);
-}
-
-static expar_status judge(const device_heap *self, const char *what, const heap_word *all)
-{
-    const heap_word *mine = &all[self->sym->rank];
-    if (mine->status != EXPAR_OK) return error_set((expar_status)mine->status, "%s: %s", what, mine->text);
-    for (int32_t r = 0; r < self->sym->size; r++) {
-        if (all[r].status == EXPAR_ERR_MEMORY)
-            return error_set(EXPAR_ERR_MEMORY, "%s: rank %d: %s", what, r, all[r].text);
-        if (all[r].status != EXPAR_OK) return error_set(EXPAR_ERR_REMOTE, "%s: rank %d: %s", what, r, all[r].text);
-    }
-    for (int32_t r = 1; r < self->sym->size; r++)
-        if (all[r].bytes != all[0].bytes || all[r].alignment != all[0].alignment || all[r].offset != all[0].offset)
-            return error_set(
-                EXPAR_ERR_MISMATCH,
-                "%s: rank %d has %llu bytes aligned to %llu at offset %llu of the device heap, rank 0 %llu "
-                "aligned to %llu at %llu",
-                what, r, (unsigned long long)all[r].bytes, (unsigned long long)all[r].alignment,
-                (unsigned long long)all[r].offset, (unsigned long long)all[0].bytes,
-                (unsigned long long)all[0].alignment, (unsigned long long)all[0].offset);
-    return EXPAR_OK;
-}
-
-/* *quiet: whether all ranks' words say so. */
-static expar_status agree(device_heap *self, const char *what, const heap_word *mine, bool *quiet)
-{
-    sym *symmetric = self->sym;
-    expar_status status = sym_check(symmetric, what);
+    const boot_field fields[] = {{.name = "the size in bytes", .value = word->bytes},
+                                 {.name = "the alignment in bytes", .value = word->alignment},
+                                 {.name = "the block's offset in the device heap", .value = word->offset}};
+    const boot_matter matter = {.what = what,
+                                .refused = "cannot take part",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = "has no memory for it",
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields),
+                                .mine = word->mine,
+                                .all = word->all,
+                                .bytes = word->mine_bytes};
+    expar_status status = sym_check(self->sym, what);
     if (status != EXPAR_OK) return status;
-    heap_word *all = calloc((size_t)symmetric->size, sizeof *all);
-    if (!all) return sym_out_of_step(symmetric, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
-    status = symmetric->boot->ops->allgather(symmetric->boot, mine, all, sizeof *mine);
-    status = status != EXPAR_OK ? sym_out_of_step(symmetric, what, status) : judge(self, what, all);
-    *quiet = status == EXPAR_OK;
-    for (int32_t r = 0; r < symmetric->size && *quiet; r++)
-        *quiet = all[r].quiet != 0;
-    free(all);
-    return status;
-}
-
-expar_status heap_agree(device_heap *self, const char *what, const heap_word *mine)
-{
-    bool unused;
-    return agree(self, what, mine, &unused);
+    status = sym_agree(self->sym, &matter, own);
+    /* A rank's own error does not say yet in what. */
+    return own != EXPAR_OK && status == own ? error_prefix(status, "%s", what) : status;
 }
 
 /* ---- making --------------------------------------------------------------------------------------------------------
@@ -170,28 +140,20 @@ static expar_status reserve(device_heap *self)
     return status == EXPAR_OK ? heap_reserve(self) : status;
 }
 
-/* Two rounds: what each rank's GPU is, then whether all reach all and have addresses. */
+/* Two rounds: what each rank's GPU is, then whether all reach all and have addresses, and where. */
 static expar_status meet(device_heap *self, int32_t index, heap_card *cards)
 {
-    boot *ctl = self->sym->boot;
     heap_card card = {.unit_bytes = CHUNK_UNIT_MIN};
-    heap_word word = {0};
-    heap_note(&word, open_own(self, index, &card));
-    expar_status status = heap_agree(self, create, &word);
+    heap_word word = {.mine = &card, .all = cards, .mine_bytes = sizeof card};
+    expar_status status = heap_agree(self, create, &word, open_own(self, index, &card));
     if (status != EXPAR_OK) return status;
-    status = ctl->ops->allgather(ctl, &card, cards, sizeof card);
-    if (status != EXPAR_OK) return sym_out_of_step(self->sym, create, status);
     status = find_devices(self, cards);
     if (status == EXPAR_OK) status = reserve(self);
-    heap_note(&word, status);
-    status = heap_agree(self, create, &word);
-    if (status != EXPAR_OK || !ctl->threads) return status;
     card.base = self->bases[self->sym->rank];
-    status = ctl->ops->allgather(ctl, &card, cards, sizeof card);
-    if (status != EXPAR_OK) return sym_out_of_step(self->sym, create, status);
-    for (int32_t r = 0; r < self->sym->size; r++)
+    status = heap_agree(self, create, &word, status);
+    for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK && self->sym->by_threads; r++)
         self->bases[r] = cards[r].base;
-    return EXPAR_OK;
+    return status;
 }
 
 expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out)
@@ -203,8 +165,9 @@ expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out
     self->sym = symmetric;
     self->unit_bytes = CHUNK_UNIT_MIN;
     self->bases = calloc(size, sizeof *self->bases);
+    self->quiet = calloc(size, sizeof *self->quiet);
     self->devices = calloc(size + 1, sizeof *self->devices);
-    if (!self->bases || !self->devices) goto no_memory;
+    if (!self->bases || !self->quiet || !self->devices) goto no_memory;
     expar_status status = meet(self, index, cards);
     free(cards);
     if (status != EXPAR_OK) {
@@ -227,6 +190,7 @@ void device_heap_destroy(device_heap *self, bool quiet)
     mem_arena_destroy(self->arena);
     free(self->chunks);
     free(self->bases);
+    free(self->quiet);
     free(self->devices);
     free(self);
 }
@@ -252,13 +216,13 @@ static bool arena_give(device_heap *self, uint64_t offset)
 
 expar_status device_heap_take(device_heap *self, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset)
 {
-    heap_word wish = {.bytes = bytes, .alignment = alignment};
-    bool taken = arena_take(self, bytes, alignment, &wish.offset);
-    if (!taken)
-        heap_note(&wish, error_set(EXPAR_ERR_MEMORY, "%llu bytes are more than GPU %d (%s) has",
-                                   (unsigned long long)bytes, self->device->index, self->device->name));
-    bool fits = !taken || wish.offset + bytes <= self->mapped_bytes;
-    expar_status status = fits ? heap_agree(self, what, &wish) : heap_grow(self, what, wish.offset + bytes, &wish);
+    heap_word wish = {.bytes = bytes, .alignment = alignment, .offset = BOOT_UNKNOWN};
+    expar_status own = EXPAR_OK;
+    if (!arena_take(self, bytes, alignment, &wish.offset))
+        own = error_set(EXPAR_ERR_MEMORY, "%llu bytes are more than GPU %d (%s) has", (unsigned long long)bytes,
+                        self->device->index, self->device->name);
+    bool taken = own == EXPAR_OK, fits = !taken || wish.offset + bytes <= self->mapped_bytes;
+    expar_status status = fits ? heap_agree(self, what, &wish, own) : heap_grow(self, what, wish.offset + bytes, &wish);
     if (status == EXPAR_OK)
         *offset = wish.offset;
     else if (taken)
@@ -268,11 +232,13 @@ expar_status device_heap_take(device_heap *self, const char *what, uint64_t byte
 
 expar_status device_heap_give(device_heap *self, const char *what, uint64_t offset, bool *quiet)
 {
-    bool all_quiet = false;
-    const heap_word mine = {.offset = offset, .quiet = !quiet || *quiet};
-    expar_status status = agree(self, what, &mine, &all_quiet);
-    if (quiet) *quiet = all_quiet;
+    const bool own = !quiet || *quiet;
+    const heap_word word = {.offset = offset, .mine = &own, .all = self->quiet, .mine_bytes = sizeof own};
+    expar_status status = heap_agree(self, what, &word, EXPAR_OK);
+    if (quiet) *quiet = status == EXPAR_OK;
     if (status != EXPAR_OK) return status;
+    for (int32_t r = 0; r < self->sym->size && quiet; r++)
+        *quiet = *quiet && self->quiet[r];
     /* The arenas are alike, so this fails on all ranks or on none. */
     if (!arena_give(self, offset))
         return error_set(EXPAR_ERR_ADDRESS, "%s: no block starts at offset %llu of the device heap", what,

@@ -67,14 +67,12 @@ static void unmap_peers(device_heap *self, uint64_t bytes)
 static expar_status share_chunk(device_heap *self, const char *what, int fd, uint64_t bytes)
 {
     boot *ctl = self->sym->boot;
-    heap_word word = {0};
     int *fds = calloc((size_t)ctl->size, sizeof *fds);
     if (!fds) return sym_out_of_step(self->sym, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
     expar_status status = ctl->ops->exchange_fds(ctl, fd, fds);
     if (status == EXPAR_OK) {
         expar_status own = map_peers(self, fds, bytes);
-        heap_note(&word, own);
-        status = heap_agree(self, what, &word);
+        status = heap_agree(self, what, &(heap_word){0}, own);
         if (status != EXPAR_OK && own == EXPAR_OK) unmap_peers(self, bytes);
     } else {
         sym_out_of_step(self->sym, what, status);
@@ -92,7 +90,7 @@ static expar_status make_chunk(device_heap *self, uint64_t bytes, mem_chunk *chu
     return status;
 }
 
-static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t bytes, heap_word *wish)
+static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish)
 {
     cu_address at = self->bases[self->sym->rank] + self->mapped_bytes;
     mem_chunk chunk = {0};
@@ -100,8 +98,7 @@ static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t 
     uint64_t *chunks = realloc(self->chunks, (self->num_chunks + 1) * sizeof *chunks);
     if (chunks) self->chunks = chunks;
     expar_status own = chunks ? make_chunk(self, bytes, &chunk, &fd) : error_set(EXPAR_ERR_MEMORY, "no memory");
-    heap_note(wish, own);
-    expar_status status = heap_agree(self, what, wish);
+    expar_status status = heap_agree(self, what, wish, own);
     if (status == EXPAR_OK && !self->sym->by_threads) status = share_chunk(self, what, fd, bytes);
     if (status == EXPAR_OK) {
         self->chunks[self->num_chunks++] = bytes;
@@ -136,38 +133,37 @@ static expar_status open_peers(device_heap *self, const cu_ipc_memory *handles)
     return EXPAR_OK;
 }
 
-/* Collective. */
-static expar_status share_whole(device_heap *self, const char *what, const mem_ipc *own)
+static expar_status make_whole(device_heap *self, uint64_t bytes, mem_ipc *own)
 {
-    boot *ctl = self->sym->boot;
-    heap_word word = {0};
-    cu_ipc_memory *handles = calloc((size_t)ctl->size, sizeof *handles);
+    if (self->mapped_bytes == 0) return mem_ipc_create(self->device, bytes, own);
+    return error_set(EXPAR_ERR_MEMORY,
+                     "by CUDA IPC the device heap cannot grow beyond the %llu MiB that were taken first",
+                     (unsigned long long)(self->mapped_bytes >> 20));
+}
+
+/* Two rounds, as with chunks: made, with the handles handed round, and opened. */
+static expar_status agree_on_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish,
+                                   mem_ipc *own)
+{
+    cu_ipc_memory *handles = calloc((size_t)self->sym->size, sizeof *handles);
     if (!handles) return sym_out_of_step(self->sym, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
-    expar_status status = ctl->ops->allgather(ctl, &own->handle, handles, sizeof *handles);
+    heap_word with_handle = *wish;
+    with_handle.mine = &own->handle;
+    with_handle.all = handles;
+    with_handle.mine_bytes = sizeof own->handle;
+    expar_status status = heap_agree(self, what, &with_handle, make_whole(self, bytes, own));
     if (status == EXPAR_OK) {
-        heap_note(&word, open_peers(self, handles));
-        status = heap_agree(self, what, &word);
+        status = heap_agree(self, what, &(heap_word){0}, open_peers(self, handles));
         if (status != EXPAR_OK) close_peers(self);
-    } else {
-        sym_out_of_step(self->sym, what, status);
     }
     free(handles);
     return status;
 }
 
-static expar_status take_whole(device_heap *self, const char *what, uint64_t bytes, heap_word *wish)
+static expar_status take_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish)
 {
     mem_ipc own = {0};
-    expar_status made = EXPAR_OK;
-    if (self->mapped_bytes)
-        made = error_set(EXPAR_ERR_MEMORY,
-                         "by CUDA IPC the device heap cannot grow beyond the %llu MiB that were taken first",
-                         (unsigned long long)(self->mapped_bytes >> 20));
-    else
-        made = mem_ipc_create(self->device, bytes, &own);
-    heap_note(wish, made);
-    expar_status status = heap_agree(self, what, wish);
-    if (status == EXPAR_OK) status = share_whole(self, what, &own);
+    expar_status status = agree_on_whole(self, what, bytes, wish, &own);
     if (status == EXPAR_OK) {
         self->bases[self->sym->rank] = own.address;
         self->mapped_bytes = bytes;
@@ -177,7 +173,7 @@ static expar_status take_whole(device_heap *self, const char *what, uint64_t byt
     return status;
 }
 
-expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, heap_word *wish)
+expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, const heap_word *wish)
 {
     uint64_t bytes = align_up(end_bytes - self->mapped_bytes, self->unit_bytes);
     if (self->kind == HEAP_WHOLE) return take_whole(self, what, bytes, wish);
@@ -193,7 +189,7 @@ static void release_whole(device_heap *self, bool quiet)
 {
     close_peers(self);
     if (!self->mapped_bytes || !quiet) return;
-    if (heap_agree(self, "device heap", &(heap_word){0}) == EXPAR_OK)
+    if (heap_agree(self, "device heap", &(heap_word){0}, EXPAR_OK) == EXPAR_OK)
         mem_ipc_free(self->device, self->bases[self->sym->rank]);
 }
 

@@ -6,8 +6,6 @@
 
 #include "shmem/device_heap.h"
 
-#define HEAP_REASON_TEXT 232
-
 /* How processes come to each other's memory; the same on all ranks. */
 typedef enum heap_kind {
     HEAP_CHUNKS, /* VMM: a reserved range for each PE, chunks behind it as descriptors; grows */
@@ -22,6 +20,7 @@ struct device_heap {
     int32_t *devices; /* [num_devices] GPUs of this process whose ranks map what this rank maps */
     int32_t num_devices;
     cu_address *bases; /* [size] 0: not there yet */
+    bool *quiet;       /* [size] what the ranks said in the last give */
     uint64_t range_bytes, unit_bytes;
     mem_arena *arena; /* guarded by sym->lock */
     uint64_t *chunks; /* [num_chunks] bytes of each, one behind the other */
@@ -29,26 +28,25 @@ struct device_heap {
     uint64_t mapped_bytes; /* their sum, or the whole */
 };
 
-/* What a rank can or wants; told to all. */
+/* What a rank wants, or has found. */
 typedef struct heap_word {
-    int32_t status; /* expar_status: why it cannot */
-    char text[HEAP_REASON_TEXT];
-    int32_t quiet;                     /* of a give: 1: no kernel of this rank uses the heap */
-    uint64_t bytes, alignment, offset; /* of a take or give */
+    uint64_t bytes, alignment, offset; /* of a take or give: to be equal; offset may be BOOT_UNKNOWN */
+    /* Gathered beside it: mine_bytes of each rank, all[size]. */
+    const void *mine;
+    void *all;
+    size_t mine_bytes;
 } heap_word;
 
 /* ---- device_heap.c ---- */
-/* Puts status, and with it the last error, into the word. */
-void heap_note(heap_word *word, expar_status status);
-/* Collective: OK on all ranks, or on none. */
-expar_status heap_agree(device_heap *heap, const char *what, const heap_word *mine);
+/* Collective: OK on all ranks, or on none. own: why this rank cannot, with the last error's text. */
+expar_status heap_agree(device_heap *heap, const char *what, const heap_word *word, expar_status own);
 
 /* ---- device_heap_grow.c ---- */
 /* Addresses for what is to come: this rank's own, and those of peers in other processes. */
 expar_status heap_reserve(device_heap *heap);
 /* Puts memory behind the heap up to end_bytes. `wish` is what all must agree on before anything is shared. Collective.
  */
-expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, heap_word *wish);
+expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, const heap_word *wish);
 /* Gives memory and addresses back. The device is closed after it, or kept with what must stay. */
 void heap_release(device_heap *heap, bool quiet);
 

@@ -5,7 +5,7 @@
  * return the same answer. That takes some hundred microseconds: allocate at set-up. */
 #include "shmem/parts.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Freed blocks from this size on give their pages back. */
@@ -13,77 +13,30 @@
 /* Memory up to this size is taken before the ranks agree, more of it after they have agreed to need it. */
 #define EARLY_BYTES ((uint64_t)1 << 20)
 
-/* What a rank wants; told to all. */
+/* What a rank wants. */
 typedef struct wish {
     uint64_t bytes, alignment; /* of a take; 0 for a give */
     uint64_t offset;           /* where it was taken, or what is given */
-    int32_t status;            /* expar_status: why this rank can not */
-    int32_t pad;
+    expar_status status;       /* why this rank can not, with the last error's text */
 } wish;
 
-/* A reason that lies in one rank's arguments; a full heap is everybody's. */
-static bool is_refusal(const wish *w)
-{
-    return w->status != EXPAR_OK && w->status != EXPAR_ERR_MEMORY;
-}
-
-static expar_status compare_refusals(const sym *self, const char *what, const wish *all)
-{
-    if (is_refusal(&all[self->rank])) return (expar_status)all[self->rank].status;
-    for (int32_t r = 0; r < self->size; r++)
-        if (is_refusal(&all[r]))
-            return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s", what, r,
-                             expar_status_text((expar_status)all[r].status));
-    return EXPAR_OK;
-}
-
-static expar_status compare_sizes(const sym *self, const char *what, const wish *all)
-{
-    for (int32_t r = 1; r < self->size; r++)
-        if (all[r].bytes != all[0].bytes || all[r].alignment != all[0].alignment)
-            return error_set(EXPAR_ERR_MISMATCH,
-                             "%s: rank %d asks for %llu bytes aligned to %llu, rank 0 for %llu aligned to %llu", what,
-                             r, (unsigned long long)all[r].bytes, (unsigned long long)all[r].alignment,
-                             (unsigned long long)all[0].bytes, (unsigned long long)all[0].alignment);
-    return EXPAR_OK;
-}
-
-static expar_status compare_offsets(const sym *self, const char *what, const wish *all)
-{
-    for (int32_t r = 1; r < self->size; r++)
-        if (all[r].offset != all[0].offset)
-            return error_set(EXPAR_ERR_MISMATCH,
-                             "%s: the block of rank %d has offset %llu in the heap, that of rank 0 %llu", what, r,
-                             (unsigned long long)all[r].offset, (unsigned long long)all[0].offset);
-    return EXPAR_OK;
-}
-
-static expar_status compare_room(const sym *self, const char *what, const wish *all)
-{
-    if (all[self->rank].status != EXPAR_OK) return (expar_status)all[self->rank].status;
-    for (int32_t r = 0; r < self->size; r++)
-        if (all[r].status != EXPAR_OK)
-            return error_set(EXPAR_ERR_MEMORY, "%s: rank %d has no memory for its %llu bytes; its own error says why",
-                             what, r, (unsigned long long)all[r].bytes);
-    return EXPAR_OK;
-}
-
-/* Collective. The first two answers are the same on all ranks by themselves, the others since all see the same wishes.
- */
+/* Collective. A reason that lies in one rank's arguments is its own; a full heap is everybody's. */
 static expar_status agree(sym *self, const char *what, const wish *mine)
 {
+    char lacks[64];
+    const boot_field fields[] = {
+        {.name = "the size in bytes", .value = mine->bytes},
+        {.name = "the alignment in bytes", .value = mine->alignment},
+        {.name = "the block's offset in the heap", .value = mine->status == EXPAR_OK ? mine->offset : BOOT_UNKNOWN}};
+    const boot_matter matter = {.what = what,
+                                .refused = "refused its arguments",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = lacks,
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields)};
+    snprintf(lacks, sizeof lacks, "has no memory for its %llu bytes", (unsigned long long)mine->bytes);
     expar_status status = sym_check(self, what);
-    if (status != EXPAR_OK) return status;
-    wish *all = calloc((size_t)self->size, sizeof *all);
-    if (!all) return sym_out_of_step(self, what, error_set(EXPAR_ERR_MEMORY, "no memory for %d records", self->size));
-    status = self->boot->ops->allgather(self->boot, mine, all, sizeof *mine);
-    if (status != EXPAR_OK) status = sym_out_of_step(self, what, status);
-    if (status == EXPAR_OK) status = compare_refusals(self, what, all);
-    if (status == EXPAR_OK) status = compare_sizes(self, what, all);
-    if (status == EXPAR_OK) status = compare_room(self, what, all);
-    if (status == EXPAR_OK) status = compare_offsets(self, what, all);
-    free(all);
-    return status;
+    return status == EXPAR_OK ? sym_agree(self, &matter, mine->status) : status;
 }
 
 static expar_status heap_full(const sym *self, const char *what, const wish *mine)
@@ -198,7 +151,7 @@ expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64
 
 expar_status sym_refuse(sym *self, const char *what, expar_status reason)
 {
-    return agree(self, what, &(wish){.status = (int32_t)reason});
+    return agree(self, what, &(wish){.status = reason});
 }
 
 expar_status sym_give(sym *self, const char *what, uint64_t offset)

@@ -12,13 +12,6 @@
    pins memory pins what is used, and keys are few. */
 #define CHUNK_MIN ((uint64_t)2 << 20)
 #define CHUNK_MAX ((uint64_t)64 << 20)
-/* An EXPAR_TRANSPORTS that is longer names some transport twice. */
-#define LIST_BYTES 64
-
-typedef struct transport_list {
-    char names[LIST_BYTES];
-} transport_list;
-
 /* ---- what the transports may ask --------------------------------------------------------------------------------- */
 
 static expar_status site_check(void *context, int32_t pe, const char *what)
@@ -56,17 +49,10 @@ static bool has_transport(const sym *self, const transport_ops *ops)
 }
 
 /* Ranks that differ in it would wait for each other in different exchanges. */
-static expar_status compare_lists(const sym *self, const transport_list *mine)
+static expar_status agree_on_list(const sym *self, const char *names)
 {
-    transport_list *all = calloc((size_t)self->size, sizeof *all);
-    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for %d records", self->size);
-    expar_status status = self->boot->ops->allgather(self->boot, mine, all, sizeof *mine);
-    for (int32_t r = 1; r < self->size && status == EXPAR_OK; r++)
-        if (memcmp(&all[r], &all[0], sizeof *all) != 0)
-            status = error_set(EXPAR_ERR_MISMATCH, "rank %d has EXPAR_TRANSPORTS=%.63s, rank 0 has %.63s", r,
-                               all[r].names, all[0].names);
-    free(all);
-    return status;
+    const boot_field list = {.name = "EXPAR_TRANSPORTS", .text = names};
+    return boot_agree(self->boot, &(boot_matter){.fields = &list, .num_fields = 1}, EXPAR_OK, NULL);
 }
 
 /* A transport that nobody asked for by name may be missing; why is kept for those who would have needed it. */
@@ -222,7 +208,7 @@ static expar_status start_heap(sym *self)
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
 {
     const char *asked_for = env_string("EXPAR_TRANSPORTS");
-    transport_list list = {{0}};
+    char list[BOOT_FIELD_TEXT];
     self->site = (transport_site){
         .boot = self->boot,
         .heap = &self->heap,
@@ -235,10 +221,10 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .arrived = site_arrived,
         .context = self,
     };
-    snprintf(list.names, sizeof list.names, "%s", asked_for ? asked_for : transport_names());
-    expar_status status = compare_lists(self, &list);
+    snprintf(list, sizeof list, "%s", asked_for ? asked_for : transport_names());
+    expar_status status = agree_on_list(self, list);
     if (status == EXPAR_OK) status = sym_proxy_open(self);
-    if (status == EXPAR_OK) status = open_listed(self, list.names, asked_for != NULL);
+    if (status == EXPAR_OK) status = open_listed(self, list, asked_for != NULL);
     if (status == EXPAR_OK) status = exchange_matrix(self);
     if (status != EXPAR_OK) return status;
     select_all(self);

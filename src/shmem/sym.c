@@ -132,35 +132,13 @@ static expar_status make_heap(sym *self, const sym_heap_plan *plan)
     return status;
 }
 
-/* What each rank tells of its heap. */
-typedef struct heap_report {
-    int32_t status; /* expar_status of its making */
-    int32_t fixed;
-} heap_report;
-
-static expar_status judge_heap(const sym *self, int32_t r, const heap_report *its)
-{
-    if (its->status != EXPAR_OK)
-        return error_set(EXPAR_ERR_REMOTE, "rank %d could not make its symmetric heap: %s", r,
-                         expar_status_text((expar_status)its->status));
-    if (its->fixed != (int32_t)self->fixed_heap)
-        return error_set(EXPAR_ERR_MISMATCH, "rank %d has a %s heap, rank %d a %s one (EXPAR_HEAP_KIND or heap_kind)",
-                         r, its->fixed ? "static" : "dynamic", self->rank, self->fixed_heap ? "static" : "dynamic");
-    return EXPAR_OK;
-}
-
 /* A rank that could not make its heap says so before the others map what it has not got. */
-static expar_status agree_on_heaps(sym *self, expar_status mine)
+static expar_status agree_on_heaps(const sym *self, expar_status mine)
 {
-    const boot *ctl = self->boot;
-    heap_report own = {.status = (int32_t)mine, .fixed = self->fixed_heap};
-    heap_report *all = calloc((size_t)ctl->size, sizeof *all);
-    if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for %d records", ctl->size);
-    expar_status status = ctl->ops->allgather(self->boot, &own, all, sizeof own);
-    for (int32_t r = 0; r < ctl->size && status == EXPAR_OK && mine == EXPAR_OK; r++)
-        status = judge_heap(self, r, &all[r]);
-    free(all);
-    return mine != EXPAR_OK ? mine : status;
+    const boot_field kind = {.name = "the heap's kind (EXPAR_HEAP_KIND or heap_kind)",
+                             .text = self->fixed_heap ? "static" : "dynamic"};
+    const boot_matter matter = {.refused = "could not make its symmetric heap", .fields = &kind, .num_fields = 1};
+    return boot_agree(self->boot, &matter, mine, NULL);
 }
 
 expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, const sym_heap_plan *plan, sym **out)

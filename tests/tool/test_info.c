@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tool as a whole: help, version, unknown words, man pages, and expar info. */
 #include "shell.h"
+#include "terminal.h"
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -210,6 +212,40 @@ static void info_for_people(void **state)
     shell_expect("EXPAR_HEAP_SIZE=3G $EXPAR info", 0, "3G\n", "");
 }
 
+#define ERASED "\r\033[K"
+
+static void run_line(void *command)
+{
+    assert_int_equal(system(command), 0);
+}
+
+/* On a terminal a line says what takes its time, and is gone before the results come; nobody else sees it. */
+static void waiting_is_shown_on_a_terminal(void **state)
+{
+    (void)state;
+    setenv("TERM", "xterm", 1);
+    char *text = terminal_capture(true, run_line, "$EXPAR info 2>&1 >/dev/null");
+    assert_string_equal(text, ERASED "expar info: looking at the processors ..." ERASED
+                                     "expar info: asking the driver for GPUs ..." ERASED
+                                     "expar info: trying the transports ..." ERASED);
+    free(text);
+    text = terminal_capture(true, run_line, "$EXPAR info --heap 2>&1 >/dev/null");
+    assert_string_equal(text, ERASED "expar info: looking for heaps in all processes ..." ERASED);
+    free(text);
+    text = terminal_capture(true, run_line, "$EXPAR info 2>/dev/null");
+    assert_null(strstr(text, " ..."));
+    assert_memory_equal(text, "expar ", 6);
+    free(text);
+    static char *const silent[] = {"$EXPAR info 2>&1 >/dev/null | cat", "TERM=dumb $EXPAR info 2>&1 >/dev/null",
+                                   "$EXPAR info --heap --json 2>&1 >/dev/null | cat",
+                                   "$EXPAR info --env --json 2>&1 >/dev/null"};
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        text = terminal_capture(true, run_line, silent[i]);
+        assert_string_equal(text, "");
+        free(text);
+    }
+}
+
 static void missing_mpirun_is_named(void **state)
 {
     (void)state;
@@ -256,6 +292,7 @@ int main(void)
         cmocka_unit_test(info_without_a_gpu),
         cmocka_unit_test(a_compiler_that_is_not_there_is_named),
         cmocka_unit_test(info_for_people),
+        cmocka_unit_test(waiting_is_shown_on_a_terminal),
         cmocka_unit_test(missing_mpirun_is_named),
         cmocka_unit_test(limited_address_space_is_named),
         cmocka_unit_test(environment_is_described),

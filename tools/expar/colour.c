@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether what is written may be coloured. */
+/* What a terminal may be sent. */
 #include "colour.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+bool terminal_steered(int fd)
+{
+    const char *terminal = getenv("TERM");
+    return isatty(fd) == 1 && !(terminal && !strcmp(terminal, "dumb"));
+}
+
 bool colour_wanted(int fd)
 {
-    const char *refused = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    if (refused && *refused) return false;
-    return isatty(fd) == 1 && !(terminal && !strcmp(terminal, "dumb"));
+    const char *refused = getenv("NO_COLOR");
+    return !(refused && *refused) && terminal_steered(fd);
 }

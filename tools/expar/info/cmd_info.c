@@ -2,6 +2,7 @@
 /* expar info: the library, the machine, and what is missing on it. */
 #include "command.h"
 #include "info.h"
+#include "progress.h"
 #include "text.h"
 #include <expar/info.h>
 #include <expar/status.h>
@@ -96,12 +97,16 @@ static json_t *build_info(void)
 
 static json_t *collect(const struct info_options *input)
 {
-    json_t *memory = info_memory(), *launchers = info_launchers(), *cuda = info_cuda();
+    progress_say("expar info: looking at the processors");
+    json_t *cpu = info_cpu(), *memory = info_memory(), *launchers = info_launchers();
+    progress_say("expar info: asking the driver for GPUs");
+    json_t *cuda = info_cuda();
+    progress_say("expar info: trying the transports");
     json_t *transports = info_transports((int)input->ranks, (int)input->nodes);
     json_t *advice = info_advice(memory, launchers, cuda, transports);
     return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", expar_version(), "build", build_info(),
-                     "cpu", info_cpu(), "memory", memory, "cuda", cuda, "launchers", launchers, "transports",
-                     transports, "advice", advice);
+                     "cpu", cpu, "memory", memory, "cuda", cuda, "launchers", launchers, "transports", transports,
+                     "advice", advice);
 }
 
 static void print_json(json_t *value)
@@ -135,7 +140,9 @@ static int run(int argc, char **argv)
         print_env();
         return 0;
     }
+    if (input.heap) progress_say("expar info: looking for heaps in all processes");
     json_t *value = input.env ? collect_env() : input.heap ? info_heaps() : collect(&input);
+    progress_clear();
     if (!value) {
         fprintf(stderr, "expar info: out of memory, or hwloc cannot read this machine\n");
         return EX_OSERR;

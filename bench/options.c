@@ -6,6 +6,7 @@
 #include "bench/rma/rma.h"
 #include "text.h"
 #include <string.h>
+#include <sysexits.h>
 
 #define MAX_RANKS   1024
 #define MAX_TOKENS  (INT64_C(1) << 20)
@@ -58,7 +59,7 @@ const struct argp_option bench_option_table[] = {
     {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
     {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},
     {"threads", KEY_THREADS, "COUNT", 0,
-     "Worker threads of a rank, a number or a list (default: as the library chooses)", 0},
+     "Worker threads of a rank on the CPU, a number or a list (default: as the library chooses)", 0},
     {"sms", KEY_SMS, "COUNT", 0,
      "SMs of a rank's GPU that each call takes, a number or a list (default: 24, or what fits); on the CPU the same as "
      "--threads",
@@ -111,6 +112,36 @@ static int64_t number(struct argp_state *state, const char *option, const char *
         argp_error(state, "%s '%s': a number from %lld to %lld is expected", option, text, (long long)low,
                    (long long)high);
     return value;
+}
+
+/* ---- what was given ---------------------------------------------------------------------------------------------- */
+
+/* 0 for what is no option of ours. */
+static uint64_t bit_of(int key)
+{
+    return key < KEY_NODES || key > KEY_TRANSPORTS ? 0 : UINT64_C(1) << (key - KEY_NODES);
+}
+
+static const char *name_of(int key)
+{
+    const struct argp_option *option = bench_option_table;
+    while (option->key != key)
+        option++;
+    return option->name;
+}
+
+/* Options that would be taken without a word, and change nothing. */
+static void refuse_given(struct argp_state *state, const struct bench_options *options, const int *keys, int count,
+                         const char *why)
+{
+    for (int i = 0; i < count; i++)
+        if (options->given & bit_of(keys[i])) argp_error(state, "--%s: %s", name_of(keys[i]), why);
+}
+
+static void refuse_both(struct argp_state *state, const struct bench_options *options, int key, int other)
+{
+    if ((options->given & bit_of(key)) && (options->given & bit_of(other)))
+        argp_error(state, "--%s and --%s: one of them is expected", name_of(key), name_of(other));
 }
 
 /* ---- --tokens --------------------------------------------------------------------------------------------------- */
@@ -192,31 +223,50 @@ static void add_dtype(struct argp_state *state, struct bench_options *options, c
 
 static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
 {
-    int index = word(state, "--path", text, "auto|direct|queue|all|copy_engine");
-    if (index == 4) argp_failure(state, 1, 0, "--path copy_engine is not in this version; direct and queue are");
+    if (!strcmp(text, "copy_engine"))
+        argp_failure(state, EX_USAGE, 0, "--path copy_engine is not in this version; direct and queue are");
+    int index = word(state, "--path", text, "auto|direct|queue|all");
     options->all_paths = index == 3;
     if (index < 3) options->path = (expar_path)index;
 }
 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
-    int index = word(state, "operation", text, "dispatch|combine|all|layout|ll|rma");
-    if (index == 4)
-        argp_failure(state, 1, 0, "'%s' is not in this version; dispatch, combine, layout, all and rma are", text);
+    if (!strcmp(text, "ll"))
+        argp_failure(state, EX_USAGE, 0, "'ll' is not in this version; dispatch, combine, layout, all and rma are");
+    int index = word(state, "operation", text, "dispatch|combine|all|layout|rma");
     options->layout |= index == 3;
-    options->rma.wanted |= index == 5;
+    options->rma.wanted |= index == 4;
     options->dispatch |= index == 0 || index == 2;
     options->combine |= index == 1 || index == 2;
 }
 
 /* ---- all together ----------------------------------------------------------------------------------------------- */
 
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
+
 static void check(struct argp_state *state, struct bench_options *options)
 {
+    static const int of_rma[] = {KEY_SIZES, KEY_OPS, KEY_TRANSPORTS}, of_cpu[] = {KEY_THREADS},
+                     of_dispatch[] = {KEY_CACHED};
+    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
+                                KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
+    refuse_both(state, options, KEY_JSON, KEY_CSV);
+    refuse_both(state, options, KEY_THREADS, KEY_SMS);
+    if (options->rma.wanted)
+        refuse_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
+    else
+        refuse_given(state, options, of_rma, COUNT(of_rma), "only with rma");
+    if (options->cuda)
+        refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
     if (options->rma.wanted)
         rma_options_check(state, options);
     else
         ep_options_check(state, options);
+    /* By now the operations are known that nobody named. */
+    if (!options->rma.wanted && !options->dispatch)
+        refuse_given(state, options, of_dispatch, COUNT(of_dispatch), "only with dispatch");
+    if (options->cuda && !(options->given & bit_of(KEY_CACHED))) options->cached = BENCH_BOTH;
 }
 
 /* What is measured. */
@@ -290,7 +340,6 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         parse_path(state, options, arg);
         return 0;
     case KEY_CACHED:
-        options->has_cached = true;
         options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
         return 0;
     default:
@@ -302,6 +351,7 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;
     error_t error;
+    options->given |= bit_of(key);
     switch (key) {
     case KEY_JSON:
         options->format = BENCH_JSON;

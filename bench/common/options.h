@@ -42,12 +42,12 @@ struct bench_options {
     expar_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
-    bool has_cached; /* it was given */
     uint64_t seed;
     enum bench_format format;
     bool mpi;
     int nodes; /* that the ranks play */
     struct rma_options rma;
+    uint64_t given; /* a bit for each option that was (options.c) */
 };
 
 #endif

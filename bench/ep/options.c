@@ -3,6 +3,7 @@
 #include "bench/ep/options.h"
 #include "bench/ep/routing.h"
 #include <expar/info.h>
+#include <sysexits.h>
 
 static void check_routing(struct argp_state *state, struct bench_options *options)
 {
@@ -14,7 +15,7 @@ static void check_routing(struct argp_state *state, struct bench_options *option
         options->experts = (63 / options->num_ranks + 1) * options->num_ranks; /* 64, or the next multiple of N */
     struct routing_shape shape = {.num_ranks = options->num_ranks, .topk = options->topk, .experts = options->experts};
     char error[512];
-    if (!routing_check(name, &shape, error, sizeof error)) argp_failure(state, 1, 0, "%s", error);
+    if (!routing_check(name, &shape, error, sizeof error)) argp_failure(state, EX_USAGE, 0, "%s", error);
     options->topk = shape.topk;
     options->experts = shape.experts;
 }
@@ -24,14 +25,15 @@ static void check_ranks(struct argp_state *state, struct bench_options *options)
 {
     int32_t gpus = 0;
     if (!options->cuda) {
-        if (options->num_gpus) argp_failure(state, 1, 0, "--gpus %d: only with --device cuda", options->num_gpus);
+        if (options->num_gpus)
+            argp_failure(state, EX_USAGE, 0, "--gpus %d: only with --device cuda", options->num_gpus);
         if (!options->num_ranks) options->num_ranks = 8;
         return;
     }
-    if (options->mpi) argp_failure(state, 1, 0, "--mpi: the baseline runs on the CPU only");
+    if (options->mpi) argp_failure(state, EX_USAGE, 0, "--mpi: the baseline runs on the CPU only");
     if (expar_cuda_driver(NULL, &gpus) != EXPAR_OK) argp_failure(state, 1, 0, "--device cuda: %s", expar_last_error());
     if (options->num_gpus > gpus)
-        argp_failure(state, 1, 0, "--gpus %d: there are %d GPUs", options->num_gpus, (int)gpus);
+        argp_failure(state, EX_USAGE, 0, "--gpus %d: there are %d GPUs", options->num_gpus, (int)gpus);
     if (!options->num_gpus) options->num_gpus = gpus;
     if (!options->num_ranks) options->num_ranks = options->num_gpus;
     if (options->num_gpus > options->num_ranks) options->num_gpus = options->num_ranks;
@@ -44,23 +46,24 @@ static void check_rows(struct argp_state *state, const struct bench_options *opt
         size_t bytes = expar_dtype_bytes(options->dtypes[i]), row_bytes = (size_t)options->hidden * bytes;
         combines |= bytes > 1;
         if (row_bytes % 16)
-            argp_failure(state, 1, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden,
+            argp_failure(state, EX_USAGE, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden,
                          row_bytes);
     }
     if (!combines && !options->dispatch && !options->layout)
-        argp_failure(state, 1, 0, "combine adds bf16, f16 or f32 rows, not fp8");
+        argp_failure(state, EX_USAGE, 0, "combine adds bf16, f16 or f32 rows, not fp8");
 }
 
 void ep_options_check(struct argp_state *state, struct bench_options *options)
 {
     if (options->nodes != 1)
-        argp_failure(state, 1, 0, "--nodes %d: dispatch and combine across nodes are not in this version",
+        argp_failure(state, EX_USAGE, 0, "--nodes %d: dispatch and combine across nodes are not in this version",
                      options->nodes);
     if (!options->dispatch && !options->combine && !options->layout) options->dispatch = options->combine = true;
+    if (options->mpi && !options->dispatch && !options->combine)
+        argp_failure(state, EX_USAGE, 0, "--mpi: the baseline is of dispatch and combine, not of layout");
     check_ranks(state, options);
-    if (!options->has_cached && options->cuda) options->cached = BENCH_BOTH;
     check_routing(state, options);
     if (options->experts % options->num_ranks)
-        argp_failure(state, 1, 0, "--experts %d is no multiple of -n %d", options->experts, options->num_ranks);
+        argp_failure(state, EX_USAGE, 0, "--experts %d is no multiple of -n %d", options->experts, options->num_ranks);
     check_rows(state, options);
 }

@@ -11,15 +11,15 @@
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
 
 /* A number, with K or M behind it for 2^10 or 2^20. */
-static int64_t size_of(struct argp_state *state, char *text)
+static int64_t size_of(struct argp_state *state, const char *text)
 {
     int64_t bytes = 1, unit = 1;
     size_t length = strlen(text);
-    if (length > 1 && (text[length - 1] == 'K' || text[length - 1] == 'M')) {
-        unit = text[length - 1] == 'K' ? 1 << 10 : 1 << 20;
-        text[length - 1] = '\0';
-    }
-    if (!text_to_int(text, 1, MAX_BYTES / unit, &bytes))
+    char digits[32];
+    if (length > 1 && (text[length - 1] == 'K' || text[length - 1] == 'M'))
+        unit = text[--length] == 'K' ? 1 << 10 : 1 << 20;
+    snprintf(digits, sizeof digits, "%.*s", (int)length, text);
+    if (length >= sizeof digits || !text_to_int(digits, 1, MAX_BYTES / unit, &bytes))
         argp_error(state, "--sizes '%s': bytes from 1 to 64M are expected", text);
     return bytes * unit;
 }
@@ -95,6 +95,7 @@ static const char *op_words(char *text, size_t bytes)
 static void check_list(struct argp_state *state, const char *option, const char *list, const char *known)
 {
     char name[64];
+    if (list && !*list) argp_error(state, "%s '': expected of %s", option, known);
     for (const char *at = list; at && *at;) {
         size_t stop = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)stop, at);
@@ -117,4 +118,7 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
         argp_error(state, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
     check_list(state, "--ops", options->rma.ops, op_words(ops, sizeof ops));
     check_list(state, "--transports", options->rma.transports, "p2p,fabric,auto");
+    if (options->nodes > 1 && options->rma.transports && rma_list_has(options->rma.transports, "p2p"))
+        argp_error(state, "--transports p2p: it reaches ranks of one node; --nodes %d needs fabric or auto",
+                   options->nodes);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 
 enum { MAX_TRANSPORTS = 3, KINDS = 16, MAX_RESULTS = MAX_TRANSPORTS * KINDS * BENCH_MAX_SIZES };
 
@@ -16,6 +17,7 @@ struct run {
     int num_notes, rank;
     struct rma_result results[MAX_RESULTS];
     int count;
+    bool misfit; /* more or fewer ranks have come than were asked for */
 };
 
 /* One transport's group, memory and ways. */
@@ -142,11 +144,12 @@ static bool run_kind(struct run *run, const struct session *s, const struct rma_
     return true;
 }
 
-static bool check_size(const struct session *s, const struct bench_options *options)
+static bool check_size(struct run *run, const struct session *s)
 {
-    if (s->world.size == options->num_ranks) return true;
-    fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, s->world.size);
-    return false;
+    run->misfit = s->world.size != run->options->num_ranks;
+    if (run->misfit)
+        fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", run->options->num_ranks, s->world.size);
+    return !run->misfit;
 }
 
 static bool run_transport(struct run *run, const char *transport, bool asked_for)
@@ -159,7 +162,7 @@ static bool run_transport(struct run *run, const char *transport, bool asked_for
         return absent && !asked_for;
     }
     run->rank = s.world.rank;
-    bool good = check_size(&s, run->options) && make_ways(&s, note->text, sizeof note->text);
+    bool good = check_size(run, &s) && make_ways(&s, note->text, sizeof note->text);
     if (good) {
         note->name = transport;
         run->num_notes++;
@@ -198,6 +201,7 @@ int rma_run(const struct bench_options *options)
     bool good = run_transports(run);
     if (good && run->rank == 0) good = rma_report(options, run->notes, run->results, run->count);
     good = good && all_verified(run);
+    int code = good ? 0 : run->misfit ? EX_USAGE : 1;
     free(run);
-    return good ? 0 : 1;
+    return code;
 }

@@ -70,7 +70,7 @@ static void set_mpi_defaults(void)
 }
 
 /* Becomes mpirun with the same options; returns only when that fails. */
-static int run_mpi(const struct bench_options *options, int argc, char **argv)
+static int start_mpi(const struct bench_options *options, int argc, char **argv)
 {
     char program[PATH_MAX], ranks[16];
     if (!find_mpi_program(program)) {
@@ -98,6 +98,14 @@ static int run_mpi(const struct bench_options *options, int argc, char **argv)
     return 1;
 }
 
+/* Each process of a job would start all ranks. */
+static int run_mpi(const struct bench_options *options, int argc, char **argv)
+{
+    if (!launch_inside()) return start_mpi(options, argc, argv);
+    fprintf(stderr, "expar bench: --mpi starts its ranks itself, by mpirun; start it without a launcher\n");
+    return EX_USAGE;
+}
+
 /* The ranks are threads of this process: a job's processes would each start all of them. */
 static int run_cuda(const struct bench_options *options)
 {
@@ -114,8 +122,8 @@ static int run(int argc, char **argv)
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
     if (options.cuda) return run_cuda(&options);
     if (launch_inside() && options.rma.wanted) return rma_run(&options);
-    if (launch_inside() && !options.mpi) return run_inside(&options);
     if (options.mpi) return run_mpi(&options, argc, argv);
+    if (launch_inside()) return run_inside(&options);
     /* Two ranks that share a core while another one is idle would measure the scheduler. */
     bool bind = options.rma.wanted && options.num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
     return launch_self(options.num_ranks, bind, argc, argv);

@@ -33,8 +33,16 @@ static void mpi_is_compared_or_named_as_missing(void **state)
 #endif
 }
 
+/* Each rank of the job would start all of them. */
+static void a_job_does_not_start_mpirun(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 -- $EXPAR bench -n 2 --mpi" SMALL, 64, "", "--mpi starts its ranks itself");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mpi_is_compared_or_named_as_missing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mpi_is_compared_or_named_as_missing),
+                                       cmocka_unit_test(a_job_does_not_start_mpirun)};
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

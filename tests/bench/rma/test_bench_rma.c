@@ -148,7 +148,7 @@ static void runs_inside_a_job(void **state)
     (void)state;
     shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" SMALL "--csv", 0,
                  "\nfetch_add,", "");
-    shell_expect("$EXPAR run -n 3 -- $EXPAR bench rma --transports p2p --ops atomics" SMALL, 1, "",
+    shell_expect("$EXPAR run -n 3 -- $EXPAR bench rma --transports p2p --ops atomics" SMALL, 64, "",
                  "-n 2, but this job has 3 ranks");
 }
 
@@ -160,9 +160,12 @@ static void bad_options_are_named(void **state)
         int code;
     } cases[] = {
         {"--sizes 0", "--sizes '0'", 64},
-        {"--sizes 65M", "--sizes '65'", 64},
+        {"--sizes 65M", "--sizes '65M'", 64},
         {"--sizes 8,x", "--sizes 'x'", 64},
         {"--sizes 9..3", "from the smaller to the larger", 64},
+        {"--sizes ''", "--sizes ''", 64},
+        {"--ops ''", "--ops '': expected of put,", 64},
+        {"--transports ''", "--transports '': expected of p2p,fabric,auto", 64},
         {"--ops ,put", "--ops: '' is not known", 64},
         {"--ops put,push", "--ops: 'push' is not known; expected of put,get,put_signal,atomics,fetch_add,add,barrier,",
          64},
@@ -171,7 +174,7 @@ static void bad_options_are_named(void **state)
         {"-n 1", "rma needs 2 ranks", 64},
         {"dispatch", "rma is measured by itself", 64},
         {"--mpi", "--mpi is for dispatch and combine", 64},
-        {"--nodes 2 --transports p2p --ops put" SMALL, "no transport reaches it", 1},
+        {"--nodes 2 --transports p2p --ops put" SMALL, "--transports p2p: it reaches ranks of one node", 64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[256];

@@ -6,6 +6,7 @@
 #ifndef EXPAR_BENCH_COMMON_DEVICE_H
 #define EXPAR_BENCH_COMMON_DEVICE_H
 
+#include "bench/common/options.h"
 #include <expar/expar.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,6 +44,8 @@ struct bench_device {
     const char *workers;                  /* "threads", "sms" */
     const char *copies[BENCH_MAX_COPIES]; /* members of the JSON */
     int held_outputs;                     /* of dispatch, that a session keeps while others come */
+    /* Whether what is asked for can be measured here, before anything is; says why not. NULL: it can. Collective. */
+    bool (*check)(const struct bench_world *world, const struct bench_options *options);
     /* Threads or SMs of a rank when none are given. */
     int (*default_workers)(const struct bench_world *world);
     /* Memory of the device for one rank; NULL: no memory. */

@@ -3,6 +3,7 @@
  * barrier. */
 #include "bench/ep/copy_limit.h"
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,26 @@ static int default_threads(const struct bench_world *world)
     cpu_set_t cores;
     int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
     return world->size > count ? 1 : count / world->size;
+}
+
+/* Rows go by loads and stores, those of the library and the copies that they are compared with. */
+static bool cpu_check(const struct bench_world *world, const struct bench_options *options)
+{
+    void *word;
+    int far = -1;
+    (void)options;
+    if (!bench_good(world, expar_malloc(world->group, sizeof(uint64_t), &word))) return false;
+    for (int rank = 0; rank < world->size && far < 0; rank++)
+        if (!expar_ptr(world->group, word, rank)) far = rank;
+    bool good = bench_good(world, expar_free(world->group, word));
+    if (far < 0) return good;
+    const char *transports = getenv("EXPAR_TRANSPORTS");
+    char text[256];
+    snprintf(text, sizeof text,
+             "dispatch and combine go by loads and stores, which do not reach rank %d (%s%.64s); `expar bench rma` "
+             "measures networks",
+             far, transports ? "EXPAR_TRANSPORTS is " : "another node", transports ? transports : "");
+    return bench_complain(world, text);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -104,6 +125,7 @@ const struct bench_device bench_cpu = {
     .name = "cpu",
     .workers = "threads",
     .copies = {"memcpy_us", "nontemporal_us"},
+    .check = cpu_check,
     .default_workers = default_threads,
     .alloc = cpu_alloc,
     .free = cpu_free,

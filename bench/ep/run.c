@@ -75,7 +75,8 @@ static bool all_verified(const struct bench_results *results)
 int bench_run(const struct bench_world *world, const struct bench_options *options)
 {
     struct bench_results results = {0};
-    bool good = run_all(world, options, &results);
+    bool good = !world->device->check || bench_all_true(world, world->device->check(world, options));
+    good = good && run_all(world, options, &results);
     if (good && world->rank == 0) good = bench_report(world, options, &results);
     good = good && all_verified(&results);
     free(results.items);

@@ -89,8 +89,35 @@ static bool make_list(const struct bench_session *session, const void *rows, uin
     return good;
 }
 
-/* As many warps as have room for a row each; GPUs before 9.0 copy through registers. */
-static bool plan(struct gpu_copy *copy, const struct bench_session *session, cu_function function, const void *own)
+/* Shared memory that a warp passes rows of this size through, and how many such stages an SM has room for. */
+static int64_t stage_of(size_t row_bytes)
+{
+    return ((int64_t)row_bytes + 127) / 128 * 128;
+}
+
+static int64_t stages_of(const cuda_device *device, int64_t stage)
+{
+    return (device->shared_bytes - STATIC_SHARED_BYTES) / (stage + 8);
+}
+
+/* GPUs before 9.0 copy through registers. */
+bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options)
+{
+    const struct gpu_rank *rank = world->gpu;
+    char text[160];
+    for (int i = 0; i < options->num_dtypes && rank->device->major >= 9; i++) {
+        size_t row_bytes = (size_t)options->hidden * expar_dtype_bytes(options->dtypes[i]);
+        if (stages_of(rank->device, stage_of(row_bytes)) > 0) continue;
+        snprintf(text, sizeof text,
+                 "--hidden %d: rows of %zu bytes do not fit into the shared memory of an SM, %d bytes", options->hidden,
+                 row_bytes, rank->device->shared_bytes);
+        return bench_complain(world, text);
+    }
+    return true;
+}
+
+/* As many warps as have room for a row each. */
+static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_function function, const void *own)
 {
     const struct gpu_rank *rank = session->world->gpu;
     const struct problem *problem = session->problem;
@@ -102,14 +129,11 @@ static bool plan(struct gpu_copy *copy, const struct bench_session *session, cu_
                                        .most = session->world->size},
                               .blocks = (uint32_t)session->workers,
                               .warps = 32};
-    if (rank->device->major < 9) return true;
-    int64_t stage = ((int64_t)problem->row_bytes + 127) / 128 * 128;
-    int64_t fit = (rank->device->shared_bytes - STATIC_SHARED_BYTES) / (stage + 8);
-    if (fit < 1) return bench_complain(session->world, "a row does not fit into an SM's shared memory");
+    if (rank->device->major < 9) return;
+    int64_t stage = stage_of(problem->row_bytes), fit = stages_of(rank->device, stage);
     copy->warps = (uint32_t)(fit < 32 ? fit : 32);
     copy->list.stage_bytes = (int32_t)stage;
     copy->shared_bytes = copy->warps * (uint32_t)(stage + 8);
-    return true;
 }
 
 /* ---- outputs that are kept -------------------------------------------------------------------------------------- */
@@ -133,9 +157,9 @@ bool gpu_copy_open(struct bench_session *session)
     if (!hold(session, &copies->pushed) || !hold(session, &copies->rows)) return false;
     session->pushed = copies->pushed.recv_x.data;
     session->rows = copies->rows.recv_x.data;
-    return plan(&copies->push, session, rank->push, session->x) &&
-           plan(&copies->pull, session, rank->pull, session->y) &&
-           make_list(session, session->pushed, &copies->push.list.places) &&
+    plan(&copies->push, session, rank->push, session->x);
+    plan(&copies->pull, session, rank->pull, session->y);
+    return make_list(session, session->pushed, &copies->push.list.places) &&
            make_list(session, session->rows, &copies->pull.list.places);
 }
 

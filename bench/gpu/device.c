@@ -161,6 +161,7 @@ const struct bench_device bench_cuda = {
     .workers = "sms",
     .copies = {"push_us", "pull_us"},
     .held_outputs = 2,
+    .check = gpu_copy_check,
     .default_workers = default_sms,
     .alloc = gpu_alloc,
     .free = gpu_free,

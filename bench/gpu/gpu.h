@@ -48,6 +48,8 @@ extern const struct bench_device bench_cuda;
 void gpu_give_up(struct gpu_rank *rank);
 
 /* ---- copy.c ---- */
+/* bench_device's check: its kernel must have room for a row. */
+bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
 bool gpu_copy_open(struct bench_session *session);
 void gpu_copy_close(struct bench_session *session, bool sound);

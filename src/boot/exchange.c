@@ -419,21 +419,15 @@ static expar_status check_lanes(const boot_sockets *self)
     return EXPAR_OK;
 }
 
-/* From here on the sockets may hold half a frame: every later call gets the same answer. */
-static void remember_broken(boot_sockets *self, expar_status status)
-{
-    self->broken = status;
-    strncpy(self->broken_text, expar_last_error(), ERROR_TEXT_BYTES - 1);
-}
-
 expar_status boot_exchange(boot_sockets *self, const exchange_call *call)
 {
-    if (self->broken != EXPAR_OK) return error_set(self->broken, "%s", self->broken_text);
+    if (error_restore(&self->broken) != EXPAR_OK) return self->broken.status;
     if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
     lanes_prepare(self, call);
     expar_status status = exchange_run(self, call);
+    /* From here on the sockets may hold half a frame: every later call gets the same answer. */
     if (status != EXPAR_OK)
-        remember_broken(self, status);
+        error_keep(&self->broken, status);
     else
         status = check_lanes(self);
     if (status != EXPAR_OK) close_received_fds(self);

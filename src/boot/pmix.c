@@ -207,8 +207,7 @@ typedef struct errand {
     boot_request request; /* the thread's until it is done */
     /* The thread waits for rank 0's id, no more. Written by it, read by the rank for the text of an error alone. */
     _Atomic bool awaits_first;
-    expar_status status;
-    char text[ERROR_TEXT_BYTES];
+    error_kept ended;
     bool taken; /* request's sockets and id are the caller's */
 } errand;
 
@@ -235,8 +234,7 @@ static void do_errand(bounded *bound)
 {
     errand *e = (errand *)bound;
     pthread_once(&joining, join_once);
-    e->status = joined == PMIX_SUCCESS ? pmix_meet(e) : failed("joining the process manager", joined);
-    if (e->status != EXPAR_OK) snprintf(e->text, sizeof e->text, "%s", expar_last_error());
+    error_keep(&e->ended, joined == PMIX_SUCCESS ? pmix_meet(e) : failed("joining the process manager", joined));
 }
 
 static void dispose_errand(bounded *bound)
@@ -257,7 +255,7 @@ static expar_status pmix_report_late(errand *e, const boot_request *request)
 static expar_status take_errand(errand *e, boot_request *request)
 {
     if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS)) return pmix_report_late(e, request);
-    if (e->status != EXPAR_OK) return error_set(e->status, "%s", e->text);
+    if (error_restore(&e->ended) != EXPAR_OK) return e->ended.status;
     e->taken = true;
     *request = e->request;
     return EXPAR_OK;

@@ -140,7 +140,6 @@ static void sockets_free(boot_sockets *self)
     free(self->lanes);
     free(self->polls);
     free(self->byes);
-    free(self->broken_text);
     free(self);
 }
 
@@ -175,16 +174,14 @@ expar_status boot_sockets_create(const boot_request *request, int *fds, boot_pla
     self->lanes = calloc(size, sizeof *self->lanes);
     self->polls = calloc(size + 1, sizeof *self->polls);
     self->byes = calloc(size, sizeof *self->byes);
-    self->broken_text = calloc(1, ERROR_TEXT_BYTES);
     self->abort_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!self->lanes || !self->polls || !self->byes || !self->broken_text || self->abort_event < 0) {
+    if (!self->lanes || !self->polls || !self->byes || self->abort_event < 0) {
         expar_status status =
             self->abort_event < 0 ? error_errno("boot: eventfd") : error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
         if (self->abort_event >= 0) close(self->abort_event);
         free(self->lanes);
         free(self->polls);
         free(self->byes);
-        free(self->broken_text);
         free(self);
         return status;
     }

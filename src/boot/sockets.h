@@ -56,9 +56,8 @@ typedef struct boot_sockets {
     int abort_event; /* eventfd: written by abort, polled by a waiting collective */
     /* Written by abort (any thread), read by collectives. Relaxed: it publishes nothing, and the event wakes. */
     atomic_bool aborted;
-    expar_status broken; /* the first failure after which the sockets may hold half a frame; only the owner's thread */
-    char *broken_text;   /* [ERROR_TEXT_BYTES] */
-    watch *watch;        /* NULL: not watching */
+    error_kept broken; /* the first failure after which the sockets may hold half a frame; only the owner's thread */
+    watch *watch;      /* NULL: not watching */
 } boot_sockets;
 
 /* Takes fds (of both kinds, as mesh_connect gives them) and places (freed with the boot). On failure they stay the

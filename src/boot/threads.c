@@ -40,8 +40,7 @@ typedef struct block {
     member *members;   /* [size] */
     slot *slots;       /* [size] */
     boot_notes *notes; /* [size] not under the lock */
-    bool broken;       /* a barrier failed: all later ones do */
-    char broken_text[ERROR_TEXT_BYTES];
+    error_kept broken; /* a barrier failed: all later ones do */
 } block;
 
 typedef struct boot_thread {
@@ -83,8 +82,7 @@ static bool anybody(const bool *set, int32_t size)
 
 static expar_status break_block(block *shared, expar_status status)
 {
-    shared->broken = true;
-    strncpy(shared->broken_text, expar_last_error(), sizeof shared->broken_text - 1);
+    error_keep(&shared->broken, EXPAR_ERR_PEER);
     return status;
 }
 
@@ -107,7 +105,7 @@ static expar_status await_all(boot *self, const char *call, uint64_t arrivals, b
         int32_t absent = find_absent(shared, arrivals, awaited);
         if (!anybody(awaited, shared->size)) return EXPAR_OK;
         if (shared->members[self->rank].aborted) return error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
-        if (shared->broken) return error_set(EXPAR_ERR_PEER, "%s", shared->broken_text);
+        if (shared->broken.status != EXPAR_OK) return error_restore(&shared->broken);
         if (absent >= 0)
             return break_block(shared, error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", call, absent));
         if (late) return break_block(shared, slots_report_late(self, call, awaited));
@@ -126,8 +124,8 @@ static expar_status come_together(boot *self, const char *call)
         status = break_block(shared, error_set(EXPAR_ERR_MEMORY, "%s: out of memory on rank %d", call, self->rank));
     } else if (own->aborted) {
         status = error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
-    } else if (shared->broken) {
-        status = error_set(EXPAR_ERR_PEER, "%s", shared->broken_text);
+    } else if (shared->broken.status != EXPAR_OK) {
+        status = error_restore(&shared->broken);
     } else {
         own->arrivals++;
         pthread_cond_broadcast(&shared->changed);

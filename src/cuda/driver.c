@@ -4,14 +4,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Filled by open_driver, under `once`; constant afterwards. */
 static struct {
     pthread_once_t once;
-    expar_status status;
-    char text[ERROR_TEXT_BYTES]; /* why status is not OK */
+    error_kept failure; /* why it cannot be used */
     cu_driver functions;
     int32_t version;
 } driver = {.once = PTHREAD_ONCE_INIT};
@@ -73,15 +71,13 @@ static expar_status open_library(void)
 
 static void open_driver(void)
 {
-    driver.status = open_library();
-    if (driver.status != EXPAR_OK) snprintf(driver.text, sizeof driver.text, "%s", expar_last_error());
+    error_keep(&driver.failure, open_library());
 }
 
 expar_status cuda_open(void)
 {
     pthread_once(&driver.once, open_driver);
-    if (driver.status != EXPAR_OK) return error_set(driver.status, "%s", driver.text);
-    return EXPAR_OK;
+    return error_restore(&driver.failure);
 }
 
 const cu_driver *cuda_driver(void)

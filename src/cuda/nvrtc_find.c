@@ -12,8 +12,7 @@
 
 static struct {
     pthread_once_t once;
-    expar_status status;
-    char text[ERROR_TEXT_BYTES]; /* why status is not OK */
+    error_kept failure; /* why it cannot be used */
     nvrtc_functions functions;
     nvrtc_functions newer; /* the first that the driver is too old for; version 0: none. Written once, as the others */
 } found = {.once = PTHREAD_ONCE_INIT};
@@ -149,14 +148,13 @@ static expar_status find(void)
 
 static void find_once(void)
 {
-    found.status = find();
-    if (found.status != EXPAR_OK) snprintf(found.text, sizeof found.text, "%s", expar_last_error());
+    error_keep(&found.failure, find());
 }
 
 expar_status nvrtc_open(const nvrtc_functions **out)
 {
     pthread_once(&found.once, find_once);
-    if (found.status != EXPAR_OK) return error_set(found.status, "%s", found.text);
+    if (error_restore(&found.failure) != EXPAR_OK) return found.failure.status;
     *out = &found.functions;
     return EXPAR_OK;
 }

@@ -9,7 +9,6 @@
 #include "cuda/parts.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +23,7 @@ struct cuda_program {
     cuda_device *device; /* a hold of its own, so that the context outlives the module; NULL: not opened */
     cu_module module;    /* NULL: not loaded */
     bool generic;
-    expar_status status; /* failed: why, for those who waited */
-    char why[ERROR_TEXT_BYTES];
+    error_kept made; /* failed: why, for those who waited */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -212,10 +210,9 @@ static void make_known(cuda_program *self, const cuda_device *device, const cuda
                        const cuda_options *options, expar_status compiler)
 {
     pthread_mutex_unlock(&lock);
-    self->status = make(self, device, source, options, compiler);
-    if (self->status != EXPAR_OK) snprintf(self->why, sizeof self->why, "%s", expar_last_error());
+    error_keep(&self->made, make(self, device, source, options, compiler));
     pthread_mutex_lock(&lock);
-    self->state = self->status == EXPAR_OK ? PROGRAM_MADE : PROGRAM_FAILED;
+    self->state = self->made.status == EXPAR_OK ? PROGRAM_MADE : PROGRAM_FAILED;
     if (self->state == PROGRAM_FAILED) take_off(self);
     pthread_cond_broadcast(&changed);
 }
@@ -247,7 +244,7 @@ static expar_status hand_out(cuda_program *self, cuda_program **out)
         *out = self;
         return EXPAR_OK;
     }
-    expar_status status = error_set(self->status, "%s", self->why);
+    expar_status status = error_restore(&self->made);
     cuda_program_release(self);
     return status;
 }
@@ -270,18 +267,18 @@ expar_status cuda_program_make(const cuda_device *device, const cuda_source *sou
     if (able != EXPAR_OK) return able;
     const nvrtc_functions *nvrtc = NULL;
     int32_t arch = 0;
-    char why[ERROR_TEXT_BYTES] = "";
+    error_kept kept;
     cuda_options options;
     cuda_key key;
     expar_status compiler = nvrtc_open(&nvrtc);
     if (compiler == EXPAR_OK) compiler = choose_arch(device, nvrtc, &arch);
-    if (compiler != EXPAR_OK) snprintf(why, sizeof why, "%s", expar_last_error());
+    error_keep(&kept, compiler);
     expar_status status = cuda_options_make(arch, macros, compiler == EXPAR_OK ? num_macros : 0, &options);
     if (status != EXPAR_OK) return status;
     status = cuda_key_make(source, &options, nvrtc ? nvrtc->version : 0, cuda_driver_version(), &key);
     if (status == EXPAR_OK) {
         cuda_program *found = NULL;
-        if (compiler != EXPAR_OK) error_set(compiler, "%s", why);
+        error_restore(&kept);
         pthread_mutex_lock(&lock);
         status = find_or_make(device, source, &options, &key, compiler, &found);
         pthread_mutex_unlock(&lock);

@@ -4,7 +4,6 @@
 #include "group/parts.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_THREAD_RANKS 4096
@@ -52,17 +51,15 @@ typedef struct maker {
     const group_settings *settings;
     group_threads *threads;
     expar_group *group;
-    expar_status status;
-    char text[ERROR_TEXT_BYTES];
+    error_kept ended;
 } maker;
 
 static void *make_one(void *argument)
 {
     maker *self = argument;
     self->boot->timeout_ms = self->settings->timeout_ms;
-    self->status = group_make(self->boot, self->settings, self->threads, &self->group);
-    if (self->status != EXPAR_OK) {
-        snprintf(self->text, sizeof self->text, "%s", expar_last_error());
+    error_keep(&self->ended, group_make(self->boot, self->settings, self->threads, &self->group));
+    if (self->ended.status != EXPAR_OK) {
         /* The others wait in exchanges for this rank. */
         self->boot->ops->leave(self->boot, false);
         group_threads_release(self->threads);
@@ -75,11 +72,12 @@ static expar_status worst_of(const maker *makers, int32_t size)
 {
     const maker *worst = NULL;
     for (int32_t r = 0; r < size; r++) {
-        bool follows = makers[r].status == EXPAR_ERR_PEER || makers[r].status == EXPAR_ERR_REMOTE;
-        if (makers[r].status != EXPAR_OK && (!worst || !follows)) worst = &makers[r];
+        const expar_status status = makers[r].ended.status;
+        bool follows = status == EXPAR_ERR_PEER || status == EXPAR_ERR_REMOTE;
+        if (status != EXPAR_OK && (!worst || !follows)) worst = &makers[r];
         if (worst == &makers[r] && !follows) break;
     }
-    return worst ? error_set(worst->status, "rank %d: %s", (int)(worst - makers), worst->text) : EXPAR_OK;
+    return worst ? error_prefix(error_restore(&worst->ended), "rank %d", (int)(worst - makers)) : EXPAR_OK;
 }
 
 /* Takes boots[0 … size-1] over, in success and failure. */

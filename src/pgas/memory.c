@@ -3,7 +3,6 @@
 #include "group/group.h"
 #include <expar/memory.h>
 
-#include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_ALIGNMENT 128u
@@ -83,10 +82,10 @@ static expar_status find_block(sym *self, const char *what, const void *block, u
 /* After an error whose text is to stay. */
 static void block_give_back(sym *self, const char *what, uint64_t offset)
 {
-    char cause[ERROR_TEXT_BYTES];
-    snprintf(cause, sizeof cause, "%s", expar_last_error());
+    error_kept kept;
+    error_keep(&kept, EXPAR_ERR_MISMATCH);
     sym_give(self, what, offset);
-    error_set(EXPAR_ERR_MISMATCH, "%s", cause);
+    error_restore(&kept);
 }
 
 /* Taking is collective, so that whatever peers put into the old block has come before it is copied; giving is, so that

@@ -71,11 +71,10 @@ static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t tex
  */
 static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *rest, expar_status status)
 {
-    char missing[256], cause[ERROR_TEXT_BYTES];
+    char missing[256];
     if (rest->timed_out) status = sym_rest_blame(rest);
     if (!list_missing(self, epoch, missing, sizeof missing)) return status;
-    snprintf(cause, sizeof cause, "%s", expar_last_error());
-    return error_set(status, "%s; not come: rank %s", cause, missing);
+    return error_set(status, "%s; not come: rank %s", expar_last_error(), missing);
 }
 
 static expar_status tell(sym *self, uint64_t epoch, int32_t pe, int32_t word)

@@ -89,12 +89,13 @@ static int32_t blame_silent(const inquiry *self, char *text, size_t bytes)
 
 bool sym_blame_silent(sym *self, expar_status status)
 {
-    char text[256], cause[ERROR_TEXT_BYTES];
+    char text[256];
+    error_kept kept;
     inquiry all;
+    error_keep(&kept, status);
     if (!inquire(self, (sym_ranks){.stride = 1, .size = self->size}, SYM_SUBJECT_NONE, &all)) return false;
-    snprintf(cause, sizeof cause, "%s", expar_last_error());
     int32_t first = blame_silent(&all, text, sizeof text);
-    if (first >= 0) error_set(status, "%s; silent: rank %s", cause, text);
+    if (first >= 0) error_set(status, "%s; silent: rank %s", kept.text, text);
     inquiry_free(&all);
     return first >= 0;
 }

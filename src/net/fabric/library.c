@@ -3,13 +3,11 @@
 #include "net/fabric/fabric.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fabric_library opened;
-static expar_status opened_status;
-static char opened_text[ERROR_TEXT_BYTES];
+static error_kept failure; /* why it is not opened */
 
 static bool find(void *handle, const char *name, void *function, size_t bytes)
 {
@@ -56,18 +54,16 @@ static void open_once(void)
     env_change_begin();
     const char *reason = open_library();
     env_change_end();
-    opened_status = EXPAR_OK;
     if (!reason) return;
     /* Behind the change, since an error may look variables up. */
-    opened_status =
-        error_set(EXPAR_ERR_UNSUPPORTED, "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1", reason);
-    snprintf(opened_text, sizeof opened_text, "%s", expar_last_error());
+    error_keep(&failure, error_set(EXPAR_ERR_UNSUPPORTED,
+                                   "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1", reason));
 }
 
 expar_status fabric_library_open(const fabric_library **out)
 {
     pthread_once(&once, open_once);
-    if (opened_status != EXPAR_OK) return error_set(opened_status, "%s", opened_text);
+    if (error_restore(&failure) != EXPAR_OK) return failure.status;
     *out = &opened;
     return EXPAR_OK;
 }

@@ -3,7 +3,6 @@
 #include "pgas/team/team.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 static_assert(SYM_SUBJECT_TEAMS + TEAM_SLOTS <= BOOT_SUBJECTS, "every channel has a subject");
 
@@ -117,11 +116,11 @@ expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, c
 
 expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status)
 {
-    char cause[ERROR_TEXT_BYTES];
+    error_kept kept;
     if (is_complete(&batch->sent)) return status;
-    snprintf(cause, sizeof cause, "%s", status == EXPAR_OK ? "" : expar_last_error());
+    error_keep(&kept, status);
     expar_status sent = sym_settle(team->group->sym, &batch->sent);
-    return status == EXPAR_OK ? sent : error_set(status, "%s", cause);
+    return status == EXPAR_OK ? sent : error_restore(&kept);
 }
 
 expar_status channel_hear(const expar_team *team, int32_t from, const char *call)

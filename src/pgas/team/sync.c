@@ -2,8 +2,6 @@
 /* Sync and barrier of a team: dissemination, as the group's barrier, by leaders where there are some. */
 #include "pgas/team/collective.h"
 
-#include <stdio.h>
-
 static expar_status sync_circle(const circle *c, const char *call)
 {
     expar_status status = EXPAR_OK;
@@ -44,8 +42,8 @@ expar_status expar_team_barrier(expar_team *team)
     expar_status sync, quiet = sym_quiet(team->group->sym);
     if (quiet == EXPAR_OK) return team_sync(call, team);
     /* What failed may have gone to somebody who is no member; the members wait all the same. */
-    char cause[ERROR_TEXT_BYTES];
-    snprintf(cause, sizeof cause, "%s", expar_last_error());
+    error_kept kept;
+    error_keep(&kept, quiet);
     sync = team_sync(call, team);
-    return sync == EXPAR_OK ? error_set(quiet, "%s: %s", call, cause) : sync;
+    return sync == EXPAR_OK ? error_prefix(error_restore(&kept), "%s", call) : sync;
 }

@@ -213,6 +213,8 @@ static void info_for_people(void **state)
 }
 
 #define ERASED "\r\033[K"
+#define RED    "\033[1;31m"
+#define PLAIN  "\033[0m"
 
 static void run_line(void *command)
 {
@@ -244,6 +246,33 @@ static void waiting_is_shown_on_a_terminal(void **state)
         assert_string_equal(text, "");
         free(text);
     }
+}
+
+static int count_of(const char *part, const char *text)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
+        count++;
+    return count;
+}
+
+/* On a terminal, and only there: launchers and a driver that are not to be found, and the advice on them. */
+static void missing_paths_stand_out(void **state)
+{
+    (void)state;
+    static char command[] = "CUDA_VISIBLE_DEVICES= PATH=/nowhere $EXPAR info 2>/dev/null";
+    setenv("TERM", "xterm", 1);
+    char *text = terminal_capture(true, run_line, command);
+    assert_int_equal(count_of(RED "not found" PLAIN "\r\n", text), 3);
+    assert_int_equal(count_of(RED "  mpirun ", text), 1);
+    assert_int_equal(count_of(RED "CUDA is not available", text), 1);
+    assert_int_equal(count_of(RED "  CUDA ", text) + count_of(RED "  a GPU that this process sees ", text), 1);
+    assert_int_equal(count_of(RED "built in", text), 0);
+    free(text);
+    text = terminal_capture(false, run_line, command);
+    assert_int_equal(count_of("not found\n", text), 3);
+    assert_int_equal(count_of("\033", text), 0);
+    free(text);
 }
 
 static void missing_mpirun_is_named(void **state)
@@ -293,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_compiler_that_is_not_there_is_named),
         cmocka_unit_test(info_for_people),
         cmocka_unit_test(waiting_is_shown_on_a_terminal),
+        cmocka_unit_test(missing_paths_stand_out),
         cmocka_unit_test(missing_mpirun_is_named),
         cmocka_unit_test(limited_address_space_is_named),
         cmocka_unit_test(environment_is_described),

@@ -147,14 +147,13 @@ static int run(int argc, char **argv)
         fprintf(stderr, "expar info: out of memory, or hwloc cannot read this machine\n");
         return EX_OSERR;
     }
+    bool printed = true;
     if (input.json)
         print_json(value);
-    else if (input.heap)
-        info_heaps_print(value);
     else
-        info_print(value);
+        printed = input.heap ? info_heaps_print(value) : info_print(value);
     json_decref(value);
-    return 0;
+    return printed ? 0 : EX_OSERR;
 }
 
 const struct command command_info = {

@@ -2,6 +2,7 @@
 /* Symmetric heaps of the processes that run on this machine now: each rank has its own as a memfd among its
  * descriptors, with a card in it that says how full it is. */
 #include "info.h"
+#include "table.h"
 #include "text.h"
 #include <dirent.h>
 #include <expar/memory.h>
@@ -68,35 +69,62 @@ json_t *info_heaps(void)
 
 /* ---- for a person ------------------------------------------------------------------------------------------------ */
 
-static double mib(const json_t *heap, const char *key)
-{
-    return (double)json_integer_value(json_object_get(heap, key)) / (1 << 20);
-}
+/* What a column shows of a heap: `key` in MiB with `digits` behind the point, or, where digits is negative, as it is.
+ */
+static const struct column {
+    const char *title, *key;
+    int digits;
+} columns[] = {
+    {"limit", "limit_bytes", 0},   {"grown", "grown_bytes", 1},
+    {"chunks", "chunks", -1},      {"memory", "memory_bytes", 1},
+    {"used", "used_bytes", 2},     {"most used", "high_water_bytes", 2},
+    {"blocks", "blocks", -1},      {"holes", "holes", -1},
+    {"in holes", "hole_bytes", 2}, {"largest", "largest_hole_bytes", 2},
+};
+enum { NUM_COLUMNS = sizeof columns / sizeof columns[0] };
 
 static int number(const json_t *heap, const char *key)
 {
     return (int)json_integer_value(json_object_get(heap, key));
 }
 
-void info_heaps_print(const json_t *list)
+/* The kernel cuts names of programs at 15 bytes: that width at least, so that columns stay where they are when the
+   command is repeated. */
+static void put_heap(struct table *table, const json_t *heap)
+{
+    table_row(table);
+    table_cell(table, "%8d", number(heap, "pid"));
+    table_cell(table, "%-15s", json_string_value(json_object_get(heap, "program")));
+    char rank[32];
+    snprintf(rank, sizeof rank, "%d of %d", number(heap, "rank"), number(heap, "ranks"));
+    table_cell(table, "%9s", rank);
+    for (size_t i = 0; i < NUM_COLUMNS; i++) {
+        json_int_t value = json_integer_value(json_object_get(heap, columns[i].key));
+        if (columns[i].digits < 0)
+            table_cell(table, "%d", (int)value);
+        else
+            table_cell(table, "%.*f", columns[i].digits, (double)value / (1 << 20));
+    }
+}
+
+bool info_heaps_print(const json_t *list)
 {
     size_t i;
     json_t *heap;
     if (json_array_size(list) == 0) {
         printf("no process that may be looked at has a symmetric heap\n");
-        return;
+        return true;
     }
-    printf("sizes in MiB; holes: free space between blocks\n");
-    printf("%8s %-16s %9s %10s %9s %6s %9s %9s %9s %6s %6s %9s %9s\n", "pid", "program", "rank", "limit", "grown",
-           "chunks", "memory", "used", "most used", "blocks", "holes", "in holes", "largest");
+    struct table *table = table_new();
+    table_column(table, "pid", TABLE_RIGHT);
+    table_column(table, "program", TABLE_LEFT);
+    table_column(table, "rank", TABLE_RIGHT);
+    for (i = 0; i < NUM_COLUMNS; i++)
+        table_column(table, columns[i].title, TABLE_RIGHT);
     json_array_foreach(list, i, heap)
     {
-        char rank[32];
-        snprintf(rank, sizeof rank, "%d of %d", number(heap, "rank"), number(heap, "ranks"));
-        printf("%8d %-16s %9s %10.0f %9.1f %6d %9.1f %9.2f %9.2f %6d %6d %9.2f %9.2f\n", number(heap, "pid"),
-               json_string_value(json_object_get(heap, "program")), rank, mib(heap, "limit_bytes"),
-               mib(heap, "grown_bytes"), number(heap, "chunks"), mib(heap, "memory_bytes"), mib(heap, "used_bytes"),
-               mib(heap, "high_water_bytes"), number(heap, "blocks"), number(heap, "holes"), mib(heap, "hole_bytes"),
-               mib(heap, "largest_hole_bytes"));
+        put_heap(table, heap);
     }
+    printf("sizes in MiB; holes: free space between blocks\n");
+    return table_print(table, stdout);
 }

@@ -1,229 +1,297 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `expar info` for a person. */
+/* `expar info` for a person: sections of labels and what stands behind them. What is missing stands out. */
 #include "info.h"
+#include "table.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define LABEL_WIDTH 22
+/* Of each label at least, so that all sections are alike. */
+#define LABEL_WIDTH 21
 
-static void print_label(const char *label)
+/* ---- a section ----------------------------------------------------------------------------------------------------
+ */
+
+static struct table *section(void)
 {
-    printf("  %-*s", LABEL_WIDTH, label);
+    struct table *table = table_new();
+    table_column(table, NULL, TABLE_LEFT);
+    table_column(table, NULL, TABLE_LEFT);
+    return table;
+}
+
+/* The next line up to its value, whose cell is the next one. */
+static void label(struct table *table, const char *text)
+{
+    table_row(table);
+    table_cell(table, "  %-*s", LABEL_WIDTH, text);
 }
 
 /* Bytes in the largest unit that divides well; null is "unlimited". */
-static void print_bytes(const char *label, const json_t *value)
+static void put_bytes(struct table *table, const char *name, const json_t *value)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    print_label(label);
+    label(table, name);
     if (!json_is_integer(value)) {
-        printf("unlimited\n");
+        table_cell(table, "unlimited");
         return;
     }
     double bytes = (double)json_integer_value(value);
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; unit++)
         bytes /= 1024;
-    printf("%.4g %s\n", bytes, units[unit]);
+    table_cell(table, "%.4g %s", bytes, units[unit]);
 }
 
-static void print_text(const json_t *object, const char *label, const char *key)
+static const char *text_of(const json_t *object, const char *key)
 {
-    print_label(label);
-    const char *text = json_string_value(json_object_get(object, key));
-    printf("%s\n", text ? text : "not found");
+    return json_string_value(json_object_get(object, key));
 }
 
-static void print_cpu(const json_t *cpu)
+static int number_of(const json_t *object, const char *key)
 {
+    return (int)json_integer_value(json_object_get(object, key));
+}
+
+static void put_text(struct table *table, const json_t *object, const char *name, const char *key)
+{
+    const char *text = text_of(object, key);
+    label(table, name);
+    if (text)
+        table_cell(table, "%s", text);
+    else
+        table_alarm(table, "not found");
+}
+
+/* ---- the sections -------------------------------------------------------------------------------------------------
+ */
+
+static bool print_build(const json_t *info)
+{
+    const json_t *build = json_object_get(info, "build");
+    struct table *table = section();
+    printf("expar %s\n", text_of(info, "version"));
+    put_text(table, build, "build", "type");
+    put_text(table, build, "compiler", "compiler");
+    put_text(table, build, "sanitizers", "sanitizers");
+    put_text(table, build, "kernel", "kernel");
+    return table_print(table, stdout);
+}
+
+static bool print_cpu(const json_t *info)
+{
+    const json_t *cpu = json_object_get(info, "cpu");
+    struct table *table = section();
     size_t i;
     json_t *entry;
-    char label[32];
+    char name[32];
     printf("processors\n");
-    print_text(cpu, "model", "model");
-    print_label("cores");
-    printf("%d, %d threads, %d usable here, %d packages\n", (int)json_integer_value(json_object_get(cpu, "cores")),
-           (int)json_integer_value(json_object_get(cpu, "threads")),
-           (int)json_integer_value(json_object_get(cpu, "usable_threads")),
-           (int)json_integer_value(json_object_get(cpu, "packages")));
+    put_text(table, cpu, "model", "model");
+    label(table, "cores");
+    table_cell(table, "%d, %d threads, %d usable here, %d packages", number_of(cpu, "cores"), number_of(cpu, "threads"),
+               number_of(cpu, "usable_threads"), number_of(cpu, "packages"));
     json_array_foreach(json_object_get(cpu, "numa_nodes"), i, entry)
     {
-        snprintf(label, sizeof label, "NUMA node %zu", i);
-        print_bytes(label, entry);
+        snprintf(name, sizeof name, "NUMA node %zu", i);
+        put_bytes(table, name, entry);
     }
     json_array_foreach(json_object_get(cpu, "caches"), i, entry)
     {
-        snprintf(label, sizeof label, "L%d cache (%d)", (int)json_integer_value(json_object_get(entry, "level")),
-                 (int)json_integer_value(json_object_get(entry, "count")));
-        print_bytes(label, json_object_get(entry, "bytes"));
+        snprintf(name, sizeof name, "L%d cache (%d)", number_of(entry, "level"), number_of(entry, "count"));
+        put_bytes(table, name, json_object_get(entry, "bytes"));
     }
+    return table_print(table, stdout);
 }
 
-static void print_memory(const json_t *memory)
+static bool print_memory(const json_t *info)
 {
+    const json_t *memory = json_object_get(info, "memory");
+    struct table *table = section();
     printf("memory\n");
-    print_bytes("total", json_object_get(memory, "total_bytes"));
-    print_bytes("available", json_object_get(memory, "available_bytes"));
-    print_bytes("lockable (ulimit -l)", json_object_get(memory, "memlock_bytes"));
-    print_bytes("addresses (ulimit -v)", json_object_get(memory, "address_space_bytes"));
-    print_bytes("/dev/shm free", json_object_get(memory, "dev_shm_free_bytes"));
-    print_text(memory, "huge pages", "huge_pages");
-    print_text(memory, "shared huge pages", "shared_huge_pages");
-    print_bytes("huge page size", json_object_get(memory, "huge_page_bytes"));
-    print_text(memory, "heap of a rank", "heap");
+    put_bytes(table, "total", json_object_get(memory, "total_bytes"));
+    put_bytes(table, "available", json_object_get(memory, "available_bytes"));
+    put_bytes(table, "lockable (ulimit -l)", json_object_get(memory, "memlock_bytes"));
+    put_bytes(table, "addresses (ulimit -v)", json_object_get(memory, "address_space_bytes"));
+    put_bytes(table, "/dev/shm free", json_object_get(memory, "dev_shm_free_bytes"));
+    put_text(table, memory, "huge pages", "huge_pages");
+    put_text(table, memory, "shared huge pages", "shared_huge_pages");
+    put_bytes(table, "huge page size", json_object_get(memory, "huge_page_bytes"));
+    put_text(table, memory, "heap of a rank", "heap");
+    return table_print(table, stdout);
 }
 
 /* The driver's order of performance (0 is the best) matters where there are links of several kinds. */
-static void print_links(const json_t *links)
+static void write_links(FILE *out, const json_t *links)
 {
     size_t i;
     json_t *link;
-    printf("reaches %s", json_array_size(links) ? "GPU" : "no other GPU");
+    fprintf(out, "reaches %s", json_array_size(links) ? "GPU" : "no other GPU");
     json_array_foreach(links, i, link)
     {
-        printf("%s %d (performance rank %d, %s)", i ? "," : "", (int)json_integer_value(json_object_get(link, "gpu")),
-               (int)json_integer_value(json_object_get(link, "performance_rank")),
-               json_is_true(json_object_get(link, "atomics")) ? "atomics" : "no atomics");
+        fprintf(out, "%s %d (performance rank %d, %s)", i ? "," : "", number_of(link, "gpu"),
+                number_of(link, "performance_rank"),
+                json_is_true(json_object_get(link, "atomics")) ? "atomics" : "no atomics");
     }
-    printf("\n");
 }
 
-static void print_gpu(const json_t *gpu)
+static void write_gpu(FILE *out, const json_t *gpu)
 {
-    char label[32];
-    snprintf(label, sizeof label, "GPU %d", (int)json_integer_value(json_object_get(gpu, "index")));
-    print_label(label);
+    fprintf(out, "%s, %s, %.0f GiB, %d SMs, compute capability %s%s; ", text_of(gpu, "name"), text_of(gpu, "bus_id"),
+            (double)json_integer_value(json_object_get(gpu, "memory_bytes")) / (1 << 30), number_of(gpu, "sms"),
+            text_of(gpu, "compute_capability"),
+            json_is_true(json_object_get(gpu, "shareable")) ? "" : ", memory cannot be shared");
+    write_links(out, json_object_get(gpu, "links"));
+}
+
+static void put_gpu(struct table *table, const json_t *gpu)
+{
+    char name[32], *text = NULL;
+    size_t bytes = 0;
+    snprintf(name, sizeof name, "GPU %d", number_of(gpu, "index"));
+    label(table, name);
     if (json_object_get(gpu, "error")) {
-        printf("%s\n", json_string_value(json_object_get(gpu, "error")));
+        table_alarm(table, "%s", text_of(gpu, "error"));
         return;
     }
-    printf("%s, %s, %.0f GiB, %d SMs, compute capability %s%s; ", json_string_value(json_object_get(gpu, "name")),
-           json_string_value(json_object_get(gpu, "bus_id")),
-           (double)json_integer_value(json_object_get(gpu, "memory_bytes")) / (1 << 30),
-           (int)json_integer_value(json_object_get(gpu, "sms")),
-           json_string_value(json_object_get(gpu, "compute_capability")),
-           json_is_true(json_object_get(gpu, "shareable")) ? "" : ", memory cannot be shared");
-    print_links(json_object_get(gpu, "links"));
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return;
+    write_gpu(out, gpu);
+    fclose(out);
+    table_cell(table, "%s", text);
+    free(text);
 }
 
-static void print_found(const json_t *part, const char *label)
+static void put_found(struct table *table, const json_t *part, const char *name)
 {
-    const char *version = json_string_value(json_object_get(part, "version"));
-    const char *path = json_string_value(json_object_get(part, "path"));
-    print_label(label);
+    const char *version = text_of(part, "version"), *path = text_of(part, "path");
+    label(table, name);
     if (version)
-        printf("CUDA %s%s%s\n", version, path ? ", " : "", path ? path : "");
+        table_cell(table, "CUDA %s%s%s", version, path ? ", " : "", path ? path : "");
     else
-        printf("%s\n", json_string_value(json_object_get(part, "missing")));
+        table_alarm(table, "%s", text_of(part, "missing"));
 }
 
-static void print_cuda(const json_t *cuda)
+static bool print_cuda(const json_t *info)
 {
+    const json_t *cuda = json_object_get(info, "cuda");
+    struct table *table = section();
     size_t i;
     json_t *gpu;
     printf("GPUs\n");
-    print_found(json_object_get(cuda, "driver"), "driver");
-    print_found(json_object_get(cuda, "compiler"), "kernel compiler");
-    print_label("ready kernels");
-    const char *ready = json_string_value(json_object_get(cuda, "ready_kernels"));
-    printf("%s\n", ready ? ready : "none: this library was built without nvcc");
+    put_found(table, json_object_get(cuda, "driver"), "driver");
+    put_found(table, json_object_get(cuda, "compiler"), "kernel compiler");
+    const char *ready = text_of(cuda, "ready_kernels");
+    label(table, "ready kernels");
+    if (ready)
+        table_cell(table, "%s", ready);
+    else
+        table_alarm(table, "none: this library was built without nvcc");
     json_array_foreach(json_object_get(cuda, "gpus"), i, gpu)
     {
-        print_gpu(gpu);
+        put_gpu(table, gpu);
     }
+    return table_print(table, stdout);
 }
 
-static void print_paths(const json_t *list, const char *title, const char *key)
+static bool print_launchers(const json_t *info)
 {
+    struct table *table = section();
     size_t i;
     json_t *entry;
-    printf("%s\n", title);
-    json_array_foreach(list, i, entry)
+    printf("launchers\n");
+    json_array_foreach(json_object_get(info, "launchers"), i, entry)
     {
-        print_text(entry, json_string_value(json_object_get(entry, "name")), key);
+        put_text(table, entry, text_of(entry, "name"), "path");
     }
+    return table_print(table, stdout);
 }
 
-static void print_matrix(const json_t *transport)
+static void put_place(struct table *table, const json_t *place)
 {
-    size_t rank, pe;
-    json_t *row, *reach;
+    if (!json_is_object(place)) return;
+    const int node = number_of(place, "numa_node");
+    const char *nics = text_of(place, "nics");
+    char where[64] = "on cores of several NUMA nodes";
+    if (node >= 0) snprintf(where, sizeof where, "on NUMA node %d", node);
+    label(table, "each rank");
+    table_cell(table, "%s, near %s", where, *nics ? nics : "no network device");
+}
+
+static void put_reach(struct table *table, const json_t *row)
+{
+    char text[512] = "";
+    size_t pe, used = 0;
+    json_t *reach;
+    json_array_foreach(row, pe, reach)
+    {
+        if (used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s ", json_string_value(reach));
+    }
+    table_cell(table, "%s", text);
+}
+
+static void put_transport(struct table *table, const json_t *transport)
+{
+    const char *note = text_of(transport, "note");
+    size_t rank;
+    json_t *row;
+    put_text(table, transport, text_of(transport, "name"), "reach");
+    if (*note) {
+        label(table, "");
+        table_cell(table, "%s", note);
+    }
     json_array_foreach(json_object_get(transport, "matrix"), rank, row)
     {
-        char label[64];
-        snprintf(label, sizeof label, "  from rank %zu to all", rank);
-        print_label(label);
-        json_array_foreach(row, pe, reach)
-        {
-            printf("%s ", json_string_value(reach));
-        }
-        printf("\n");
+        char name[64];
+        snprintf(name, sizeof name, "  from rank %zu to all", rank);
+        label(table, name);
+        put_reach(table, row);
     }
 }
 
-static void print_place(const json_t *place)
+static bool print_transports(const json_t *info)
 {
-    json_int_t node = json_integer_value(json_object_get(place, "numa_node"));
-    if (!json_is_object(place)) return;
-    print_label("each rank");
-    if (node < 0)
-        printf("on cores of several NUMA nodes");
-    else
-        printf("on NUMA node %d", (int)node);
-    const char *nics = json_string_value(json_object_get(place, "nics"));
-    printf(", near %s\n", *nics ? nics : "no network device");
-}
-
-static void print_transports(const json_t *transports)
-{
+    const json_t *transports = json_object_get(info, "transports");
+    struct table *table = section();
     size_t i;
     json_t *entry;
     printf("transports, tried by %d ranks on %d nodes (m map, p put, g get, a atomics; capital: used)\n",
-           (int)json_integer_value(json_object_get(transports, "ranks")),
-           (int)json_integer_value(json_object_get(transports, "nodes")));
-    print_place(json_object_get(transports, "place"));
+           number_of(transports, "ranks"), number_of(transports, "nodes"));
+    put_place(table, json_object_get(transports, "place"));
     json_array_foreach(json_object_get(transports, "list"), i, entry)
     {
-        const char *note = json_string_value(json_object_get(entry, "note"));
-        print_text(entry, json_string_value(json_object_get(entry, "name")), "reach");
-        if (*note) {
-            print_label("");
-            printf("%s\n", note);
-        }
-        print_matrix(entry);
+        put_transport(table, entry);
     }
-    const char *missing = json_string_value(json_object_get(transports, "missing"));
-    if (!missing) return;
-    print_label("not to be had");
-    printf("%s\n", missing);
+    const char *missing = text_of(transports, "missing");
+    if (missing) {
+        label(table, "not to be had");
+        table_alarm(table, "%s", missing);
+    }
+    return table_print(table, stdout);
 }
 
-static void print_advice(const json_t *advice)
+/* What is missing, what it would be good for, and under that the command that provides it. */
+static bool print_advice(const json_t *info)
 {
+    const json_t *advice = json_object_get(info, "advice");
+    struct table *table = section();
     size_t i;
     json_t *entry;
     printf("missing for faster paths\n");
     if (json_array_size(advice) == 0) printf("  nothing\n");
     json_array_foreach(advice, i, entry)
     {
-        printf("  %s: %s\n      %s\n", json_string_value(json_object_get(entry, "missing")),
-               json_string_value(json_object_get(entry, "effect")),
-               json_string_value(json_object_get(entry, "command")));
+        table_row(table);
+        table_alarm(table, "  %-*s", LABEL_WIDTH, text_of(entry, "missing"));
+        table_cell(table, "%s", text_of(entry, "effect"));
+        label(table, "");
+        table_cell(table, "%s", text_of(entry, "command"));
     }
+    return table_print(table, stdout);
 }
 
-void info_print(const json_t *info)
+bool info_print(const json_t *info)
 {
-    const json_t *build = json_object_get(info, "build");
-    printf("expar %s\n", json_string_value(json_object_get(info, "version")));
-    print_text(build, "build", "type");
-    print_text(build, "compiler", "compiler");
-    print_text(build, "sanitizers", "sanitizers");
-    print_text(build, "kernel", "kernel");
-    print_cpu(json_object_get(info, "cpu"));
-    print_memory(json_object_get(info, "memory"));
-    print_cuda(json_object_get(info, "cuda"));
-    print_paths(json_object_get(info, "launchers"), "launchers", "path");
-    print_transports(json_object_get(info, "transports"));
-    print_advice(json_object_get(info, "advice"));
+    return print_build(info) && print_cpu(info) && print_memory(info) && print_cuda(info) && print_launchers(info) &&
+           print_transports(info) && print_advice(info);
 }

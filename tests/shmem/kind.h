@@ -47,4 +47,14 @@ static inline void kind_run(ranks_plan plan, int32_t size, ranks_body body)
     assert_true(ranks_run(&plan, body, NULL));
 }
 
+/* With a variable in the environment, for these ranks alone. */
+static inline void kind_run_with(const char *variable, const char *value, int32_t size, ranks_body body)
+{
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = size};
+    setenv(variable, value, 1);
+    bool passed = ranks_run(&plan, body, NULL);
+    unsetenv(variable);
+    assert_true(passed);
+}
+
 #endif

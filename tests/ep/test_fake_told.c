@@ -2,7 +2,7 @@
 /* What one rank cannot do is told to all, on a driver that plays GPUs (fake/fake.c): the rank returns its own error,
  * the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
 #include "cuda/find_desk.h"
-#include "cuda/idle_rank.h"
+#include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
 #define RANKS 2

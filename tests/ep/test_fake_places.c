@@ -2,7 +2,7 @@
 /* Every tensor of a call on a GPU's buffer, in turns, in host memory and on another GPU: each is refused with its name,
  * where it lies and what was expected. So are arrays for the host's eyes that lie on a GPU. The next call is as good as
  * ever. With GPUs that fake/fake.c plays, and ranks without tokens. */
-#include "cuda/idle_rank.h"
+#include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
  * without tokens. */
 #include "cuda/find_desk.h"
-#include "cuda/idle_rank.h"
 #include "ep/ep.h"
+#include "ep/idle_rank.h"
 #include "exec/cuda/gpu.h"
 #include "shmem/kind.h"
 

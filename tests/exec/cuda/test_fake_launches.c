@@ -4,8 +4,8 @@
  * The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
  * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
 #include "cuda/find_desk.h"
-#include "cuda/idle_rank.h"
 #include "ep/ep.h"
+#include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
 typedef struct launches {

@@ -3,8 +3,8 @@
  * does, the other ranks are told, and room that is given back serves. What the pool holds that the library chooses. And
  * expert-major outputs, as far as ranks without tokens have them. */
 #include "cuda/find_desk.h"
-#include "cuda/idle_rank.h"
 #include "ep/ep.h"
+#include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
 #define RANKS 2

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank without tokens, for tests on the driver that plays GPUs: so much of the kernels is played (fake/kernels.c). */
-#ifndef TESTS_CUDA_IDLE_RANK_H
-#define TESTS_CUDA_IDLE_RANK_H
+/* A rank without tokens, for tests on the driver that plays GPUs: so much of the kernels is played
+ * (cuda/fake/kernels.c). */
+#ifndef TESTS_EP_IDLE_RANK_H
+#define TESTS_EP_IDLE_RANK_H
 
 #include "cuda/cuda.h"
 #include "group/group.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks without tokens. */
-#include "cuda/idle_rank.h"
+#include "ep/idle_rank.h"
 #include "ep/check.h"
 #include "ep/ep.h"
 

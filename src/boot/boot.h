@@ -91,6 +91,8 @@ struct boot {
     char ip[BOOT_IP_TEXT];
 };
 
+/* Ranks on the host of a rank, that one included. */
+int32_t boot_host_ranks(const boot *self, int32_t rank);
 /* The address at which other hosts find an interface of this one; false: no such interface, or no such address. */
 bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
 

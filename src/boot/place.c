@@ -65,3 +65,11 @@ void place_find(boot_place *place)
     place->numa_node = known ? place_numa_node("/sys", &cores) : -1;
     place_nics("/sys", place->nics);
 }
+
+int32_t boot_host_ranks(const boot *self, int32_t rank)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < self->size; r++)
+        if (self->places[r].host == self->places[rank].host) count++;
+    return count;
+}

@@ -14,20 +14,12 @@ static int32_t first_on_host(const boot *ctl, int32_t r)
     return first;
 }
 
-static int32_t count_on_host(const boot *ctl, int32_t r)
-{
-    int32_t count = 0;
-    for (int32_t other = 0; other < ctl->size; other++)
-        if (ctl->places[other].host == ctl->places[r].host) count++;
-    return count;
-}
-
 /* Every host a node: its ranks must stand together, and be as many as on the first. */
 static expar_status topology_check_hosts(const boot *ctl, int32_t ranks_per_node)
 {
     for (int32_t r = 0; r < ctl->size; r++) {
         int32_t first = first_on_host(ctl, r);
-        int32_t count = count_on_host(ctl, r);
+        int32_t count = boot_host_ranks(ctl, r);
         if (r - first >= count)
             return error_set(
                 EXPAR_ERR_BOOTSTRAP,
@@ -62,7 +54,7 @@ static expar_status topology_check_nodes(const boot *ctl, int32_t ranks_per_node
 
 expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_t *nodes, group_topology *out)
 {
-    int32_t each = ranks_per_node > 0 ? ranks_per_node : count_on_host(ctl, 0);
+    int32_t each = ranks_per_node > 0 ? ranks_per_node : boot_host_ranks(ctl, 0);
     expar_status status = ranks_per_node > 0 ? topology_check_nodes(ctl, each) : topology_check_hosts(ctl, each);
     if (status != EXPAR_OK) return status;
     for (int32_t r = 0; r < ctl->size; r++)
@@ -70,7 +62,7 @@ expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_
     *out = (group_topology){
         .num_nodes = ctl->size / each,
         .ranks_per_node = each,
-        .host_ranks = count_on_host(ctl, ctl->rank),
+        .host_ranks = boot_host_ranks(ctl, ctl->rank),
         .host_cores = ctl->places[ctl->rank].num_cores,
     };
     return EXPAR_OK;

@@ -94,9 +94,7 @@ expar_status expar_globals_share(expar_group *group)
         sym_fail(self, SYM_PEER_SILENT, group->rank);
         return error_prefix(status, "%s", call);
     }
-    self->globals.base = program.base;
-    self->globals.bytes = bytes;
-    self->globals.offset = offset;
+    sym_alias(self, program.base, bytes, offset);
     status = sym_barrier(self);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
 }

@@ -193,9 +193,9 @@ static expar_status wait_set(expar_group *group, const word_set *set, look has_e
 }
 
 /* The public calls differ in what ends the wait, and in whether they wait at all. */
-typedef enum patience { WAIT, TEST } patience;
+typedef enum wait_kind { WAIT, TEST } wait_kind;
 
-static expar_status run_set(expar_group *group, word_set *set, patience how, look has_ended, find *result, bool *ended)
+static expar_status run_set(expar_group *group, word_set *set, wait_kind how, look has_ended, find *result, bool *ended)
 {
     expar_status status = check_set(group, set);
     if (status != EXPAR_OK) return status;
@@ -229,7 +229,7 @@ static expar_status run_one(expar_group *group, word_set *set, uint64_t *seen)
 }
 
 /* holds: where a test puts its answer; NULL when the call waits. */
-static expar_status run_all(expar_group *group, word_set *set, bool vector, patience how, int *holds)
+static expar_status run_all(expar_group *group, word_set *set, bool vector, wait_kind how, int *holds)
 {
     find result = {0};
     bool ended;
@@ -240,7 +240,7 @@ static expar_status run_all(expar_group *group, word_set *set, bool vector, pati
     return status;
 }
 
-static expar_status run_any(expar_group *group, word_set *set, bool vector, patience how, size_t *index)
+static expar_status run_any(expar_group *group, word_set *set, bool vector, wait_kind how, size_t *index)
 {
     find result = {0};
     bool ended;
@@ -251,7 +251,7 @@ static expar_status run_any(expar_group *group, word_set *set, bool vector, pati
     return status;
 }
 
-static expar_status run_some(expar_group *group, word_set *set, bool vector, patience how, size_t *indices,
+static expar_status run_some(expar_group *group, word_set *set, bool vector, wait_kind how, size_t *indices,
                              size_t *found)
 {
     find result = {.indices = indices};

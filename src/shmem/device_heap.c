@@ -131,7 +131,7 @@ static expar_status find_devices(device_heap *self, const heap_card *cards)
     return EXPAR_OK;
 }
 
-static expar_status reserve(device_heap *self)
+static expar_status heap_open_range(device_heap *self)
 {
     uint64_t first;
     expar_status status = mem_arena_create(self->range_bytes, &self->arena);
@@ -141,14 +141,14 @@ static expar_status reserve(device_heap *self)
 }
 
 /* Two rounds: what each rank's GPU is, then whether all reach all and have addresses, and where. */
-static expar_status meet(device_heap *self, int32_t index, heap_card *cards)
+static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards)
 {
     heap_card card = {.unit_bytes = CHUNK_UNIT_MIN};
     heap_word word = {.mine = &card, .all = cards, .mine_bytes = sizeof card};
     expar_status status = heap_agree(self, create, &word, open_own(self, index, &card));
     if (status != EXPAR_OK) return status;
     status = find_devices(self, cards);
-    if (status == EXPAR_OK) status = reserve(self);
+    if (status == EXPAR_OK) status = heap_open_range(self);
     card.base = self->bases[self->sym->rank];
     status = heap_agree(self, create, &word, status);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK && self->sym->by_threads; r++)
@@ -168,7 +168,7 @@ expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out
     self->quiet = calloc(size, sizeof *self->quiet);
     self->devices = calloc(size + 1, sizeof *self->devices);
     if (!self->bases || !self->quiet || !self->devices) goto no_memory;
-    expar_status status = meet(self, index, cards);
+    expar_status status = heap_meet(self, index, cards);
     free(cards);
     if (status != EXPAR_OK) {
         device_heap_destroy(self, true);

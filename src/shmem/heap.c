@@ -21,7 +21,7 @@ typedef struct wish {
 } wish;
 
 /* Collective. A reason that lies in one rank's arguments is its own; a full heap is everybody's. */
-static expar_status agree(sym *self, const char *what, const wish *mine)
+static expar_status wish_agree(sym *self, const char *what, const wish *mine)
 {
     char lacks[64];
     const boot_field fields[] = {
@@ -118,10 +118,10 @@ static expar_status take_memory(sym *self, const char *what, uint64_t filled_byt
     const block_range range = range_of(self, mine, filled_bytes);
     bool early = range.bytes <= EARLY_BYTES;
     if (early) commit(self, what, &range, mine);
-    expar_status status = agree(self, what, mine);
+    expar_status status = wish_agree(self, what, mine);
     if (status != EXPAR_OK || early) return status;
     commit(self, what, &range, mine);
-    return agree(self, what, mine);
+    return wish_agree(self, what, mine);
 }
 
 expar_status sym_take(sym *self, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset)
@@ -151,14 +151,14 @@ expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64
 
 expar_status sym_refuse(sym *self, const char *what, expar_status reason)
 {
-    return agree(self, what, &(wish){.status = reason});
+    return wish_agree(self, what, &(wish){.status = reason});
 }
 
 expar_status sym_give(sym *self, const char *what, uint64_t offset)
 {
     uint64_t bytes;
     expar_status status = sym_quiet(self);
-    if (status == EXPAR_OK) status = agree(self, what, &(wish){.offset = offset});
+    if (status == EXPAR_OK) status = wish_agree(self, what, &(wish){.offset = offset});
     if (status != EXPAR_OK || offset == 0) return status;
     /* The arenas are alike, so this fails on all ranks or on none. */
     if (!give_locally(self, offset, &bytes))

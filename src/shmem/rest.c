@@ -9,14 +9,14 @@
 #include <sched.h>
 
 /* Turns that spin, and turns that yield after them. */
-typedef struct patience {
+typedef struct rest_limits {
     uint32_t spins, yields;
-} patience;
+} rest_limits;
 /* On a crowded host yields cost little and spare the core its idle state, out of which a wake-up takes longer than all
    of them: ranks that meet often (dispatch, combine) lose a third of their time with one yield. (Measured:
    docs/performance.md.) */
-static const patience patience_roomy = {.spins = 1000, .yields = 8};
-static const patience patience_crowded = {.spins = 4, .yields = 64};
+static const rest_limits limits_roomy = {.spins = 1000, .yields = 8};
+static const rest_limits limits_crowded = {.spins = 4, .yields = 64};
 
 /* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
 #define FIRST_SLEEP_NS 1000000
@@ -86,7 +86,7 @@ static void note(sym_rest *rest, boot_doing doing)
     boot_note(rest->sym->boot, rest->subject, doing, rest->awaited);
 }
 
-static expar_status check(const sym_rest *rest)
+static expar_status rest_check(const sym_rest *rest)
 {
     if (rest->open) return sym_check_losses(rest->sym, rest->tellings, rest->what);
     if (rest->among.size > 0) return sym_check_ranks(rest->sym, &rest->among, rest->what);
@@ -94,7 +94,7 @@ static expar_status check(const sym_rest *rest)
 }
 
 /* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */
-static void attend(sym_rest *rest, bool awake)
+static void rest_attend(sym_rest *rest, bool awake)
 {
     transport *network = rest->sym->driven;
     if (!network || rest->attends == awake) return;
@@ -102,11 +102,11 @@ static void attend(sym_rest *rest, bool awake)
     network->ops->attend(network, awake ? 1 : -1);
 }
 
-static void drive(sym_rest *rest)
+static void rest_drive(sym_rest *rest)
 {
     transport *network = rest->sym->driven;
     if (!network || rest->handed_over) return;
-    attend(rest, true);
+    rest_attend(rest, true);
     network->ops->progress(network);
 }
 
@@ -137,7 +137,7 @@ static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
     }
     /* That thread stays on guard from then on, and would ring the bell for every time that it is woken. */
     if (self->driven && !rest->handed_over) {
-        attend(rest, false);
+        rest_attend(rest, false);
         self->driven->ops->attend(self->driven, 0);
         rest->handed_over = true;
     }
@@ -168,7 +168,7 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
     }
     bool came = rest->armed && rest_asleep(rest, limit_ns);
     if (!rest->armed && turns > 0) sched_yield();
-    drive(rest);
+    rest_drive(rest);
     if (came)
         spin_again(rest);
     else
@@ -178,14 +178,14 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 
 expar_status sym_rest_turn(sym_rest *rest)
 {
-    const patience *limits = rest->sym->crowded ? &patience_crowded : &patience_roomy;
+    const rest_limits *limits = rest->sym->crowded ? &limits_crowded : &limits_roomy;
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) {
-        expar_status status = check(rest);
+        expar_status status = rest_check(rest);
         if (status != EXPAR_OK) return status;
     }
     uint32_t turn = rest->turn++, yields_from = limits->spins, rests_from = limits->spins + limits->yields;
     if (turn >= rests_from) return rest_bounded(rest, turn - rests_from);
-    drive(rest);
+    rest_drive(rest);
     if (turn < yields_from)
         spin_once();
     else
@@ -211,5 +211,5 @@ void sym_rest_end(sym_rest *rest)
     /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
     rest->armed = false;
     if (!rest->timed_out) note(rest, BOOT_IDLE);
-    attend(rest, false);
+    rest_attend(rest, false);
 }

@@ -9,14 +9,6 @@
 
 static_assert(sizeof(sym_control) <= SYM_CONTROL_BYTES, "the control page holds the control words");
 
-static int32_t count_on_host(const boot *ctl)
-{
-    int32_t count = 0;
-    for (int32_t r = 0; r < ctl->size; r++)
-        if (ctl->places[r].host == ctl->places[ctl->rank].host) count++;
-    return count;
-}
-
 /* For those who size heaps: EXPAR_LOG=info shows it. */
 static void report_heap(const sym *self)
 {
@@ -63,7 +55,7 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->size = ctl->size;
     self->nodes = nodes;
     self->timeout_ms = timeout_ms;
-    self->host_ranks = count_on_host(ctl);
+    self->host_ranks = boot_host_ranks(ctl, ctl->rank);
     self->credit.sharers = self->host_ranks;
     self->heap.fd = -1;
     self->reach_map = calloc(size, sizeof(transport *));
@@ -201,7 +193,7 @@ static bool replaces(sym_failure_kind later, sym_failure_kind earlier)
     return later == SYM_PEER_DIED && earlier == SYM_PEER_LEFT;
 }
 
-static void record_failure(sym *self, uint64_t failure)
+static void failure_record(sym *self, uint64_t failure)
 {
     uint64_t seen = 0;
     while (!atomic_compare_exchange_weak_explicit(&self->failure, &seen, failure, memory_order_release,
@@ -229,7 +221,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
     uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
-    record_failure(self, failure);
+    failure_record(self, failure);
     bell_ring(&control_of(self, self->rank)->bell, self->by_threads);
     pthread_mutex_lock(&self->lock);
     for (const sym_listener *l = self->listeners; l; l = l->next)
@@ -359,14 +351,21 @@ static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
     return at >= base && at - base < limit && bytes <= limit - (at - base);
 }
 
+void sym_alias(sym *self, uintptr_t base, size_t bytes, uint64_t offset)
+{
+    self->alias.base = base;
+    self->alias.bytes = bytes;
+    self->alias.offset = offset;
+}
+
 bool sym_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
 {
     const uintptr_t at = (uintptr_t)address;
     uint64_t in_heap;
     if (sym_heap_offset(self, address, bytes, &in_heap))
         *offset = in_heap;
-    else if (within(at, bytes, self->globals.base, self->globals.bytes))
-        *offset = self->globals.offset + (at - self->globals.base);
+    else if (within(at, bytes, self->alias.base, self->alias.bytes))
+        *offset = self->alias.offset + (at - self->alias.base);
     else
         return false;
     return true;

@@ -122,13 +122,13 @@ typedef struct sym {
     _Atomic uint64_t grown_bytes;
     _Atomic uint64_t chunks; /* times that it has grown, the first included; as grown_bytes, but relaxed */
     uint64_t reached_bytes[SYM_MAX_TRANSPORTS]; /* as far as each transport has grown; changed by collective calls */
-    /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. Changed by
-       expar_globals_share alone (pgas/globals.c). */
+    /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. By
+       sym_alias. */
     struct {
         uintptr_t base;
         size_t bytes;
         uint64_t offset; /* of those pages in the heap */
-    } globals;
+    } alias;
     uint8_t **peers;  /* [size] where the PE's heap is mapped here, or NULL; its own always is */
     uint8_t **direct; /* [size] the same where puts, gets and atomics go by loads and stores, else NULL */
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
@@ -218,6 +218,9 @@ static inline bool sym_heap_offset(const sym *self, const void *data, size_t byt
 /* Offset of a local address in the heap, or in the heap's pages of the program's data; false when [address, address +
    bytes) is not wholly in one of the two, the heap as far as it has grown. */
 bool sym_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
+/* From now on addresses of [base, base + bytes), which the caller has mapped onto the heap's pages at the offset, are
+   addresses of the heap, too. Once, before any of them is used. */
+void sym_alias(sym *sym, uintptr_t base, size_t bytes, uint64_t offset);
 /* pe's heap at offset, as mapped here; NULL where it is not mapped. */
 static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)
 {
@@ -257,8 +260,8 @@ void sym_ring(sym *sym, int32_t pe);
 /* The same after a put to [offset, offset + bytes) of its heap: only if it watches words there. */
 void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 
-/* What waits are noted for (boot_note): the barrier over the heaps, and behind it the channel of each slot of teams. */
-enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_TEAMS };
+/* What waits are noted for (boot_note): the barrier over the heaps, and from ABOVE on what layers above number. */
+enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_ABOVE };
 
 /* A wait in progress, for conditions of any shape:
  *

@@ -146,7 +146,7 @@ static void check_loss(const view *v, const char *how)
 /* Until the victim, which has been let into the call alone, waits for somebody there. */
 static void await_inside(const view *v, const scene *s)
 {
-    const int32_t subject = s->call == BARRIER_ALL ? SYM_SUBJECT_BARRIER : SYM_SUBJECT_TEAMS + TEAM_WORLD_SLOT;
+    const int32_t subject = s->call == BARRIER_ALL ? SYM_SUBJECT_BARRIER : TEAM_SUBJECT(TEAM_WORLD_SLOT);
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     boot_answer answers[MOST_RANKS] = {[VICTIM] = {.asked = true}};
     while (answers[VICTIM].doing != BOOT_WAITS && ranks_clock_ms() < until_ms)

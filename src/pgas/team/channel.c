@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-static_assert(SYM_SUBJECT_TEAMS + TEAM_SLOTS <= BOOT_SUBJECTS, "every channel has a subject");
+static_assert(TEAM_SUBJECT(TEAM_SLOTS) <= BOOT_SUBJECTS, "every channel has a subject");
 
 static team_channel *channel_of(const expar_team *team)
 {
@@ -131,7 +131,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
-    sym_rest_expect(&rest, SYM_SUBJECT_TEAMS + team->slot, rank);
+    sym_rest_expect(&rest, TEAM_SUBJECT(team->slot), rank);
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }

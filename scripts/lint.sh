@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Static checks: layout, shell scripts, cppcheck, clang-tidy. Needs a configured build for its compile commands.
+# Static checks: commit subjects, layout, shell scripts, cppcheck, clang-tidy. Needs a configured build for its compile commands.
 # usage: lint.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +14,24 @@ sources() {
 step() {
     echo "lint: $1"
 }
+
+# Of the commits that are not on main yet; those that are stay as they are. An unpacked archive has none.
+subjects() {
+    local base
+    for base in origin/main main; do
+        git rev-parse -q --verify "$base^{commit}" >/dev/null 2>&1 || continue
+        git log --no-merges --format='%h %s' "$base..HEAD"
+        return
+    done
+}
+
+step "commit subjects"
+subjects | awk '{ subject = substr($0, index($0, " ") + 1) }
+    length(subject) > 72 || subject !~ /^([A-Za-z][A-Za-z0-9_\/., +-]*: .|Revert )/ {
+        print $0 ": expected at most 72 characters, the folder first (\"shmem: ...\")"
+        bad = 1
+    }
+    END { exit bad }'
 
 step "clang-format"
 sources | xargs clang-format --dry-run -Werror

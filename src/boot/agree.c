@@ -28,7 +28,7 @@ static size_t slot_bytes(const boot_field *field)
     return field->text ? BOOT_FIELD_TEXT : sizeof field->value;
 }
 
-static void lay_out(agreement *a)
+static void agreement_lay_out(agreement *a)
 {
     a->payload_at = sizeof(record_head);
     for (size_t i = 0; i < a->matter->num_fields; i++)
@@ -88,7 +88,7 @@ static void write_own(const agreement *a)
     if (a->matter->bytes > 0) memcpy(slot, a->matter->mine, a->matter->bytes);
 }
 
-static void hand_out(const agreement *a)
+static void agreement_hand_out(const agreement *a)
 {
     for (int32_t r = 0; r < a->self->size && a->matter->bytes > 0; r++)
         memcpy((unsigned char *)a->matter->all + (size_t)r * a->matter->bytes, record_of(a, r) + a->payload_at,
@@ -112,7 +112,7 @@ static int32_t find_refusal(const agreement *a, bool common)
     return -1;
 }
 
-static expar_status tell(const agreement *a, expar_status status, const char *text)
+static expar_status agreement_tell(const agreement *a, expar_status status, const char *text)
 {
     return a->matter->what ? error_set(status, "%s: %s", a->matter->what, text) : error_set(status, "%s", text);
 }
@@ -127,7 +127,7 @@ static expar_status judge_reasons(const agreement *a, bool common)
     const expar_status reason = (expar_status)head.status;
     snprintf(text, sizeof text, "rank %d %s: %s (%s)%s%s", rank, common ? a->matter->lacks : a->matter->refused,
              expar_status_string(reason), expar_status_text(reason), head.reason[0] ? ": " : "", head.reason);
-    return tell(a, common ? reason : EXPAR_ERR_REMOTE, text);
+    return agreement_tell(a, common ? reason : EXPAR_ERR_REMOTE, text);
 }
 
 /* What a rank says of a field, as text; false: it does not know. */
@@ -157,7 +157,7 @@ static expar_status judge_field(const agreement *a, const boot_field *field, siz
         } else if (strcmp(first, its) != 0) {
             snprintf(text, sizeof text, "%s is %s on rank %d and %s on rank %d; expected the same", field->name, its, r,
                      first, by);
-            return tell(a, EXPAR_ERR_MISMATCH, text);
+            return agreement_tell(a, EXPAR_ERR_MISMATCH, text);
         }
     }
     return EXPAR_OK;
@@ -182,7 +182,7 @@ static expar_status judge_subjects(const agreement *a)
     return EXPAR_OK;
 }
 
-static expar_status judge(const agreement *a)
+static expar_status agreement_judge(const agreement *a)
 {
     expar_status status = judge_subjects(a);
     if (status == EXPAR_OK) status = judge_reasons(a, false);
@@ -197,15 +197,15 @@ expar_status boot_agree(boot *self, const boot_matter *matter, expar_status own,
     bool unasked;
     if (!out_of_step) out_of_step = &unasked;
     error_keep(&kept, own);
-    lay_out(&a);
+    agreement_lay_out(&a);
     *out_of_step = true;
     a.records = calloc((size_t)self->size, a.record_bytes);
     if (!a.records) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", self->size);
     write_own(&a);
     expar_status status = self->ops->allgather(self, record_of(&a, self->rank), a.records, a.record_bytes);
     *out_of_step = status != EXPAR_OK;
-    if (status == EXPAR_OK) status = judge(&a);
-    if (status == EXPAR_OK) hand_out(&a);
+    if (status == EXPAR_OK) status = agreement_judge(&a);
+    if (status == EXPAR_OK) agreement_hand_out(&a);
     free(a.records);
     return status;
 }

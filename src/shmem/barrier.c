@@ -46,7 +46,7 @@ static _Atomic uint64_t *barrier_word(const sym *self, int32_t pe, int32_t word)
     return sym_at(self, pe, barrier_offset(word));
 }
 
-static bool has_come(const _Atomic uint64_t *word, uint64_t epoch)
+static bool barrier_has_come(const _Atomic uint64_t *word, uint64_t epoch)
 {
     return atomic_load_explicit(word, memory_order_acquire) >= epoch;
 }
@@ -60,7 +60,7 @@ static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t tex
     for (int32_t pe = 0; pe < self->size; pe++) {
         const meeting its = meeting_of(self, pe);
         const _Atomic uint64_t *word = barrier_word(self, meeting_pe(&its, 1), 0);
-        if (pe == self->rank || !word || has_come(word, epoch)) continue;
+        if (pe == self->rank || !word || barrier_has_come(word, epoch)) continue;
         if (used < text_bytes)
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used == 0 ? "" : ", ", pe);
     }
@@ -77,44 +77,44 @@ static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *re
     return error_set(status, "%s; not come: rank %s", expar_last_error(), missing);
 }
 
-static expar_status tell(sym *self, uint64_t epoch, int32_t pe, int32_t word)
+static expar_status barrier_tell(sym *self, uint64_t epoch, int32_t pe, int32_t word)
 {
     expar_status status = sym_word_set(self, pe, barrier_offset(word), epoch);
     return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, &(sym_rest){.sym = self}, status);
 }
 
-static expar_status hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
+static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
 {
     const _Atomic uint64_t *word = barrier_word(self, self->rank, number);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin(self, "barrier");
     sym_rest_expect(&rest, SYM_SUBJECT_BARRIER, pe);
-    while (!has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
+    while (!barrier_has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
     return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, &rest, status);
 }
 
-static expar_status meet(sym *self, uint64_t epoch, const meeting *m)
+static expar_status barrier_meet(sym *self, uint64_t epoch, const meeting *m)
 {
     const int32_t rounds = rounds_of(m);
     expar_status status = EXPAR_OK;
     for (int32_t round = 0; round < rounds && status == EXPAR_OK; round++) {
         int64_t step = (int64_t)1 << round;
-        status = tell(self, epoch, meeting_pe(m, step), m->word + round);
-        if (status == EXPAR_OK) status = hear(self, epoch, meeting_pe(m, m->count - step), m->word + round);
+        status = barrier_tell(self, epoch, meeting_pe(m, step), m->word + round);
+        if (status == EXPAR_OK) status = barrier_hear(self, epoch, meeting_pe(m, m->count - step), m->word + round);
     }
     return status;
 }
 
 /* From the first of a node to all others of it. */
-static expar_status release(sym *self, uint64_t epoch, const meeting *node, int32_t word)
+static expar_status barrier_release(sym *self, uint64_t epoch, const meeting *node, int32_t word)
 {
     const tree t = tree_of(node->count, node->place, 0, TREE_STAR_PLACES);
     expar_status status = EXPAR_OK;
-    if (t.parent >= 0) status = hear(self, epoch, node->first + t.parent, word);
+    if (t.parent >= 0) status = barrier_hear(self, epoch, node->first + t.parent, word);
     for (int32_t i = 0; i < t.num_children && status == EXPAR_OK; i++)
-        status = tell(self, epoch, node->first + t.children[i], word);
+        status = barrier_tell(self, epoch, node->first + t.children[i], word);
     return status;
 }
 
@@ -126,10 +126,10 @@ static expar_status barrier_over_heap(sym *self)
                              .count = self->size / node.count,
                              .place = self->rank / node.count,
                              .word = rounds_of(&node)};
-    expar_status status = meet(self, epoch, &node);
+    expar_status status = barrier_meet(self, epoch, &node);
     if (leaders.count == 1 || status != EXPAR_OK) return status;
-    if (node.place == 0) status = meet(self, epoch, &leaders);
-    return status == EXPAR_OK ? release(self, epoch, &node, leaders.word + rounds_of(&leaders)) : status;
+    if (node.place == 0) status = barrier_meet(self, epoch, &leaders);
+    return status == EXPAR_OK ? barrier_release(self, epoch, &node, leaders.word + rounds_of(&leaders)) : status;
 }
 
 expar_status sym_barrier(sym *self)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of this folder run on thread ranks, or with the argument `processes` on process ranks, or with `mix` on process
- * ranks of several pretended nodes, so that each rank reaches some by loads and stores and others by the network. */
+/* Tests of this folder, of pgas and of others run on thread ranks, or with the argument `processes` on process ranks,
+ * or with `mix` on process ranks of several pretended nodes, so that each rank reaches some by loads and stores and
+ * others by the network. */
 #ifndef TESTS_SHMEM_KIND_H
 #define TESTS_SHMEM_KIND_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every tensor of a call on a GPU's buffer, in turns, in host memory and on another GPU: each is refused with its name,
  * where it lies and what was expected. So are arrays for the host's eyes that lie on a GPU. The next call is as good as
- * ever. With GPUs that fake/fake.c plays, and ranks without tokens. */
+ * ever. With GPUs that cuda/fake/fake.c plays, and ranks without tokens. */
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools on GPUs that are used up, on a driver that plays GPUs (fake/fake.c): the call says what would do, that much
- * does, the other ranks are told, and room that is given back serves. What the pool holds that the library chooses. And
- * expert-major outputs, as far as ranks without tokens have them. */
+/* Pools on GPUs that are used up, on a driver that plays GPUs (cuda/fake/fake.c): the call says what would do, that
+ * much does, the other ranks are told, and room that is given back serves. What the pool holds that the library
+ * chooses. And expert-major outputs, as far as ranks without tokens have them. */
 #include "cuda/find_desk.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank cannot do is told to all, on a driver that plays GPUs (fake/fake.c): the rank returns its own error,
- * the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
+/* What one rank cannot do is told to all, on a driver that plays GPUs (cuda/fake/fake.c): the rank returns its own
+ * error, the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
 #include "cuda/find_desk.h"
+#include "ep/epochs.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
@@ -294,6 +295,45 @@ static void a_launch_that_fails_poisons_the_buffer(void **state)
     }
 }
 
+/* ---- where epochs wrap ----------------------------------------------------------------------------------------------
+ */
+
+#define BEFORE_THE_WRAP (UINT32_MAX - 4)
+
+/* Five calls, two of them refused. */
+static void refuse_in_turns(idle_rank *one)
+{
+    if (!idle_dispatch(one, EXPAR_F32)) return;
+    expar_dispatch_args there = idle_dispatch_args(one, EXPAR_F32), again = there;
+    expar_dispatch_result none = EXPAR_DISPATCH_RESULT_INIT;
+    expar_combine_args back = idle_combine_args(one);
+    idle_combine(one);
+    if (is_odd(one)) there.num_experts = -1;
+    hear(one, expar_dispatch(one->ep, &there, &none), EXPAR_ERR_ARGUMENT, "expar_dispatch", "num_experts");
+    again.topk_idx = EXPAR_TENSOR_NONE;
+    again.handle = one->came.handle;
+    if (CHECK_OK(expar_dispatch(one->ep, &again, &none))) expar_ep_output_release(none.output);
+    if (is_odd(one)) back.x.dtype = EXPAR_I32;
+    hear(one, expar_combine(one->ep, &back), EXPAR_ERR_DTYPE, "expar_combine", "x");
+}
+
+static void before_and_behind_the_wrap(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group) || !epochs_begin_behind(one.ep, BEFORE_THE_WRAP)) return;
+    for (int round = 0; round < 3 && !check_failures(); round++)
+        refuse_in_turns(&one);
+    CHECK(epochs_last(one.ep) == BEFORE_THE_WRAP + 15, "the last epoch is %#x", (unsigned)epochs_last(one.ep));
+    idle_end(&one);
+}
+
+static void refusals_where_epochs_wrap(void **state)
+{
+    (void)state;
+    run(before_and_behind_the_wrap);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +346,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
         cmocka_unit_test(a_call_without_a_place_launches_nothing),
         cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
+        cmocka_unit_test(refusals_where_epochs_wrap),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

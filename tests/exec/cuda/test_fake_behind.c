@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is put on streams behind a kernel that may be waiting for another rank, as the driver that plays GPUs sees it
- * (fake/fake.c): by ranks of a process that share a GPU nothing, by process ranks what there is. The driver lets no
- * stream come to its end, and counts. Ranks without tokens. */
+ * (cuda/fake/fake.c): by ranks of a process that share a GPU nothing, by process ranks what there is. The driver lets
+ * no stream come to its end, and counts. Ranks without tokens. */
 #include "cuda/find_desk.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls whose stream does not come to them, on a driver that plays GPUs (fake/fake.c): something stands there that does
- * not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
+/* Calls whose stream does not come to them, on a driver that plays GPUs (cuda/fake/fake.c): something stands there that
+ * does not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
  * without tokens. */
 #include "cuda/find_desk.h"
 #include "ep/ep.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call puts on its stream, as the driver that plays GPUs sees it (fake/fake.c): a dispatch one kernel with that
- * word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does not.
- * The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
+/* What a call puts on its stream, as the driver that plays GPUs sees it (cuda/fake/fake.c): a dispatch one kernel with
+ * that word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does
+ * not. The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
  * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
 #include "cuda/find_desk.h"
 #include "ep/ep.h"

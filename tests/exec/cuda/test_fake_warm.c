@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program's first calls on a GPU compile kernels, with a compiler that is played (fake/nvrtc.c); those of the next
- * program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. */
+/* A program's first calls on a GPU compile kernels, with a compiler that is played (cuda/fake/nvrtc.c); those of the
+ * next program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. */
 #include "cuda/find_desk.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"

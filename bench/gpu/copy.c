@@ -101,19 +101,34 @@ static int64_t stages_of(const cuda_device *device, int64_t stage)
 }
 
 /* GPUs before 9.0 copy through registers. */
-bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options)
+static bool check_rows(const struct bench_world *world, const struct bench_options *options)
 {
     const struct gpu_rank *rank = world->gpu;
     char text[160];
-    for (int i = 0; i < options->num_dtypes && rank->device->major >= 9; i++) {
+    for (int i = 0; i < options->num_dtypes; i++) {
         size_t row_bytes = (size_t)options->hidden * expar_dtype_bytes(options->dtypes[i]);
         if (stages_of(rank->device, stage_of(row_bytes)) > 0) continue;
-        snprintf(text, sizeof text,
-                 "--hidden %d: rows of %zu bytes do not fit into the shared memory of an SM, %d bytes", options->hidden,
-                 row_bytes, rank->device->shared_bytes);
+        snprintf(text, sizeof text, "--hidden %d: rows of %zu bytes do not fit into what an SM has for them, %d bytes",
+                 options->hidden, row_bytes, rank->device->shared_bytes - STATIC_SHARED_BYTES);
         return bench_complain(world, text);
     }
     return true;
+}
+
+/* A lane of the warp that pushes a row has one of its places. */
+static bool check_places(const struct bench_world *world, const struct bench_options *options)
+{
+    char text[128];
+    if (world->size <= COPY_PLACES || options->topk <= COPY_PLACES) return true;
+    snprintf(text, sizeof text, "--topk %d: the copy limit pushes a row to %d ranks at most, and there are %d",
+             options->topk, COPY_PLACES, world->size);
+    return bench_complain(world, text);
+}
+
+bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options)
+{
+    const struct gpu_rank *rank = world->gpu;
+    return rank->device->major < 9 || (check_rows(world, options) && check_places(world, options));
 }
 
 /* As many warps as have room for a row each. */

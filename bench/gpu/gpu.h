@@ -48,7 +48,7 @@ extern const struct bench_device bench_cuda;
 void gpu_give_up(struct gpu_rank *rank);
 
 /* ---- copy.c ---- */
-/* bench_device's check: its kernel must have room for a row. */
+/* bench_device's check: what its kernels have no room for. */
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
 bool gpu_copy_open(struct bench_session *session);

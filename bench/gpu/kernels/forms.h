@@ -6,6 +6,9 @@
 
 #include "base/portable.h"
 
+/* Places of a row that a push with bulk copies reaches: a lane of its warp has one. */
+#define COPY_PLACES 32
+
 /* Of copy_limit.cu. */
 typedef struct copy_list {
     uint8_t *own;           /* [rows] row_bytes: what is pushed, or where what is pulled goes */

@@ -32,8 +32,29 @@ static void rows_must_fit_into_shared_memory(void **state)
     assert_true(is_taken(8, 1 << 20, EXPAR_BF16));
 }
 
+static bool are_taken(int ranks, int topk)
+{
+    struct bench_options options;
+    cuda_device device = {.major = 9, .shared_bytes = 227 * 1024};
+    struct gpu_rank rank = {.device = &device};
+    const struct bench_world world = {.size = ranks, .gpu = &rank};
+    bench_options_init(&options);
+    options.topk = topk;
+    return gpu_copy_check(&world, &options);
+}
+
+/* A row goes to as many ranks as there are, and at most to as many as it has experts. */
+static void places_must_have_a_lane_each(void **state)
+{
+    (void)state;
+    assert_true(are_taken(32, 128));
+    assert_true(are_taken(64, 32));
+    assert_false(are_taken(33, 33));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_must_fit_into_shared_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_must_fit_into_shared_memory),
+                                       cmocka_unit_test(places_must_have_a_lane_each)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

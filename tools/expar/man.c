@@ -116,7 +116,8 @@ static void page_of_tool(void)
            "Runs, measures and inspects programs that use the expar library.\n"
            "Results go to standard output, everything else to standard error;\n"
            "the exit code is 0 only on success,\n"
-           "and 64 for what was typed and cannot be used.\n.SH SUBCOMMANDS\n");
+           "and 64 for what was typed and cannot be used.\n"
+           "Where ranks are counted, \\-np N is taken as \\-n N.\n.SH SUBCOMMANDS\n");
     for (const struct command *const *c = command_table; *c; c++) {
         printf(".TP\n\\fB%s\\fR\n", (*c)->name);
         put_running((*c)->summary);

@@ -112,7 +112,8 @@ const struct command command_run = {
                    "SIGTERM, and SIGKILL three seconds later. Nothing is left running when the command ends.\n\n"
                    "The exit code is 0 when every rank exited with 0, else that of the first rank that failed, 128 + "
                    "signal for one that "
-                   "was killed. 124: the time limit was over; 125: the job could not be started; 126: the program "
+                   "was killed. 64: what was typed cannot be used; 124: the time limit was over; 125: the job could "
+                   "not be started; 126: the program "
                    "cannot be executed; "
                    "127: there is no such program.",
     .options = options,

@@ -118,6 +118,7 @@ static int run(int argc, char **argv)
 {
     struct bench_options options;
     bench_options_init(&options);
+    options.num_ranks = launch_job_size(); /* unless -n says otherwise */
     launch_prepare_gpus();
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
     if (options.cuda) return run_cuda(&options);

@@ -160,6 +160,8 @@ static void runs_inside_a_job(void **state)
     (void)state;
     shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL "--csv", 0, "\ndispatch,",
                  "");
+    shell_expect("$EXPAR run -n 3 --no-prefix -- $EXPAR bench dispatch --tokens 4 --hidden 64 --topk 4 --iters 3", 0,
+                 "3 ranks, rows of 64 elements, top-4 of 66 experts", "");
     shell_expect("$EXPAR run -n 3 -- $EXPAR bench dispatch -n 2 --tokens 4" SMALL, 64, "",
                  "-n 2, but this job has 3 ranks");
 }

@@ -148,7 +148,9 @@ static void runs_inside_a_job(void **state)
     (void)state;
     shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" SMALL "--csv", 0,
                  "\nfetch_add,", "");
-    shell_expect("$EXPAR run -n 3 -- $EXPAR bench rma --transports p2p --ops atomics" SMALL, 64, "",
+    shell_expect("$EXPAR run -n 3 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" SMALL, 0,
+                 "3 ranks on 1 node; ", "");
+    shell_expect("$EXPAR run -n 3 -- $EXPAR bench rma -n 2 --transports p2p --ops atomics" SMALL, 64, "",
                  "-n 2, but this job has 3 ranks");
 }
 

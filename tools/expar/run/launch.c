@@ -2,6 +2,7 @@
 /* A subcommand as a job of its own. */
 #include "launch.h"
 #include "job.h"
+#include "text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,15 @@ bool launch_inside(void)
     bool expar = is_set("EXPAR_RANK") && is_set("EXPAR_UNIQUE_ID");
     bool torchrun = is_set("RANK") && is_set("WORLD_SIZE") && is_set("MASTER_ADDR");
     return expar || torchrun || is_set("OMPI_COMM_WORLD_RANK") || is_pmix();
+}
+
+int launch_job_size(void)
+{
+    static const char *const names[] = {"EXPAR_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
+    int64_t size = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && launch_inside(); i++)
+        if (is_set(names[i]) && text_to_int(getenv(names[i]), 1, INT32_MAX, &size)) break;
+    return (int)size;
 }
 
 void launch_prepare_gpus(void)

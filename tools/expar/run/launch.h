@@ -8,6 +8,8 @@
 /* True when this process was started as a rank: by expar run, torchrun, Open MPI's mpirun, or a process manager
    that speaks PMIx (srun --mpi=pmix). */
 bool launch_inside(void);
+/* The ranks of the job that this process is a rank of; 0: not in one, or its launcher's variables do not tell. */
+int launch_job_size(void);
 
 /* Before anything asks for a GPU: ranks that are threads of this process need a hardware queue each, and kernels that
    are there before others wait for them. What a user has set stays. */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What takes too long for every day: thousands of random rounds, the soak, and valgrind.
+# What takes too long for every day: thousands of random rounds, a thousand kills, the soak, and valgrind.
 #   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 set -eu
 build=$1
@@ -17,6 +17,7 @@ for test in test_ep_random test_ep_options_random; do
     EXPAR_TEST_ROUNDS=$((rounds / 4)) run "$build/tests/$test" processes
 done
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_litmus"
+EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_faults_kill"
 run "$build/tests/soak_calls" threads 4 "$soak_rounds"
 run "$build/tests/soak_calls" processes 4 "$soak_rounds"
 run ctest --test-dir "$build" --label-regex valgrind --output-on-failure --no-tests=error

@@ -4,6 +4,7 @@
 #include "boot/wire.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -28,20 +29,23 @@ struct ask_desk {
     int32_t size;
     const int *lines; /* [size] */
     const boot_notes *notes;
-    ask_inbox *inboxes; /* [size] the monitor's alone */
-    /* Guards all below, the questions that hang there, and the sending: a record goes out whole. */
+    /* Guards all below, the questions that hang there, and both directions of the lines: records go whole. */
     pthread_mutex_t lock;
+    ask_inbox *inboxes; /* [size] */
     pthread_cond_t answered;
     question *questions;
     uint32_t last_serial;
-    bool *cut; /* [size] a record went out in part, for want of room: nothing can follow it */
+    bool *cut;           /* [size] a record went out in part, for want of room: nothing can follow it */
+    int32_t first_death; /* -1: none that is known */
 };
 
 bool ask_record_check(const ask_record *record, int32_t size)
 {
-    bool marked = record->mark == (ASK_MARK | ASK_QUESTION) || record->mark == (ASK_MARK | ASK_ANSWER);
-    return marked && record->subject >= 0 && record->subject < BOOT_SUBJECTS && record->doing <= BOOT_GAVE_UP &&
-           record->rank >= -1 && record->rank < size && record->blamed >= -1 && record->blamed < size;
+    const uint32_t kind = record->mark ^ ASK_MARK;
+    if (kind == ASK_DEATH && record->rank < 0) return false;
+    return kind >= ASK_QUESTION && kind <= ASK_DEATH && record->subject >= 0 && record->subject < BOOT_SUBJECTS &&
+           record->doing <= BOOT_GAVE_UP && record->rank >= -1 && record->rank < size && record->blamed >= -1 &&
+           record->blamed < size;
 }
 
 /* The caller holds the lock. A line without room leads to who does not read: not sent is not answered. */
@@ -54,7 +58,7 @@ static bool send_record(ask_desk *self, int32_t peer, const ask_record *record)
     return result == WIRE_DONE;
 }
 
-/* ---- the monitor ----------------------------------------------------------------------------------------------------
+/* ---- hearing -------------------------------------------------------------------------------------------------------
  */
 
 static void desk_answer(ask_desk *self, int32_t peer, const ask_record *asked)
@@ -85,26 +89,78 @@ static void take_answer(ask_desk *self, int32_t peer, const ask_record *record)
     if (--one->pending == 0) pthread_cond_broadcast(&self->answered);
 }
 
-bool ask_hear(ask_desk *self, int32_t peer)
+/* The caller holds the lock. The first one is passed on to all: this rank may go because of it. Some rank that is cut
+   off may take this one for dead, which it knows better. */
+static void desk_learn(ask_desk *self, int32_t rank)
+{
+    const ask_record record = {.mark = ASK_MARK | ASK_DEATH, .rank = rank, .blamed = -1};
+    if (self->first_death >= 0 || self->lines[rank] < 0) return;
+    self->first_death = rank;
+    for (int32_t peer = 0; peer < self->size; peer++)
+        (void)send_record(self, peer, &record);
+}
+
+/* The caller holds the lock. */
+static void take_record(ask_desk *self, int32_t peer, const ask_record *record)
+{
+    if (record->mark == (ASK_MARK | ASK_QUESTION))
+        desk_answer(self, peer, record);
+    else if (record->mark == (ASK_MARK | ASK_ANSWER))
+        take_answer(self, peer, record);
+    else
+        desk_learn(self, record->rank);
+}
+
+/* WIRE_DONE: there may be more. */
+static wire_result hear_some(ask_desk *self, int32_t peer)
 {
     ask_inbox *in = &self->inboxes[peer];
     wire_result result = WIRE_DONE;
+    pthread_mutex_lock(&self->lock);
     for (int i = 0; i < MOST_AT_ONCE && result == WIRE_DONE; i++) {
         result = wire_pull(self->lines[peer], &in->record, sizeof in->record, &in->have_bytes);
         if (result != WIRE_DONE) break;
         in->have_bytes = 0;
-        if (!ask_record_check(&in->record, self->size)) {
-            LOG(LOG_WARN, "rank %d sent what is no question and no answer of expar", peer);
-            return false;
-        }
-        pthread_mutex_lock(&self->lock);
-        if (in->record.mark == (ASK_MARK | ASK_QUESTION))
-            desk_answer(self, peer, &in->record);
+        if (ask_record_check(&in->record, self->size))
+            take_record(self, peer, &in->record);
         else
-            take_answer(self, peer, &in->record);
-        pthread_mutex_unlock(&self->lock);
+            result = WIRE_BAD;
     }
+    pthread_mutex_unlock(&self->lock);
+    if (result == WIRE_BAD) LOG(LOG_WARN, "rank %d sent what is no question, answer or death of expar", peer);
+    return result;
+}
+
+bool ask_hear(ask_desk *self, int32_t peer)
+{
+    wire_result result = hear_some(self, peer);
     return result == WIRE_DONE || result == WIRE_AGAIN;
+}
+
+void ask_hear_out(ask_desk *self, int32_t peer, int64_t deadline_ns)
+{
+    (void)wire_wait(self->lines[peer], POLLRDHUP, deadline_ns);
+    while (hear_some(self, peer) == WIRE_DONE)
+        continue;
+}
+
+/* ---- deaths ------------------------------------------------------------------------------------------------------ */
+
+int32_t ask_tell_death(ask_desk *self, int32_t rank)
+{
+    pthread_mutex_lock(&self->lock);
+    desk_learn(self, rank);
+    int32_t first = self->first_death;
+    pthread_mutex_unlock(&self->lock);
+    return first;
+}
+
+int32_t ask_first_death(ask_desk *self)
+{
+    pthread_mutex_lock(&self->lock);
+    int32_t first = self->first_death;
+    pthread_mutex_unlock(&self->lock);
+    return first;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------------------------------
@@ -168,9 +224,9 @@ expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, a
         free(self);
         free(inboxes);
         free(cut);
-        return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+        return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
     }
-    *self = (ask_desk){.size = size, .lines = lines, .notes = notes, .inboxes = inboxes, .cut = cut};
+    *self = (ask_desk){.size = size, .lines = lines, .notes = notes, .inboxes = inboxes, .cut = cut, .first_death = -1};
     make_locks(self);
     *out = self;
     return EXPAR_OK;

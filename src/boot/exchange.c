@@ -233,7 +233,8 @@ static bool has_said_bye(boot_sockets *self, int32_t rank)
 }
 
 /* A rank that died, -1: none. Survivors leave because of it, so a death explains a good-bye and not the reverse. The
-   kernel closes the sockets of a dead process one by one: this one's may be the last, so it is waited for a little. */
+   kernel closes the sockets of a dead process one by one: this one's may be the last, so it is waited for a little. A
+   survivor that left without having heard of the death has told of none. */
 static int32_t find_dead(boot_sockets *self)
 {
     int64_t deadline_ns = clock_ns() + DEATH_NS;
@@ -245,7 +246,9 @@ static int32_t find_dead(boot_sockets *self)
         }
         if (poll(self->polls, (nfds_t)size, wire_poll_ms(deadline_ns)) == 0) return -1;
         for (int32_t rank = 0; rank < size; rank++) {
-            if (self->polls[rank].revents != 0 && !has_said_bye(self, rank)) return rank;
+            if (self->polls[rank].revents == 0 || has_said_bye(self, rank)) continue;
+            ask_hear_out(self->desk, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+            return rank;
         }
     } while (clock_ns() < deadline_ns);
     return -1;
@@ -255,12 +258,12 @@ static expar_status report_lost(boot_sockets *self, const exchange_call *call, i
 {
     const char *name = boot_exchange_name(call->op);
     if (how == WIRE_BAD) return error_set(EXPAR_ERR_PEER, "%s: rank %d sent what is no frame of expar", name, peer);
-    bool bye = has_said_bye(self, peer);
-    int32_t dead = bye ? find_dead(self) : peer;
-    if (dead >= 0) {
-        peer = dead;
-        bye = false;
-    }
+    ask_hear_out(self->desk, peer, clock_ns() + BOOT_LAST_WORDS_NS);
+    int32_t dead = ask_first_death(self->desk);
+    if (dead < 0) dead = has_said_bye(self, peer) ? find_dead(self) : peer;
+    /* Before the caller knows, who may end the process. */
+    bool bye = dead < 0;
+    if (!bye) peer = ask_tell_death(self->desk, dead);
     return error_set(EXPAR_ERR_PEER, "%s: rank %d (pid %d) %s", name, peer, self->base.places[peer].pid,
                      bye ? "has left the group" : "died");
 }

@@ -98,7 +98,7 @@ static expar_status sockets_watch(boot *self, boot_gone_fn gone, void *context)
 
 static void sockets_ask(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
 {
-    watch_ask(sockets_of(self)->watch, subject, answers, wait_ns);
+    ask_peers(sockets_of(self)->desk, subject, answers, wait_ns);
 }
 
 static void sockets_abort(boot *self)
@@ -129,18 +129,24 @@ static void sockets_say_goodbye(const boot_sockets *self)
     }
 }
 
-static void sockets_free(boot_sockets *self)
+static void free_parts(boot_sockets *self)
 {
-    for (int32_t i = 0; i < HELLO_LINES * self->base.size; i++)
-        wire_close(&self->fds[i]);
-    close(self->abort_event);
+    ask_close(self->desk);
+    if (self->abort_event >= 0) close(self->abort_event);
     pthread_mutex_destroy(&self->read_lock);
-    free(self->fds);
-    free(self->base.places);
     free(self->lanes);
     free(self->polls);
     free(self->byes);
     free(self);
+}
+
+static void sockets_free(boot_sockets *self)
+{
+    for (int32_t i = 0; i < HELLO_LINES * self->base.size; i++)
+        wire_close(&self->fds[i]);
+    free(self->fds);
+    free(self->base.places);
+    free_parts(self);
 }
 
 static void sockets_leave(boot *self, bool sound)
@@ -166,28 +172,24 @@ static const boot_ops sockets_ops = {
     .abort = sockets_abort,
 };
 
-expar_status boot_sockets_create(const boot_request *request, int *fds, boot_place *places, boot **out)
+static expar_status make_parts(boot_sockets *self)
 {
-    size_t size = (size_t)request->size;
-    boot_sockets *self = calloc(1, sizeof *self);
-    if (!self) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
+    const size_t size = (size_t)self->base.size;
+    pthread_mutex_init(&self->read_lock, NULL);
     self->lanes = calloc(size, sizeof *self->lanes);
     self->polls = calloc(size + 1, sizeof *self->polls);
     self->byes = calloc(size, sizeof *self->byes);
     self->abort_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!self->lanes || !self->polls || !self->byes || self->abort_event < 0) {
-        expar_status status =
-            self->abort_event < 0 ? error_errno("boot: eventfd") : error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
-        if (self->abort_event >= 0) close(self->abort_event);
-        free(self->lanes);
-        free(self->polls);
-        free(self->byes);
-        free(self);
-        return status;
-    }
-    pthread_mutex_init(&self->read_lock, NULL);
-    for (size_t i = 0; i < HELLO_LINES * size; i++)
-        if (fds[i] >= 0) wire_keep_alive(fds[i], BOOT_HOST_SILENT_MS);
+    if (self->abort_event < 0) return error_errno("boot: eventfd");
+    if (!self->lanes || !self->polls || !self->byes) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
+    return ask_open(self->base.size, self->lines, &self->notes, &self->desk);
+}
+
+expar_status boot_sockets_create(const boot_request *request, int *fds, boot_place *places, boot **out)
+{
+    const size_t size = (size_t)request->size;
+    boot_sockets *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
     self->fds = fds;
     self->lines = fds + (size_t)HELLO_ASK * size;
     self->base = (boot){.ops = &sockets_ops,
@@ -196,6 +198,13 @@ expar_status boot_sockets_create(const boot_request *request, int *fds, boot_pla
                         .timeout_ms = request->timeout_ms,
                         .places = places,
                         .notes = &self->notes};
+    expar_status status = make_parts(self);
+    if (status != EXPAR_OK) {
+        free_parts(self);
+        return status;
+    }
+    for (size_t i = 0; i < HELLO_LINES * size; i++)
+        if (fds[i] >= 0) wire_keep_alive(fds[i], BOOT_HOST_SILENT_MS);
     *out = &self->base;
     return EXPAR_OK;
 }

@@ -3,9 +3,11 @@
 #ifndef EXPAR_BOOT_SOCKETS_H
 #define EXPAR_BOOT_SOCKETS_H
 
-#include "boot/notes.h"
+#include "boot/ask.h"
 #include <pthread.h>
 
+/* From the end of one of a rank's two sockets to that of the other, where a network brings it. */
+#define BOOT_LAST_WORDS_NS ((int64_t)100 * 1000 * 1000)
 /* A host that answers nothing for so long is as dead as one that says so, even where waits have no time-out. */
 #define BOOT_HOST_SILENT_MS 120000
 
@@ -57,6 +59,7 @@ typedef struct boot_sockets {
     /* Written by abort (any thread), read by collectives. Relaxed: it publishes nothing, and the event wakes. */
     atomic_bool aborted;
     error_kept broken; /* the first failure after which the sockets may hold half a frame; only the owner's thread */
+    ask_desk *desk;    /* of the lines */
     watch *watch;      /* NULL: not watching */
 } boot_sockets;
 
@@ -88,7 +91,5 @@ expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context
 /* From now on the monitor answers peers, but reports none. */
 void watch_hush(watch *self);
 void watch_stop(watch *self);
-/* As boot_ops.ask. */
-void watch_ask(watch *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
 
 #endif

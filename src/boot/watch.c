@@ -19,7 +19,6 @@ struct watch {
     boot_gone_fn gone;
     void *context;
     pthread_t thread;
-    ask_desk *desk;
     /* Written by who leaves, read by the monitor; relaxed: the barrier of leaving comes before any peer goes. */
     atomic_bool hushed;
     int stop_event;       /* eventfd: written by watch_stop, polled by the thread */
@@ -27,15 +26,29 @@ struct watch {
 };
 
 /* A peer is reported once: its entry is disabled. */
-static void report(watch *self, int32_t rank)
+static void report(watch *self, int32_t rank, bool clean)
 {
+    if (self->polls[rank].fd < 0) return;
     self->polls[rank].fd = -1;
-    if (atomic_load_explicit(&self->hushed, memory_order_relaxed)) return;
+    LOG(LOG_DEBUG, "rank %d is gone (%s)", rank, clean ? "said good-bye" : "died");
+    self->gone(self->context, rank, clean);
+}
+
+/* A socket has closed. If the rank went because of another's death, whose own socket may close later here, that one is
+   the first to report. All others are told before anybody here can act on it. */
+static void look_into(watch *self, int32_t rank)
+{
+    if (atomic_load_explicit(&self->hushed, memory_order_relaxed)) {
+        self->polls[rank].fd = -1;
+        return;
+    }
+    ask_hear_out(self->boot->desk, rank, clock_ns() + BOOT_LAST_WORDS_NS);
     pthread_mutex_lock(&self->boot->read_lock);
     bool clean = boot_sockets_said_bye(self->boot, rank);
     pthread_mutex_unlock(&self->boot->read_lock);
-    LOG(LOG_DEBUG, "rank %d is gone (%s)", rank, clean ? "said good-bye" : "died");
-    self->gone(self->context, rank, clean);
+    int32_t first = clean ? ask_first_death(self->boot->desk) : ask_tell_death(self->boot->desk, rank);
+    if (first >= 0 && first != rank) report(self, first, false);
+    report(self, rank, clean);
 }
 
 /* Questions first: who asks waits. */
@@ -44,10 +57,10 @@ static void watch_serve(watch *self)
     int32_t size = self->boot->base.size;
     for (int32_t rank = 0; rank < size; rank++) {
         struct pollfd *line = &self->polls[size + rank];
-        if (line->fd >= 0 && line->revents != 0 && !ask_hear(self->desk, rank)) line->fd = -1;
+        if (line->fd >= 0 && line->revents != 0 && !ask_hear(self->boot->desk, rank)) line->fd = -1;
     }
     for (int32_t rank = 0; rank < size; rank++)
-        if (self->polls[rank].fd >= 0 && self->polls[rank].revents != 0) report(self, rank);
+        if (self->polls[rank].fd >= 0 && self->polls[rank].revents != 0) look_into(self, rank);
 }
 
 static void *watch_run(void *argument)
@@ -75,7 +88,6 @@ static int watch_start_thread(watch *self)
 static void watch_free(watch *self)
 {
     if (self->stop_event >= 0) close(self->stop_event);
-    ask_close(self->desk);
     free(self->polls);
     free(self);
 }
@@ -93,7 +105,7 @@ static expar_status watch_prepare(watch *self)
         self->polls[size + rank] = (struct pollfd){.fd = sockets->lines[rank], .events = POLLIN};
     }
     self->polls[2 * size] = (struct pollfd){.fd = self->stop_event, .events = POLLIN};
-    return ask_open(size, sockets->lines, &sockets->notes, &self->desk);
+    return EXPAR_OK;
 }
 
 expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context, watch **out)
@@ -123,9 +135,4 @@ void watch_stop(watch *self)
     if (write(self->stop_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "watch: the monitor cannot be stopped");
     pthread_join(self->thread, NULL);
     watch_free(self);
-}
-
-void watch_ask(watch *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
-{
-    ask_peers(self->desk, subject, answers, wait_ns);
 }

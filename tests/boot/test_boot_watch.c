@@ -207,7 +207,7 @@ static void descriptors_hide_no_goodbye(void **state)
  */
 
 /* Rank 3 is in the middle of a large allgather with the others when it dies. Who has all it needs of rank 3 for that
-   one hears only that another, which has not, has left. */
+   one sees only that another, which has not, has left; and is told why. */
 static expar_status die_in_collective(int32_t rank, void *context)
 {
     static unsigned char mine[EXPAR_CONTROL_MAX_BYTES], all[SIZE * EXPAR_CONTROL_MAX_BYTES];
@@ -222,17 +222,6 @@ static expar_status die_in_collective(int32_t rank, void *context)
     return status;
 }
 
-/* Another survivor: it has its error already, and has left. */
-static bool names_one_that_left(const char *text, int32_t self)
-{
-    char name[16];
-    for (int32_t rank = 0; rank < SIZE - 1; rank++) {
-        snprintf(name, sizeof name, "rank %d ", (int)rank);
-        if (rank != self && strstr(text, name)) return true;
-    }
-    return false;
-}
-
 static void death_in_a_collective(void **state)
 {
     (void)state;
@@ -241,15 +230,10 @@ static void death_in_a_collective(void **state)
     assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
     crew_start(&ranks, SIZE, die_in_collective, &id);
     crew_finish(&ranks);
-    bool named = false;
     for (int32_t rank = 0; rank < 3; rank++) {
-        const char *text = ranks.outcomes[rank].text;
-        bool death = strstr(text, "rank 3 (pid ") && strstr(text, "died");
-        crew_assert_error(&ranks, rank, EXPAR_ERR_PEER, "rank ");
-        if (!death && !names_one_that_left(text, rank)) fail_msg("rank %d names nobody who is gone: %s", rank, text);
-        named = named || death;
+        crew_assert_error(&ranks, rank, EXPAR_ERR_PEER, "rank 3 (pid ");
+        crew_assert_error(&ranks, rank, EXPAR_ERR_PEER, "died");
     }
-    assert_true(named);
     assert_true(WIFSIGNALED(ranks.outcomes[3].wait_status));
     assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
 }

@@ -3,7 +3,7 @@
  *
  * All ranks work in a loop of dispatches and combines, for ever. The victim ends or stops at a place that the plan
  * names, or when the parent says so. Everybody else must get an error that names it, get the same error again at once,
- * destroy buffer and group, and end. */
+ * destroy buffer and group, and end; or end at once. */
 #ifndef TESTS_FAULTS_FAULT_H
 #define TESTS_FAULTS_FAULT_H
 
@@ -56,6 +56,8 @@ typedef struct fault_plan {
     /* Sets it for a buffer that has a time-out of its own, between two calls; NULL: it has none. */
     void (*set_timeout)(expar_ep *ep, int64_t timeout_ms);
     expar_path path;
+    /* SIGKILL: survivors end with their first error, as engines do, and say no good-bye. */
+    bool ends_at_once;
     bool wake;              /* SIGSTOP: the victim goes on when all others have ended */
     const fault_load *load; /* NULL: a dispatch and a combine of few rows */
 } fault_plan;

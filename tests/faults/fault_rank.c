@@ -64,6 +64,12 @@ static bool no_named_memory(void)
     return none;
 }
 
+static _Noreturn void end_process(void)
+{
+    fflush(NULL);
+    _exit(check_failures() ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
 /* True while all is well; else keeps what the failing call said. */
 static bool note(fault_worker *w, expar_status status)
 {
@@ -71,6 +77,7 @@ static bool note(fault_worker *w, expar_status status)
     w->report->failed_ms = ranks_clock_ms();
     w->report->status = status;
     snprintf(w->report->text, sizeof w->report->text, "%s", expar_last_error());
+    if (w->plan->ends_at_once) end_process();
     return false;
 }
 
@@ -185,6 +192,5 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
     CHECK_OK(expar_ep_destroy(w.ep));
     CHECK_OK(expar_group_destroy(w.group));
     atomic_store(&w.report->place, FAULT_ENDED);
-    fflush(NULL);
-    _exit(check_failures() ? EXIT_FAILURE : EXIT_SUCCESS);
+    end_process();
 }

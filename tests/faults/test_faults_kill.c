@@ -107,12 +107,14 @@ static void test_at_any_moment(void **state)
     (void)state;
     random_source random = random_start(seed);
     for (int64_t i = 0; i < rounds; i++) {
-        int32_t size = (int32_t)random_between(&random, 2, FAULT_MAX_RANKS);
+        int32_t size =
+            random_once_in(&random, 2) ? FAULT_MAX_RANKS : (int32_t)random_between(&random, 2, FAULT_MAX_RANKS);
         fault_plan plan = {.size = size,
                            .victim = (int32_t)random_between(&random, 0, size - 1),
                            .place = FAULT_ENDED,
                            .held_back = -1,
                            .signal = SIGKILL,
+                           .ends_at_once = random_once_in(&random, 2),
                            .delay_us = random_between(&random, 0, random_once_in(&random, 2) ? 8000 : 60000),
                            .path = (expar_path)random_between(&random, EXPAR_PATH_AUTO, EXPAR_PATH_QUEUE)};
         if (plan.path == EXPAR_PATH_DIRECT) plan.path = EXPAR_PATH_AUTO;

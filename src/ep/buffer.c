@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The EP buffer: its place in the symmetric heap, its executor and its output pool. */
+/* The EP buffer: what all ranks agree on, and the executor that carries its calls out: that of its device. */
 #include "ep/ep.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-/* All ranks learn whether all can; own is what this rank found wrong, `refused` says with what. */
-static expar_status agree(const expar_ep *ep, expar_group *group, expar_status own, const char *refused)
+/* ---- making -------------------------------------------------------------------------------------------------------
+ */
+
+/* All ranks learn whether all can; own is what this rank found wrong. ep: NULL where it found so. */
+static expar_status agree(expar_group *group, const expar_ep *ep, expar_status own)
 {
     const expar_ep none = {0};
     if (!ep) ep = &none;
@@ -24,101 +27,72 @@ static expar_status agree(const expar_ep *ep, expar_group *group, expar_status o
         {.name = "config.max_scales", .value = (uint64_t)shape->scales},
     };
     const boot_matter matter = {
-        .what = "the buffer", .refused = refused, .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
+        .what = "the buffer", .refused = "refused its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
     return sym_agree(group->sym, &matter, own);
 }
 
-/* Worker threads of this rank: as asked, by the environment, or the cores of the host shared out among its ranks. */
-static expar_status choose_threads(const expar_group *group, int32_t asked, int32_t *threads)
+static expar_status check_arguments(const expar_group *group, const expar_ep_config *config, expar_ep **out,
+                                    expar_ep_config *full, ep_shape *shape)
 {
-    int64_t chosen = asked;
-    if (!chosen) chosen = group->host_ranks >= group->host_cores ? 1 : group->host_cores / group->host_ranks;
-    expar_status status = asked ? EXPAR_OK : env_int("EXPAR_THREADS", 1, 1024, &chosen);
-    *threads = (int32_t)chosen;
-    return status;
+    expar_status status = ep_shape_make(config, group->size, shape);
+    if (status == EXPAR_OK && group->num_nodes > 1)
+        status = error_set(EXPAR_ERR_UNSUPPORTED,
+                           "the group spans %d nodes; expected 1: rows travel inside a node only", group->num_nodes);
+    if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "ep is NULL");
+    return status == EXPAR_OK ? ep_copy_struct("config", full, sizeof *full, config) : status;
 }
 
-/* This rank's own part of a buffer that has its place in the heap. */
-static expar_status make_part(expar_ep *ep, int32_t threads)
-{
-    sym *symmetric = ep->group->sym;
-    expar_status status = executor_cpu_create(symmetric, &ep->shape, ep->buffer, threads, &ep->exec);
-    if (status == EXPAR_OK)
-        status = mem_pool_create(symmetric->heap.base, ep->buffer + ep->space.pool, ep->shape.pool_bytes, &ep->pool);
-    if (status == EXPAR_OK) mem_pool_fill(ep->pool, &symmetric->heap, ep->group->host_ranks);
-    /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
-    if (status == EXPAR_OK) memset(sym_at(symmetric, symmetric->rank, ep->buffer), 0, ep->space.slots);
-    return status;
-}
-
-/* What is left of it once ep_gpu_empty_buffer has seen to a GPU's. */
-static void drop_part(expar_ep *ep)
-{
-    if (ep->exec) ep->exec->ops->destroy(ep->exec);
-    mem_pool_close(ep->pool);
-    mem_pool_close(ep->private_pool);
-    mem_region_close(&ep->private_region);
-}
-
-/* Takes the buffer's place and makes all parts, or none: a rank that cannot make its own tells the others, and all give
-   the place back. Returns when all ranks have cleared their records. */
-static expar_status fill_buffer(expar_ep *ep, int32_t threads)
-{
-    expar_group *group = ep->group;
-    /* The pool, which is the last part, gets its memory as it is used. */
-    expar_status status =
-        sym_take_partly(group->sym, "the buffer", ep->space.total_bytes, ep->space.pool, 4096, &ep->buffer);
-    if (status != EXPAR_OK) return status;
-    expar_status own = make_part(ep, threads);
-    status = agree(ep, group, own, "could not make its part");
-    if (status == EXPAR_OK) return EXPAR_OK;
-    error_kept kept;
-    error_keep(&kept, status);
-    drop_part(ep);
-    sym_give(group->sym, "the buffer", ep->buffer);
-    return error_restore(&kept);
-}
-
-static expar_ep *new_buffer(expar_group *group, const ep_shape *shape, expar_device device)
+static expar_status new_buffer(expar_group *group, const ep_shape *shape, expar_device device, expar_ep **out)
 {
     expar_ep *ep = calloc(1, sizeof *ep);
-    if (!ep) return NULL;
+    if (!ep) return error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
     ep->group = group;
-    ep->private_region.fd = -1;
     ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     ep->shape = *shape;
-    ep->space = ep_space_of(shape);
     ep->max_experts = shape->local_experts * shape->ranks;
-    return ep;
+    pthread_mutex_init(&ep->poison_lock, NULL);
+    *out = ep;
+    if (getrandom(&ep->serial, sizeof ep->serial, 0) == (ssize_t)sizeof ep->serial) return EXPAR_OK;
+    return error_errno("getrandom");
 }
 
-expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **out)
+static void free_buffer(expar_ep *ep)
+{
+    if (!ep) return;
+    pthread_mutex_destroy(&ep->poison_lock);
+    free(ep);
+}
+
+expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
+                            expar_ep **out)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "expar_ep_create: group is NULL");
     ep_shape shape = {0};
-    int32_t threads = 0;
     expar_ep_config full = {0};
-    expar_status own = ep_shape_make(config, group->size, &shape);
-    if (own == EXPAR_OK && group->num_nodes > 1)
-        own = error_set(EXPAR_ERR_UNSUPPORTED, "the group spans %d nodes; expected 1: rows travel inside a node only",
-                        group->num_nodes);
-    if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ep is NULL");
-    if (own == EXPAR_OK) own = ep_copy_struct("config", &full, sizeof full, config);
-    if (own == EXPAR_OK) own = choose_threads(group, full.num_threads, &threads);
-    expar_ep *ep = own == EXPAR_OK ? new_buffer(group, &shape, full.device) : NULL;
-    if (own == EXPAR_OK && !ep) own = error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
-    if (own == EXPAR_OK && getrandom(&ep->serial, sizeof ep->serial, 0) != (ssize_t)sizeof ep->serial)
-        own = error_errno("getrandom");
-    expar_status status = agree(ep, group, own, "refused its config");
-    if (status == EXPAR_OK)
-        status = ep->device.type == EXPAR_CUDA ? ep_gpu_fill_buffer(ep, full.num_sms) : fill_buffer(ep, threads);
+    expar_ep *ep = NULL;
+    expar_status own = check_arguments(group, config, out, &full, &shape);
+    if (own == EXPAR_OK) own = new_buffer(group, &shape, full.device, &ep);
+    expar_status status = agree(group, own == EXPAR_OK ? ep : NULL, own);
+    if (status == EXPAR_OK) {
+        const executor_plan plan = {.group = group,
+                                    .device = ep->device,
+                                    .shape = &ep->shape,
+                                    .num_threads = full.num_threads,
+                                    .num_sms = full.num_sms};
+        status = (kind ? kind : executor_kind_of(ep->device.type))->create(&plan, &ep->exec);
+    }
     if (status != EXPAR_OK) {
-        free(ep);
+        free_buffer(ep);
         return error_prefix(status, "expar_ep_create");
     }
     atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
     *out = ep;
     return EXPAR_OK;
+}
+
+expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **out)
+{
+    return ep_create_with(group, config, NULL, out);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------
@@ -130,10 +104,10 @@ static const char destroying[] = "expar_ep_destroy";
 static expar_status end_calls(expar_ep *ep)
 {
     ep_issue_stop(ep);
-    if (ep->poison.status != EXPAR_OK || !ep->gpu) return ep->poison.status;
-    expar_status ended = executor_cuda_await(ep->exec, destroying);
+    if (ep->poison.status != EXPAR_OK) return ep->poison.status;
+    expar_status ended = ep->exec->ops->await(ep->exec, destroying);
     if (ended == EXPAR_OK)
-        ep_gpu_tell_untold(&(ep_call){.ep = ep});
+        ep_call_tell_untold(&(ep_call){.ep = ep});
     else
         LOG(LOG_WARN, "%s: an earlier call: %s", destroying, expar_last_error());
     return ended;
@@ -149,16 +123,6 @@ static bool all_come(const expar_ep *ep, expar_status ended)
     return ended != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, ended);
 }
 
-/* A failed group gives its heap back as a whole, when it is destroyed. */
-static void give_back(expar_ep *ep, bool sound, bool quiet)
-{
-    bool on_gpu = ep->gpu != NULL;
-    if (on_gpu) ep_gpu_empty_buffer(ep, sound, quiet);
-    drop_part(ep);
-    if (!on_gpu && sound && sym_give(ep->group->sym, "the buffer", ep->buffer) != EXPAR_OK)
-        LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
-}
-
 expar_status expar_ep_destroy(expar_ep *ep)
 {
     if (!ep) return EXPAR_OK;
@@ -172,9 +136,9 @@ expar_status expar_ep_destroy(expar_ep *ep)
        runs beside a destroy that is one. */
     const int64_t timeout_ms = group->boot->timeout_ms;
     if (sound) group->boot->timeout_ms = 2 * timeout_ms;
-    give_back(ep, sound, ended == EXPAR_OK);
+    ep->exec->ops->destroy(ep->exec, sound, ended == EXPAR_OK);
     if (sound) group->boot->timeout_ms = timeout_ms;
     atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
-    free(ep);
+    free_buffer(ep);
     return EXPAR_OK;
 }

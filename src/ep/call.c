@@ -1,33 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every call on a buffer has: one call at a time, poison, epochs, and what ranks tell each other about bad
- * arguments. */
+/* What every call on a buffer has: see call.h. */
 #include "ep/ep.h"
+#include "exec/event.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-expar_status ep_call_begin(ep_call *call, const char *name, expar_ep *ep)
-{
-    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name);
-    int32_t idle = 0;
-    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
-        return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
-    *call = (ep_call){.ep = ep, .name = name};
-    ep_issue_join(ep);
-    if (ep->gpu && ep->poison.status == EXPAR_OK)
-        ep_call_poison(call, executor_cuda_failure(ep->exec, "an earlier call"));
-    if (error_restore(&ep->poison) != EXPAR_OK)
-        return ep_call_end(call, error_prefix(ep->poison.status, "%s: the buffer is poisoned", name));
-    if (ep->gpu) ep_gpu_tell_untold(call);
-    if (ep->gpu) executor_cuda_reset(ep->exec);
-    ep->epoch++;
-    return EXPAR_OK;
-}
+/* ---- poison --------------------------------------------------------------------------------------------------------
+ */
 
 static void poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
+    pthread_mutex_lock(&ep->poison_lock);
     if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, error_prefix(status, "%s", call->name));
+    pthread_mutex_unlock(&ep->poison_lock);
+}
+
+expar_status ep_call_check_poison(const ep_call *call)
+{
+    expar_ep *ep = call->ep;
+    pthread_mutex_lock(&ep->poison_lock);
+    expar_status status = error_restore(&ep->poison);
+    pthread_mutex_unlock(&ep->poison_lock);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: the buffer is poisoned", call->name);
 }
 
 static bool is_of_group(expar_status status)
@@ -35,7 +31,7 @@ static bool is_of_group(expar_status status)
     return status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED;
 }
 
-expar_status ep_call_poison(const ep_call *call, expar_status status)
+static expar_status poison_with_group(const ep_call *call, expar_status status)
 {
     if (is_of_group(status)) poison(call, status);
     return status;
@@ -43,73 +39,271 @@ expar_status ep_call_poison(const ep_call *call, expar_status status)
 
 expar_status ep_call_step(const ep_call *call, expar_status status)
 {
-    if (!call->ep->gpu || status == EXPAR_OK) return status;
-    if (!call->ep->exec->capturing)
+    if (!call->ep->exec->ops->streams || status == EXPAR_OK) return status;
+    if (!call->exec.captured)
         poison(call, status);
     else if (!is_of_group(status))
         error_prefix(status, "%s", call->name);
     return status;
 }
 
-/* A call that failed on its way has left work on its stream all the same. Why it failed stays the last error. */
-static void end_on_stream(const ep_call *call, expar_status why)
+/* ---- a call begins -------------------------------------------------------------------------------------------------
+ */
+
+/* How earlier calls went that have returned before it was known. */
+static expar_status check_earlier(const ep_call *call)
 {
-    error_kept kept;
-    error_keep(&kept, why);
-    ep_call_step(call, executor_cuda_end(call->ep->exec));
-    error_restore(&kept);
+    executor *exec = call->ep->exec;
+    expar_status status = ep_call_check_poison(call);
+    if (status != EXPAR_OK) return status;
+    status = poison_with_group(call, exec->ops->check(exec, "an earlier call"));
+    return status == EXPAR_OK ? EXPAR_OK : ep_call_check_poison(call);
 }
 
-expar_status ep_call_end(const ep_call *call, expar_status status)
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
 {
-    ep_call_poison(call, status);
-    if (call->ep->gpu && status != EXPAR_OK) end_on_stream(call, status);
-    atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
-    return status;
+    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name);
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+        return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
+    *call = (ep_call){.ep = ep, .name = name, .halves = halves};
+    ep_issue_await(ep, EP_CALL_ENDED, EP_OPEN_CALLS - 1);
+    expar_status status = check_earlier(call);
+    if (status != EXPAR_OK) {
+        atomic_store_explicit(&ep->busy, 0, memory_order_release);
+        return status;
+    }
+    ep_call_tell_untold(call);
+    call->epoch = ++ep->epoch;
+    return EXPAR_OK;
 }
 
-expar_status ep_call_refuse(ep_call *call, expar_status status)
+expar_status ep_call_learn(ep_call *call, void *stream, bool asked)
 {
-    call->refusal.status = (int32_t)status;
-    snprintf(call->refusal.text, sizeof call->refusal.text, "%.*s", (int)sizeof call->refusal.text - 1,
-             expar_last_error());
-    if (call->ep->gpu) call->ep->own_refusal = call->refusal;
-    return error_prefix(status, "%s", call->name);
+    executor *exec = call->ep->exec;
+    call->exec.asked = asked;
+    return exec->ops->begin(exec, &call->exec, stream);
 }
 
-expar_status ep_call_tell_refusal(ep_call *call)
+expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish)
 {
-    /* In a graph it would be told again and again. */
-    if (call->ep->exec->capturing) return (expar_status)call->refusal.status;
-    ep_notify_step step = {.epoch = call->ep->epoch, .form = call->form, .refusal = call->refusal};
-    expar_status status = call->ep->gpu ? executor_cuda_begin_refused(call->ep->exec) : EXPAR_OK;
-    if (status == EXPAR_OK) status = call->ep->exec->ops->notify(call->ep->exec, &step);
-    ep_call_step(call, status);
-    return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
+    if (!call->exec.captured) return EXPAR_OK;
+    const char *extra = wait_event ? "wait_event is given" : async_finish ? "async_finish is 1" : NULL;
+    if (!extra) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
+}
+
+expar_status ep_call_promise(ep_call *call)
+{
+    if (!call->ep->exec->ops->streams) {
+        call->own = malloc(call->halves->bytes);
+        if (!call->own) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
+        expar_status status = ep_issue_prepare(call->ep);
+        if (status != EXPAR_OK) return status;
+    }
+    return event_create_for_call(&call->event);
+}
+
+void ep_call_break_promise(ep_call *call)
+{
+    free(call->own);
+    if (!call->event) return;
+    expar_event_destroy(call->event);
+    expar_event_destroy(call->event);
 }
 
 static expar_status wait_event(expar_event *event)
 {
     if (!event) return EXPAR_OK;
-    if (expar_event_wait(event) == EXPAR_OK) return EXPAR_OK;
+    expar_status status = expar_event_wait(event);
+    if (status == EXPAR_OK) return EXPAR_OK;
     /* Another status than the event's: its failure says nothing about this group. */
-    return error_prefix(EXPAR_ERR_STATE, "wait_event ended badly");
+    return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
 }
 
-bool ep_call_follows(const ep_call *call)
+expar_status ep_call_follow(ep_call *call)
 {
-    return !call->ep->gpu || executor_cuda_follows(call->ep->exec);
+    executor *exec = call->ep->exec;
+    error_kept waited;
+    error_keep(&waited, wait_event(call->wait_event));
+    /* A refusal that comes with the call's offers has its place, too. */
+    expar_status placed = exec->ops->place(exec, &call->exec);
+    return waited.status == EXPAR_OK ? placed : error_restore(&waited);
 }
 
-expar_status ep_call_follow(const ep_call *call, expar_event *event)
+expar_status ep_call_open(ep_call *call)
 {
-    expar_status status = wait_event(event);
-    if (!call->ep->gpu) return status;
-    /* A refusal that comes with the call's offers has its place on the stream, too. */
+    ep_issue_await(call->ep, EP_CALL_SENT, 0);
+    return ep_call_check_poison(call);
+}
+
+/* ---- the rest of it ------------------------------------------------------------------------------------------------
+ */
+
+static bool went_through(expar_status status)
+{
+    return status == EXPAR_OK || status == EXPAR_ERR_DROPPED;
+}
+
+static void reach(ep_call *call, ep_phase phase)
+{
+    call->phase = phase;
+    if (call->issued) ep_issue_reach(call->ep, phase);
+}
+
+static expar_status carry_out(ep_call *call)
+{
+    expar_status status = ep_call_check_poison(call);
+    if (status == EXPAR_OK) status = call->halves->send(call);
+    if (status != EXPAR_OK) return status;
+    reach(call, EP_CALL_SENT);
+    status = call->halves->receive(call);
+    if (went_through(status)) reach(call, EP_CALL_RECEIVED);
+    return status;
+}
+
+/* By the buffer's own thread. */
+static expar_status run_issued(ep_call *call)
+{
+    expar_status status = poison_with_group(call, carry_out(call));
+    expar_event_destroy(call->wait_event);
+    call->halves->drop(call);
+    free(call);
+    return status;
+}
+
+static void issue(ep_call *call)
+{
+    ep_call *own = call->own;
+    call->own = NULL;
+    call->issued = true;
+    memcpy(own, call, call->halves->bytes);
+    if (own->wait_event) event_retain(own->wait_event);
+    own->halves->hold(own);
+    ep_issue(own, run_issued);
+}
+
+/* What is left of a call when its stream comes to its end. */
+typedef struct ending {
+    ep_call call;
+    expar_event *event;
+} ending;
+
+static void end_by_stream(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped)
+{
+    ending *end = context;
+    if (status != EXPAR_OK)
+        error_prefix(status, "%s", end->call.name);
+    else
+        status = ep_call_verdict(&end->call, verdict);
+    if (status == EXPAR_OK && dropped > 0)
+        status = error_set(EXPAR_ERR_DROPPED, "%s: %lld rows were dropped: num_worst_tokens is too small",
+                           end->call.name, (long long)dropped);
+    event_finish(end->event, status);
+    free(end);
+}
+
+static expar_status have_told(ep_call *call)
+{
+    executor *exec = call->ep->exec;
+    event_keeper keeper;
+    ending *end = malloc(sizeof *end);
+    if (!end) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for an asynchronous call", call->name);
+    *end = (ending){.call = *call, .event = call->event};
+    expar_status status = exec->ops->tell(exec, &call->exec, end_by_stream, end, &keeper);
+    if (status == EXPAR_OK) {
+        event_keep(call->event, &keeper);
+        return EXPAR_OK;
+    }
+    free(end);
+    return error_prefix(status, "%s", call->name);
+}
+
+/* Behind the halves, in the caller's thread. */
+static expar_status close_steps(ep_call *call)
+{
+    executor *exec = call->ep->exec;
+    expar_status status = ep_call_step(call, exec->ops->end(exec, &call->exec));
+    return status == EXPAR_OK && call->event ? have_told(call) : status;
+}
+
+expar_status ep_call_finish(ep_call *call)
+{
+    if (call->own && call->refusal.status == EXPAR_OK) {
+        issue(call);
+        return EXPAR_OK;
+    }
+    ep_issue_await(call->ep, EP_CALL_ENDED, 0);
+    expar_status status = carry_out(call);
+    if (!went_through(status)) return status;
+    expar_status closed = close_steps(call);
+    return closed == EXPAR_OK ? status : closed;
+}
+
+expar_status ep_call_end(ep_call *call, expar_status status)
+{
+    executor *exec = call->ep->exec;
+    poison_with_group(call, status);
+    if (!went_through(status)) {
+        /* A call that failed on its way has left work on its stream all the same. Why it failed stays the last error.
+         */
+        error_kept kept;
+        error_keep(&kept, status);
+        ep_call_step(call, exec->ops->end(exec, &call->exec));
+        error_restore(&kept);
+    }
+    call->phase = EP_CALL_ENDED;
+    atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
+    return status;
+}
+
+/* ---- refusals and verdicts -----------------------------------------------------------------------------------------
+ */
+
+expar_status ep_call_refuse(ep_call *call, expar_status status)
+{
+    call->refusal = ep_refusal_of(status);
+    if (!call->issued) call->ep->own_refusal = call->refusal;
+    return error_prefix(status, "%s", call->name);
+}
+
+expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
+{
+    call->refusal = call->ep->own_refusal = *refusal;
+    return error_set((expar_status)refusal->status, "%s: %s", call->name, refusal->text);
+}
+
+expar_status ep_call_tell_refusal(ep_call *call)
+{
+    executor *exec = call->ep->exec;
+    ep_notify_step step = {.epoch = call->epoch, .form = call->form, .refusal = call->refusal};
+    /* In a graph it would be told again and again. */
+    if (call->exec.captured) return (expar_status)call->refusal.status;
     error_kept kept;
-    error_keep(&kept, status);
-    expar_status followed = executor_cuda_follow(call->ep->exec);
-    return status == EXPAR_OK ? followed : error_restore(&kept);
+    error_keep(&kept, (expar_status)call->refusal.status);
+    expar_status status = ep_call_open(call);
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->notify(exec, &call->exec, &step));
+    return status == EXPAR_OK ? error_restore(&kept) : status;
+}
+
+/* What this rank refused by itself it has returned. */
+static bool is_told(const expar_ep *ep, const ep_verdict *verdict)
+{
+    return verdict->rank == ep->group->rank && verdict->reason.status == ep->own_refusal.status &&
+           strcmp(verdict->reason.text, ep->own_refusal.text) == 0;
+}
+
+void ep_call_tell_untold(const ep_call *call)
+{
+    executor *exec = call->ep->exec;
+    const ep_call earlier = {.ep = call->ep, .name = "an earlier call, in a graph or with num_worst_tokens"};
+    ep_verdict verdict;
+    int64_t dropped = 0;
+    if (!exec->ops->untold(exec, &verdict, &dropped) || is_told(call->ep, &verdict)) return;
+    if (ep_call_verdict(&earlier, &verdict) != EXPAR_OK)
+        LOG(LOG_WARN, "%s", expar_last_error());
+    else
+        LOG(LOG_WARN, "%s: %lld rows were dropped", earlier.name, (long long)dropped);
 }
 
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};
@@ -149,28 +343,15 @@ static expar_status mismatch(const ep_call *call, int32_t rank, const ep_form *a
                      expar_dtype_string((expar_dtype)dtypes[i].b));
 }
 
-expar_status ep_call_verdict(ep_call *call, const ep_verdict *verdict)
+expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict)
 {
     if (call->refusal.status != EXPAR_OK) return (expar_status)call->refusal.status;
     if (verdict->rank < 0) return EXPAR_OK;
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return mismatch(call, verdict->rank, &verdict->form, &verdict->form0);
-    /* On a GPU this rank's own indices are looked at by its kernels. */
+    /* What kernels find wrong with this rank's own arguments is known to them before the host. */
     if (verdict->rank == call->ep->group->rank)
         return error_set((expar_status)verdict->reason.status, "%s: %s", call->name, verdict->reason.text);
     return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s: %s", call->name, verdict->rank,
                      expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
-}
-
-expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source)
-{
-    if (!source) return error_set(EXPAR_ERR_NULL, "%s is NULL", what);
-    size_t given;
-    memcpy(&given, source, sizeof given);
-    if (given < sizeof given || given > size)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s.struct_size is %zu; expected %zu to %zu (set it with the _INIT macro)",
-                         what, given, sizeof given, size);
-    memset(dest, 0, size);
-    memcpy(dest, source, given);
-    return EXPAR_OK;
 }

@@ -4,6 +4,7 @@
 #include "ep/ep.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define ROW_UNIT 16
 
@@ -15,20 +16,6 @@ bool tensor_given(const expar_tensor *tensor)
 static const char *type_name(expar_device_type type)
 {
     return type == EXPAR_CPU ? "CPU" : type == EXPAR_CUDA ? "CUDA" : "?";
-}
-
-/* What an address itself says, as far as a driver that is loaded in this process knows it. */
-expar_status ep_check_place(expar_device device, const char *name, const void *data)
-{
-    cuda_place place = cuda_place_of(data);
-    if (device.type == EXPAR_CPU && place.kind == CUDA_PLACE_DEVICE)
-        return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected host memory", name, data, place.device);
-    if (device.type == EXPAR_CUDA && data && place.kind == CUDA_PLACE_HOST)
-        return error_set(EXPAR_ERR_DEVICE, "%s %p is host memory; expected memory of GPU %d", name, data, device.index);
-    if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_DEVICE && place.device != device.index)
-        return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected GPU %d", name, data, place.device,
-                         device.index);
-    return EXPAR_OK;
 }
 
 /* What the tensor says of itself, and what its address says. */
@@ -44,7 +31,7 @@ static expar_status check_device(expar_device device, const char *name, const ex
                          tensor->device.index, device.index);
     if (!tensor->data) return EXPAR_OK;
     snprintf(data, sizeof data, "%s.data", name);
-    return ep_check_place(device, data, tensor->data);
+    return exec_check_place(device, data, tensor->data);
 }
 
 static expar_status check_basics(expar_device device, const char *name, const expar_tensor *tensor)
@@ -204,5 +191,18 @@ expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
     if (handle->magic != EP_HANDLE_MAGIC) return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
     if (handle->serial != ep->serial)
         return error_set(EXPAR_ERR_HANDLE, "handle comes from a dispatch on another buffer");
+    return EXPAR_OK;
+}
+
+expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source)
+{
+    if (!source) return error_set(EXPAR_ERR_NULL, "%s is NULL", what);
+    size_t given;
+    memcpy(&given, source, sizeof given);
+    if (given < sizeof given || given > size)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s.struct_size is %zu; expected %zu to %zu (set it with the _INIT macro)",
+                         what, given, sizeof given, size);
+    memset(dest, 0, size);
+    memcpy(dest, source, given);
     return EXPAR_OK;
 }

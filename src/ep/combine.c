@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_combine: from arguments to a step. Expert-major rows are first summed to one row a token. */
+/* expar_combine: from arguments to steps.
+ *
+ * Begun: checks, and which rows travel how. Send: expert-major rows are summed to one row a token, rows that peers
+ * cannot reach are copied where they can; offers. Receive: rows, and sums. */
 #include "ep/ep.h"
 #include "exec/event.h"
 
@@ -9,14 +12,13 @@
 typedef struct combine_call {
     ep_call base;
     expar_combine_args args;
-    mem_block *reduced; /* expert-major: one row a token */
-    /* On a GPU: copies of rows and weights that peers could not reach where they are. */
-    mem_block *staged_x, *staged_weights;
-    const void *x; /* the rows that travel: the caller's, or the reduced ones */
+    mem_block *reduced;                   /* expert-major: one row a token */
+    mem_block *staged_x, *staged_weights; /* copies of what peers could not reach where it is */
+    const void *x;                        /* the rows that travel: the caller's, or the reduced ones */
     int64_t x_pitch_bytes;
     ep_mode mode;
     uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
-    expar_event *event;                /* with async_finish */
+    ep_combine_step step;              /* between send and receive */
 } combine_call;
 
 /* ---- checks ---- */
@@ -27,7 +29,7 @@ static expar_status check_x(const combine_call *call)
     const expar_ep_handle *handle = call->args.handle;
     expar_status status = ep_check_rows(call->base.ep->device, "x", x, call->base.ep->shape.row_bytes, false);
     if (status != EXPAR_OK) return status;
-    if (call->args.expert_major && !handle->row_map)
+    if (call->args.expert_major && !handle->map)
         return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
     int64_t rows = call->args.expert_major ? handle->expert_rows : handle->rows;
     if (x->shape[0] != rows)
@@ -36,14 +38,14 @@ static expar_status check_x(const combine_call *call)
     return EXPAR_OK;
 }
 
-/* y or a bias. Kernels take rows by units of 16 bytes, the CPU element by element. */
+/* y or a bias. */
 static expar_status check_tokens(const combine_call *call, const char *name, const expar_tensor *tensor)
 {
     const expar_ep *ep = call->base.ep;
     const expar_tensor *x = &call->args.x;
     expar_status status =
         ep_check_matrix(ep->device, name, tensor, call->args.handle->routing.tokens, x->shape[1], x->dtype, x->dtype);
-    return status == EXPAR_OK && ep->gpu ? ep_check_units(name, tensor) : status;
+    return status == EXPAR_OK && ep->exec->ops->unit_bytes > 1 ? ep_check_units(name, tensor) : status;
 }
 
 static expar_status check_biases(const combine_call *call)
@@ -95,7 +97,8 @@ static expar_status check_options(const expar_combine_args *args)
 static expar_status check(combine_call *call, const expar_combine_args *args)
 {
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
-    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream, true);
+    if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, true);
+    call->base.wait_event = call->args.wait_event;
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_x(call);
     if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
@@ -104,7 +107,7 @@ static expar_status check(combine_call *call, const expar_combine_args *args)
     if (status == EXPAR_OK) status = check_expert_weights(call);
     if (status == EXPAR_OK) status = check_options(&call->args);
     if (status != EXPAR_OK) return status;
-    return ep_gpu_check_capture(call->base.ep, call->args.wait_event, call->args.async_finish);
+    return ep_call_check_capture(&call->base, call->args.wait_event, call->args.async_finish);
 }
 
 /* ---- the rows that travel ---- */
@@ -114,7 +117,7 @@ static int64_t row_bytes(const combine_call *call)
     return call->args.x.shape[1] * (int64_t)expar_dtype_bytes(call->args.x.dtype);
 }
 
-/* Rows that this rank has, or on a GPU may have. */
+/* Rows that this rank has, or may have where the host does not know. */
 static int64_t rows_held(const combine_call *call)
 {
     const expar_ep_handle *handle = call->args.handle;
@@ -137,8 +140,8 @@ static expar_status choose_rows(combine_call *call)
 static bool in_heap(const combine_call *call, const void *data, int64_t rows, int64_t pitch_bytes, int64_t bytes,
                     uint64_t *offset)
 {
-    if (rows == 0) return true;
-    return ep_in_heap(call->base.ep, data, ep_span_bytes(rows, pitch_bytes, bytes), offset);
+    const executor *exec = call->base.ep->exec;
+    return rows == 0 || exec->ops->reaches(exec, data, ep_span_bytes(rows, pitch_bytes, bytes), offset);
 }
 
 static void release_stages(combine_call *call)
@@ -160,11 +163,11 @@ static uint64_t weights_span_bytes(const combine_call *call)
     return ep_span_bytes(rows_held(call), tensor_pitch(weights) * unit, weights->shape[1] * unit);
 }
 
-/* On a GPU: blocks of the pool for what peers cannot reach; the copies are made when the call runs. Where there is no
-   room, all goes by the queue. */
+/* Blocks of the pool for what peers cannot reach; the copies are made when the call runs. Where there is no room, all
+   goes by the queue. */
 static void stage(combine_call *call, bool x_in, bool weights_in)
 {
-    mem_pool *pool = call->base.ep->pool;
+    mem_pool *pool = call->base.ep->exec->pool;
     bool room = x_in || mem_pool_take(pool, x_span_bytes(call), &call->staged_x) == EXPAR_OK;
     room = room && (weights_in || mem_pool_take(pool, weights_span_bytes(call), &call->staged_weights) == EXPAR_OK);
     if (room) {
@@ -179,11 +182,12 @@ static void stage(combine_call *call, bool x_in, bool weights_in)
 static expar_status fill_stages(combine_call *call)
 {
     executor *exec = call->base.ep->exec;
+    exec_call *of = &call->base.exec;
     expar_status status = EXPAR_OK;
-    if (call->staged_x) status = executor_cuda_copy(exec, call->staged_x->data, call->x, x_span_bytes(call));
+    if (call->staged_x) status = exec->ops->copy(exec, of, call->staged_x->data, call->x, x_span_bytes(call));
     if (status == EXPAR_OK && call->staged_weights)
-        status = executor_cuda_copy(exec, call->staged_weights->data, call->args.topk_weights.data,
-                                    weights_span_bytes(call));
+        status = exec->ops->copy(exec, of, call->staged_weights->data, call->args.topk_weights.data,
+                                 weights_span_bytes(call));
     return status;
 }
 
@@ -204,15 +208,16 @@ static expar_status choose_mode(combine_call *call)
     bool weights_in = !tensor_given(weights) ||
                       in_heap(call, weights->data, rows, pitch_bytes, weights->shape[1] * 4, &call->weights_offset);
     if (x_in && weights_in) call->mode = EP_MODE_DIRECT;
-    if (call->mode != EP_MODE_DIRECT && call->args.path == EXPAR_PATH_AUTO && call->base.ep->gpu)
+    if (call->mode != EP_MODE_DIRECT && call->args.path == EXPAR_PATH_AUTO && call->base.ep->exec->ops->stages)
         stage(call, x_in, weights_in);
     if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
     if (call->reduced && !x_in)
-        return error_set(EXPAR_ERR_BUFFER_SIZE,
-                         "path is DIRECT, but the pool of %llu bytes has no room for %lld rows (config.pool_bytes: "
-                         "%llu would do)",
-                         (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows,
-                         (unsigned long long)mem_pool_enough(call->base.ep->pool, (uint64_t)(rows * row_bytes(call))));
+        return error_set(
+            EXPAR_ERR_BUFFER_SIZE,
+            "path is DIRECT, but the pool of %llu bytes has no room for %lld rows (config.pool_bytes: "
+            "%llu would do)",
+            (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows,
+            (unsigned long long)mem_pool_enough(call->base.ep->exec->pool, (uint64_t)(rows * row_bytes(call))));
     return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
                      x_in ? "topk_weights" : "x", x_in ? weights->data : call->x);
 }
@@ -227,13 +232,13 @@ static expar_status reduce(combine_call *call)
                            .row_bytes = row_bytes(call),
                            .topk = args->handle->routing.topk,
                            .dtype = (int32_t)args->x.dtype,
-                           .map = args->handle->row_map,
+                           .map = ep_handle_map(args->handle),
                            .x = args->x.data,
                            .x_pitch_bytes = tensor_pitch(&args->x) * (int64_t)expar_dtype_bytes(args->x.dtype),
                            .weights = args->expert_weights.data,
                            .weights_pitch = tensor_pitch(&args->expert_weights),
                            .out = call->reduced->data};
-    return exec->ops->reduce(exec, &step);
+    return exec->ops->reduce(exec, &call->base.exec, &step);
 }
 
 /* ---- the call ---- */
@@ -259,11 +264,10 @@ static void fill_biases(const combine_call *call, ep_combine_step *step)
     }
 }
 
-static expar_status move_rows(combine_call *call)
+static ep_combine_step combine_step(const combine_call *call)
 {
     const expar_combine_args *args = &call->args;
-    executor *exec = call->base.ep->exec;
-    ep_combine_step step = {.epoch = call->base.ep->epoch,
+    ep_combine_step step = {.epoch = call->base.epoch,
                             .form = call->base.form,
                             .refusal = call->base.refusal,
                             .routing = &args->handle->routing,
@@ -280,103 +284,96 @@ static expar_status move_rows(combine_call *call)
                             .y_pitch_bytes = tensor_pitch(&args->y) * (int64_t)expar_dtype_bytes(args->y.dtype),
                             .out_weights = args->out_topk_weights.data,
                             .out_weights_pitch = tensor_pitch(&args->out_topk_weights),
-                            .no_wait = args->async_finish || exec->capturing};
+                            .deferred = args->async_finish || call->base.exec.captured,
+                            .verdict = {.rank = -1}};
     fill_biases(call, &step);
-    expar_status status = ep_call_step(&call->base, exec->ops->combine(exec, &step));
-    return status == EXPAR_OK ? ep_call_verdict(&call->base, &step.verdict) : status;
+    return step;
 }
 
-/* A rank that fails from here on says so with its offers. */
-static expar_status run_to_end(combine_call *call)
+/* A rank that fails in here says so with its offers. */
+static expar_status combine_send(ep_call *base)
 {
-    expar_status status = ep_call_follow(&call->base, call->args.wait_event);
+    combine_call *call = (combine_call *)base;
+    executor *exec = base->ep->exec;
+    expar_status status = ep_call_follow(base);
     if (status == EXPAR_OK && call->args.expert_major) status = reduce(call);
-    if (status == EXPAR_OK && call->base.ep->gpu) status = fill_stages(call);
-    if (ep_call_follows(&call->base)) {
-        if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
-        status = move_rows(call);
-    } else
-        status = ep_call_step(&call->base, status);
+    if (status == EXPAR_OK) status = fill_stages(call);
+    if (!base->exec.placed) return ep_call_step(base, status);
+    if (status != EXPAR_OK) ep_call_refuse(base, status);
+    call->step = combine_step(call);
+    status = ep_call_step(base, exec->ops->combine_send(exec, &base->exec, &call->step));
+    return status == EXPAR_OK ? ep_call_verdict(base, &call->step.verdict) : status;
+}
+
+static expar_status combine_receive(ep_call *base)
+{
+    combine_call *call = (combine_call *)base;
+    executor *exec = base->ep->exec;
+    return ep_call_step(base, exec->ops->combine_receive(exec, &base->exec, &call->step));
+}
+
+static void combine_hold(ep_call *base)
+{
+    ep_handle_hold(((combine_call *)base)->args.handle);
+}
+
+static void combine_drop(ep_call *base)
+{
+    combine_call *call = (combine_call *)base;
     release_blocks(call);
-    return status;
-}
-
-static expar_status combine_job(void *context)
-{
-    combine_call *call = context;
-    expar_status status = ep_call_poison(&call->base, run_to_end(call));
-    expar_event_destroy(call->args.wait_event);
     expar_ep_handle_destroy((expar_ep_handle *)call->args.handle);
-    free(call);
-    return status;
 }
 
-/* The job holds what it uses: the caller may give its own holds back at any time. */
-static expar_status issue(const combine_call *call)
-{
-    combine_call *job = malloc(sizeof *job);
-    if (!job) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
-    expar_status status = ep_issue_prepare(call->base.ep, &job->event);
-    if (status != EXPAR_OK) {
-        free(job);
-        return status;
-    }
-    expar_event *event = job->event;
-    *job = *call;
-    job->event = event;
-    ep_handle_hold(job->args.handle);
-    if (job->args.wait_event) event_retain(job->args.wait_event);
-    *call->args.event = event;
-    ep_issue(job->base.ep, combine_job, job, event);
-    return EXPAR_OK;
-}
+static const ep_halves combine_halves = {.bytes = sizeof(combine_call),
+                                         .send = combine_send,
+                                         .receive = combine_receive,
+                                         .hold = combine_hold,
+                                         .drop = combine_drop};
 
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
 static expar_status keep_in_graph(const combine_call *call)
 {
+    executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = call->args.handle;
-    mem_block *const blocks[] = {handle->device, handle->device_map, call->reduced, call->staged_x,
-                                 call->staged_weights};
-    return executor_cuda_keep(call->base.ep->exec, blocks, ARRAY_LENGTH(blocks));
+    mem_block *const blocks[] = {handle->routing.own, handle->map, call->reduced, call->staged_x, call->staged_weights};
+    return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
 
-/* On a GPU the call is put on its stream; the event follows it there. */
-static expar_status run_on_gpu(combine_call *call)
+/* All that is done before the others are asked. */
+static expar_status prepare(combine_call *call)
 {
-    expar_event *event = NULL;
-    expar_status status = call->args.async_finish ? event_create_for_call(&event) : EXPAR_OK;
-    if (status != EXPAR_OK) ep_call_refuse(&call->base, status);
-    status = run_to_end(call);
-    if (status == EXPAR_OK) status = ep_gpu_end(&call->base, event);
-    if (status == EXPAR_OK && event) *call->args.event = event;
-    if (status == EXPAR_OK || !event) return status;
-    expar_event_destroy(event);
-    expar_event_destroy(event);
+    executor *exec = call->base.ep->exec;
+    fill_form(call);
+    expar_status status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
+    if (status == EXPAR_OK) status = choose_rows(call);
+    if (status == EXPAR_OK) status = choose_mode(call);
+    if (status == EXPAR_OK) status = keep_in_graph(call);
+    return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
+}
+
+/* Blocks go with the call that finishes by itself, else here: who takes them next comes behind it. */
+static expar_status carry_out(combine_call *call)
+{
+    expar_status status = ep_call_finish(&call->base);
+    if (!call->base.issued) release_blocks(call);
+    if (status == EXPAR_OK && call->args.async_finish) *call->args.event = call->base.event;
     return status;
 }
 
 expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
 {
     combine_call call = {0};
-    expar_status status = ep_call_begin(&call.base, "expar_combine", ep);
+    expar_status status = ep_call_begin(&call.base, "expar_combine", &combine_halves, ep);
     if (status != EXPAR_OK) return status;
     status = check(&call, args);
-    if (status == EXPAR_OK) fill_form(&call);
-    if (status == EXPAR_OK && ep->gpu) status = executor_cuda_load(ep->exec, &call.base.form, row_bytes(&call));
-    if (status == EXPAR_OK) status = choose_rows(&call);
-    if (status == EXPAR_OK) status = choose_mode(&call);
-    if (status == EXPAR_OK && ep->gpu) status = keep_in_graph(&call);
-    bool issued = false;
-    if (status == EXPAR_OK && call.args.async_finish && !ep->gpu) {
-        status = issue(&call);
-        issued = status == EXPAR_OK;
-    }
-    if (status != EXPAR_OK) {
+    if (status == EXPAR_OK) status = prepare(&call);
+    if (status == EXPAR_OK) {
+        status = carry_out(&call);
+    } else {
         release_blocks(&call);
         ep_call_refuse(&call.base, status);
         status = ep_call_tell_refusal(&call.base);
-    } else if (!issued) {
-        status = ep->gpu ? run_on_gpu(&call) : run_to_end(&call);
     }
+    if (status != EXPAR_OK) ep_call_break_promise(&call.base);
     return ep_call_end(&call.base, status);
 }

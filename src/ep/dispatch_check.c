@@ -46,7 +46,7 @@ static expar_status check_without_topk(const dispatch_call *call)
     if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
     int32_t most = INT32_MAX / call->base.ep->shape.ranks; /* so that the sum over all ranks fits */
     const expar_device cpu = {.type = EXPAR_CPU};
-    expar_status status = ep_check_place(cpu, "tokens_per_expert", args->tokens_per_expert);
+    expar_status status = exec_check_place(cpu, "tokens_per_expert", args->tokens_per_expert);
     if (status != EXPAR_OK) return status;
     for (int32_t e = 0; args->tokens_per_expert && e < args->num_experts; e++)
         if (args->tokens_per_expert[e] < 0 || args->tokens_per_expert[e] > most)
@@ -88,7 +88,7 @@ static expar_status check_cached(const dispatch_call *call)
     if (args->x.shape[0] != call->given->routing.tokens)
         return error_set(EXPAR_ERR_SHAPE, "x has %lld tokens; expected the %lld of the handle's dispatch",
                          (long long)args->x.shape[0], (long long)call->given->routing.tokens);
-    if (args->expert_major && !call->given->row_map)
+    if (args->expert_major && !call->given->map)
         return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
     return EXPAR_OK;
 }
@@ -109,11 +109,11 @@ static expar_status check_options(const expar_dispatch_args *args)
 static expar_status check_capture(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    if (call->base.ep->exec->capturing && !dispatch_cached(call) && !args->num_worst_tokens)
+    if (call->base.exec.captured && !dispatch_cached(call) && !args->num_worst_tokens)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "num_worst_tokens is 0 while the stream is being captured; expected a worst-case size, or a "
                          "handle: a graph cannot tell the host how many rows come");
-    return ep_gpu_check_capture(call->base.ep, args->wait_event, args->async_finish);
+    return ep_call_check_capture(&call->base, args->wait_event, args->async_finish);
 }
 
 static expar_status check_out_x(const dispatch_call *call)
@@ -140,8 +140,9 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     expar_dispatch_result unused;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     bool asked = call->args.async_finish || !call->args.num_worst_tokens;
-    if (status == EXPAR_OK) status = ep_gpu_begin(call->base.ep, call->args.stream, asked);
+    if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, asked);
     if (status != EXPAR_OK) return status;
+    call->base.wait_event = call->args.wait_event;
     call->given = call->args.handle;
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
     if ((status = check_x(call)) != EXPAR_OK) return status;

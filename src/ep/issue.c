@@ -1,85 +1,115 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that finish by themselves: one thread a buffer carries out what the caller does not wait for.
- *
- * A buffer carries one call at a time, so there is never more than one job: the next call waits for it first. */
+/* Calls that finish by themselves: one thread a buffer carries out what the caller does not wait for, one call after
+ * the other, in the order in which they were issued. */
 #include "ep/ep.h"
 #include "exec/event.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct job {
+    ep_call *call; /* the thread's from when it begins to carry it out */
+    expar_status (*run)(ep_call *call);
+    ep_phase phase;
+} job;
+
 struct ep_issuer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
     /* Guarded by lock: */
-    ep_job_fn run; /* NULL: no job */
-    void *context;
-    expar_event *event;
+    job jobs[EP_OPEN_CALLS]; /* a ring; jobs[first] is the one that is being carried out */
+    uint32_t first, count;
     bool closing;
 };
+
+static job *job_at(ep_issuer *self, uint32_t i)
+{
+    return &self->jobs[(self->first + i) % EP_OPEN_CALLS];
+}
+
+/* With the lock, which is given back meanwhile. */
+static void carry_out_first(ep_issuer *self)
+{
+    const job one = *job_at(self, 0);
+    pthread_mutex_unlock(&self->lock);
+    expar_event *event = one.call->event;
+    event_finish(event, one.run(one.call));
+    pthread_mutex_lock(&self->lock);
+    self->first++;
+    self->count--;
+    pthread_cond_broadcast(&self->change);
+}
 
 static void *issuer_main(void *argument)
 {
     ep_issuer *self = argument;
     pthread_mutex_lock(&self->lock);
-    while (!self->closing || self->run) {
-        if (!self->run) {
+    while (!self->closing || self->count)
+        if (self->count)
+            carry_out_first(self);
+        else
             pthread_cond_wait(&self->change, &self->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&self->lock);
-        /* Nobody touches the job until run is cleared. */
-        expar_status status = self->run(self->context);
-        event_finish(self->event, status);
-        pthread_mutex_lock(&self->lock);
-        self->run = NULL;
-        pthread_cond_broadcast(&self->change);
-    }
     pthread_mutex_unlock(&self->lock);
     return NULL;
 }
 
-static expar_status issuer_start(ep_issuer **out)
+static void issuer_free(ep_issuer *self)
 {
+    pthread_cond_destroy(&self->change);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+expar_status ep_issue_prepare(expar_ep *ep)
+{
+    if (ep->issuer) return EXPAR_OK;
     ep_issuer *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for asynchronous calls");
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->change, NULL);
     int error = pthread_create(&self->thread, NULL, issuer_main, self);
-    if (error == 0) {
-        *out = self;
-        return EXPAR_OK;
+    if (error != 0) {
+        issuer_free(self);
+        return error_set(EXPAR_ERR_SYSTEM, "cannot start the thread of asynchronous calls: %s", strerror(error));
     }
-    pthread_cond_destroy(&self->change);
-    pthread_mutex_destroy(&self->lock);
-    free(self);
-    return error_set(EXPAR_ERR_SYSTEM, "cannot start the thread of asynchronous calls: %s", strerror(error));
+    ep->issuer = self;
+    return EXPAR_OK;
 }
 
-expar_status ep_issue_prepare(expar_ep *ep, expar_event **event)
+void ep_issue(ep_call *call, expar_status (*run)(ep_call *call))
 {
-    expar_status status = ep->issuer ? EXPAR_OK : issuer_start(&ep->issuer);
-    return status == EXPAR_OK ? event_create_for_call(event) : status;
-}
-
-void ep_issue(expar_ep *ep, ep_job_fn run, void *context, expar_event *event)
-{
-    ep_issuer *self = ep->issuer;
+    ep_issuer *self = call->ep->issuer;
     pthread_mutex_lock(&self->lock);
-    self->run = run;
-    self->context = context;
-    self->event = event;
+    *job_at(self, self->count++) = (job){.call = call, .run = run, .phase = EP_CALL_BEGUN};
     pthread_cond_broadcast(&self->change);
     pthread_mutex_unlock(&self->lock);
 }
 
-void ep_issue_join(expar_ep *ep)
+void ep_issue_reach(expar_ep *ep, ep_phase phase)
+{
+    ep_issuer *self = ep->issuer;
+    pthread_mutex_lock(&self->lock);
+    job_at(self, 0)->phase = phase;
+    pthread_cond_broadcast(&self->change);
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* With the lock. One that has ended is no job any more. */
+static uint32_t count_before(ep_issuer *self, ep_phase phase)
+{
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < self->count; i++)
+        before += job_at(self, i)->phase < phase;
+    return before;
+}
+
+void ep_issue_await(expar_ep *ep, ep_phase phase, uint32_t open)
 {
     ep_issuer *self = ep->issuer;
     if (!self) return;
     pthread_mutex_lock(&self->lock);
-    while (self->run)
+    while (count_before(self, phase) > open)
         pthread_cond_wait(&self->change, &self->lock);
     pthread_mutex_unlock(&self->lock);
 }
@@ -93,8 +123,6 @@ void ep_issue_stop(expar_ep *ep)
     pthread_cond_broadcast(&self->change);
     pthread_mutex_unlock(&self->lock);
     pthread_join(self->thread, NULL);
-    pthread_cond_destroy(&self->change);
-    pthread_mutex_destroy(&self->lock);
-    free(self);
+    issuer_free(self);
     ep->issuer = NULL;
 }

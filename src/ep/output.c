@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the results of a dispatch go: a block of the pool (direct), private memory (queue), or the caller's own. */
+/* Where the results of a dispatch go: a block of the pool (direct), other memory (queue), or the caller's own. */
 #include "ep/ep.h"
 
 #include <stdlib.h>
@@ -14,84 +14,52 @@ expar_ep_output *ep_output_make(void)
 void expar_ep_output_release(expar_ep_output *output)
 {
     if (!output || atomic_fetch_sub_explicit(&output->holds, 1, memory_order_acq_rel) > 1) return;
-    if (output->arrival) mem_block_release(output->arrival);
-    if (output->block) mem_block_release(output->block);
+    mem_block_release(output->arrival);
+    mem_block_release(output->block);
     free(output->tokens_per_expert);
     free(output);
 }
 
-/* The pool of private memory, made when it is first needed; NULL where there is no room for one. */
-static mem_pool *private_pool(expar_ep *ep)
-{
-    uint64_t bytes = ep->shape.pool_bytes;
-    if (ep->private_pool || bytes == 0) return ep->private_pool;
-    if (!ep->private_region.base && mem_region_create(bytes, false, &ep->private_region) != EXPAR_OK) return NULL;
-    if (mem_region_open(&ep->private_region, bytes) != EXPAR_OK) return NULL;
-    if (mem_pool_create(ep->private_region.base, 0, bytes, &ep->private_pool) != EXPAR_OK) return NULL;
-    mem_pool_fill(ep->private_pool, &ep->private_region, ep->group->host_ranks);
-    return ep->private_pool;
-}
-
-static expar_status pool_full(const expar_ep *ep, uint64_t bytes)
-{
-    return error_set(EXPAR_ERR_BUFFER_SIZE,
-                     "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
-                     "config.pool_bytes %llu)",
-                     (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes,
-                     (unsigned long long)mem_pool_enough(ep->pool, bytes));
-}
-
-/* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
-   On a GPU the pool has to do, also for rows that come by the queue: taking other memory there may wait for kernels
-   that wait for this rank. */
-static expar_status take_private(expar_ep *ep, uint64_t bytes, mem_block **block)
-{
-    if (ep->gpu) return mem_pool_take(ep->pool, bytes, block) == EXPAR_OK ? EXPAR_OK : pool_full(ep, bytes);
-    mem_pool *pool = private_pool(ep);
-    if (pool && mem_pool_take(pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
-    return mem_block_private(bytes, block);
-}
-
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
-    if (mem_pool_take(ep->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
-    return take_private(ep, bytes ? bytes : 1, out);
+    if (mem_pool_take(ep->exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
+    return ep->exec->ops->take(ep->exec, bytes ? bytes : 1, out);
 }
 
 /* Takes a block: from the pool while rows are to come directly, else (AUTO: or where there is no room, which then also
-   settles the mode) from private memory. */
+   settles the mode) from other memory. */
 static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes, ep_mode *mode, mem_block **block)
 {
     bytes = bytes ? bytes : 1;
     if (*mode == EP_MODE_DIRECT) {
-        expar_status status = mem_pool_take(ep->pool, bytes, block);
+        expar_status status = mem_pool_take(ep->exec->pool, bytes, block);
         if (status == EXPAR_OK) return EXPAR_OK;
         if (wish->path == EXPAR_PATH_DIRECT)
             return error_set(EXPAR_ERR_BUFFER_SIZE,
                              "path is DIRECT, but the pool of %llu bytes has no room for an output of %llu bytes "
                              "(config.pool_bytes: %llu would do)",
                              (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes,
-                             (unsigned long long)mem_pool_enough(ep->pool, bytes));
+                             (unsigned long long)mem_pool_enough(ep->exec->pool, bytes));
         LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
         *mode = EP_MODE_QUEUE;
     }
-    return take_private(ep, bytes, block);
+    return ep->exec->ops->take(ep->exec, bytes, block);
 }
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
-   symmetric when rows arrive elsewhere first: expert-major ones, and on a GPU any, where the pool has room. */
+   symmetric when rows arrive elsewhere first: expert-major ones, and any where the executor stages them. */
 static expar_status choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
 {
     const ep_block_shape *shape = &wish->shape;
     arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
     if (!wish->out_x || wish->expert_major || arrival->mode == EP_MODE_QUEUE || shape->rows == 0) return EXPAR_OK;
     size_t bytes = (size_t)(shape->rows * shape->row_bytes);
-    if (ep_in_heap(ep, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
+    if (ep->exec->ops->reaches(ep->exec, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
     if (wish->path == EXPAR_PATH_DIRECT)
         return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
                          wish->out_x->data);
     /* Rows that do not come are not written: their number must be known to copy the others. */
-    if (ep->gpu && wish->rows_known)
+    if (ep->exec->ops->stages && wish->rows_known)
         wish->staged = true;
     else
         arrival->mode = EP_MODE_QUEUE;
@@ -162,7 +130,7 @@ static void place(const ep_wish *wish, ep_destination *to)
 static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
     ep_block_shape shape = block_shape(wish);
-    if (mem_pool_take(ep->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
+    if (mem_pool_take(ep->exec->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
     wish->staged = false;
     to->arrival.mode = EP_MODE_QUEUE;
 }

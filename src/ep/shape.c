@@ -2,10 +2,6 @@
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/ep.h"
 
-#define DEFAULT_CHANNELS 4
-/* On a GPU a channel is what keeps a block busy that moves rows by the queue. */
-#define DEFAULT_GPU_CHANNELS 24
-
 /* Rings small enough to stay in a cache while they are used: a row that has to go to memory and back on its way costs
    twice (measured: docs/performance.md). */
 #define DEFAULT_RING_BYTES (64 << 10)
@@ -29,10 +25,15 @@ static expar_status check_member(const char *name, int64_t value, int64_t low, i
                      (long long)low, (long long)high);
 }
 
-/* A GPU's SMs bound num_sms there, on either side (gpu.c). */
+/* NULL: there is none for the config's device. */
+static const executor_kind *kind_of(const expar_ep_config *config)
+{
+    return executor_kind_of(config->device.type ? config->device.type : EXPAR_CPU);
+}
+
 static expar_status check_members(const expar_ep_config *config, int32_t ranks)
 {
-    const bool on_gpu = config->device.type == EXPAR_CUDA;
+    const executor_kind *kind = kind_of(config);
     const struct {
         const char *name;
         int64_t value, low, high;
@@ -48,7 +49,7 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"max_scales", config->max_scales, 0, MAX_SCALES},
         {"device.type", config->device.type, 0, EXPAR_CUDA},
         {"device.index", config->device.index, 0, INT32_MAX},
-        {"num_sms", config->num_sms, on_gpu ? INT32_MIN : 0, INT32_MAX},
+        {"num_sms", config->num_sms, kind ? kind->least_sms : 0, INT32_MAX},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++) {
         expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);
@@ -65,19 +66,8 @@ static uint64_t in_pool(uint64_t bytes)
     return align_up(bytes, MEM_POOL_LARGE_BYTES);
 }
 
-/* On a GPU the pool alone has room for what the CPU takes elsewhere: the handles of two dispatches, and copies of the
-   rows and weights that a combine is given in the caller's memory. And it may begin anywhere in what a large block is
-   aligned to, up to which only small blocks have room. */
-static uint64_t beside_outputs(const ep_shape *shape, int64_t rows)
-{
-    const int64_t row_bytes = shape->row_bytes, weights_bytes = (int64_t)sizeof(float) * shape->topk;
-    return 2 * in_pool(executor_cuda_routing_bytes(shape, shape->tokens)) +
-           in_pool(ep_span_bytes(rows, row_bytes, row_bytes)) +
-           in_pool(ep_span_bytes(rows, weights_bytes, weights_bytes)) + MEM_POOL_LARGE_BYTES;
-}
-
-/* Twice the largest output that a rank can receive, as its rows come, and on a GPU what goes with them. */
-static bool default_pool_overflows(const ep_shape *shape, bool on_gpu, uint64_t *bytes)
+/* Twice the largest output that a rank can receive, as its rows come, and what the executor needs with them. */
+static bool default_pool_overflows(const ep_shape *shape, const executor_kind *kind, uint64_t *bytes)
 {
     uint64_t rows = (uint64_t)shape->tokens * (uint64_t)shape->ranks, unused;
     if (size_mul_overflows(rows,
@@ -92,14 +82,8 @@ static bool default_pool_overflows(const ep_shape *shape, bool on_gpu, uint64_t 
                               .idx_bytes = 8,
                               .weights = 1};
     *bytes = 2 * in_pool(ep_block_map_of(&largest).total_bytes);
-    if (on_gpu) *bytes += beside_outputs(shape, (int64_t)rows);
+    *bytes += kind->beside_outputs(shape, (int64_t)rows);
     return *bytes >= UINT64_MAX / 4;
-}
-
-static int32_t choose_channels(const expar_ep_config *config)
-{
-    if (config->num_channels) return config->num_channels;
-    return config->device.type == EXPAR_CUDA ? DEFAULT_GPU_CHANNELS : DEFAULT_CHANNELS;
 }
 
 static int32_t default_ring_slots(int64_t row_bytes)
@@ -124,8 +108,9 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
         status = error_set(EXPAR_ERR_ARGUMENT, "num_ranks is %d; expected 1 to %d", ranks, MAX_RANKS);
     if (status == EXPAR_OK) status = check_members(&config, ranks);
     if (status != EXPAR_OK) return status;
+    const executor_kind *kind = kind_of(&config);
     ep_shape shape = {.ranks = ranks,
-                      .channels = choose_channels(&config),
+                      .channels = config.num_channels ? config.num_channels : kind->num_channels,
                       .ring_slots = config.ring_slots ? config.ring_slots : default_ring_slots(config.max_row_bytes),
                       .topk = config.max_topk,
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),
@@ -133,8 +118,7 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
                       .tokens = config.max_tokens,
                       .row_bytes = config.max_row_bytes,
                       .pool_bytes = (uint64_t)config.pool_bytes};
-    bool on_gpu = config.device.type == EXPAR_CUDA;
-    if (slots_overflow(&shape) || (!shape.pool_bytes && default_pool_overflows(&shape, on_gpu, &shape.pool_bytes)))
+    if (slots_overflow(&shape) || (!shape.pool_bytes && default_pool_overflows(&shape, kind, &shape.pool_bytes)))
         return error_set(EXPAR_ERR_ARGUMENT,
                          "config needs more than 2^62 bytes (max_tokens %lld, max_row_bytes %lld, num_channels %d, "
                          "ring_slots %d)",

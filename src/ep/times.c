@@ -5,10 +5,10 @@
 
 expar_status ep_times_take(expar_ep *ep, bool on)
 {
-    return executor_cuda_stamps(ep->exec, on);
+    return ep->exec->ops->time(ep->exec, on);
 }
 
 bool ep_times_last(expar_ep *ep, ep_times *out)
 {
-    return executor_cuda_times(ep->exec, out);
+    return ep->exec->ops->times(ep->exec, out);
 }

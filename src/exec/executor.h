@@ -1,110 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec: how a step is carried out. An executor is a table of operations; cpu (worker threads) is the first.
+/* exec: how the steps of a call are carried out. An executor is a table of operations with a buffer's memory behind it;
+ * cpu (worker threads over mapped memory) and cuda (kernels on the caller's stream) are the two that there are.
  *
- * Called by ep only; calls shmem (memory of peers, waiting) and base. Executors only carry out what a step says:
- * arguments were checked, shapes, offsets and outputs were fixed by ep. Every implementation passes tests/exec and
- * tests/ep. */
+ * Called by ep only; calls group, shmem (memory of peers, waiting), mem and base. ep writes each call once, as a
+ * sequence of steps: arguments were checked, shapes and outputs were fixed there. When a step's facts are known is the
+ * executor's answer: at once, or when the stream comes there.
+ *
+ * Making one is the only thing that differs from outside (executor_kind; exec/cpu/create.h, exec/cuda/create.h). Every
+ * implementation passes tests/exec and tests/ep; tests/exec/recorder.h is a third, which writes down what it is asked
+ * for. */
 #ifndef EXPAR_EXEC_EXECUTOR_H
 #define EXPAR_EXEC_EXECUTOR_H
 
 #include "exec/event.h"
 #include "exec/step.h"
-#include "shmem/device_heap.h"
-#include "shmem/sym.h"
 
 typedef struct executor executor;
 
-/* All return EXPAR_OK with a verdict where a step has one: a refusal of some rank is not a failure of the executor.
-   Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_INDEX (layout) or EXPAR_ERR_MEMORY.
- */
-typedef struct executor_ops {
-    const char *name;
-    /* Fills the layout part of routing from idx. Local. EXPAR_ERR_INDEX names token and slot. CUDA: takes the
-       caller's counts of experts only; notify makes the layout and judges indices. */
-    expar_status (*layout)(executor *self, const ep_route_view *route, ep_routing *routing);
-    /* Opens a fresh dispatch: exchanges hellos with counts, fills the notify part of the routing. */
-    expar_status (*notify)(executor *self, ep_notify_step *step);
-    /* Exchanges offers (cached: with the hellos), unless they stand (ep_room), moves the rows. */
-    expar_status (*dispatch)(executor *self, ep_dispatch_step *step);
-    expar_status (*combine)(executor *self, ep_combine_step *step);
-    /* Each row to its places in the expert-major output; a token's expert-major rows to one. Local. */
-    expar_status (*expand)(executor *self, const ep_expand_step *step);
-    expar_status (*reduce)(executor *self, const ep_reduce_step *step);
-    void (*destroy)(executor *self);
-} executor_ops;
+/* ---- a call, as executors see it ------------------------------------------------------------------------------------
+ *
+ * Lives in the call (ep_call), from begin to end; a buffer may have several at a time, in different phases. All but
+ * `asked` is the executor's to write. */
+typedef struct exec_call {
+    bool asked;    /* somebody will ask how it ended: by waiting for it, or by its event */
+    bool captured; /* nothing runs now: the call becomes part of a graph */
+    bool placed;   /* it has its place behind the calls before it; steps may follow */
+    /* Where work is put on a stream: */
+    void *stream;
+    bool has_stream;            /* known, and whether a capture goes on there */
+    unsigned long long capture; /* number of the capture */
+    uint64_t ticket;            /* by which kernels tell of the call; 0: nobody asks */
+} exec_call;
 
-/* A CUDA executor puts its work on `stream` (a CUstream) and returns; notify waits for its counts, dispatch and combine
-   until it is known whether all ranks go on; none of them where the step says no_wait. What goes wrong later is told by
-   executor_cuda_failure and executor_cuda_finish. */
-struct executor {
-    const executor_ops *ops;
-    /* Of the call that is being made on a GPU: */
-    void *stream;   /* set by ep */
-    bool untold;    /* set by ep: nobody will ask how it ended */
-    bool capturing; /* set by executor_cuda_begin: the stream is being captured into a graph */
-};
+/* Told how a call ended, by any thread, once: a failure, else the verdict (rank -1: none) and how many rows were
+   dropped. Must neither block nor call a driver. */
+typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped);
 
-/* On CPU threads. buffer: offset of the EP buffer in the heap. num_threads ≥ 1 counts the calling thread. */
-expar_status executor_cpu_create(sym *sym, const ep_shape *shape, uint64_t buffer, int32_t num_threads, executor **out);
-
-/* Tests hold a rank back between any two steps of the protocols, to show that order alone makes them right. `delay` is
-   called from any of the rank's threads; NULL ends it. */
-typedef void (*executor_delay_fn)(void *context);
-void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
-
-/* What a rank has of its GPU. */
-typedef struct executor_cuda_share {
-    int32_t num_sms;   /* SMs of a call's kernels, ≥ 1 */
-    bool with_threads; /* other ranks of this process have the rest */
-} executor_cuda_share;
-
-/* On the heap's GPU. buffer: offset of the EP buffer in the device heap. */
-expar_status executor_cuda_create(device_heap *heap, sym *sym, const ep_shape *shape, uint64_t buffer,
-                                  const executor_cuda_share *share, executor **out);
-/* Device memory of one routing. */
-uint64_t executor_cuda_routing_bytes(const ep_shape *shape, int64_t tokens);
-/* A new call: nothing of the one before it counts any more. */
-void executor_cuda_reset(executor *executor);
-/* Before a call: learns of its stream. Nothing is put there yet. */
-expar_status executor_cuda_begin(executor *executor);
-/* Before a call's first work: in its stream, behind the calls of this rank before it on this GPU, on any buffer of the
-   group. Those of other threads wait here until executor_cuda_end. Without effect when the call has come here before.
- */
-expar_status executor_cuda_follow(executor *executor);
-/* Both for a call that was refused; one that has no stream yet gets one of the executor's, which the first such call
-   makes. */
-expar_status executor_cuda_begin_refused(executor *executor);
-/* Loads what a dispatch or combine of such rows needs, before any of its kernels is launched: the driver loads nothing
-   while kernels of the process run on the GPU. Ranks that share it have loaded all with the buffer. */
-expar_status executor_cuda_load(executor *executor, const ep_form *form, int64_t row_bytes);
-/* What notify, and dispatch, wait for unless their step says no_wait: fill what these fill then. */
-expar_status executor_cuda_await_counts(executor *executor, ep_notify_step *step);
-expar_status executor_cuda_await_opening(executor *executor, ep_dispatch_step *step);
-/* Whether the call has come there. */
-bool executor_cuda_follows(executor *executor);
-/* After a call's last step: later calls of this rank's follow from here. What tells of the call's end may still be put
-   on its stream. */
-expar_status executor_cuda_mark(executor *executor);
-/* The other half of executor_cuda_follow; marks what is not. Without effect unless a call has come there. */
-expar_status executor_cuda_end(executor *executor);
-/* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
-expar_status executor_cuda_keep(executor *executor, mem_block *const *blocks, int32_t count);
-/* Until this rank's last call on the GPU has ended, on any buffer; then as executor_cuda_failure, or EXPAR_ERR_CUDA
-   where a kernel broke off. */
-expar_status executor_cuda_await(executor *executor, const char *what);
-/* EXPAR_OK while no wait of a kernel was given up; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED with who was awaited. */
-expar_status executor_cuda_failure(executor *executor, const char *what);
-
-/* Calls `done` from a thread of the driver when the stream has come here, with how the call ended: as
-   executor_cuda_failure, the verdict (rank -1: none) and how many rows were dropped. `done` must not call CUDA. In a
-   context that has failed the driver calls nobody: then whoever looks by *keeper calls `done`, with EXPAR_ERR_CUDA, or
-   the executor when it is destroyed; likewise with the group's failure, where the stream does not come here. The keeper
-   is to be dropped, after that also. */
-typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int32_t dropped);
-expar_status executor_cuda_finish(executor *executor, executor_done_fn done, void *context, event_keeper *keeper);
-
-/* Where the time of a call went on this rank's GPU, by clocks that its kernels read. For benchmarks. A dispatch or a
-   combine: from the first block's start until all of them know the peers' places, from there until the last row is on
+/* Where the time of a call went on this rank, by clocks that its kernels read. For benchmarks. A dispatch or a combine:
+    from the first block's start until all of them know the peers' places, from there until the last row is on
    its way, and from there until all ranks are through. The notify before it (a fresh dispatch): the layout, until this
    rank's hellos are on their way, until all hellos are here, until the counts are with handle and host; and the gap
    between the two kernels. */
@@ -113,51 +46,138 @@ typedef struct executor_times {
     double layout_us, hellos_us, wait_us, counts_us, gap_us;
     double open_us, rows_us, close_us;
 } executor_times;
-/* Switches it on or off for the calls from now on; on also forgets the last one's times. */
-expar_status executor_cuda_stamps(executor *executor, bool on);
-/* Of the last call, which must be done. False: there are none. */
-bool executor_cuda_times(executor *executor, executor_times *out);
+/* ---- operations -----------------------------------------------------------------------------------------------------
+ *
+ * Every slot is filled. Those of a call come in the order in which they stand here, each at most once, but for end;
+ * where one fails the call goes to its end. Calls of one buffer are begun one after another; steps of two calls that
+ * are open at a time come in the order of their epochs, kind by kind: no step of the second before the first is sent,
+ * no rows of the second before the first is received.
+ *
+ * Statuses: EXPAR_OK with a verdict where a step has one, for a refusal of some rank is no failure of the executor.
+ * Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error of the device.
+ */
+typedef struct executor_ops {
+    const char *name;
+    /* Steps only put work on the caller's stream: a call's rest needs no thread of its own to finish by itself, `end`
+       tells how it went, and a step that failed is not known to have reached the other ranks. */
+    bool streams;
+    /* Rows for or from memory that peers cannot reach pass through the pool where it has room: a copy costs less there
+       than the queue. */
+    bool stages;
+    int32_t unit_bytes; /* rows that a combine writes, or adds as biases, begin at multiples of it */
 
-/* Of the calls that nobody asks for: the first since the last look that did not end well, as executor_done_fn is told.
-   False: there is none. */
-bool executor_cuda_untold(executor *executor, ep_verdict *verdict, int32_t *dropped);
+    /* ---- the buffer ---- */
 
-/* Copies device memory in stream order. bytes may be 0. */
-expar_status executor_cuda_copy(executor *executor, void *dest, const void *source, uint64_t bytes);
-/* Expert-major outputs, on the device. map: [rows][K]; expert_rows: of the padded output. */
-typedef struct ep_map_step {
-    const ep_routing *routing;
-    int32_t alignment, idx_bytes;
-    int64_t rows, expert_rows;
-    const void *idx;
-    int32_t *map;
-} ep_map_step;
-expar_status executor_cuda_map(executor *executor, const ep_map_step *step);
-typedef struct ep_padding_step {
-    const ep_routing *routing;
-    int32_t alignment;
-    const int32_t *map; /* [map_rows][K] */
-    int64_t map_rows;
-    int64_t rows, row_bytes, scale_bytes; /* of the output */
-    void *x, *scales;
-} ep_padding_step;
-expar_status executor_cuda_zero_padding(executor *executor, const ep_padding_step *step);
+    /* How the calls went that have returned before it was known: EXPAR_OK, or why the buffer cannot be used any more.
+       `what` is for the error's text. From any thread. */
+    expar_status (*check)(executor *self, const char *what);
+    /* Of calls that nobody asks for: the first since the last look that did not end well, as executor_done_fn is told.
+       False: there is none. */
+    bool (*untold)(executor *self, ep_verdict *verdict, int64_t *dropped);
+    /* Until this rank's last call has ended; then as check. */
+    expar_status (*await)(executor *self, const char *what);
+    /* Times of calls from now on, or none any more; on also forgets the last one's. EXPAR_ERR_UNSUPPORTED where there
+       are none to be had. */
+    expar_status (*time)(executor *self, bool on);
+    /* Of the last call, which must be done. False: there are none. */
+    bool (*times)(executor *self, executor_times *out);
+    /* Ends what is left, and gives the buffer's memory back: collective while `sound`. quiet: none of this rank's calls
+       has failed. Blocks of its pools, and routings, stay good. */
+    void (*destroy)(executor *self, bool sound, bool quiet);
 
-/* The layout by itself, for callers without a buffer: see executor_ops.layout. */
-expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing);
-/* On a GPU: put on the stream and not waited for; indices out of range count as -1. Arrays that are NULL are not
-   wanted. */
-typedef struct ep_count_step {
-    int32_t device; /* index */
-    void *stream;   /* a CUstream; NULL: the default one */
-    ep_route_view route;
-    int64_t tokens;
-    int32_t topk, experts, ranks, nodes;
-    int32_t *tokens_per_rank, *tokens_per_node, *tokens_per_expert; /* [N], [M], [E] */
-    uint8_t *token_in_rank;                                         /* [T][N] */
-} ep_count_step;
-expar_status executor_cuda_count(const ep_count_step *step);
-/* Loads the kernel for that, so that no call has to while kernels of other ranks run on the GPU. */
-expar_status executor_cuda_count_open(int32_t device);
+    /* ---- memory, local to the rank ---- */
+
+    /* Whether this rank's peers can reach the range, and its offset in the heap. */
+    bool (*reaches)(const executor *self, const void *data, uint64_t bytes, uint64_t *offset);
+    /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some. */
+    expar_status (*take)(executor *self, uint64_t bytes, mem_block **out);
+    /* Room for a routing whose tokens, ranks, ranks_per_node, channels, topk and experts are set, with at most
+       most_targets destinations each; its arrays are not filled. Given back by ep_routing_free. */
+    expar_status (*routing_make)(executor *self, ep_routing *routing, int32_t most_targets);
+    /* Room for a row map of so many slots. What nothing has been written to names no row, unless steps are carried out
+       in any case once they are put on a stream. */
+    expar_status (*map_make)(executor *self, int64_t slots, mem_block **out);
+
+    /* ---- a call begins ---- */
+
+    /* Learns of the stream; nothing is put there yet. call->asked is set. On failure the call may still be refused. */
+    expar_status (*begin)(executor *self, exec_call *call, void *stream);
+    /* Gets ready for rows of this form, before any rank can be waiting for this one's steps. */
+    expar_status (*prepare)(executor *self, const ep_form *form, int64_t row_bytes);
+    /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
+    expar_status (*keep)(executor *self, const exec_call *call, mem_block *const *blocks, int32_t count);
+    /* Takes the call's place behind the calls of this rank before it, on any buffer of the group; those of other
+       threads wait here until `end`. Without effect when it has one. */
+    expar_status (*place)(executor *self, exec_call *call);
+
+    /* ---- steps that all ranks take part in ---- */
+
+    /* Opens a fresh dispatch, or any call that this rank refuses (without routing; it needs no place then): makes the
+       layout, exchanges hellos with counts, fills the routing. An index out of range is this rank's refusal. */
+    expar_status (*notify)(executor *self, exec_call *call, ep_notify_step *step);
+    /* Exchanges offers (cached: with the hellos), unless they stand (room); where all ranks go on, rows that need
+       nobody's help are put on their way. */
+    expar_status (*dispatch_send)(executor *self, exec_call *call, ep_dispatch_step *step);
+    /* The rest, until all rows are here and this rank's have left; idx of rows that nobody sent is -1. */
+    expar_status (*dispatch_receive)(executor *self, exec_call *call, ep_dispatch_step *step);
+    /* Likewise. After receive the caller may use x again. */
+    expar_status (*combine_send)(executor *self, exec_call *call, ep_combine_step *step);
+    expar_status (*combine_receive)(executor *self, exec_call *call, ep_combine_step *step);
+
+    /* ---- steps on one rank ---- */
+
+    expar_status (*map)(executor *self, exec_call *call, const ep_map_step *step);
+    expar_status (*expand)(executor *self, exec_call *call, const ep_expand_step *step);
+    expar_status (*pad)(executor *self, exec_call *call, const ep_padding_step *step);
+    expar_status (*reduce)(executor *self, exec_call *call, const ep_reduce_step *step);
+    expar_status (*copy)(executor *self, exec_call *call, void *dest, const void *source, uint64_t bytes);
+
+    /* ---- a call ends ---- */
+
+    /* Behind all of its steps: what comes later may follow. Without effect for a call that has no place, or has come
+       here. */
+    expar_status (*end)(executor *self, exec_call *call);
+    /* Then, only where the executor streams: calls done once the call's work has ended. `keeper` is filled for whoever
+       waits for that, since a device that is lost calls nobody: looking may call done, and it is to be dropped, after
+       that also. On failure done is not called. */
+    expar_status (*tell)(executor *self, const exec_call *call, executor_done_fn done, void *context,
+                         event_keeper *keeper);
+} executor_ops;
+
+struct executor {
+    const executor_ops *ops;
+    mem_pool *pool;   /* symmetric: outputs whose rows come directly */
+    bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
+};
+
+/* ---- making ---------------------------------------------------------------------------------------------------------
+ */
+
+struct expar_group;
+typedef struct executor_plan {
+    struct expar_group *group;
+    expar_device device;
+    const ep_shape *shape; /* the same on all ranks */
+    int32_t num_threads;   /* of calls on the CPU, the caller's counted in; 0: the library's choice */
+    int32_t num_sms;       /* of calls on a GPU; 0: the library's choice */
+} executor_plan;
+/* What there is to know of the executor of a device before one is made. */
+typedef struct executor_kind {
+    /* Collective: takes the buffer's memory and makes this rank's part, with its pool. All ranks are made, and have
+       cleared their records, or none is: EXPAR_ERR_REMOTE names a rank that could not. */
+    expar_status (*create)(const executor_plan *plan, executor **out);
+    /* The layout by itself, for callers without a buffer, made where the indices lie. On a GPU put on the stream and
+       not waited for; indices out of range count as -1 there, and are EXPAR_ERR_INDEX on the CPU. */
+    expar_status (*count)(const ep_count_step *step);
+    int32_t num_channels; /* of the library's choice */
+    int32_t least_sms;    /* of executor_plan.num_sms; what is wrong with others the executor says */
+    /* What the pool has to hold beside the outputs of the largest dispatches, of `rows` rows. */
+    uint64_t (*beside_outputs)(const ep_shape *shape, int64_t rows);
+} executor_kind;
+/* NULL: there is none for such a device. */
+const executor_kind *executor_kind_of(expar_device_type type);
+
+/* What an address itself says: that it is memory of the device, as far as it shows; NULL is. */
+expar_status exec_check_place(expar_device device, const char *name, const void *data);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: what ep hands to an executor, and what it gets back. Plain data; pointers are borrowed for the call. */
+/* Steps: what ep hands to an executor, and what it gets back. Plain data; pointers are borrowed until the step has been
+ * carried out. */
 #ifndef EXPAR_EXEC_STEP_H
 #define EXPAR_EXEC_STEP_H
 
 #include "exec/index.h"
+#include "mem/mem.h"
 #include <expar/tensor.h>
 #include <stdbool.h>
 
@@ -12,7 +14,8 @@ typedef struct ep_target {
     int32_t rank, index;
 } ep_target;
 
-/* All that follows from the routing; lives in the handle. Arrays are allocated by ep (handle.c). */
+/* All that follows from the routing; lives in the handle, and outlives the executor that made it (routing_make) until
+ * ep_routing_free. */
 typedef struct ep_routing {
     int64_t tokens;          /* T */
     int32_t ranks, channels; /* N, C */
@@ -30,10 +33,13 @@ typedef struct ep_routing {
     int32_t *recv_expert_counts;  /* [L] rows for each local expert, unaligned */
     /* From the offers of the dispatch: */
     int32_t *first_row; /* [N] this rank's first row in rank r's output */
-    /* CUDA: device memory that holds all this, in the executor's own form (executor_cuda_routing_bytes). Of the arrays
-       above only channel_prefix, rank_prefix and recv_expert_counts are there then, for the caller. Else NULL. */
-    void *device;
+    /* What an executor makes of it in a form of its own, for its own use; NULL: it uses the arrays above. Else of these
+       only channel_prefix, rank_prefix and recv_expert_counts are there, for the caller, once they are known. */
+    mem_block *own;
+    void *arrays; /* the one allocation behind all of them */
 } ep_routing;
+/* Gives back what routing_make took. A routing of zeros is allowed. */
+void ep_routing_free(ep_routing *routing);
 
 /* Rows that this rank sends to r, and that it receives from s. */
 static inline int32_t ep_rows_to(const ep_routing *routing, int32_t r)
@@ -72,16 +78,10 @@ static inline int64_t ep_route_expert(const ep_route_view *route, int64_t token,
     return route->idx_bytes == 8 ? ((const int64_t *)route->idx)[i] : ((const int32_t *)route->idx)[i];
 }
 
-typedef struct ep_notify_step {
-    uint32_t epoch;
-    ep_form form;
-    ep_refusal refusal;  /* status 0: this rank's arguments are fine */
-    ep_routing *routing; /* in: layout part, unless notify makes it; out: notify part. NULL with a refusal */
-    ep_route_view route; /* CUDA: for that, and to name an index that is out of range */
-    ep_room room;        /* CUDA: for the rows; bytes 0: none */
-    bool no_wait;        /* CUDA: return at once; counts and verdict stay on the device, or are waited for later */
-    ep_verdict verdict;  /* out */
-} ep_notify_step;
+/* ---- steps that all ranks take part in ------------------------------------------------------------------------------
+ *
+ * `deferred`: the caller can do without knowing how the step went when it returns, so an executor that only puts work
+ * on a stream need not wait for it. What is not known then is told by the call's end (executor_ops.end). */
 
 /* Where rows arrive on this rank; parts that are absent are NULL. Offsets are in the heap, and count when rows come
  * DIRECT. */
@@ -95,8 +95,8 @@ typedef struct ep_arrival {
 
 typedef struct ep_dispatch_step {
     uint32_t epoch;
-    ep_form form; /* kind says whether notify went before */
-    ep_refusal refusal;
+    ep_form form;        /* kind says whether notify went before */
+    ep_refusal refusal;  /* status 0: this rank goes on */
     ep_routing *routing; /* out: first_row, unless cached */
     const void *x;
     int64_t x_pitch_bytes, row_bytes;
@@ -104,14 +104,31 @@ typedef struct ep_dispatch_step {
     int64_t scales_row_pitch, scales_column_pitch; /* elements */
     ep_route_view route;                           /* empty when cached */
     ep_arrival arrival;
-    /* CUDA: that of notify, of a step that is put on the stream right behind it, before the host knows how many rows
-       come: they go there, or, where they do not fit, nothing is done, and the step is to be carried out again with an
-       arrival. bytes 0: none. */
+    /* That of notify, of a step that is carried out right behind it, before the host knows how many rows come: they go
+       there, or, where they do not fit, nothing is done, and the step is to be sent again with an arrival. bytes 0:
+       none. */
     ep_room room;
-    bool no_wait;       /* CUDA: return at once; the verdict stays on the device, or is waited for later */
-    ep_verdict verdict; /* out */
-    int32_t dropped;    /* out, CUDA without no_wait: rows that find no room */
+    bool sent_ahead; /* it was, with notify, and the rows fit: all that is left is to learn how it goes */
+    bool deferred;
+    ep_verdict verdict; /* out, as far as it is known: else rank -1 */
+    int64_t dropped;    /* out, as far as it is known: rows that find no room, else 0 */
+    bool all_direct;    /* the executor's, between send and receive */
 } ep_dispatch_step;
+
+/* A status with this thread's last error, cut to what fits, as a refusal. */
+ep_refusal ep_refusal_of(expar_status status);
+
+typedef struct ep_notify_step {
+    uint32_t epoch;
+    ep_form form;
+    ep_refusal refusal; /* in: status 0, this rank's arguments are fine; out: what the executor finds wrong with them */
+    ep_routing *routing; /* out: layout and notify part. NULL with a refusal */
+    ep_route_view route;
+    ep_dispatch_step *rows; /* to be sent ahead, into its room; NULL: none. Only where the executor offers room */
+    bool deferred;
+    bool counted;       /* out: the routing's counts are known; always, unless deferred or refused */
+    ep_verdict verdict; /* out, as in a dispatch */
+} ep_notify_step;
 
 typedef struct ep_combine_step {
     uint32_t epoch;
@@ -131,11 +148,23 @@ typedef struct ep_combine_step {
     int64_t y_pitch_bytes;
     float *out_weights; /* [T][K] or NULL */
     int64_t out_weights_pitch;
-    bool no_wait;       /* CUDA: as in a dispatch */
-    ep_verdict verdict; /* out */
+    bool deferred;
+    ep_verdict verdict; /* out, as in a dispatch */
 } ep_combine_step;
 
-/* Token-major to expert-major and back, on one rank. map: [rows][K], the expert-major row of each slot, or -1. */
+/* ---- steps on one rank ----------------------------------------------------------------------------------------------
+ *
+ * Token-major to expert-major and back. map: [rows][K], the expert-major row of each slot, or -1. `rows` is the room:
+ * what of it came is known from the routing, at the latest when the step is carried out. */
+
+typedef struct ep_map_step {
+    const ep_routing *routing;
+    int32_t alignment, idx_bytes; /* alignment ≥ 1 */
+    int64_t rows, expert_rows;    /* places from expert_rows on do not exist */
+    const void *idx;              /* [rows][K] local expert numbers */
+    int32_t *map;                 /* out */
+} ep_map_step;
+
 typedef struct ep_expand_step {
     const ep_routing *routing;
     int64_t rows, row_bytes, scale_bytes;
@@ -144,6 +173,16 @@ typedef struct ep_expand_step {
     const void *x, *scales; /* [rows] */
     void *out_x, *out_scales;
 } ep_expand_step;
+
+/* Zeroes the rows, and scales, of an expert-major output that the map names nowhere. */
+typedef struct ep_padding_step {
+    const ep_routing *routing;
+    int32_t alignment;
+    const int32_t *map; /* [map_rows][K] */
+    int64_t map_rows;
+    int64_t rows, row_bytes, scale_bytes; /* of the output */
+    void *x, *scales;
+} ep_padding_step;
 
 typedef struct ep_reduce_step {
     const ep_routing *routing;
@@ -156,5 +195,19 @@ typedef struct ep_reduce_step {
     int64_t weights_pitch;
     void *out; /* [rows], contiguous */
 } ep_reduce_step;
+
+/* ---- without a buffer -----------------------------------------------------------------------------------------------
+ */
+
+/* Counts that follow from topk_idx alone, where that lies. Arrays that are NULL are not wanted. */
+typedef struct ep_count_step {
+    expar_device device;
+    void *stream; /* of a device that has such; NULL: its default one */
+    ep_route_view route;
+    int64_t tokens;
+    int32_t topk, experts, ranks, nodes;
+    int32_t *tokens_per_rank, *tokens_per_node, *tokens_per_expert; /* [N], [M], [E] */
+    uint8_t *token_in_rank;                                         /* [T][N] */
+} ep_count_step;
 
 #endif

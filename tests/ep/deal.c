@@ -240,18 +240,20 @@ expar_status deal_call_ending(const deal_call *call)
     return dropped && m->form.kind != MOVE_COMBINE ? EXPAR_ERR_DROPPED : EXPAR_OK;
 }
 
-static bool goes_ahead(const deal_call *call, int32_t rank)
+/* A worst-case output is made before the others are told anything: what is wrong with it is an early refusal. */
+static bool has_worst(const deal_call *call, int32_t rank)
 {
     const deal_move *m = call->move;
-    return WORST_GOES_AHEAD && m->form.kind == MOVE_DISPATCH && m->deal->inputs[rank].num_worst_tokens;
+    return m->form.kind == MOVE_DISPATCH && m->deal->inputs[rank].num_worst_tokens;
 }
 
-/* A first dispatch hears of early refusals before it knows its outputs. */
+/* A first dispatch hears of early refusals before it returns. */
 static bool hears_of_refusal(const deal_call *call)
 {
     const move_form *form = &call->move->form;
-    if (form->kind != MOVE_DISPATCH || form->refusal == REFUSAL_NONE || goes_ahead(call, call->rank)) return false;
-    return form->refusal == REFUSAL_EARLY || goes_ahead(call, form->refuser);
+    if (form->kind != MOVE_DISPATCH || form->refusal == REFUSAL_NONE) return false;
+    if (WORST_GOES_AHEAD && has_worst(call, call->rank)) return false;
+    return form->refusal == REFUSAL_EARLY || has_worst(call, form->refuser);
 }
 
 expar_status deal_call_returning(const deal_call *call)

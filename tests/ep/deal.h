@@ -14,9 +14,8 @@
 #define EVENTS_HOLD_UP_THE_CALLER false
 #endif
 
-/* Whether a first dispatch with num_worst_tokens makes its output before it tells the others anything, and then waits
-   for none of them. So it is on GPUs: what is wrong with that output is an early refusal, and of others' refusals it
-   hears at its event. */
+/* Whether a first dispatch with num_worst_tokens waits for none of the others, and hears of their refusals at its
+   event. So it is on GPUs. */
 #ifndef WORST_GOES_AHEAD
 #define WORST_GOES_AHEAD false
 #endif

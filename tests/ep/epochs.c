@@ -4,6 +4,11 @@
 #include "ep/ep.h"
 #include "exec/cuda/gpu.h"
 
+static bool on_gpu(const expar_ep *ep)
+{
+    return ep->device.type == EXPAR_CUDA;
+}
+
 static cu_address device_epoch(const expar_ep *ep)
 {
     return (cu_address)(uintptr_t)&gpu_of(ep->exec)->world.state->epoch;
@@ -11,7 +16,7 @@ static cu_address device_epoch(const expar_ep *ep)
 
 static bool set_on_device(const expar_ep *ep, uint32_t epoch)
 {
-    if (!CHECK_OK(cuda_enter(device_heap_device(ep->gpu)))) return false;
+    if (!CHECK_OK(cuda_enter(device_heap_device(gpu_of(ep->exec)->heap)))) return false;
     bool set = CHECK_OK(CUDA_CALL(MemcpyHtoD, device_epoch(ep), &epoch, sizeof epoch));
     cuda_leave();
     return set;
@@ -20,14 +25,14 @@ static bool set_on_device(const expar_ep *ep, uint32_t epoch)
 bool epochs_begin_behind(expar_ep *ep, uint32_t epoch)
 {
     ep->epoch = epoch;
-    bool set = !ep->gpu || set_on_device(ep, epoch);
+    bool set = !on_gpu(ep) || set_on_device(ep, epoch);
     return CHECK_OK(expar_barrier_all(ep->group)) && set;
 }
 
 uint32_t epochs_last(const expar_ep *ep)
 {
     uint32_t epoch = ep->epoch;
-    if (!ep->gpu || !CHECK_OK(cuda_enter(device_heap_device(ep->gpu)))) return epoch;
+    if (!on_gpu(ep) || !CHECK_OK(cuda_enter(device_heap_device(gpu_of(ep->exec)->heap)))) return epoch;
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &epoch, device_epoch(ep), sizeof epoch));
     cuda_leave();
     return epoch;

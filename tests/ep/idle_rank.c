@@ -3,6 +3,7 @@
 #include "ep/idle_rank.h"
 #include "ep/check.h"
 #include "ep/ep.h"
+#include "exec/cuda/gpu.h"
 
 expar_ep_config idle_config(const expar_group *group)
 {
@@ -62,9 +63,9 @@ void idle_end(idle_rank *one)
 mem_block *idle_fill_pool(const idle_rank *one)
 {
     mem_block *handle, *rest = NULL;
-    uint64_t bytes = executor_cuda_routing_bytes(&one->ep->shape, 0);
-    if (!CHECK_OK(mem_pool_take(one->ep->pool, bytes, &handle))) return NULL;
-    CHECK(mem_pool_take_whole(one->ep->pool, 1, &rest), "the pool is full");
+    uint64_t bytes = gpu_routing_bytes(&one->ep->shape, 0);
+    if (!CHECK_OK(mem_pool_take(one->ep->exec->pool, bytes, &handle))) return NULL;
+    CHECK(mem_pool_take_whole(one->ep->exec->pool, 1, &rest), "the pool is full");
     mem_block_release(handle);
     return rest;
 }

@@ -3,6 +3,7 @@
  * refused. */
 #include "ep/ep.h"
 #include "ep/table.h"
+#include "exec/cuda/gpu.h"
 #include "oracle/unit.h"
 #include <string.h>
 
@@ -214,7 +215,7 @@ static void fill_sizes(const ep_shape *shape, uint64_t sizes[GPU_BLOCKS])
     const int64_t rows = shape->ranks * shape->tokens;
     const ep_form form = {.scales = shape->scales, .topk = shape->topk, .weights = 1};
     const ep_block_shape output = ep_block_shape_of(&form, shape->row_bytes, 8, rows);
-    sizes[0] = sizes[1] = executor_cuda_routing_bytes(shape, shape->tokens);
+    sizes[0] = sizes[1] = gpu_routing_bytes(shape, shape->tokens);
     sizes[2] = sizes[3] = ep_block_map_of(&output).total_bytes;
     sizes[4] = (uint64_t)(rows * shape->row_bytes);
     sizes[5] = (uint64_t)(rows * shape->topk) * sizeof(float);

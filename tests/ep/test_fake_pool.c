@@ -5,6 +5,7 @@
 #include "cuda/find_desk.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "exec/cuda/gpu.h"
 #include "shmem/kind.h"
 
 #define RANKS 2
@@ -207,7 +208,7 @@ static bool take_full(const idle_rank *one, expar_dispatch_result *result, mem_b
     args.topk_weights = idle_tensor(EXPAR_F32, 1);
     args.num_worst_tokens = FULL_ROWS;
     *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return CHECK_OK(mem_pool_take(one->ep->pool, executor_cuda_routing_bytes(shape, shape->tokens), handle)) &&
+    return CHECK_OK(mem_pool_take(one->ep->exec->pool, gpu_routing_bytes(shape, shape->tokens), handle)) &&
            CHECK_OK(expar_dispatch(one->ep, &args, result));
 }
 

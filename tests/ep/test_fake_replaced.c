@@ -96,7 +96,7 @@ static void check_memory(const idle_rank *one, cu_address address, bool stays)
 
 static void destroy(idle_rank *one, call_fn call)
 {
-    const cu_address address = device_heap_at(one->ep->gpu, one->ep->buffer);
+    const cu_address address = device_heap_at(gpu_of(one->ep->exec)->heap, gpu_of(one->ep->exec)->world.buffer);
     idle_forget(one);
     if (!CHECK_OK(expar_ep_destroy(one->ep))) return;
     one->ep = NULL;

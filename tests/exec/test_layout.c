@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU executor's layout on examples worked out by hand. */
-#include "ep/ep.h"
+#include "exec/cpu/cpu.h"
 #include "oracle/unit.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ static ep_routing make_routing(int64_t tokens, int32_t topk, int32_t experts, in
 {
     ep_routing routing = {
         .tokens = tokens, .ranks = ranks, .ranks_per_node = 2, .channels = channels, .topk = topk, .experts = experts};
-    assert_int_equal(ep_routing_alloc(&routing, ranks), EXPAR_OK);
+    assert_int_equal(cpu_routing_make(&routing, ranks), EXPAR_OK);
     return routing;
 }
 
@@ -27,7 +27,7 @@ static void the_example_of_the_definition(void **state)
     const int64_t idx[4][2] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}};
     ep_routing routing = make_routing(4, 2, 4, 2, 2);
     ep_route_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
-    assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+    assert_int_equal(cpu_layout(&view, &routing), EXPAR_OK);
     for (int e = 0; e < 4; e++)
         assert_int_equal(routing.expert_counts[e], 2);
     const int64_t first[] = {0, 1, 3, 4, 6};
@@ -50,7 +50,7 @@ static void ranks_are_sorted_and_stand_once(void **state)
     const int32_t idx[2][6] = {{7, -1, 0, 7, 4, 6}, {-1, -1, -1, -1, -1, -1}};
     ep_routing routing = make_routing(2, 6, 8, 4, 1);
     ep_route_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 6};
-    assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+    assert_int_equal(cpu_layout(&view, &routing), EXPAR_OK);
     assert_int_equal(routing.first[1], 3);
     assert_int_equal(routing.first[2], 3);
     assert_target(&routing, 0, 0, 0, 0);
@@ -70,7 +70,7 @@ static void an_index_out_of_range_names_token_and_slot(void **state)
         int64_t idx[3][2] = {{0, 1}, {2, 3}, {1, bad[i]}};
         ep_routing routing = make_routing(3, 2, 4, 2, 1);
         ep_route_view view = {.idx = idx, .idx_bytes = 8, .idx_pitch = 2};
-        assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_ERR_INDEX);
+        assert_int_equal(cpu_layout(&view, &routing), EXPAR_ERR_INDEX);
         assert_non_null(strstr(expar_last_error(), "topk_idx[2][1]"));
         assert_non_null(strstr(expar_last_error(), "0 to 3"));
         ep_routing_free(&routing);
@@ -83,7 +83,7 @@ static void rows_may_lie_apart(void **state)
     const int32_t idx[2][5] = {{1, 99, 99, 99, 99}, {0, 99, 99, 99, 99}};
     ep_routing routing = make_routing(2, 1, 2, 2, 1);
     ep_route_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 5};
-    assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+    assert_int_equal(cpu_layout(&view, &routing), EXPAR_OK);
     assert_target(&routing, 0, 0, 1, 0);
     assert_target(&routing, 1, 0, 0, 0);
     ep_routing_free(&routing);
@@ -102,7 +102,7 @@ static void ranks_named_by_hand(void **state)
     for (int with_idx = 1; with_idx >= 0; with_idx--) {
         if (!with_idx)
             view = (ep_route_view){.token_in_rank = in_rank[0], .token_in_rank_pitch = 4, .expert_counts = counts};
-        assert_int_equal(executor_cpu_layout(&view, &routing), EXPAR_OK);
+        assert_int_equal(cpu_layout(&view, &routing), EXPAR_OK);
         const int64_t first[] = {0, 2, 2, 6};
         assert_memory_equal(routing.first, first, sizeof first);
         assert_target(&routing, 0, 0, 1, 0);

@@ -7,6 +7,7 @@
 #include "ep/check.h"
 #include "ep/ep.h"
 #include "ep/options_script.h"
+#include "exec/cpu/create.h"
 #include "oracle/routings.h"
 #include "oracle/unit.h"
 #include <sched.h>

@@ -5,6 +5,7 @@
 #include "oracle/unit.h"
 
 #include "ep/ep.h"
+#include "exec/cpu/create.h"
 #include "shmem/kind.h"
 #include <expar/expar.h>
 

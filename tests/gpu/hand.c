@@ -2,6 +2,7 @@
 /* Hands and buffers of the mirror. */
 #include "gpu/hand.h"
 #include "ep/ep.h"
+#include "exec/cuda/gpu.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,8 +137,8 @@ hand *hand_of(int32_t device)
 static void take_shared(buffer *b)
 {
     uint64_t offset;
-    if (device_heap_take(b->ep->gpu, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
-    b->shared.at = device_heap_at(b->ep->gpu, offset);
+    if (device_heap_take(gpu_of(b->ep->exec)->heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
+    b->shared.at = device_heap_at(gpu_of(b->ep->exec)->heap, offset);
     b->shared.bytes = SHARED_BYTES;
 }
 

@@ -2,6 +2,7 @@
 /* The library's calls, on the GPU. */
 #include "gpu/mirror.h"
 #include "ep/ep.h"
+#include "exec/cuda/gpu.h"
 #include "exec/cuda/kernels/args.h"
 #include "gpu/kept.h"
 #include <stdlib.h>
@@ -104,7 +105,7 @@ static void fill_counts(const hand *h, const expar_dispatch_args *args, expar_di
     if (handle->recv_tokens >= 0) return;
     const ep_routing *r = &handle->routing;
     gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts);
-    cu_address base = (cu_address)(uintptr_t)r->device;
+    cu_address base = (cu_address)(uintptr_t)r->own->data;
     int32_t came, *counts = calloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = args->expert_alignment > 1 ? args->expert_alignment : 1;
     hand_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);

@@ -505,7 +505,7 @@ static bool pool_empties(const expar_ep *ep)
 {
     int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     mem_block *block = NULL;
-    while (mem_pool_take(ep->pool, TIGHT_POOL_BYTES - 4096, &block) != EXPAR_OK) {
+    while (mem_pool_take(ep->exec->pool, TIGHT_POOL_BYTES - 4096, &block) != EXPAR_OK) {
         if (ranks_clock_ms() > end_ms) return false;
         sched_yield();
     }

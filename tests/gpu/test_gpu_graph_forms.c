@@ -9,6 +9,7 @@
 #include "ep/ep.h"
 #include "ep/pitched.h"
 #include "ep/ranks.h"
+#include "exec/cuda/gpu.h"
 #include "exec/cuda/kernels/args.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
@@ -329,7 +330,7 @@ static int32_t *bring_counts(const actor *one, expar_dispatch_result *result)
     const ep_routing *r = &handle->routing;
     if (result->num_recv_tokens >= 0) return NULL;
     const gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts);
-    cu_address base = (cu_address)(uintptr_t)r->device;
+    cu_address base = (cu_address)(uintptr_t)r->own->data;
     int32_t came = 0, *counts = traffic_alloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = one->scene->form->choice.alignment > 1 ? one->scene->form->choice.alignment : 1;
     CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came,

@@ -20,8 +20,8 @@ table='
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h
 6 exec             executor.h step.h index.h event.h
-6 exec/cpu
-6 exec/cuda
+6 exec/cpu         create.h
+6 exec/cuda        create.h
 6 exec/cuda/kernels args.h
 7 ep               ep.h
 7 pgas             pgas.h

@@ -26,38 +26,44 @@ static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, in
     if ((before + 1) % (uint64_t)self->shape.ranks == 0) sym_ring(self->sym, pe);
 }
 
-static void fill_counts(const cpu_executor *self, ep_hello *hello, const ep_routing *routing, int32_t pe)
+static void fill_counts(ep_hello *hello, const ep_routing *routing, int32_t pe)
 {
     int32_t *counts = (int32_t *)(hello + 1), locals = routing->local_experts;
-    (void)self;
     memcpy(counts, routing->channel_prefix + (int64_t)pe * routing->channels,
            (size_t)routing->channels * sizeof(int32_t));
     memcpy(counts + routing->channels, routing->expert_counts + (int64_t)pe * locals, (size_t)locals * sizeof(int32_t));
 }
 
+static ep_offer offer_to(const cpu_offers *offers, int32_t pe)
+{
+    ep_offer offer = offers->offer;
+    if (offers->rank_prefix) offer.first_row = ep_prefix_before(offers->rank_prefix, pe);
+    return offer;
+}
+
 void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                    const ep_offer *offers, const ep_routing *counts)
+                    const cpu_offers *offers, const ep_routing *counts)
 {
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         ep_hello *hello = cpu_at(self, pe, ep_hello_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
         hello->form = *form;
         hello->refusal = *refusal;
-        if (offers) hello->offer = offers[pe];
-        if (counts) fill_counts(self, hello, counts, pe);
+        if (offers) hello->offer = offer_to(offers, pe);
+        if (counts) fill_counts(hello, counts, pe);
         cpu_step(self);
         atomic_store_explicit(&hello->flag, ep_word(epoch, 1), memory_order_release);
         count_arrival(self, EP_BOARD_HELLO, epoch, pe);
     }
 }
 
-void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const ep_offer *offers)
+void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers)
 {
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
         reply->refusal = *refusal;
-        reply->offer = offers[pe];
+        reply->offer = offer_to(offers, pe);
         cpu_step(self);
         atomic_store_explicit(&reply->flag, ep_word(epoch, 1), memory_order_release);
         count_arrival(self, EP_BOARD_REPLY, epoch, pe);

@@ -26,15 +26,13 @@ static const ep_offer *offer_from(const combine_run *run, int32_t provider)
 
 static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
 {
-    ep_offer offers[self->shape.ranks];
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        offers[r] = (ep_offer){.x_offset = step->x_offset,
-                               .weights_offset = step->weights_offset,
-                               .x_pitch_bytes = step->x_pitch_bytes,
-                               .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
-                               .rows = step->rows,
-                               .mode = step->mode};
-    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, offers, NULL);
+    const cpu_offers offers = {.offer = {.x_offset = step->x_offset,
+                                         .weights_offset = step->weights_offset,
+                                         .x_pitch_bytes = step->x_pitch_bytes,
+                                         .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                                         .rows = step->rows,
+                                         .mode = step->mode}};
+    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
     expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
     if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
     return status;
@@ -79,7 +77,7 @@ static void sum_token(const combine_run *run, int32_t worker, int32_t channel, i
 {
     const ep_combine_step *step = run->step;
     const ep_routing *routing = run->routing;
-    const void **rows = run->self->sources + (int64_t)worker * 2 * (routing->ranks + 1);
+    const void **rows = run->self->sources + worker * run->self->sources_each;
     const void **weights = rows + routing->ranks + 2;
     int32_t count = find_biases(step, token, rows), num_weights = 0;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
@@ -234,7 +232,7 @@ static expar_status combine_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-/* ---- the call ---- */
+/* ---- the halves ---- */
 
 static bool takes_all_directly(const combine_run *run)
 {
@@ -244,17 +242,23 @@ static bool takes_all_directly(const combine_run *run)
     return true;
 }
 
-expar_status cpu_combine(executor *base, ep_combine_step *step)
+/* Rows that lie ready for their owners are on their way with the offer. */
+expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
-    cpu_executor *self = (cpu_executor *)base;
-    expar_status status = exchange_offers(self, step);
-    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    (void)call;
+    return exchange_offers(cpu_of(base), step);
+}
+
+expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
+{
+    (void)call;
+    cpu_executor *self = cpu_of(base);
     combine_run run = {.self = self, .step = step, .routing = step->routing};
     run.all_direct = takes_all_directly(&run);
     cpu_rings_reset(self);
     for (int32_t c = 0; c < run.routing->channels; c++)
         self->cursors[c] = (cpu_cursor){.token = ep_channel_begin(run.routing->tokens, run.routing->channels, c)};
-    status = cpu_workers_run(self->workers, combine_share, &run);
+    expar_status status = cpu_workers_run(self->workers, combine_share, &run);
     if (status != EXPAR_OK) return status;
     cpu_done_post(self, step->epoch);
     return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");

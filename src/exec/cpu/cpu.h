@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU executor: steps carried out by worker threads over mapped memory. Private to this folder.
  *
- *   cpu.c       the object and its table of operations
+ *   create.c    the object: its place in the heap, its pools, its table of operations
+ *   count.c     the layout by itself, without a buffer
+ *   routing.c   the memory of a routing
  *   workers.c   a pool of threads that run one function side by side
  *   layout.c    routing → targets and counts
  *   board.c     the records that open and close a call: post, await, judge
@@ -17,7 +19,8 @@
 #ifndef EXPAR_EXEC_CPU_CPU_H
 #define EXPAR_EXEC_CPU_CPU_H
 
-#include "exec/executor.h"
+#include "exec/cpu/create.h"
+#include "group/group.h"
 
 typedef struct cpu_workers cpu_workers;
 
@@ -38,6 +41,7 @@ typedef struct cpu_cursor {
 typedef struct cpu_executor {
     executor base;
     sym *sym;
+    int32_t host_ranks; /* ranks of the group on this host */
     ep_shape shape;
     ep_space space;
     uint64_t buffer; /* offset of the EP buffer in the heap */
@@ -47,8 +51,19 @@ typedef struct cpu_executor {
     cpu_cursor *cursors;     /* [C] */
     executor_delay_fn delay; /* tests only: see executor_cpu_delay; NULL otherwise */
     void *delay_context;
-    const void **sources; /* [workers][2·N + 2] scratch of combine: biases and rows, then weights, of one token */
+    /* [workers][sources_each] scratch of one token's sum. Combine: biases and rows, then weights, [2·N + 2]. Reduce:
+       rows, then weights as floats, [2·K]. */
+    const void **sources;
+    int64_t sources_each;
+    /* Outputs whose rows come by the queue; taken when the first does. By whoever makes a call. */
+    mem_region private_region;
+    mem_pool *private_pool;
 } cpu_executor;
+
+static inline cpu_executor *cpu_of(executor *base)
+{
+    return (cpu_executor *)base;
+}
 
 /* A place between two steps of a protocol. */
 static inline void cpu_step(const cpu_executor *self)
@@ -70,15 +85,29 @@ void cpu_workers_destroy(cpu_workers *workers);
 /* Runs share on all workers and waits for them; the status and error text of the first that failed, if any. */
 expar_status cpu_workers_run(cpu_workers *workers, cpu_share_fn share, void *context);
 
+/* ---- routing.c ---- */
+/* See executor_ops.routing_make, which needs no executor here. */
+expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets);
+
+/* ---- count.c ---- */
+expar_status cpu_count(const ep_count_step *step);
+
 /* ---- layout.c ---- */
-expar_status cpu_layout(executor *self, const ep_route_view *route, ep_routing *routing);
+/* Fills the layout part of the routing. EXPAR_ERR_INDEX names token and slot. */
+expar_status cpu_layout(const ep_route_view *route, ep_routing *routing);
 
 /* ---- board.c ---- */
-/* Tells every rank that this one opens call `epoch`. offers: [N] or NULL. counts: routing whose layout part is sent, or
- * NULL. */
+/* What this rank offers: the same to all, but for first_row, which follows from the prefix of rows that it receives
+   from ranks 0..s ([N]; NULL: it stays 0). */
+typedef struct cpu_offers {
+    ep_offer offer;
+    const int32_t *rank_prefix;
+} cpu_offers;
+/* Tells every rank that this one opens call `epoch`. offers: NULL without. counts: routing whose layout part is sent,
+ * or NULL. */
 void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                    const ep_offer *offers, const ep_routing *counts);
-void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const ep_offer *offers);
+                    const cpu_offers *offers, const ep_routing *counts);
+void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers);
 void cpu_done_post(cpu_executor *self, uint32_t epoch);
 /* Waits for the record of every rank. `what` is the phase, for error texts. */
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what);
@@ -129,14 +158,16 @@ void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t
 /* Puts the report behind this thread's error text. Returns status. */
 expar_status cpu_report_finish(const cpu_report *report, expar_status status);
 
-/* ---- notify.c, dispatch.c, combine.c ---- */
-expar_status cpu_notify(executor *self, ep_notify_step *step);
-expar_status cpu_dispatch(executor *self, ep_dispatch_step *step);
-expar_status cpu_combine(executor *self, ep_combine_step *step);
-
-/* ---- expert.c ---- */
-expar_status cpu_expand(executor *self, const ep_expand_step *step);
-expar_status cpu_reduce(executor *self, const ep_reduce_step *step);
+/* ---- notify.c, dispatch.c, combine.c, expert.c: operations ---- */
+expar_status cpu_notify(executor *self, exec_call *call, ep_notify_step *step);
+expar_status cpu_dispatch_send(executor *self, exec_call *call, ep_dispatch_step *step);
+expar_status cpu_dispatch_receive(executor *self, exec_call *call, ep_dispatch_step *step);
+expar_status cpu_combine_send(executor *self, exec_call *call, ep_combine_step *step);
+expar_status cpu_combine_receive(executor *self, exec_call *call, ep_combine_step *step);
+expar_status cpu_map(executor *self, exec_call *call, const ep_map_step *step);
+expar_status cpu_expand(executor *self, exec_call *call, const ep_expand_step *step);
+expar_status cpu_pad(executor *self, exec_call *call, const ep_padding_step *step);
+expar_status cpu_reduce(executor *self, exec_call *call, const ep_reduce_step *step);
 
 /* ---- copy.c ---- */
 /* Rows larger together than this many bytes bypass the cache on their way out (measured: docs/performance.md). */

@@ -16,7 +16,6 @@ typedef struct dispatch_run {
     const ep_dispatch_step *step;
     const ep_routing *routing;
     bool streaming;
-    bool all_direct; /* every receiver this rank sends to, and this rank itself, take rows directly */
 } dispatch_run;
 
 /* ---- offers ---- */
@@ -28,29 +27,27 @@ static const ep_offer *offer_from(const dispatch_run *run, int32_t receiver)
     return &cpu_reply_from(run->self, run->step->epoch, receiver)->offer;
 }
 
-static void make_offers(const cpu_executor *self, const ep_dispatch_step *step, ep_offer *offers)
+static cpu_offers offers_of(const ep_dispatch_step *step)
 {
     const ep_arrival *arrival = &step->arrival;
-    for (int32_t s = 0; s < self->shape.ranks; s++)
-        offers[s] = (ep_offer){.x_offset = arrival->x_offset,
-                               .scales_offset = arrival->scales_offset,
-                               .idx_offset = arrival->idx_offset,
-                               .weights_offset = arrival->weights_offset,
-                               .first_row = step->routing ? ep_prefix_before(step->routing->rank_prefix, s) : 0,
-                               .rows = arrival->rows,
-                               .mode = arrival->mode};
+    return (cpu_offers){.offer = {.x_offset = arrival->x_offset,
+                                  .scales_offset = arrival->scales_offset,
+                                  .idx_offset = arrival->idx_offset,
+                                  .weights_offset = arrival->weights_offset,
+                                  .rows = arrival->rows,
+                                  .mode = arrival->mode},
+                        .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
 }
 
 /* Posts this rank's offers, or its refusal, and waits for all others'. */
 static expar_status exchange_offers(cpu_executor *self, ep_dispatch_step *step)
 {
-    ep_offer offers[self->shape.ranks];
-    make_offers(self, step, offers);
+    const cpu_offers offers = offers_of(step);
     bool cached = step->form.kind == EP_DISPATCH_CACHED;
     if (cached)
-        cpu_hello_post(self, step->epoch, &step->form, &step->refusal, offers, NULL);
+        cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
     else
-        cpu_reply_post(self, step->epoch, &step->refusal, offers);
+        cpu_reply_post(self, step->epoch, &step->refusal, &offers);
     expar_status status =
         cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: offers");
     if (status != EXPAR_OK) return status;
@@ -61,16 +58,17 @@ static expar_status exchange_offers(cpu_executor *self, ep_dispatch_step *step)
     return EXPAR_OK;
 }
 
-static void accept_offers(dispatch_run *run)
+/* Whether every receiver that this rank sends to, and this rank itself, take rows directly. */
+static bool accept_offers(const dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
-    bool cached = run->step->form.kind == EP_DISPATCH_CACHED;
-    run->all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
+    bool cached = run->step->form.kind == EP_DISPATCH_CACHED, all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
     for (int32_t r = 0; r < routing->ranks; r++) {
         const ep_offer *offer = offer_from(run, r);
         if (!cached) routing->first_row[r] = offer->first_row;
-        if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) run->all_direct = false;
+        if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
     }
+    return all_direct;
 }
 
 /* ---- one row to one place ---- */
@@ -279,14 +277,48 @@ static expar_status send_share(void *context, int32_t worker)
 {
     const dispatch_run *run = context;
     static const cpu_lane lane = {.what = "dispatch: rows", .turn = lane_turn, .report = report_lane};
-    if (!run->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
+    if (!run->step->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
     send_share_direct(run, worker);
     return EXPAR_OK;
 }
 
-/* ---- the call ---- */
+/* ---- the halves ---- */
 
-static expar_status move_rows(dispatch_run *run)
+static dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
+{
+    const ep_routing *routing = step->routing;
+    bool streaming = routing->first[routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
+    return (dispatch_run){.self = self, .step = step, .routing = routing, .streaming = streaming};
+}
+
+static expar_status send_all(dispatch_run *run)
+{
+    cpu_executor *self = run->self;
+    expar_status status = cpu_workers_run(self->workers, send_share, run);
+    if (status == EXPAR_OK) cpu_done_post(self, run->step->epoch);
+    return status;
+}
+
+static int32_t rows_coming(const ep_routing *routing)
+{
+    return routing->rank_prefix[routing->ranks - 1];
+}
+
+/* Direct rows need nobody's help, and all go now. */
+expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    (void)call;
+    cpu_executor *self = cpu_of(base);
+    expar_status status = exchange_offers(self, step);
+    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    dispatch_run run = run_of(self, step);
+    int32_t coming = rows_coming(step->routing);
+    step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
+    step->all_direct = accept_offers(&run);
+    return step->all_direct ? send_all(&run) : EXPAR_OK;
+}
+
+static expar_status exchange_queued(dispatch_run *run)
 {
     cpu_executor *self = run->self;
     const ep_routing *routing = run->routing;
@@ -295,19 +327,26 @@ static expar_status move_rows(dispatch_run *run)
         int64_t token = ep_channel_begin(routing->tokens, routing->channels, c);
         self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
     }
-    return cpu_workers_run(self->workers, send_share, run);
+    return send_all(run);
 }
 
-expar_status cpu_dispatch(executor *base, ep_dispatch_step *step)
+/* Rows that nobody sent have no experts. */
+static void blank_tail(const ep_dispatch_step *step)
 {
-    cpu_executor *self = (cpu_executor *)base;
-    expar_status status = exchange_offers(self, step);
-    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
-    dispatch_run run = {.self = self, .step = step, .routing = step->routing};
-    run.streaming = step->routing->first[step->routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
-    accept_offers(&run);
-    status = move_rows(&run);
-    if (status != EXPAR_OK) return status;
-    cpu_done_post(self, step->epoch);
-    return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
+    const ep_arrival *arrival = &step->arrival;
+    int32_t coming = rows_coming(step->routing);
+    if (!arrival->idx || coming >= arrival->rows) return;
+    size_t row = (size_t)step->routing->topk * (size_t)step->route.idx_bytes;
+    memset((uint8_t *)arrival->idx + (size_t)coming * row, 0xff, (size_t)(arrival->rows - coming) * row);
+}
+
+expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    (void)call;
+    cpu_executor *self = cpu_of(base);
+    dispatch_run run = run_of(self, step);
+    expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
+    if (status == EXPAR_OK) blank_tail(step);
+    return status;
 }

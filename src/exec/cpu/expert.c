@@ -1,16 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expert-major rows: what arrived in token order is copied to one row for each (token, local expert), sorted by expert;
-   on the way back a token's rows are weighted and summed to one. Both are local, shared out among the workers by
-   tokens. */
+/* Expert-major rows: what arrived in token order is copied to one row for each (token, local expert), sorted by expert,
+   each expert's rows beginning at a multiple of the alignment; on the way back a token's rows are weighted and summed
+   to one. All is local; rows are shared out among the workers by tokens. */
 #include "exec/cpu/cpu.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Rows of a room that came. */
+static int64_t rows_here(const ep_routing *routing, int64_t rows)
+{
+    int64_t coming = routing->rank_prefix[routing->ranks - 1];
+    return coming < rows ? coming : rows;
+}
+
+/* ---- which row belongs to which slot ---- */
+
+static int64_t expert_at(const void *idx, int32_t idx_bytes, int64_t slot)
+{
+    return idx_bytes == 8 ? ((const int64_t *)idx)[slot] : ((const int32_t *)idx)[slot];
+}
+
+/* next: [L] the row that each expert's next slot gets. */
+static void begin_experts(const ep_map_step *step, int64_t *next)
+{
+    int64_t begin = 0;
+    for (int32_t e = 0; e < step->routing->local_experts; e++) {
+        next[e] = begin;
+        begin += (int64_t)ep_round((uint64_t)step->routing->recv_expert_counts[e], (uint64_t)step->alignment);
+    }
+}
+
+expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
+{
+    (void)base, (void)call;
+    const ep_routing *routing = step->routing;
+    int64_t slots = rows_here(routing, step->rows) * routing->topk;
+    int64_t *next = malloc((size_t)routing->local_experts * sizeof *next);
+    if (!next) return error_set(EXPAR_ERR_MEMORY, "no memory for the rows of %d experts", routing->local_experts);
+    begin_experts(step, next);
+    for (int64_t slot = 0; slot < slots; slot++) {
+        int64_t expert = expert_at(step->idx, step->idx_bytes, slot);
+        int64_t row = expert < 0 ? -1 : next[expert]++;
+        /* Counts tell all that was sent: where rows were dropped, places may lie beyond the output. */
+        step->map[slot] = row < step->expert_rows ? (int32_t)row : -1;
+    }
+    for (int64_t slot = slots; slot < step->rows * routing->topk; slot++)
+        step->map[slot] = -1;
+    free(next);
+    return EXPAR_OK;
+}
+
+expar_status cpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
+{
+    (void)base, (void)call;
+    int64_t slots = step->map_rows * step->routing->topk;
+    uint8_t *placed = calloc((size_t)step->rows + 1, 1);
+    if (!placed) return error_set(EXPAR_ERR_MEMORY, "no memory to tell %lld rows", (long long)step->rows);
+    for (int64_t slot = 0; slot < slots; slot++)
+        if (step->map[slot] >= 0) placed[step->map[slot]] = 1;
+    for (int64_t row = 0; row < step->rows; row++) {
+        if (placed[row]) continue;
+        memset((uint8_t *)step->x + row * step->row_bytes, 0, (size_t)step->row_bytes);
+        if (step->scale_bytes) memset((uint8_t *)step->scales + row * step->scale_bytes, 0, (size_t)step->scale_bytes);
+    }
+    free(placed);
+    return EXPAR_OK;
+}
 
 /* ---- token-major to expert-major ---- */
 
 typedef struct expand_run {
     const cpu_executor *self;
     const ep_expand_step *step;
+    int64_t rows; /* that came */
 } expand_run;
 
 static void expand_row(const ep_expand_step *step, int64_t row)
@@ -29,16 +92,17 @@ static void expand_row(const ep_expand_step *step, int64_t row)
 static expar_status expand_share(void *context, int32_t worker)
 {
     const expand_run *run = context;
-    int64_t end = ep_channel_begin(run->step->rows, run->self->num_workers, worker + 1);
-    for (int64_t row = ep_channel_begin(run->step->rows, run->self->num_workers, worker); row < end; row++)
+    int64_t end = ep_channel_begin(run->rows, run->self->num_workers, worker + 1);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++)
         expand_row(run->step, row);
     return EXPAR_OK;
 }
 
-expar_status cpu_expand(executor *base, const ep_expand_step *step)
+expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
 {
-    cpu_executor *self = (cpu_executor *)base;
-    expand_run run = {.self = self, .step = step};
+    (void)call;
+    cpu_executor *self = cpu_of(base);
+    expand_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
     return cpu_workers_run(self->workers, expand_share, &run);
 }
 
@@ -47,13 +111,13 @@ expar_status cpu_expand(executor *base, const ep_expand_step *step)
 typedef struct reduce_run {
     const cpu_executor *self;
     const ep_reduce_step *step;
+    int64_t rows; /* that came */
 } reduce_run;
 
 /* One token's rows, slots ascending. */
-static void reduce_row(const ep_reduce_step *step, int64_t row)
+static void reduce_row(const ep_reduce_step *step, const void **rows, int64_t row)
 {
-    const void *rows[step->topk];
-    float weights[step->topk];
+    float *weights = (float *)(rows + step->topk);
     int32_t count = 0;
     for (int32_t k = 0; k < step->topk; k++) {
         int64_t from = step->map[row * step->topk + k];
@@ -68,15 +132,17 @@ static void reduce_row(const ep_reduce_step *step, int64_t row)
 static expar_status reduce_share(void *context, int32_t worker)
 {
     const reduce_run *run = context;
-    int64_t end = ep_channel_begin(run->step->rows, run->self->num_workers, worker + 1);
-    for (int64_t row = ep_channel_begin(run->step->rows, run->self->num_workers, worker); row < end; row++)
-        reduce_row(run->step, row);
+    const void **rows = run->self->sources + worker * run->self->sources_each;
+    int64_t end = ep_channel_begin(run->rows, run->self->num_workers, worker + 1);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++)
+        reduce_row(run->step, rows, row);
     return EXPAR_OK;
 }
 
-expar_status cpu_reduce(executor *base, const ep_reduce_step *step)
+expar_status cpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
 {
-    cpu_executor *self = (cpu_executor *)base;
-    reduce_run run = {.self = self, .step = step};
+    (void)call;
+    cpu_executor *self = cpu_of(base);
+    reduce_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
     return cpu_workers_run(self->workers, reduce_share, &run);
 }

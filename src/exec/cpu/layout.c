@@ -74,7 +74,7 @@ static void route_token(const ep_route_view *route, ep_routing *routing, int32_t
     routing->first[token + 1] = routing->first[token] + length;
 }
 
-expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing)
+expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
 {
     expar_status status = route->idx ? check_range(route, routing) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
@@ -95,10 +95,4 @@ expar_status executor_cpu_layout(const ep_route_view *route, ep_routing *routing
             routing->channel_prefix[(int64_t)r * channels + c] = sent[r];
     }
     return EXPAR_OK;
-}
-
-expar_status cpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
-{
-    (void)base;
-    return executor_cpu_layout(route, routing);
 }

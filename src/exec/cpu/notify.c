@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notify: every rank tells every rank how many tokens it will send there, by channel, and how many for each expert. */
+/* Notify: the layout, and then every rank tells every rank how many tokens it will send there, by channel, and how many
+ * for each expert. */
 #include "exec/cpu/cpu.h"
 
 #include <string.h>
@@ -19,13 +20,17 @@ static void collect(const cpu_executor *self, uint32_t epoch, ep_routing *routin
     }
 }
 
-expar_status cpu_notify(executor *base, ep_notify_step *step)
+expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
-    cpu_executor *self = (cpu_executor *)base;
-    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, NULL, step->routing);
-    expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "notify");
+    (void)call;
+    cpu_executor *self = cpu_of(base);
+    expar_status status = step->routing ? cpu_layout(&step->route, step->routing) : EXPAR_OK;
+    if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
+    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, NULL, status == EXPAR_OK ? step->routing : NULL);
+    status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "notify");
     if (status != EXPAR_OK) return status;
     cpu_hello_judge(self, step->epoch, &step->verdict);
-    if (step->verdict.rank < 0) collect(self, step->epoch, step->routing);
+    step->counted = step->verdict.rank < 0;
+    if (step->counted) collect(self, step->epoch, step->routing);
     return EXPAR_OK;
 }

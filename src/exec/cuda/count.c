@@ -68,7 +68,7 @@ static expar_status counter_for(int32_t index, counter **out)
     return *out ? EXPAR_OK : make(index, out);
 }
 
-expar_status executor_cuda_count_open(int32_t index)
+expar_status gpu_count_open(int32_t index)
 {
     counter *unused;
     return counter_for(index, &unused);
@@ -93,7 +93,7 @@ static expar_status launch(const counter *self, gpu_count_args *args, cu_stream 
     return blocks ? cuda_launch_kernel(&launch, parameters) : EXPAR_OK;
 }
 
-expar_status executor_cuda_count(const ep_count_step *step)
+expar_status gpu_count(const ep_count_step *step)
 {
     counter *self;
     gpu_count_args args = {.route = gpu_route_of(&step->route),
@@ -107,7 +107,7 @@ expar_status executor_cuda_count(const ep_count_step *step)
                            .tokens_per_expert = step->tokens_per_expert,
                            .token_in_rank = step->token_in_rank};
     args.shared_counts = args.tokens_per_expert && (size_t)args.experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
-    expar_status status = counter_for(step->device, &self);
+    expar_status status = counter_for(step->device.index, &self);
     if (status == EXPAR_OK) status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = clear(step->tokens_per_rank, step->ranks, step->stream);

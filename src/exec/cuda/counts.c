@@ -68,7 +68,7 @@ expar_status gpu_counts_open(gpu_executor *self)
     return add(self);
 }
 
-expar_status gpu_counts_send(gpu_executor *self, const int32_t *counts, int32_t experts)
+expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts)
 {
     size_t bytes = (size_t)experts * sizeof *counts;
     gpu_counts *one;
@@ -76,10 +76,10 @@ expar_status gpu_counts_send(gpu_executor *self, const int32_t *counts, int32_t 
     if (status != EXPAR_OK) return status;
     memcpy(one->scratch->pinned.host, counts, bytes);
     status = CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)self->expert_counts, one->scratch->pinned.host, bytes,
-                       self->base.stream);
+                       call->stream);
     if (status != EXPAR_OK) return status;
-    one->in_graph = self->base.capturing;
-    return one->in_graph ? EXPAR_OK : CUDA_CALL(EventRecord, one->copied, self->base.stream);
+    one->in_graph = call->captured;
+    return one->in_graph ? EXPAR_OK : CUDA_CALL(EventRecord, one->copied, call->stream);
 }
 
 void gpu_counts_free(gpu_executor *self)

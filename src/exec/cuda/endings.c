@@ -92,17 +92,17 @@ static void end_of_call(void *context)
     if (self) {
         ep_verdict verdict;
         int32_t dropped = gpu_verdict_read(self, end->ticket, &verdict);
-        end->done(end->context, executor_cuda_failure(&self->base, "on the GPU"), &verdict, dropped);
+        end->done(end->context, gpu_check(&self->base, "on the GPU"), &verdict, dropped);
         leave(self);
     }
     forget(end);
 }
 
-static ending *remember(gpu_executor *self, executor_done_fn done, void *context)
+static ending *remember(gpu_executor *self, uint64_t ticket, executor_done_fn done, void *context)
 {
     ending *end = malloc(sizeof *end);
     if (!end) return NULL;
-    *end = (ending){.self = self, .ticket = self->world.ticket, .done = done, .context = context};
+    *end = (ending){.self = self, .ticket = ticket, .done = done, .context = context};
     atomic_init(&end->holds, 2);
     atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     pthread_mutex_lock(&lock);
@@ -112,14 +112,14 @@ static ending *remember(gpu_executor *self, executor_done_fn done, void *context
     return end;
 }
 
-expar_status executor_cuda_finish(executor *base, executor_done_fn done, void *context, event_keeper *keeper)
+expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context, event_keeper *keeper)
 {
     gpu_executor *self = gpu_of(base);
-    ending *end = remember(self, done, context);
+    ending *end = remember(self, call->ticket, done, context);
     if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
     expar_status status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
-        status = CUDA_CALL(LaunchHostFunc, self->base.stream, end_of_call, end);
+        status = CUDA_CALL(LaunchHostFunc, call->stream, end_of_call, end);
         cuda_leave();
     }
     if (status == EXPAR_OK) {

@@ -7,7 +7,7 @@
 
 static uint8_t *part(const ep_routing *routing, uint64_t offset)
 {
-    return (uint8_t *)routing->device + offset;
+    return (uint8_t *)routing->own->data + offset;
 }
 
 /* Local work may use the whole GPU, a warp a row. */
@@ -17,20 +17,20 @@ static uint32_t blocks_for(const gpu_executor *self, int64_t rows)
     return (uint32_t)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-expar_status executor_cuda_copy(executor *base, void *dest, const void *source, uint64_t bytes)
+expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
 {
     gpu_executor *self = gpu_of(base);
     if (bytes == 0) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    gpu_order_settle(self);
+    gpu_order_settle(self, call);
     status =
-        CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes, base->stream);
+        CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes, call->stream);
     cuda_leave();
     return status;
 }
 
-expar_status executor_cuda_map(executor *base, const ep_map_step *step)
+expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
@@ -46,10 +46,10 @@ expar_status executor_cuda_map(executor *base, const ep_map_step *step)
                          .rows = step->rows,
                          .expert_rows = step->expert_rows,
                          .map = step->map};
-    return gpu_launch(self, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
+    return gpu_launch(self, call, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }
 
-expar_status gpu_expand(executor *base, const ep_expand_step *step)
+expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
@@ -64,10 +64,10 @@ expar_status gpu_expand(executor *base, const ep_expand_step *step)
                             .out_scales = step->out_scales,
                             .row_bytes = step->row_bytes,
                             .scale_bytes = step->scale_bytes};
-    return gpu_launch(self, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+    return gpu_launch(self, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
-expar_status executor_cuda_zero_padding(executor *base, const ep_padding_step *step)
+expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
@@ -85,10 +85,10 @@ expar_status executor_cuda_zero_padding(executor *base, const ep_padding_step *s
                              .scales = step->scales,
                              .row_bytes = step->row_bytes,
                              .scale_bytes = step->scale_bytes};
-    return gpu_launch(self, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
+    return gpu_launch(self, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
 }
 
-expar_status gpu_reduce(executor *base, const ep_reduce_step *step)
+expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
@@ -104,5 +104,5 @@ expar_status gpu_reduce(executor *base, const ep_reduce_step *step)
                             .weights_pitch = step->weights_pitch,
                             .out = step->out,
                             .dtype = step->dtype};
-    return gpu_launch(self, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+    return gpu_launch(self, call, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }

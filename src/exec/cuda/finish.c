@@ -39,7 +39,7 @@ static expar_status failure(const gpu_executor *self, const char *what)
                      (unsigned long long)r->expected);
 }
 
-expar_status executor_cuda_failure(executor *base, const char *what)
+expar_status gpu_check(executor *base, const char *what)
 {
     const gpu_executor *self = gpu_of(base);
     if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
@@ -49,21 +49,21 @@ expar_status executor_cuda_failure(executor *base, const char *what)
 /* ---- tickets ---- */
 
 /* Who makes a call knows whether anybody will ask how it ended. */
-void gpu_ticket_take(gpu_executor *self)
+void gpu_ticket_take(gpu_executor *self, exec_call *call)
 {
-    self->world.ticket = self->base.untold ? 0 : ++self->tickets;
+    call->ticket = call->asked && !call->captured ? ++self->tickets : 0;
 }
 
 /* Whether all that was put on the stream has run. A kernel that crashed is an error. Another thread may be capturing,
    and its mode forbid the question. */
-static expar_status query_stream(const gpu_executor *self, bool *idle)
+static expar_status query_stream(const gpu_executor *self, const exec_call *call, bool *idle)
 {
     int mode;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = gpu_leave_captures(&mode);
     if (status == EXPAR_OK) {
-        cu_result result = cuda_driver()->StreamQuery(self->base.stream);
+        cu_result result = cuda_driver()->StreamQuery(call->stream);
         gpu_return_to_captures(mode);
         *idle = result == CU_OK;
         if (result != CU_OK && result != CU_ERROR_NOT_READY)
@@ -74,14 +74,15 @@ static expar_status query_stream(const gpu_executor *self, bool *idle)
 }
 
 /* A kernel that has run has set the word: whoever waits for it on an idle stream would wait for ever. */
-static expar_status look_at_stream(const gpu_executor *self, const uint64_t *word, const char *what)
+static expar_status look_at_stream(const gpu_executor *self, const exec_call *call, const uint64_t *word,
+                                   const char *what)
 {
     bool idle = false;
-    expar_status status = query_stream(self, &idle);
+    expar_status status = query_stream(self, call, &idle);
     if (status != EXPAR_OK || !idle) return status;
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= self->world.ticket) return EXPAR_OK;
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= call->ticket) return EXPAR_OK;
     return error_set(EXPAR_ERR_CUDA, "%s: the stream is idle, but its kernel did not say how call %llu goes", what,
-                     (unsigned long long)self->world.ticket);
+                     (unsigned long long)call->ticket);
 }
 
 /* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
@@ -109,21 +110,21 @@ expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const
 #define POLLS_BEFORE_REST 2000
 #define POLLS_A_LOOK      64
 
-expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what)
+expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
 {
-    const uint64_t ticket = self->world.ticket;
+    const uint64_t ticket = call->ticket;
     int64_t seen_ns = 0;
     for (uint32_t polls = 0;; polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
         if (polls < POLLS_BEFORE_REST) continue;
         if (polls % POLLS_A_LOOK == 0) {
-            expar_status status = look_at_stream(self, word, what);
+            expar_status status = look_at_stream(self, call, word, what);
             if (status == EXPAR_OK) status = gpu_look_at_group(self, &seen_ns, what);
             if (status != EXPAR_OK) return status;
         }
         sched_yield();
     }
-    return executor_cuda_failure(&self->base, what);
+    return gpu_check(&self->base, what);
 }
 
 /* ---- verdicts ---- */
@@ -149,7 +150,7 @@ int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *
     return take_verdict(slot, verdict);
 }
 
-bool executor_cuda_untold(executor *base, ep_verdict *verdict, int32_t *dropped)
+bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped)
 {
     gpu_verdict *slot = &gpu_of(base)->report->untold;
     *verdict = (ep_verdict){.rank = -1};

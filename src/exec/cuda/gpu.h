@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA executor: steps become kernels on the caller's stream. Private to this folder.
  *
- *   executor.c  the object, its memory, its table of operations
+ *   create.c    the object: its heap, its part of the GPU, its table of operations
+ *   memory.c    its small memory, and what calls take of the pool
  *   programs.c  which kernels, compiled for which shape
- *   open.c      layout and notify, and the host's wait for the counts
+ *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
  *   count.c     the layout by itself, without a buffer
  *   counts.c    the caller's counts of experts, by pinned memory
  *   rows.c      dispatch and combine
@@ -16,13 +17,14 @@
  *   kernels/    the kernels; args.h is what both sides know
  *
  * A group's kernels wait for each other. Ranks that share a GPU must therefore fit on it side by side: num_sms of each,
- * added up, at most the GPU's SMs (executor's caller checks). */
+ * added up, at most the GPU's SMs (create.c checks). */
 #ifndef EXPAR_EXEC_CUDA_GPU_H
 #define EXPAR_EXEC_CUDA_GPU_H
 
+#include "exec/cuda/create.h"
 #include "exec/cuda/kernels/args.h"
 #include "exec/cuda/scratch.h"
-#include "exec/executor.h"
+#include "shmem/device_heap.h"
 
 #include <stdatomic.h>
 
@@ -54,8 +56,9 @@ typedef struct gpu_executor {
     const cuda_device *device;
     sym *sym;
     int32_t num_sms;
-    bool shares_gpu;        /* with other ranks of this process: nothing is loaded once the buffer is made */
-    gpu_world world;        /* as kernels get it; its ticket is that of the call that is being made */
+    bool with_threads;      /* other ranks are threads of this process: the default stream is theirs, too */
+    bool shares_gpu;        /* with such ranks: nothing is loaded once the buffer is made */
+    gpu_world world;        /* as kernels get it, but for the call's ticket (gpu_world_of) */
     uint64_t tickets;       /* given out so far */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
@@ -69,13 +72,8 @@ typedef struct gpu_executor {
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
-    /* Of the call that is being made, by its thread: */
-    bool has_stream;            /* its stream is known, and whether a capture goes on there */
-    bool begun;                 /* it has the order */
-    bool marked;                /* and its last work on the stream is behind it */
-    bool notified;              /* it opened with a notify; stays until the next call */
-    unsigned long long capture; /* number of the capture */
-    cu_stream own_stream;       /* of calls that are refused before their stream is known; NULL until the first */
+    bool notified;        /* the last call opened with a notify; by whoever calls, for the stamps */
+    cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
        adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the
        executor waits for none (acquire). */
@@ -87,6 +85,13 @@ static inline gpu_executor *gpu_of(executor *base)
     return (gpu_executor *)base;
 }
 
+static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *call)
+{
+    gpu_world world = self->world;
+    world.ticket = call->ticket;
+    return world;
+}
+
 /* ---- programs.c ---- */
 /* Tests: kernels loaded from now on hold threads back at random (kernels/delay.h); 0 ends it. Needs NVRTC. */
 void gpu_programs_delay(uint32_t seed);
@@ -96,29 +101,58 @@ void gpu_programs_close(gpu_executor *self);
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
                                const gpu_programs **out);
 /* A launch on the stream of the call; arguments: the kernel's one parameter. */
-expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
-                        uint32_t shared_bytes, void *arguments);
+expar_status gpu_launch(gpu_executor *self, const exec_call *call, cu_function function, uint32_t blocks,
+                        uint32_t threads, uint32_t shared_bytes, void *arguments);
 
-/* ---- open.c, rows.c, expert.c ---- */
-expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing);
-expar_status gpu_notify(executor *base, ep_notify_step *step);
-expar_status gpu_dispatch(executor *base, ep_dispatch_step *step);
-expar_status gpu_combine(executor *base, ep_combine_step *step);
-expar_status gpu_expand(executor *base, const ep_expand_step *step);
-expar_status gpu_reduce(executor *base, const ep_reduce_step *step);
-gpu_route gpu_route_of(const ep_route_view *route);
+/* ---- count.c ---- */
+expar_status gpu_count(const ep_count_step *step);
+/* Loads its kernel, so that no call has to while kernels of other ranks run on the GPU (count.c). */
+expar_status gpu_count_open(int32_t device);
+
+/* ---- memory.c ---- */
+/* Where the heaps are, the kernels' state, counts, the report. The device has been entered. */
+expar_status gpu_memory_open(gpu_executor *self);
+/* What one call needs of the pool beside its output (executor_kind). */
+uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows);
+/* Device memory of one routing. */
+uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens);
 gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing);
+
+/* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ---- */
+bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);
+expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out);
+expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets);
+expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out);
+expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes);
+expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step);
+expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step);
+expar_status gpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step);
+expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *step);
+expar_status gpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step);
+expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step);
+expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *step);
+expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step);
+expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step);
+expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes);
+
+/* ---- rows.c ---- */
+gpu_route gpu_route_of(const ep_route_view *route);
+/* Puts a dispatch on the stream, and waits for nothing. */
+expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step);
 
 /* ---- counts.c ---- */
 /* Takes what one call needs, before other ranks' kernels may be waiting for this one. */
 expar_status gpu_counts_open(gpu_executor *self);
 /* Counts for each expert, to where notify reads them, in the order of the call's stream. The caller's may go when this
    returns. The device has been entered, for all three. */
-expar_status gpu_counts_send(gpu_executor *self, const int32_t *counts, int32_t experts);
+expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts);
 /* No copy and no graph uses them any more. */
 void gpu_counts_free(gpu_executor *self);
 
 /* ---- stamps.c ---- */
+/* Operations. */
+expar_status gpu_time(executor *base, bool on);
+bool gpu_times(executor *base, executor_times *out);
 /* Where a dispatch or combine writes its times; NULL: nowhere. */
 uint64_t *gpu_stamps_of_rows(const gpu_executor *self);
 
@@ -135,7 +169,16 @@ void gpu_order_note_wait(gpu_executor *self, bool may_wait);
 /* Before a kernel, a copy or a wait is put on the stream, outside of captures, where ranks of this process share the
    GPU: until no kernel of this rank's may be waiting, for the time-out at most, and while the group is sound. The
    device has been entered. */
-void gpu_order_settle(gpu_executor *self);
+void gpu_order_settle(gpu_executor *self, const exec_call *call);
+/* Operations. */
+expar_status gpu_begin(executor *base, exec_call *call, void *stream);
+expar_status gpu_place(executor *base, exec_call *call);
+expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
+expar_status gpu_await(executor *base, const char *what);
+expar_status gpu_end(executor *base, exec_call *call);
+/* A place for a call that is refused before it has one; without a stream it gets one of the executor's, which the first
+   such call makes. */
+expar_status gpu_place_refused(gpu_executor *self, exec_call *call);
 /* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
 expar_status gpu_leave_captures(int *mode);
 void gpu_return_to_captures(int mode);
@@ -144,11 +187,14 @@ void gpu_return_to_captures(int mode);
 void gpu_listen(gpu_executor *self);
 /* What kernels see, too, while they wait: sym_check says why. From any thread. */
 bool gpu_group_failed(const gpu_executor *self);
+/* Operations. gpu_check is EXPAR_OK while no wait of a kernel was given up; else it names who was awaited. */
+expar_status gpu_check(executor *base, const char *what);
+bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped);
 /* Gives the call its ticket. By its first step. */
-void gpu_ticket_take(gpu_executor *self);
-/* Until a kernel has set the word of the report to this call's ticket; then executor_cuda_failure. A group that has
-   failed ends it, too, also where the stream does not come to the kernel. */
-expar_status gpu_ticket_await(gpu_executor *self, const uint64_t *word, const char *what);
+void gpu_ticket_take(gpu_executor *self, exec_call *call);
+/* Until a kernel has set the word of the report to this call's ticket; then gpu_check. A group that has failed ends it,
+   too, also where the stream does not come to the kernel. */
+expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what);
 /* For whoever waits for what a kernel says, or for the end of a call: the group's failure once a kernel that runs would
    have told of it. *seen_ns: when the waiting one first saw that the group has failed; 0: not yet. From any thread. */
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what);
@@ -156,6 +202,9 @@ expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
 
 /* ---- endings.c ---- */
+/* An operation: puts a host function on the call's stream. */
+expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
+                      event_keeper *keeper);
 /* Until no end of a call is to be told any more. The driver has the group's time-out for that, as long as its context
    is sound; what it has not told by then is told here, as lost. */
 void gpu_endings_close(gpu_executor *self);

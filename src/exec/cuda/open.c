@@ -1,38 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a fresh dispatch opens: one kernel makes the layout and exchanges the hellos. The host reads its counts from
- * pinned memory as soon as they are there, without a stream synchronisation. */
+ * pinned memory as soon as they are there, without a stream synchronisation. Where room for the rows was found before,
+ * their kernel stands behind it already. */
 #include "exec/cuda/gpu.h"
 
 #include <string.h>
 
 #define NOTIFY_THREADS 512
 
-gpu_route gpu_route_of(const ep_route_view *route)
+/* The counts that the caller gives, where there is no topk_idx to count, go to the GPU. */
+static expar_status send_counts(gpu_executor *self, const exec_call *call, const ep_notify_step *step)
 {
-    return (gpu_route){.idx = route->idx,
-                       .idx_pitch = route->idx_pitch,
-                       .weights = route->weights,
-                       .weights_pitch = route->weights_pitch,
-                       .token_in_rank = route->token_in_rank,
-                       .token_in_rank_pitch = route->token_in_rank_pitch,
-                       .idx_bytes = route->idx_bytes};
-}
-
-/* ---- layout ---- */
-
-/* Notify makes it. Here the counts that the caller gives, where there is no topk_idx to count, go to the GPU. */
-expar_status gpu_layout(executor *base, const ep_route_view *route, ep_routing *routing)
-{
-    gpu_executor *self = gpu_of(base);
-    if (route->idx || !route->expert_counts) return EXPAR_OK;
+    if (!step->routing || step->route.idx || !step->route.expert_counts) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = gpu_counts_send(self, route->expert_counts, routing->experts);
+    status = gpu_counts_send(self, call, step->route.expert_counts, step->routing->experts);
     cuda_leave();
     return status;
 }
-
-/* ---- notify ---- */
 
 /* Counts that kernels wrote, for the caller. */
 static void take_counts(const gpu_executor *self, ep_routing *routing)
@@ -52,7 +37,7 @@ static void add_routing(const gpu_executor *self, const ep_notify_step *step, gp
     args->local_experts = routing->local_experts;
     args->topk = routing->topk;
     args->experts = routing->experts;
-    args->routing = routing->device;
+    args->routing = routing->own->data;
     args->at = gpu_routing_at(self, routing);
     args->route = gpu_route_of(&step->route);
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
@@ -65,45 +50,58 @@ static uint32_t shared_words_bytes(uint32_t words)
 }
 
 /* A piece of tokens a warp. Only the last block waits, but the call's SMs are all that it takes. */
-static expar_status launch_notify(gpu_executor *self, gpu_notify_args *args)
+static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu_notify_args *args)
 {
     int64_t warps = NOTIFY_THREADS / 32, blocks = (gpu_pieces(args->tokens) + warps - 1) / warps;
     if (blocks > self->num_sms) blocks = self->num_sms;
     uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->world.shape.ranks;
     if (args->shared_counts) words += (uint32_t)args->experts;
-    return gpu_launch(self, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
+    return gpu_launch(self, call, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
                       shared_words_bytes(words), args);
 }
 
-expar_status gpu_notify(executor *base, ep_notify_step *step)
+static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_notify_step *step)
 {
-    gpu_executor *self = gpu_of(base);
     const ep_shape *shape = &self->world.shape;
-    gpu_ticket_take(self);
+    gpu_ticket_take(self, call);
     self->notified = true;
-    gpu_notify_args args = {.world = self->world,
+    gpu_notify_args args = {.world = gpu_world_of(self, call),
                             .form = step->form,
                             .refusal = step->refusal,
-                            .room = step->room,
                             .stamps = self->stamps,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = self->expert_counts};
-    if (step->routing) add_routing(self, step, &args);
-    step->verdict = (ep_verdict){.rank = -1};
-    expar_status status = launch_notify(self, &args);
+    bool goes_on = step->refusal.status == EXPAR_OK;
+    if (step->routing && goes_on) add_routing(self, step, &args);
+    if (step->rows && goes_on) args.room = step->rows->room;
+    expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
-    return step->no_wait ? EXPAR_OK : executor_cuda_await_counts(base, step);
+    return step->rows && goes_on ? gpu_dispatch_launch(self, call, step->rows) : EXPAR_OK;
 }
 
-expar_status executor_cuda_await_counts(executor *base, ep_notify_step *step)
+static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_notify_step *step)
+{
+    expar_status status = gpu_ticket_await(self, call, &self->report->counts_ready, "notify");
+    if (status != EXPAR_OK) return status;
+    if (call->ticket) gpu_order_note_wait(self, false);
+    if (self->report->counts_refused == call->ticket) gpu_verdict_read(self, call->ticket, &step->verdict);
+    step->counted = step->verdict.rank < 0 && step->routing;
+    if (step->counted) take_counts(self, step->routing);
+    return EXPAR_OK;
+}
+
+/* Indices out of range are found by the kernel, and come back as a verdict of this rank's. */
+expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     gpu_executor *self = gpu_of(base);
-    expar_status status = gpu_ticket_await(self, &self->report->counts_ready, "notify");
+    expar_status status = call->placed ? EXPAR_OK : gpu_place_refused(self, call);
     if (status != EXPAR_OK) return status;
-    if (self->world.ticket) gpu_order_note_wait(self, false);
-    if (self->report->counts_refused == self->world.ticket) gpu_verdict_read(self, self->world.ticket, &step->verdict);
-    if (step->verdict.rank < 0 && step->routing) take_counts(self, step->routing);
-    return EXPAR_OK;
+    status = send_counts(self, call, step);
+    /* A graph would tell the refusal again and again. */
+    if (status != EXPAR_OK && call->captured) return status;
+    if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
+    status = put_notify(self, call, step);
+    return status == EXPAR_OK && !step->deferred ? await_counts(self, call, step) : status;
 }

@@ -27,7 +27,7 @@ struct gpu_order {
     gpu_order *next;
     int32_t device; /* index */
     int32_t holds;  /* buffers that use it */
-    /* Held by the thread that makes a call, from executor_cuda_follow to executor_cuda_end. It guards what follows;
+    /* Held by the thread that makes a call, from gpu_place to gpu_end. It guards what follows;
        the events themselves stay as long as the order. */
     pthread_mutex_t lock;
     cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
@@ -97,14 +97,14 @@ expar_status gpu_order_await(const gpu_executor *self)
     return status;
 }
 
-expar_status executor_cuda_await(executor *base, const char *what)
+expar_status gpu_await(executor *base, const char *what)
 {
     const gpu_executor *self = gpu_of(base);
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = gpu_order_await(self);
     cuda_leave();
-    return status == EXPAR_OK ? executor_cuda_failure(base, what) : status;
+    return status == EXPAR_OK ? gpu_check(base, what) : status;
 }
 
 void gpu_order_release(gpu_executor *self)
@@ -182,10 +182,10 @@ void gpu_order_note_wait(gpu_executor *self, bool may_wait)
 /* Until all is through that this call has on its stream, or before it begins the call before it. For the time-out at
    most: the stream may be held up by the caller. A context that has failed tells the launch; in a group that has failed
    no kernel waits any more. */
-static void await_last(const gpu_executor *self)
+static void await_last(const gpu_executor *self, const exec_call *call)
 {
     const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
-    const cu_stream stream = self->base.stream, *which = self->begun ? &stream : NULL;
+    const cu_stream stream = call->stream, *which = call->placed ? &stream : NULL;
     bool ended = false;
     for (int looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++)
         if (gpu_group_failed(self) || clock_ns() >= end_ns)
@@ -196,12 +196,12 @@ static void await_last(const gpu_executor *self)
             nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
 }
 
-void gpu_order_settle(gpu_executor *self)
+void gpu_order_settle(gpu_executor *self, const exec_call *call)
 {
     gpu_order *order = self->order;
-    bool may_wait = order->may_wait || (order->in_graphs && !self->begun);
-    if (!self->shares_gpu || self->base.capturing || !may_wait) return;
-    await_last(self);
+    bool may_wait = order->may_wait || (order->in_graphs && !call->placed);
+    if (!self->shares_gpu || call->captured || !may_wait) return;
+    await_last(self, call);
     order->may_wait = false;
 }
 
@@ -210,25 +210,24 @@ void gpu_order_settle(gpu_executor *self)
 
 /* A stream's address tells little: one that was destroyed may have had the same, and CU_STREAM_PER_THREAD is another
    one in each thread. */
-static expar_status follow_on_stream(gpu_executor *self)
+static expar_status follow_on_stream(gpu_executor *self, const exec_call *call)
 {
     gpu_order *order = self->order;
     unsigned long long number;
-    gpu_order_settle(self);
-    expar_status status = CUDA_CALL(StreamGetId, self->base.stream, &number);
+    gpu_order_settle(self, call);
+    expar_status status = CUDA_CALL(StreamGetId, call->stream, &number);
     if (status != EXPAR_OK) return status;
     bool follows = order->in_graphs || (order->has_last && order->last_stream != number);
-    if (follows) status = CUDA_CALL(StreamWaitEvent, self->base.stream, order->last, 0);
+    if (follows) status = CUDA_CALL(StreamWaitEvent, call->stream, order->last, 0);
     if (status == EXPAR_OK) order->last_stream = number;
     return status;
 }
 
 /* Of the capture that the call is in; NULL: it is the first there. */
-static captured_calls *calls_before(const gpu_executor *self)
+static captured_calls *calls_before(gpu_order *order, const exec_call *call)
 {
-    gpu_order *order = self->order;
     for (int i = 0; i < CAPTURES; i++)
-        if (order->captures[i].number == self->capture) return &order->captures[i];
+        if (order->captures[i].number == call->capture) return &order->captures[i];
     return NULL;
 }
 
@@ -271,68 +270,66 @@ static expar_status join_capture(captured_calls *place, cu_stream stream)
     return status == EXPAR_OK ? CUDA_CALL(StreamWaitEvent, stream, place->inner, 0) : status;
 }
 
-static expar_status follow_captured(gpu_executor *self)
+static expar_status follow_captured(gpu_executor *self, const exec_call *call)
 {
     gpu_order *order = self->order;
-    const cu_stream stream = self->base.stream;
-    const captured_calls *before = calls_before(self);
+    const cu_stream stream = call->stream;
+    const captured_calls *before = calls_before(order, call);
     /* On the same stream the graph has that edge already. */
     if (before) return CUDA_CALL(StreamWaitEvent, stream, before->inner, 0);
     captured_calls *place;
     expar_status status = place_for_capture(order, &place);
     if (status == EXPAR_OK) status = CUDA_CALL(StreamWaitEvent, stream, order->last, CU_EVENT_EXTERNAL);
     if (status == EXPAR_OK) status = join_capture(place, stream);
-    if (status == EXPAR_OK) place->number = self->capture;
+    if (status == EXPAR_OK) place->number = call->capture;
     return status;
 }
 
-static expar_status end_captured(const gpu_executor *self)
+static expar_status end_captured(const gpu_executor *self, const exec_call *call)
 {
     gpu_order *order = self->order;
-    const cu_stream stream = self->base.stream;
+    const cu_stream stream = call->stream;
     order->in_graphs = true;
-    expar_status status = CUDA_CALL(EventRecord, calls_before(self)->inner, stream);
+    expar_status status = CUDA_CALL(EventRecord, calls_before(order, call)->inner, stream);
     return status == EXPAR_OK ? CUDA_CALL(EventRecordWithFlags, order->last, stream, CU_EVENT_EXTERNAL) : status;
 }
 
-void executor_cuda_reset(executor *base)
+static bool is_default(const void *stream)
 {
-    gpu_executor *self = gpu_of(base);
-    base->stream = NULL;
-    base->untold = base->capturing = self->has_stream = self->notified = false;
+    return !stream || stream == CU_SHARED_STREAM;
 }
 
-expar_status executor_cuda_begin(executor *base)
+expar_status gpu_begin(executor *base, exec_call *call, void *stream)
 {
     gpu_executor *self = gpu_of(base);
     int capturing = CU_CAPTURE_NONE;
+    self->notified = false;
+    if (is_default(stream) && self->with_threads)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "stream is the default one, which ranks of one process share; expected a stream of its own");
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(StreamGetCaptureInfo, base->stream, &capturing, &self->capture, NULL, NULL, NULL);
+    call->stream = stream;
+    status = CUDA_CALL(StreamGetCaptureInfo, call->stream, &capturing, &call->capture, NULL, NULL, NULL);
     cuda_leave();
-    base->capturing = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
-    self->has_stream = status == EXPAR_OK;
+    call->captured = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
+    call->has_stream = status == EXPAR_OK;
     return status;
 }
 
-expar_status executor_cuda_follow(executor *base)
+expar_status gpu_place(executor *base, exec_call *call)
 {
     gpu_executor *self = gpu_of(base);
-    if (self->begun) return EXPAR_OK;
+    if (call->placed) return EXPAR_OK;
     pthread_mutex_lock(&self->order->lock);
     expar_status status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
-        status = base->capturing ? follow_captured(self) : follow_on_stream(self);
+        status = call->captured ? follow_captured(self, call) : follow_on_stream(self, call);
         cuda_leave();
     }
-    self->begun = status == EXPAR_OK;
-    if (!self->begun) pthread_mutex_unlock(&self->order->lock);
+    call->placed = status == EXPAR_OK;
+    if (!call->placed) pthread_mutex_unlock(&self->order->lock);
     return status;
-}
-
-bool executor_cuda_follows(executor *base)
-{
-    return gpu_of(base)->begun;
 }
 
 static expar_status make_own_stream(gpu_executor *self)
@@ -344,38 +341,34 @@ static expar_status make_own_stream(gpu_executor *self)
     return status;
 }
 
-expar_status executor_cuda_begin_refused(executor *base)
+expar_status gpu_place_refused(gpu_executor *self, exec_call *call)
 {
-    gpu_executor *self = gpu_of(base);
-    if (self->has_stream) return executor_cuda_follow(base);
+    if (call->has_stream) return gpu_place(&self->base, call);
     expar_status status = self->own_stream ? EXPAR_OK : make_own_stream(self);
     if (status != EXPAR_OK) return status;
-    base->stream = self->own_stream;
-    base->untold = false;
-    status = executor_cuda_begin(base);
-    return status == EXPAR_OK ? executor_cuda_follow(base) : status;
+    call->asked = true;
+    status = gpu_begin(&self->base, call, self->own_stream);
+    return status == EXPAR_OK ? gpu_place(&self->base, call) : status;
 }
 
-expar_status executor_cuda_mark(executor *base)
+/* Behind the call's last step: later calls of this rank's follow from here. */
+static expar_status mark(gpu_executor *self, exec_call *call)
 {
-    gpu_executor *self = gpu_of(base);
     gpu_order *order = self->order;
-    if (!self->begun || self->marked) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = base->capturing ? end_captured(self) : CUDA_CALL(EventRecord, order->last, base->stream);
-    order->has_last |= !base->capturing;
-    self->marked = true;
+    status = call->captured ? end_captured(self, call) : CUDA_CALL(EventRecord, order->last, call->stream);
+    order->has_last |= !call->captured;
     cuda_leave();
     return status;
 }
 
-expar_status executor_cuda_end(executor *base)
+expar_status gpu_end(executor *base, exec_call *call)
 {
     gpu_executor *self = gpu_of(base);
-    if (!self->begun) return EXPAR_OK;
-    expar_status status = executor_cuda_mark(base);
-    self->begun = self->marked = false;
+    if (!call->placed) return EXPAR_OK;
+    expar_status status = mark(self, call);
+    call->placed = false;
     pthread_mutex_unlock(&self->order->lock);
     return status;
 }
@@ -414,10 +407,10 @@ static expar_status give_to_graph(cu_stream stream, kept *all)
     return status;
 }
 
-expar_status executor_cuda_keep(executor *base, mem_block *const *blocks, int32_t count)
+expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
 {
     gpu_executor *self = gpu_of(base);
-    if (!base->capturing) return EXPAR_OK;
+    if (!call->captured) return EXPAR_OK;
     kept *all = calloc(1, sizeof *all + (size_t)count * sizeof *all->blocks);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for what a graph holds");
     for (int32_t i = 0; i < count; i++) {
@@ -430,7 +423,7 @@ expar_status executor_cuda_keep(executor *base, mem_block *const *blocks, int32_
         let_go(all);
         return status;
     }
-    status = give_to_graph(base->stream, all);
+    status = give_to_graph(call->stream, all);
     cuda_leave();
     return status;
 }

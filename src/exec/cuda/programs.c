@@ -101,7 +101,7 @@ expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t to
     return EXPAR_OK;
 }
 
-expar_status executor_cuda_load(executor *base, const ep_form *form, int64_t row_bytes)
+expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes)
 {
     const gpu_programs *unused;
     return gpu_programs_find(gpu_of(base), row_bytes, form->topk, form->dtype, &unused);
@@ -122,7 +122,7 @@ expar_status gpu_programs_open(gpu_executor *self)
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
     const gpu_programs any = {.any_shape = true};
     if (status == EXPAR_OK && self->shares_gpu) status = add(self, &any);
-    return status == EXPAR_OK && self->shares_gpu ? executor_cuda_count_open(self->device->index) : status;
+    return status == EXPAR_OK && self->shares_gpu ? gpu_count_open(self->device->index) : status;
 }
 
 void gpu_programs_close(gpu_executor *self)
@@ -138,18 +138,18 @@ void gpu_programs_close(gpu_executor *self)
 
 /* ---- launches ---- */
 
-expar_status gpu_launch(gpu_executor *self, cu_function function, uint32_t blocks, uint32_t threads,
-                        uint32_t shared_bytes, void *arguments)
+expar_status gpu_launch(gpu_executor *self, const exec_call *call, cu_function function, uint32_t blocks,
+                        uint32_t threads, uint32_t shared_bytes, void *arguments)
 {
     const cuda_launch launch = {.function = function,
-                                .stream = self->base.stream,
+                                .stream = call->stream,
                                 .blocks = blocks,
                                 .threads = threads,
                                 .shared_bytes = shared_bytes};
     void *parameters[] = {arguments};
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    gpu_order_settle(self);
+    gpu_order_settle(self, call);
     status = cuda_launch_kernel(&launch, parameters);
     cuda_leave();
     return status;

@@ -35,6 +35,17 @@ static stages plan_stages(const gpu_executor *self, int64_t row_bytes)
     return plan;
 }
 
+gpu_route gpu_route_of(const ep_route_view *route)
+{
+    return (gpu_route){.idx = route->idx,
+                       .idx_pitch = route->idx_pitch,
+                       .weights = route->weights,
+                       .weights_pitch = route->weights_pitch,
+                       .token_in_rank = route->token_in_rank,
+                       .token_in_rank_pitch = route->token_in_rank_pitch,
+                       .idx_bytes = route->idx_bytes};
+}
+
 static gpu_landing landing_of(const ep_arrival *arrival)
 {
     return (gpu_landing){.offer = {.x_offset = arrival->x_offset,
@@ -49,17 +60,13 @@ static gpu_landing landing_of(const ep_arrival *arrival)
                          .weights = arrival->weights};
 }
 
-expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
+expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
 {
-    gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
-    step->verdict = (ep_verdict){.rank = -1};
-    step->dropped = 0;
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
     if (status != EXPAR_OK) return status;
-    if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(self);
-    gpu_dispatch_args args = {.world = self->world,
+    gpu_dispatch_args args = {.world = gpu_world_of(self, call),
                               .form = step->form,
                               .refusal = step->refusal,
                               .route = gpu_route_of(&step->route),
@@ -71,36 +78,45 @@ expar_status gpu_dispatch(executor *base, ep_dispatch_step *step)
                               .scales_column_pitch = step->scales_column_pitch,
                               .landing = landing_of(&step->arrival),
                               .room = step->room,
-                              .stamps = gpu_stamps_of_rows(self)};
-    if (routing) {
-        args.tokens = routing->tokens;
-        args.channels = routing->channels;
-        args.local_experts = routing->local_experts;
-        args.routing = routing->device;
-        args.at = gpu_routing_at(self, routing);
-    }
+                              .stamps = gpu_stamps_of_rows(self),
+                              .tokens = routing->tokens,
+                              .channels = routing->channels,
+                              .local_experts = routing->local_experts,
+                              .routing = routing->own->data,
+                              .at = gpu_routing_at(self, routing)};
     stages plan = plan_stages(self, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
-    status = gpu_launch(self, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+    status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
-    if (status != EXPAR_OK) return status;
-    gpu_order_note_wait(self, true);
-    return step->no_wait ? EXPAR_OK : executor_cuda_await_opening(base, step);
+    if (status == EXPAR_OK) gpu_order_note_wait(self, true);
+    return status;
 }
 
 /* Until a kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
-static expar_status await_opening(gpu_executor *self, const char *what, ep_verdict *verdict, int32_t *dropped)
+static expar_status await_opening(gpu_executor *self, const exec_call *call, const char *what, ep_verdict *verdict,
+                                  int64_t *dropped)
 {
-    expar_status status = gpu_ticket_await(self, &self->report->opened, what);
+    expar_status status = gpu_ticket_await(self, call, &self->report->opened, what);
     if (status != EXPAR_OK) return status;
-    if (self->world.ticket) gpu_order_note_wait(self, false);
-    *dropped = gpu_verdict_read(self, self->world.ticket, verdict);
+    if (call->ticket) gpu_order_note_wait(self, false);
+    *dropped = gpu_verdict_read(self, call->ticket, verdict);
     return EXPAR_OK;
 }
 
-expar_status executor_cuda_await_opening(executor *base, ep_dispatch_step *step)
+expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
-    return await_opening(gpu_of(base), "dispatch", &step->verdict, &step->dropped);
+    gpu_executor *self = gpu_of(base);
+    if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(self, call);
+    expar_status status = step->sent_ahead ? EXPAR_OK : gpu_dispatch_launch(self, call, step);
+    if (status != EXPAR_OK || step->deferred) return status;
+    return await_opening(self, call, "dispatch", &step->verdict, &step->dropped);
+}
+
+/* The kernel does both halves: what follows on the stream finds all rows. */
+expar_status gpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    (void)base, (void)call, (void)step;
+    return EXPAR_OK;
 }
 
 /* Of a combine: how large a part of a row is. */
@@ -125,23 +141,22 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes)
     return plan;
 }
 
-expar_status gpu_combine(executor *base, ep_combine_step *step)
+expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
-    int32_t none;
-    step->verdict = (ep_verdict){.rank = -1};
+    int64_t none;
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
     if (status != EXPAR_OK) return status;
-    gpu_ticket_take(self);
-    gpu_combine_args args = {.world = self->world,
+    gpu_ticket_take(self, call);
+    gpu_combine_args args = {.world = gpu_world_of(self, call),
                              .form = step->form,
                              .refusal = step->refusal,
                              .tokens = routing->tokens,
                              .channels = routing->channels,
                              .local_experts = routing->local_experts,
-                             .routing = routing->device,
+                             .routing = routing->own->data,
                              .at = gpu_routing_at(self, routing),
                              .offer = {.x_offset = step->x_offset,
                                        .weights_offset = step->weights_offset,
@@ -162,9 +177,15 @@ expar_status gpu_combine(executor *base, ep_combine_step *step)
     slots plan = plan_slots(self, step->row_bytes);
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;
-    status = gpu_launch(self, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
+    status = gpu_launch(self, call, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
                         plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
-    return step->no_wait ? EXPAR_OK : await_opening(self, "combine", &step->verdict, &none);
+    return step->deferred ? EXPAR_OK : await_opening(self, call, "combine", &step->verdict, &none);
+}
+
+expar_status gpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
+{
+    (void)base, (void)call, (void)step;
+    return EXPAR_OK;
 }

@@ -35,7 +35,7 @@ static expar_status fetch(const gpu_executor *self, uint64_t *stamps)
     return status;
 }
 
-expar_status executor_cuda_stamps(executor *base, bool on)
+expar_status gpu_time(executor *base, bool on)
 {
     gpu_executor *self = gpu_of(base);
     expar_status status = EXPAR_OK;
@@ -79,7 +79,7 @@ static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_ti
     out->gap_us = microseconds(stamps[4], next_start);
 }
 
-bool executor_cuda_times(executor *base, executor_times *out)
+bool gpu_times(executor *base, executor_times *out)
 {
     const gpu_executor *self = gpu_of(base);
     int32_t blocks = self->num_sms;

@@ -6,6 +6,7 @@
 #include "cuda/find_desk.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "exec/cuda/gpu.h"
 #include "shmem/kind.h"
 
 typedef struct launches {
@@ -180,7 +181,7 @@ static void play_without_room(expar_group *group, void *shared)
     args.topk_idx.dtype = EXPAR_BF16;
     CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one.ep, &args, &result));
     uint64_t bytes = one.ep->shape.pool_bytes;
-    if (CHECK_OK(mem_pool_take(one.ep->pool, bytes - (2u << 20), &all))) mem_block_release(all);
+    if (CHECK_OK(mem_pool_take(one.ep->exec->pool, bytes - (2u << 20), &all))) mem_block_release(all);
     idle_end(&one);
 }
 

@@ -458,10 +458,10 @@ static void play_an_end_nobody_sees(expar_group *group, void *shared)
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     setenv("FAKE_MODES", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, executor_cuda_await(one.ep->exec, "the test"));
+    CHECK_STATUS(EXPAR_ERR_CUDA, gpu_await(one.ep->exec, "the test"));
     CHECK_TEXT("cuThreadExchangeStreamCaptureMode");
     unsetenv("FAKE_MODES");
-    CHECK_OK(executor_cuda_await(one.ep->exec, "the test"));
+    CHECK_OK(gpu_await(one.ep->exec, "the test"));
     idle_end(&one);
 }
 

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every call on a buffer has: phases, poison, epochs, an end that may come later, and what ranks tell each other
+ * about bad arguments.
+ *
+ * A call goes through phases. It is *begun* in the caller's thread: arguments are looked at, memory is taken, and a
+ * fresh dispatch learns there how many rows come. It is *sent* when all ranks know that all of them go on, and this
+ * rank's part is on its way as far as it needs nobody's help; *received* when all that comes to this rank is in its
+ * place; *ended* when whoever waits for it has been told. The halves between (ep_halves) run in the caller's thread,
+ * or, with async_finish, by themselves: on the stream, or on the buffer's own thread (issue.c).
+ *
+ * So a buffer may have EP_OPEN_CALLS calls open at a time. They keep the order of their epochs: a call opens, which is
+ * to say posts its first record, when the one before it is sent; it sends when that has ended; and one is begun when
+ * the one before the last has ended. That is what two parities of records bear (exec/index.h): all hellos of call n + 1
+ * are posted by ranks that have judged those of n, and a rank has heard the end of n from all before it begins n + 2.
+ */
+#ifndef EXPAR_EP_CALL_H
+#define EXPAR_EP_CALL_H
+
+#include "exec/executor.h"
+
+#define EP_OPEN_CALLS 2
+
+typedef enum ep_phase { EP_CALL_BEGUN, EP_CALL_SENT, EP_CALL_RECEIVED, EP_CALL_ENDED } ep_phase;
+
+typedef struct ep_call ep_call;
+
+/* The rest of a call once it is begun. */
+typedef struct ep_halves {
+    size_t bytes; /* of the whole call, whose first member is its ep_call */
+    expar_status (*send)(ep_call *call);
+    expar_status (*receive)(ep_call *call);
+    /* Of a call that runs by itself: what it uses is held for it before (the caller may give its own holds back at any
+       time), and let go when it has ended. */
+    void (*hold)(ep_call *call);
+    void (*drop)(ep_call *call);
+} ep_halves;
+
+struct ep_call {
+    struct expar_ep *ep;
+    const char *name; /* "expar_dispatch" */
+    const ep_halves *halves;
+    uint32_t epoch;
+    ep_phase phase; /* by the thread that carries the call out */
+    ep_form form;
+    ep_refusal refusal; /* this rank's own; status 0: none */
+    exec_call exec;
+    expar_event *wait_event; /* the caller's; NULL: none */
+    expar_event *event;      /* with async_finish; else NULL */
+    ep_call *own;            /* room for the call where the buffer's own thread is to finish it; else NULL */
+    bool issued;             /* it does; of that copy, and of the call that it was made from */
+};
+
+/* ---- in this order (call.c) ---- */
+
+/* Takes the buffer for the beginning of a call and advances its epoch. On failure nothing is held. */
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, struct expar_ep *ep);
+/* The call's stream; nothing is put there yet. asked: somebody will ask how the call ended. */
+expar_status ep_call_learn(ep_call *call, void *stream, bool asked);
+/* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
+expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish);
+/* With async_finish: the event, and whatever else the call needs to finish by itself. */
+expar_status ep_call_promise(ep_call *call);
+/* Waits for wait_event, if any; its failure is this rank's refusal. Then the call takes its place behind this rank's
+   earlier ones, which exec.placed tells: not before, since the event may be another call's. */
+expar_status ep_call_follow(ep_call *call);
+/* Before the first record that is posted from the caller's thread: until the call before is sent. */
+expar_status ep_call_open(ep_call *call);
+/* The halves, here or by themselves. In the latter case the call has been copied, and this one holds nothing any more
+   (own is NULL). A refusal, which is told with the offers, is told from here. */
+expar_status ep_call_finish(ep_call *call);
+/* Poisons the buffer if status means that the group has failed, and gives it back. Returns status. */
+expar_status ep_call_end(ep_call *call, expar_status status);
+/* Of a call that failed before it could finish by itself: what ep_call_promise made. */
+void ep_call_break_promise(ep_call *call);
+
+/* ---- what steps come to ---- */
+
+/* How a step ended that all ranks take part in. Where steps are put on streams one that failed, for whatever reason, is
+   not known to have reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where
+   nothing runs yet. The error's text names the call. Returns status. */
+expar_status ep_call_step(const ep_call *call, expar_status status);
+/* This rank cannot carry out the call: keeps status and the last error's text for the other ranks, and adds the call's
+   name to the text. Returns status. */
+expar_status ep_call_refuse(ep_call *call, expar_status status);
+/* Likewise, of what a step found that has told the others already. */
+expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
+/* Opens the call with nothing but this rank's refusal, so that the others do not wait for it. */
+expar_status ep_call_tell_refusal(ep_call *call);
+/* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
+expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
+/* Logs how earlier calls ended that nobody asked for, if one did not end well. */
+void ep_call_tell_untold(const ep_call *call);
+/* EXPAR_OK, or why the buffer cannot be used any more. */
+expar_status ep_call_check_poison(const ep_call *call);
+
+/* ---- calls that finish by themselves (issue.c) ---- */
+
+typedef struct ep_issuer ep_issuer;
+/* Starts the buffer's own thread, unless it runs. */
+expar_status ep_issue_prepare(struct expar_ep *ep);
+/* Hands the rest of a call to it. `run` gives the call back and returns how it ended; then its event is finished. */
+void ep_issue(ep_call *call, expar_status (*run)(ep_call *call));
+/* The call that is being carried out there has come to a phase. */
+void ep_issue_reach(struct expar_ep *ep, ep_phase phase);
+/* Until at most `open` of the calls that were issued have not come to the phase. */
+void ep_issue_await(struct expar_ep *ep, ep_phase phase, uint32_t open);
+/* Until all have ended; ends the thread. */
+void ep_issue_stop(struct expar_ep *ep);
+
+#endif

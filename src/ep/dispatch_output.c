@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The results of a dispatch: how large they are, where they lie, and how rows that have arrived get there. */
+#include "ep/dispatch.h"
+
+#include <stdlib.h>
+
+/* ---- sizes ---- */
+
+static int64_t alignment(const dispatch_call *call)
+{
+    return call->args.expert_alignment > 1 ? call->args.expert_alignment : 1;
+}
+
+/* [L] counts rounded up to multiples of the alignment; their sum. */
+static expar_status round_counts(const dispatch_call *call, int32_t *counts, int64_t *sum)
+{
+    const ep_routing *routing = &call->made->routing;
+    int64_t unit = alignment(call);
+    *sum = 0;
+    for (int32_t e = 0; e < routing->local_experts; e++) {
+        int64_t rounded = (routing->recv_expert_counts[e] + unit - 1) / unit * unit;
+        if (rounded > INT32_MAX)
+            return error_set(EXPAR_ERR_ARGUMENT,
+                             "expert_alignment %lld makes a count of %lld; expected at most 2^31 - 1", (long long)unit,
+                             (long long)rounded);
+        counts[e] = (int32_t)rounded;
+        *sum += rounded;
+    }
+    return EXPAR_OK;
+}
+
+expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *output, int64_t *sum)
+{
+    size_t locals = (size_t)call->made->routing.local_experts;
+    if (!output->tokens_per_expert) output->tokens_per_expert = malloc(locals * sizeof *output->tokens_per_expert);
+    if (!output->tokens_per_expert) return error_set(EXPAR_ERR_MEMORY, "no memory for %zu counts", locals);
+    return round_counts(call, output->tokens_per_expert, sum);
+}
+
+/* Of a fresh expert-major dispatch: the rows of its recv_x, and the room for its map. */
+static expar_status size_expert_major(const dispatch_call *call, int64_t rows)
+{
+    expar_ep_handle *made = call->made;
+    executor *exec = call->base.ep->exec;
+    if (rows > INT32_MAX)
+        return error_set(EXPAR_ERR_ARGUMENT, "an expert-major output of %lld rows; expected at most 2^31 - 1",
+                         (long long)rows);
+    made->expert_rows = rows;
+    made->alignment = (int32_t)alignment(call);
+    return exec->ops->map_make(exec, made->rows * made->routing.topk, &made->map);
+}
+
+static expar_status size_fresh(const dispatch_call *call, expar_ep_output *output)
+{
+    const expar_ep_handle *made = call->made;
+    const ep_routing *routing = &made->routing;
+    int64_t sum = 0;
+    expar_status status = EXPAR_OK;
+    if (dispatch_sized(call))
+        sum = made->rows * routing->topk + (alignment(call) - 1) * routing->local_experts;
+    else
+        status = dispatch_count_experts(call, output, &sum);
+    return status == EXPAR_OK && call->args.expert_major ? size_expert_major(call, sum) : status;
+}
+
+/* ---- places ---- */
+
+ep_wish dispatch_wish(const dispatch_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    const ep_form *form = &call->base.form;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    int32_t idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype);
+    ep_wish wish = {.shape = ep_block_shape_of(form, dispatch_row_bytes(call), idx_bytes, handle->rows),
+                    .expert_major = args->expert_major != 0,
+                    .path = args->path,
+                    .rows_known = handle->recv_tokens >= 0,
+                    .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL,
+                    .output = call->ahead};
+    if (!wish.expert_major) return wish;
+    wish.shape.x_rows = handle->expert_rows;
+    wish.shape.map = 1;
+    return wish;
+}
+
+static expar_status make_destination(dispatch_call *call)
+{
+    const ep_wish wish = dispatch_wish(call);
+    if (wish.out_x && wish.out_x->shape[0] < wish.shape.x_rows)
+        return error_set(EXPAR_ERR_BUFFER_SIZE, "out_x has %lld rows; %lld are received",
+                         (long long)wish.out_x->shape[0], (long long)wish.shape.x_rows);
+    call->ahead = NULL;
+    return ep_destination_make(call->base.ep, &wish, &call->to);
+}
+
+/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
+static expar_status keep_in_graph(const dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const expar_ep_output *output = call->to.output;
+    mem_block *const blocks[] = {handle->routing.own, handle->map, output->block, output->arrival};
+    return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
+}
+
+expar_status dispatch_make_output(dispatch_call *call)
+{
+    if (!call->ahead) call->ahead = ep_output_make();
+    if (!call->ahead) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    expar_status status = dispatch_cached(call) ? EXPAR_OK : size_fresh(call, call->ahead);
+    if (status == EXPAR_OK) status = make_destination(call);
+    return status == EXPAR_OK ? keep_in_graph(call) : status;
+}
+
+/* ---- from the arrival to the results ---- */
+
+/* The handle's map, which a fresh dispatch makes, and the result's, which is a copy of it. */
+static expar_status fill_row_map(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const ep_map_step step = {.routing = &handle->routing,
+                              .alignment = handle->alignment,
+                              .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
+                              .rows = handle->rows,
+                              .expert_rows = handle->expert_rows,
+                              .idx = call->to.arrival.idx,
+                              .map = ep_handle_map(handle)};
+    expar_status status = dispatch_cached(call) ? EXPAR_OK : exec->ops->map(exec, &call->base.exec, &step);
+    if (status != EXPAR_OK) return status;
+    return exec->ops->copy(exec, &call->base.exec, call->to.row_map, step.map,
+                           (uint64_t)handle->rows * (uint64_t)handle->routing.topk * sizeof(int32_t));
+}
+
+static expar_status expand_rows(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const ep_expand_step step = {.routing = &handle->routing,
+                                 .rows = handle->rows,
+                                 .row_bytes = dispatch_row_bytes(call),
+                                 .scale_bytes = 4 * (int64_t)call->base.form.scales,
+                                 .topk = handle->routing.topk,
+                                 .map = ep_handle_map(handle),
+                                 .x = call->to.arrival.x,
+                                 .scales = call->to.arrival.scales,
+                                 .out_x = call->to.x,
+                                 .out_scales = call->to.scales};
+    return exec->ops->expand(exec, &call->base.exec, &step);
+}
+
+static expar_status pad_rows(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const ep_padding_step step = {.routing = &handle->routing,
+                                  .alignment = handle->alignment,
+                                  .map = ep_handle_map(handle),
+                                  .map_rows = handle->rows,
+                                  .rows = handle->expert_rows,
+                                  .row_bytes = dispatch_row_bytes(call),
+                                  .scale_bytes = 4 * (int64_t)call->base.form.scales,
+                                  .x = call->to.x,
+                                  .scales = call->to.scales};
+    return exec->ops->pad(exec, &call->base.exec, &step);
+}
+
+static expar_status make_expert_major(dispatch_call *call)
+{
+    expar_status status = fill_row_map(call);
+    if (status == EXPAR_OK) status = expand_rows(call);
+    if (status == EXPAR_OK && call->args.zero_padding) status = pad_rows(call);
+    mem_block_release(call->to.output->arrival);
+    call->to.output->arrival = NULL;
+    return status;
+}
+
+expar_status dispatch_arrange(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    if (call->args.expert_major) return make_expert_major(call);
+    if (call->to.x == call->to.arrival.x) return EXPAR_OK;
+    return exec->ops->copy(exec, &call->base.exec, call->to.x, call->to.arrival.x,
+                           (uint64_t)dispatch_handle(call)->rows * (uint64_t)dispatch_row_bytes(call));
+}

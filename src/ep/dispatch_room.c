@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room ahead of the counts.
+ *
+ * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
+ * takes memory for them, has them sent. An executor that takes rooms has them sent before that, into a free piece of
+ * the pool as it is, which is offered with the hello; once the counts are there all know how much of it is needed. */
+#include "ep/dispatch.h"
+
+#include <stdlib.h>
+
+/* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
+   one. */
+static int64_t guess_rows(const dispatch_call *call)
+{
+    const expar_ep *ep = call->base.ep;
+    int64_t tokens = call->args.x.shape[0], most = ep->shape.ranks * ep->shape.tokens, rows;
+    if (ep->last_tokens && tokens)
+        rows = ep->last_rows * tokens / ep->last_tokens;
+    else
+        rows = ep->last_rows > tokens ? ep->last_rows : tokens;
+    rows += rows / 8;
+    return rows < most ? rows : most;
+}
+
+static void note_rows(const dispatch_call *call)
+{
+    call->base.ep->last_tokens = call->args.x.shape[0];
+    call->base.ep->last_rows = call->made->rows;
+}
+
+/* Counts that are refused because they do not fit 31 bits must be so before any row comes. Without topk_idx they are
+   the callers' own. */
+static bool counts_are_sound(const dispatch_call *call)
+{
+    const ep_shape *shape = &call->base.ep->shape;
+    int32_t topk = call->base.form.topk, alignment = call->args.expert_alignment;
+    return alignment <= 1 || (topk && shape->ranks * shape->tokens * topk + alignment <= INT32_MAX);
+}
+
+static bool take_block(const dispatch_call *call, mem_block **out)
+{
+    const ep_wish wish = dispatch_wish(call);
+    ep_block_shape shape = wish.shape;
+    if (wish.expert_major || wish.out_x || !counts_are_sound(call)) return false;
+    shape.rows = shape.x_rows = guess_rows(call);
+    uint64_t least = ep_block_map_of(&shape).total_bytes;
+    return mem_pool_take_whole(call->base.ep->exec->pool, least ? least : 1, out);
+}
+
+void dispatch_room_take(dispatch_call *call)
+{
+    if (!call->base.ep->exec->offers_room) return;
+    size_t counts = (size_t)call->made->routing.local_experts;
+    expar_ep_output *output = ep_output_make();
+    if (!output) return;
+    output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
+    if (output->tokens_per_expert && take_block(call, &output->block))
+        call->ahead = output;
+    else
+        expar_ep_output_release(output);
+}
+
+ep_room dispatch_room(const dispatch_call *call)
+{
+    const mem_block *block = call->ahead->block;
+    return (ep_room){.offset = block->offset,
+                     .bytes = block->bytes,
+                     .mode = call->args.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT};
+}
+
+void dispatch_room_settle(dispatch_call *call)
+{
+    note_rows(call);
+    if (!call->ahead) return;
+    const ep_wish wish = dispatch_wish(call);
+    uint64_t bytes = ep_block_map_of(&wish.shape).total_bytes;
+    call->sent_ahead = bytes <= call->ahead->block->bytes;
+    if (call->sent_ahead) {
+        mem_block_trim(call->ahead->block, bytes);
+        return;
+    }
+    expar_ep_output_release(call->ahead);
+    call->ahead = NULL;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU executor's object: its place in the group's heap, its pools, its operations. */
+#include "exec/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows are shared out among worker threads by channels. */
+#define DEFAULT_CHANNELS 4
+
+static const char buffer_name[] = "the buffer";
+
+/* ---- memory ---- */
+
+static bool cpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+{
+    return sym_offset(((const cpu_executor *)base)->sym, data, (size_t)bytes, offset);
+}
+
+/* The pool of private memory, made when it is first needed; NULL where there is no room for one. */
+static mem_pool *private_pool(cpu_executor *self)
+{
+    uint64_t bytes = self->shape.pool_bytes;
+    if (self->private_pool || bytes == 0) return self->private_pool;
+    if (!self->private_region.base && mem_region_create(bytes, false, &self->private_region) != EXPAR_OK) return NULL;
+    if (mem_region_open(&self->private_region, bytes) != EXPAR_OK) return NULL;
+    if (mem_pool_create(self->private_region.base, 0, bytes, &self->private_pool) != EXPAR_OK) return NULL;
+    mem_pool_fill(self->private_pool, &self->private_region, self->host_ranks);
+    return self->private_pool;
+}
+
+/* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
+ */
+static expar_status cpu_take(executor *base, uint64_t bytes, mem_block **out)
+{
+    mem_pool *pool = private_pool(cpu_of(base));
+    if (pool && mem_pool_take(pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
+    return mem_block_private(bytes, out);
+}
+
+static expar_status routing_make(executor *base, ep_routing *routing, int32_t most_targets)
+{
+    (void)base;
+    return cpu_routing_make(routing, most_targets);
+}
+
+static expar_status map_make(executor *base, int64_t slots, mem_block **out)
+{
+    (void)base;
+    uint64_t bytes = (uint64_t)slots * sizeof(int32_t);
+    expar_status status = mem_block_private(bytes, out);
+    if (status != EXPAR_OK) return error_set(status, "no memory for a row map of %lld slots", (long long)slots);
+    memset((*out)->data, 0xff, (size_t)bytes); /* the handle of a dispatch that fails later names no row */
+    return EXPAR_OK;
+}
+
+/* ---- calls: nothing is queued here, and all is known when a step returns ---- */
+
+static expar_status check_nothing(executor *base, const char *what)
+{
+    (void)base, (void)what;
+    return EXPAR_OK;
+}
+
+static bool untold_nothing(executor *base, ep_verdict *verdict, int64_t *dropped)
+{
+    (void)base, (void)verdict, (void)dropped;
+    return false;
+}
+
+static expar_status time_nothing(executor *base, bool on)
+{
+    (void)base;
+    return on ? error_set(EXPAR_ERR_UNSUPPORTED, "calls on the CPU take no times of their own") : EXPAR_OK;
+}
+
+static bool no_times(executor *base, executor_times *out)
+{
+    (void)base, (void)out;
+    return false;
+}
+
+static expar_status begin(executor *base, exec_call *call, void *stream)
+{
+    (void)base, (void)call, (void)stream;
+    return EXPAR_OK;
+}
+
+static expar_status prepare_nothing(executor *base, const ep_form *form, int64_t row_bytes)
+{
+    (void)base, (void)form, (void)row_bytes;
+    return EXPAR_OK;
+}
+
+static expar_status keep_nothing(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
+{
+    (void)base, (void)call, (void)blocks, (void)count;
+    return EXPAR_OK;
+}
+
+static expar_status place(executor *base, exec_call *call)
+{
+    (void)base;
+    call->placed = true;
+    return EXPAR_OK;
+}
+
+static expar_status copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
+{
+    (void)base, (void)call;
+    if (bytes) memcpy(dest, source, (size_t)bytes);
+    return EXPAR_OK;
+}
+
+static expar_status end(executor *base, exec_call *call)
+{
+    (void)base;
+    call->placed = false;
+    return EXPAR_OK;
+}
+
+/* Nobody may ask for it here. */
+static expar_status tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
+                         event_keeper *keeper)
+{
+    (void)base, (void)call, (void)done, (void)context, (void)keeper;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "steps on the CPU have ended when they return");
+}
+
+/* ---- the object ---- */
+
+/* Without its place in the heap. */
+static void free_part(cpu_executor *self)
+{
+    cpu_workers_destroy(self->workers);
+    mem_pool_close(self->base.pool);
+    mem_pool_close(self->private_pool);
+    mem_region_close(&self->private_region);
+    free(self->sources);
+    free(self->cursors);
+    free(self->rings);
+}
+
+/* A failed group gives its heap back as a whole, when it is destroyed. */
+static void cpu_destroy(executor *base, bool sound, bool quiet)
+{
+    (void)quiet;
+    cpu_executor *self = cpu_of(base);
+    free_part(self);
+    if (sound && sym_give(self->sym, buffer_name, self->buffer) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+    free(self);
+}
+
+static const executor_ops cpu_ops = {
+    .name = "cpu",
+    .unit_bytes = 1,
+    .check = check_nothing,
+    .untold = untold_nothing,
+    .await = check_nothing,
+    .time = time_nothing,
+    .times = no_times,
+    .destroy = cpu_destroy,
+    .reaches = cpu_reaches,
+    .take = cpu_take,
+    .routing_make = routing_make,
+    .map_make = map_make,
+    .begin = begin,
+    .prepare = prepare_nothing,
+    .keep = keep_nothing,
+    .place = place,
+    .notify = cpu_notify,
+    .dispatch_send = cpu_dispatch_send,
+    .dispatch_receive = cpu_dispatch_receive,
+    .combine_send = cpu_combine_send,
+    .combine_receive = cpu_combine_receive,
+    .map = cpu_map,
+    .expand = cpu_expand,
+    .pad = cpu_pad,
+    .reduce = cpu_reduce,
+    .copy = copy,
+    .end = end,
+    .tell = tell,
+};
+
+/* ---- making ---- */
+
+/* Rows are stored where they belong: the memory of every rank must be mapped here. */
+static expar_status check_mapped(const cpu_executor *self)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (!sym_at(self->sym, r, self->buffer))
+            return error_set(EXPAR_ERR_UNSUPPORTED,
+                             "rank %d's memory is not mapped on rank %d; expected all ranks to share memory, for rows "
+                             "travel inside a node only: let EXPAR_TRANSPORTS be unset, or name p2p",
+                             r, self->sym->rank);
+    return EXPAR_OK;
+}
+
+/* Worker threads of this rank: as asked, by the environment, or the cores of the host shared out among its ranks. */
+static expar_status choose_threads(const executor_plan *plan, int32_t *threads)
+{
+    const expar_group *group = plan->group;
+    int64_t chosen = plan->num_threads;
+    if (!chosen) chosen = group->host_ranks >= group->host_cores ? 1 : group->host_cores / group->host_ranks;
+    expar_status status = plan->num_threads ? EXPAR_OK : env_int("EXPAR_THREADS", 1, 1024, &chosen);
+    *threads = (int32_t)chosen;
+    return status;
+}
+
+static expar_status make_lanes(cpu_executor *self)
+{
+    size_t ranks = (size_t)self->shape.ranks, channels = (size_t)self->shape.channels;
+    int64_t of_combine = 2 * ((int64_t)self->shape.ranks + 1), of_reduce = 2 * (int64_t)self->shape.topk;
+    self->sources_each = of_combine > of_reduce ? of_combine : of_reduce;
+    self->rings = calloc(ranks * channels, sizeof *self->rings);
+    self->cursors = calloc(channels, sizeof *self->cursors);
+    self->sources = calloc((size_t)self->num_workers * (size_t)self->sources_each, sizeof *self->sources);
+    if (!self->rings || !self->cursors || !self->sources)
+        return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %zu rings", ranks * channels);
+    return cpu_workers_create(self->num_workers, &self->workers);
+}
+
+/* This rank's own part of a buffer that has its place in the heap. */
+static expar_status make_part(cpu_executor *self, const executor_plan *plan)
+{
+    uint64_t pool = self->buffer + self->space.pool;
+    expar_status status = check_mapped(self);
+    if (status == EXPAR_OK) status = choose_threads(plan, &self->num_workers);
+    if (status == EXPAR_OK) status = make_lanes(self);
+    if (status == EXPAR_OK)
+        status = mem_pool_create(self->sym->heap.base, pool, self->shape.pool_bytes, &self->base.pool);
+    if (status != EXPAR_OK) return status;
+    mem_pool_fill(self->base.pool, &self->sym->heap, self->host_ranks);
+    /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+    memset(sym_at(self->sym, self->sym->rank, self->buffer), 0, self->space.slots);
+    return EXPAR_OK;
+}
+
+/* All parts, or none: a rank that cannot make its own tells the others, and all give the place back. */
+static expar_status make_parts(cpu_executor *self, const executor_plan *plan)
+{
+    const boot_matter matter = {.what = buffer_name, .refused = "could not make its part"};
+    expar_status status = sym_agree(self->sym, &matter, make_part(self, plan));
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_kept kept;
+    error_keep(&kept, status);
+    free_part(self);
+    sym_give(self->sym, buffer_name, self->buffer);
+    return error_restore(&kept);
+}
+
+static expar_status cpu_create(const executor_plan *plan, executor **out)
+{
+    sym *symmetric = plan->group->sym;
+    cpu_executor *self = calloc(1, sizeof *self);
+    if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory"));
+    *self = (cpu_executor){.base.ops = &cpu_ops,
+                           .sym = symmetric,
+                           .host_ranks = plan->group->host_ranks,
+                           .shape = *plan->shape,
+                           .space = ep_space_of(plan->shape),
+                           .private_region.fd = -1};
+    /* The pool, which is the last part, gets its memory as it is used. */
+    expar_status status =
+        sym_take_partly(symmetric, buffer_name, self->space.total_bytes, self->space.pool, 4096, &self->buffer);
+    if (status == EXPAR_OK) status = make_parts(self, plan);
+    if (status != EXPAR_OK) {
+        free(self);
+        return status;
+    }
+    *out = &self->base;
+    return EXPAR_OK;
+}
+
+/* What a call needs beside its output lies elsewhere. */
+static uint64_t beside_outputs(const ep_shape *shape, int64_t rows)
+{
+    (void)shape, (void)rows;
+    return 0;
+}
+
+const executor_kind executor_cpu = {
+    .create = cpu_create, .count = cpu_count, .num_channels = DEFAULT_CHANNELS, .beside_outputs = beside_outputs};
+
+void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
+{
+    cpu_executor *self = cpu_of(base);
+    self->delay_context = context;
+    self->delay = delay;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making the CPU executor, which carries out steps by worker threads over mapped memory. What it is beside that stands
+ * in exec/executor.h; everything else in this folder is private to it. */
+#ifndef EXPAR_EXEC_CPU_CREATE_H
+#define EXPAR_EXEC_CPU_CREATE_H
+
+#include "exec/executor.h"
+
+/* In the group's heap. create: EXPAR_ERR_UNSUPPORTED, a rank's memory is not mapped here. */
+extern const executor_kind executor_cpu;
+
+/* Tests hold a rank back between any two steps of the protocols, to show that order alone makes them right. `delay` is
+   called from any of the rank's threads; NULL ends it. */
+typedef void (*executor_delay_fn)(void *context);
+void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
+
+#endif

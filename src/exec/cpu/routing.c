@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a routing: one allocation for all arrays, since every fresh dispatch makes one. */
+#include "exec/cpu/cpu.h"
+
+#include <stdlib.h>
+
+/* Where one array begins behind those before it; *bytes grows by it. */
+static size_t place(size_t *bytes, size_t count, size_t each)
+{
+    size_t at = *bytes;
+    *bytes += (size_t)ep_round(count * each, sizeof(int64_t));
+    return at;
+}
+
+expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets)
+{
+    size_t tokens = (size_t)routing->tokens, n = (size_t)routing->ranks, experts = (size_t)routing->experts;
+    size_t cells = n * (size_t)routing->channels, nodes = n / (size_t)routing->ranks_per_node, bytes = 0;
+    size_t first = place(&bytes, tokens + 1, sizeof *routing->first);
+    size_t targets = place(&bytes, tokens * (size_t)most_targets, sizeof *routing->targets);
+    size_t channel_prefix = place(&bytes, cells, sizeof(int32_t));
+    size_t expert_counts = place(&bytes, experts, sizeof(int32_t));
+    size_t node_counts = place(&bytes, nodes, sizeof(int32_t));
+    size_t rank_prefix = place(&bytes, n, sizeof(int32_t));
+    size_t recv_channel_prefix = place(&bytes, cells, sizeof(int32_t));
+    size_t recv_expert_counts = place(&bytes, experts / n, sizeof(int32_t));
+    size_t first_row = place(&bytes, n, sizeof(int32_t));
+    uint8_t *arrays = malloc(bytes);
+    if (!arrays)
+        return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)routing->tokens);
+    routing->arrays = arrays;
+    routing->local_experts = routing->experts / routing->ranks;
+    routing->first = (int64_t *)(arrays + first);
+    routing->targets = (ep_target *)(arrays + targets);
+    routing->channel_prefix = (int32_t *)(arrays + channel_prefix);
+    routing->expert_counts = (int32_t *)(arrays + expert_counts);
+    routing->node_counts = (int32_t *)(arrays + node_counts);
+    routing->rank_prefix = (int32_t *)(arrays + rank_prefix);
+    routing->recv_channel_prefix = (int32_t *)(arrays + recv_channel_prefix);
+    routing->recv_expert_counts = (int32_t *)(arrays + recv_expert_counts);
+    routing->first_row = (int32_t *)(arrays + first_row);
+    return EXPAR_OK;
+}

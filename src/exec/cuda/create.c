@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA executor's object: its heap, its part of the GPU, its operations. */
+#include "exec/cuda/gpu.h"
+#include "group/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(EXPAR_STATUS_INDEX == EXPAR_ERR_INDEX, "kernels and library disagree");
+_Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels know these values (number.h)");
+
+/* A channel is what keeps a block busy that moves rows by the queue. */
+#define DEFAULT_CHANNELS 24
+/* Enough to saturate the links (docs/performance.md). */
+#define DEFAULT_SMS 24
+
+static const char buffer_name[] = "the buffer";
+
+/* ---- the end ---- */
+
+/* All but the heap; of one that was made in part, too. */
+static void close_part(gpu_executor *self)
+{
+    if (cuda_enter(self->device) == EXPAR_OK) {
+        gpu_order_await(self);
+        cuda_leave();
+    }
+    gpu_endings_close(self);
+    if (cuda_enter(self->device) == EXPAR_OK) {
+        gpu_order_release(self);
+        if (self->own_stream) cuda_driver()->StreamDestroy(self->own_stream);
+        gpu_counts_free(self);
+        cuda_leave();
+    }
+    sym_unlisten(self->sym, &self->listener);
+    gpu_programs_close(self);
+    gpu_scratch_give(self->stamp_memory);
+    gpu_scratch_give(self->scratch);
+    mem_pool_close(self->base.pool);
+}
+
+static void gpu_destroy(executor *base, bool sound, bool quiet)
+{
+    gpu_executor *self = gpu_of(base);
+    close_part(self);
+    /* Peers' kernels may still read here until all ranks have come, and waited for theirs. */
+    bool all_quiet = sound && quiet;
+    if (sound && device_heap_give(self->heap, buffer_name, self->world.buffer, &all_quiet) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+    device_heap_destroy(self->heap, all_quiet);
+    free(self);
+}
+
+static const executor_ops gpu_ops = {
+    .name = "cuda",
+    .streams = true,
+    .stages = true,
+    .unit_bytes = 16,
+    .check = gpu_check,
+    .untold = gpu_untold,
+    .await = gpu_await,
+    .time = gpu_time,
+    .times = gpu_times,
+    .destroy = gpu_destroy,
+    .reaches = gpu_reaches,
+    .take = gpu_take,
+    .routing_make = gpu_routing_make,
+    .map_make = gpu_map_make,
+    .begin = gpu_begin,
+    .prepare = gpu_prepare,
+    .keep = gpu_keep,
+    .place = gpu_place,
+    .notify = gpu_notify,
+    .dispatch_send = gpu_dispatch_send,
+    .dispatch_receive = gpu_dispatch_receive,
+    .combine_send = gpu_combine_send,
+    .combine_receive = gpu_combine_receive,
+    .map = gpu_map,
+    .expand = gpu_expand,
+    .pad = gpu_pad,
+    .reduce = gpu_reduce,
+    .copy = gpu_copy,
+    .end = gpu_end,
+    .tell = gpu_tell,
+};
+
+/* ---- this rank's share of its GPU ---- */
+
+/* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. */
+static expar_status agree(const gpu_executor *self, expar_status own, cu_uuid *uuids)
+{
+    const boot_matter matter = {.what = buffer_name,
+                                .refused = "could not make its part",
+                                .mine = &self->device->uuid,
+                                .all = uuids,
+                                .bytes = uuids ? sizeof *uuids : 0};
+    return sym_agree(self->sym, &matter, own);
+}
+
+/* How many ranks have this rank's GPU. Collective. */
+static expar_status count_sharers(const gpu_executor *self, int32_t *sharers)
+{
+    const int32_t size = self->sym->size;
+    cu_uuid *uuids = calloc((size_t)size, sizeof *uuids);
+    if (!uuids) return sym_out_of_step(self->sym, buffer_name, error_set(EXPAR_ERR_MEMORY, "no memory"));
+    expar_status status = agree(self, EXPAR_OK, uuids);
+    *sharers = 0;
+    for (int32_t r = 0; r < size && status == EXPAR_OK; r++)
+        *sharers += memcmp(&uuids[r], &uuids[self->sym->rank], sizeof *uuids) == 0;
+    free(uuids);
+    return status;
+}
+
+/* Kernels of ranks on one GPU wait for each other, so they must run side by side. */
+static expar_status choose_sms(const executor_plan *plan, const cuda_device *device, int32_t sharers, int32_t *chosen)
+{
+    int32_t asked = plan->num_sms, all = device->num_sms, most = all / sharers;
+    *chosen = asked ? asked : most < DEFAULT_SMS ? most : DEFAULT_SMS;
+    if (*chosen >= 1 && *chosen <= most) return EXPAR_OK;
+    if (most < 1)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "%d ranks share GPU %d, which has %d SM%s; expected at most one rank an SM", sharers,
+                         plan->device.index, all, all == 1 ? "" : "s");
+    return error_set(EXPAR_ERR_ARGUMENT,
+                     "config.num_sms is %d; expected 1 to %d, or 0 for the library's choice: GPU %d has %d SMs for %d "
+                     "rank%s",
+                     asked, most, plan->device.index, all, sharers, sharers == 1 ? "" : "s");
+}
+
+/* Streams of one process share the queues to a GPU, 8 unless its environment says more: kernels in one queue would wait
+   for those behind them. */
+static expar_status check_queues(const executor_plan *plan, int32_t sharers)
+{
+    const char *text = env_foreign("CUDA_DEVICE_MAX_CONNECTIONS");
+    int32_t queues = text ? atoi(text) : 8;
+    if (!plan->group->threads || sharers <= queues) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "%d ranks of this process share GPU %d, but its streams only %d queues; set "
+                     "CUDA_DEVICE_MAX_CONNECTIONS to %d or more (32 at most) before the process first uses CUDA",
+                     sharers, plan->device.index, queues, sharers);
+}
+
+/* ---- making ---- */
+
+/* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+static expar_status clear_records(const gpu_executor *self)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemsetD8, device_heap_at(self->heap, self->world.buffer), 0, self->world.space.slots);
+    if (status == EXPAR_OK)
+        status = cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize");
+    cuda_leave();
+    return status;
+}
+
+static expar_status make_memory(gpu_executor *self)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_memory_open(self);
+    cuda_leave();
+    return status;
+}
+
+static expar_status make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
+{
+    const gpu_world *world = &self->world;
+    self->shares_gpu = plan->group->threads && sharers > 1;
+    self->base.offers_room = !self->shares_gpu;
+    expar_status status = check_queues(plan, sharers);
+    if (status == EXPAR_OK) status = choose_sms(plan, self->device, sharers, &self->num_sms);
+    if (status == EXPAR_OK) status = make_memory(self);
+    if (status == EXPAR_OK) status = gpu_programs_open(self);
+    if (status == EXPAR_OK) gpu_listen(self);
+    if (status == EXPAR_OK)
+        status = mem_pool_create((void *)(uintptr_t)device_heap_at(self->heap, 0), world->buffer + world->space.pool,
+                                 world->shape.pool_bytes, &self->base.pool);
+    return status == EXPAR_OK ? clear_records(self) : status;
+}
+
+/* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
+static expar_status make(gpu_executor *self, const executor_plan *plan)
+{
+    int32_t sharers;
+    expar_status status = device_heap_create(self->sym, plan->device.index, &self->heap);
+    if (status != EXPAR_OK) return status;
+    self->device = device_heap_device(self->heap);
+    status = device_heap_take(self->heap, "expar_ep_create", self->world.space.total_bytes, 4096, &self->world.buffer);
+    if (status == EXPAR_OK) status = count_sharers(self, &sharers);
+    if (status == EXPAR_OK) status = agree(self, make_part(self, plan, sharers), NULL);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_kept kept;
+    error_keep(&kept, status);
+    close_part(self);
+    device_heap_destroy(self->heap, true);
+    return error_restore(&kept);
+}
+
+static expar_status gpu_create(const executor_plan *plan, executor **out)
+{
+    sym *symmetric = plan->group->sym;
+    gpu_executor *self = calloc(1, sizeof *self);
+    if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
+    *self = (gpu_executor){.base.ops = &gpu_ops,
+                           .sym = symmetric,
+                           .with_threads = plan->group->threads && plan->group->size > 1,
+                           .world = {.shape = *plan->shape,
+                                     .space = ep_space_of(plan->shape),
+                                     .timeout_ns = (uint64_t)symmetric->timeout_ms * 1000000u,
+                                     .rank = symmetric->rank}};
+    expar_status status = make(self, plan);
+    if (status != EXPAR_OK) {
+        free(self);
+        return status;
+    }
+    *out = &self->base;
+    return EXPAR_OK;
+}
+
+/* The GPU's own SMs bound num_sms, on either side (choose_sms). */
+const executor_kind executor_cuda = {.create = gpu_create,
+                                     .count = gpu_count,
+                                     .num_channels = DEFAULT_CHANNELS,
+                                     .least_sms = INT32_MIN,
+                                     .beside_outputs = gpu_beside_outputs};

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA executor's small memory, and what calls take of the pool. */
+#include "exec/cuda/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- with the buffer ---- */
+
+/* One block of device memory: where the heaps are, the state, the counts. */
+static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
+{
+    const ep_shape *shape = &self->world.shape;
+    size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
+    const cu_address at_state = memory + heaps_bytes, at_counts = at_state + EP_ALIGN_BYTES;
+    const gpu_state state = {.bad_slot = ~0ull};
+    self->world.heaps = (const uint64_t *)(uintptr_t)memory;
+    self->world.state = (gpu_state *)(uintptr_t)at_state;
+    self->expert_counts = (int32_t *)(uintptr_t)at_counts;
+    expar_status status = CUDA_CALL(MemcpyHtoD, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address));
+    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoD, at_state, &state, sizeof state);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8, at_counts, 0, experts * sizeof(int32_t));
+    return status == EXPAR_OK ? cuda_synchronize() : status;
+}
+
+/* That block, the pinned report with the counts behind it, and the event. */
+expar_status gpu_memory_open(gpu_executor *self)
+{
+    const ep_shape *shape = &self->world.shape;
+    size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
+    size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
+    size_t counts = ranks * ((size_t)shape->channels + 1) + (size_t)shape->local_experts;
+    expar_status status = gpu_scratch_take(self->device, heaps_bytes + EP_ALIGN_BYTES + experts * sizeof(int32_t),
+                                           sizeof(gpu_report) + counts * sizeof(int32_t), &self->scratch);
+    if (status != EXPAR_OK) return status;
+    self->report = self->scratch->pinned.host;
+    self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
+    status = fill_memory(self, self->scratch->memory, heaps_bytes);
+    if (status == EXPAR_OK) status = gpu_counts_open(self);
+    return status == EXPAR_OK ? gpu_order_hold(self) : status;
+}
+
+/* ---- with a call ---- */
+
+bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+{
+    return device_heap_offset(((const gpu_executor *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
+}
+
+static expar_status pool_full(const gpu_executor *self, uint64_t bytes)
+{
+    return error_set(EXPAR_ERR_BUFFER_SIZE,
+                     "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
+                     "config.pool_bytes %llu)",
+                     (unsigned long long)self->world.shape.pool_bytes, (unsigned long long)bytes,
+                     (unsigned long long)mem_pool_enough(self->base.pool, bytes));
+}
+
+/* The pool has to do, also for rows that come by the queue: taking other memory may wait for kernels that wait for this
+   rank. */
+expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out)
+{
+    return mem_pool_take(base->pool, bytes, out) == EXPAR_OK ? EXPAR_OK : pool_full(gpu_of(base), bytes);
+}
+
+/* As the pool rounds large blocks. */
+static uint64_t in_pool(uint64_t bytes)
+{
+    return ep_round(bytes, MEM_POOL_LARGE_BYTES);
+}
+
+/* The pool alone has room for the handles of two dispatches, and for copies of the rows and weights that a combine is
+   given in the caller's memory. And it may begin anywhere in what a large block is aligned to, up to which only small
+   blocks have room. */
+uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows)
+{
+    const uint64_t weights_bytes = sizeof(float) * (uint64_t)shape->topk;
+    return 2 * in_pool(gpu_routing_bytes(shape, shape->tokens)) + in_pool((uint64_t)rows * (uint64_t)shape->row_bytes) +
+           in_pool((uint64_t)rows * weights_bytes) + MEM_POOL_LARGE_BYTES;
+}
+
+uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens)
+{
+    return gpu_routing_of(tokens, shape->ranks, shape->channels, shape->local_experts).total_bytes;
+}
+
+gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing)
+{
+    const ep_shape *shape = &self->world.shape;
+    return gpu_routing_of(routing->tokens, shape->ranks, shape->channels, shape->local_experts);
+}
+
+/* On the host: the counts that the caller may ask for; all else lies in the block. */
+expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets)
+{
+    (void)most_targets;
+    size_t n = (size_t)routing->ranks, cells = n * (size_t)routing->channels;
+    routing->local_experts = routing->experts / routing->ranks;
+    int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);
+    if (!arrays) return error_set(EXPAR_ERR_MEMORY, "no memory for the counts of a handle");
+    expar_status status = gpu_take(base, gpu_routing_bytes(&gpu_of(base)->world.shape, routing->tokens), &routing->own);
+    if (status != EXPAR_OK) {
+        free(arrays);
+        return status;
+    }
+    routing->arrays = arrays;
+    routing->channel_prefix = arrays;
+    routing->rank_prefix = arrays + cells;
+    routing->recv_expert_counts = arrays + cells + n;
+    return EXPAR_OK;
+}
+
+expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out)
+{
+    return gpu_take(base, ((uint64_t)slots + 1) * sizeof(int32_t), out);
+}

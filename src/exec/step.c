@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all executors do with steps alike. */
+#include "exec/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void ep_routing_free(ep_routing *routing)
+{
+    free(routing->arrays);
+    mem_block_release(routing->own);
+}
+
+ep_refusal ep_refusal_of(expar_status status)
+{
+    ep_refusal refusal = {.status = (int32_t)status};
+    snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1, expar_last_error());
+    return refusal;
+}

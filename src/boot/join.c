@@ -89,7 +89,27 @@ static expar_status meet_somewhere(const boot_request *request, joined *all)
         status = serve_meeting(request, &where, &parts, &server);
     if (status == EXPAR_OK) status = ranks_meet(request, &where, &parts, all);
     boot_server_stop(server);
-    return status;
+    return status == EXPAR_OK ? EXPAR_OK
+                              : error_prefix(status, "joining as rank %d of %d", request->rank, request->size);
+}
+
+static expar_status joined_make(const boot_request *request, joined *all)
+{
+    const size_t size = (size_t)request->size;
+    all->fds = malloc(HELLO_LINES * size * sizeof *all->fds);
+    all->places = calloc(size, sizeof *all->places);
+    if (all->fds) memset(all->fds, -1, HELLO_LINES * size * sizeof *all->fds);
+    if (!all->fds || !all->places) return error_set(EXPAR_ERR_MEMORY, "join: out of memory");
+    place_find(&all->places[request->rank]);
+    return EXPAR_OK;
+}
+
+static void joined_end(const boot_request *request, joined *all)
+{
+    for (int32_t i = 0; all->fds && i < HELLO_LINES * request->size; i++)
+        wire_close(&all->fds[i]);
+    free(all->fds);
+    free(all->places);
 }
 
 expar_status boot_join_sockets(const boot_request *request, boot **out)
@@ -97,29 +117,14 @@ expar_status boot_join_sockets(const boot_request *request, boot **out)
     expar_status status = request_check(request);
     if (status == EXPAR_OK) status = auth_ready();
     if (status != EXPAR_OK) return status;
-    size_t size = (size_t)request->size;
-    joined all = {.fds = malloc(HELLO_LINES * size * sizeof *all.fds), .places = calloc(size, sizeof *all.places)};
-    if (!all.fds || !all.places) {
-        status = error_set(EXPAR_ERR_MEMORY, "join: out of memory");
-        goto fail;
-    }
-    memset(all.fds, -1, HELLO_LINES * size * sizeof *all.fds);
-    place_find(&all.places[request->rank]);
-    if (size > 1) status = meet_somewhere(request, &all);
+    joined all = {0};
+    status = joined_make(request, &all);
+    if (status == EXPAR_OK && request->size > 1) status = meet_somewhere(request, &all);
+    if (status == EXPAR_OK) status = boot_sockets_create(request, all.fds, all.places, out);
     if (status != EXPAR_OK) {
-        error_prefix(status, "joining as rank %d of %d", request->rank, request->size);
-        goto fail;
+        joined_end(request, &all);
+        return status;
     }
-    status = boot_sockets_create(request, all.fds, all.places, out);
-    if (status == EXPAR_OK) {
-        memcpy((*out)->ip, all.ip, sizeof all.ip);
-        return EXPAR_OK;
-    }
-    for (size_t i = 0; i < HELLO_LINES * size; i++)
-        wire_close(&all.fds[i]);
-
-fail:
-    free(all.fds);
-    free(all.places);
-    return status;
+    memcpy((*out)->ip, all.ip, sizeof all.ip);
+    return EXPAR_OK;
 }

@@ -213,36 +213,32 @@ static int server_start_thread(boot_server *server)
     return error;
 }
 
+static void server_free(boot_server *server)
+{
+    wire_close(&server->listener);
+    if (server->stop_event >= 0) close(server->stop_event);
+    free(server);
+}
+
 expar_status boot_server_start(int listener, const unsigned char secret[AUTH_SECRET_BYTES], boot_server **out)
 {
-    expar_status status;
     boot_server *server = calloc(1, sizeof *server);
     if (!server) {
-        status = error_set(EXPAR_ERR_MEMORY, "rendezvous: out of memory");
-        goto close_listener;
+        wire_close(&listener);
+        return error_set(EXPAR_ERR_MEMORY, "rendezvous: out of memory");
     }
     server->listener = listener;
     auth_key_derive(secret, &server->key);
     server->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (server->stop_event < 0) {
-        status = error_errno("rendezvous: eventfd");
-        goto free_server;
-    }
-    errno = server_start_thread(server);
-    if (errno != 0) {
+    expar_status status = server->stop_event >= 0 ? EXPAR_OK : error_errno("rendezvous: eventfd");
+    if (status == EXPAR_OK && (errno = server_start_thread(server)) != 0)
         status = error_errno("rendezvous: cannot start its thread");
-        goto close_event;
+    if (status != EXPAR_OK) {
+        server_free(server);
+        return status;
     }
     *out = server;
     return EXPAR_OK;
-
-close_event:
-    close(server->stop_event);
-free_server:
-    free(server);
-close_listener:
-    wire_close(&listener);
-    return status;
 }
 
 void boot_server_stop(boot_server *server)
@@ -251,7 +247,5 @@ void boot_server_stop(boot_server *server)
     uint64_t one = 1;
     if (write(server->stop_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "rendezvous: cannot be stopped");
     pthread_join(server->thread, NULL);
-    wire_close(&server->listener);
-    close(server->stop_event);
-    free(server);
+    server_free(server);
 }

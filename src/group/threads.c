@@ -10,6 +10,7 @@
 
 static void threads_free(group_threads *threads)
 {
+    if (!threads) return;
     for (int32_t r = 0; threads->heaps && r < threads->size; r++)
         if (threads->heaps[r].base) mem_region_close(&threads->heaps[r]);
     free(threads->heaps);
@@ -28,6 +29,7 @@ static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **
     group_threads *threads = calloc(1, sizeof *threads);
     if (!threads) return error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
     threads->size = size;
+    atomic_init(&threads->references, size);
     threads->heaps = calloc((size_t)size, sizeof *threads->heaps);
     threads->pointers = calloc((size_t)size, sizeof *threads->pointers);
     expar_status status = EXPAR_OK;
@@ -113,15 +115,11 @@ static expar_status join_all(int32_t size, const group_settings *settings, expar
     boot **boots = calloc((size_t)size, sizeof(boot *));
     if (!boots) return error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
     expar_status status = make_heaps(size, settings->heap_bytes, &threads);
-    if (status != EXPAR_OK) goto free_boots;
-    atomic_init(&threads->references, size);
-    status = boot_join_threads(size, settings->timeout_ms, boots);
-    if (status != EXPAR_OK) {
+    if (status == EXPAR_OK) status = boot_join_threads(size, settings->timeout_ms, boots);
+    if (status == EXPAR_OK)
+        status = make_groups(size, boots, settings, threads, groups);
+    else
         threads_free(threads);
-        goto free_boots;
-    }
-    status = make_groups(size, boots, settings, threads, groups);
-free_boots:
     free(boots);
     return status;
 }

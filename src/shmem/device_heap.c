@@ -156,19 +156,27 @@ static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards
     return status;
 }
 
-expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out)
+static device_heap *heap_new(sym *symmetric)
 {
-    size_t size = (size_t)symmetric->size;
+    const size_t size = (size_t)symmetric->size;
     device_heap *self = calloc(1, sizeof *self);
-    heap_card *cards = calloc(size, sizeof *cards);
-    if (!self || !cards) goto no_memory;
+    if (!self) return NULL;
     self->sym = symmetric;
     self->unit_bytes = CHUNK_UNIT_MIN;
     self->bases = calloc(size, sizeof *self->bases);
     self->quiet = calloc(size, sizeof *self->quiet);
     self->devices = calloc(size + 1, sizeof *self->devices);
-    if (!self->bases || !self->quiet || !self->devices) goto no_memory;
-    expar_status status = heap_meet(self, index, cards);
+    if (self->bases && self->quiet && self->devices) return self;
+    device_heap_destroy(self, true);
+    return NULL;
+}
+
+expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out)
+{
+    device_heap *self = heap_new(symmetric);
+    heap_card *cards = calloc((size_t)symmetric->size, sizeof *cards);
+    expar_status status = self && cards ? heap_meet(self, index, cards)
+                                        : sym_out_of_step(symmetric, create, error_set(EXPAR_ERR_MEMORY, "no memory"));
     free(cards);
     if (status != EXPAR_OK) {
         device_heap_destroy(self, true);
@@ -176,10 +184,6 @@ expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out
     }
     *out = self;
     return EXPAR_OK;
-no_memory:
-    free(cards);
-    if (self) device_heap_destroy(self, true);
-    return sym_out_of_step(symmetric, create, error_set(EXPAR_ERR_MEMORY, "no memory"));
 }
 
 void device_heap_destroy(device_heap *self, bool quiet)

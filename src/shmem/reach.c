@@ -281,7 +281,7 @@ expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
 {
     if (ordered == EXPAR_OK || sym_check_pe(self, pe, "an operation before") != EXPAR_OK) return ordered;
     pthread_mutex_lock(&self->lock);
-    snprintf(self->owed_text, sizeof self->owed_text, "%s", expar_last_error());
+    error_keep(&self->owed, ordered);
     atomic_store_explicit(&self->owes_failure, true, memory_order_relaxed);
     pthread_mutex_unlock(&self->lock);
     return EXPAR_OK;
@@ -296,8 +296,9 @@ static expar_status tell_owed(sym *self, expar_status status)
     status = sym_check(self, "an earlier operation");
     if (status != EXPAR_OK) return status;
     pthread_mutex_lock(&self->lock);
-    error_set(EXPAR_ERR_PEER, "an earlier operation failed: %s", self->owed_text);
+    error_restore(&self->owed);
     pthread_mutex_unlock(&self->lock);
+    error_prefix(EXPAR_ERR_PEER, "an earlier operation failed");
     return EXPAR_ERR_PEER;
 }
 

@@ -145,7 +145,7 @@ typedef struct sym {
     /* A call that was about others met the failure of an earlier operation: the next fence or quiet of a caller tells.
        Set and taken down by any thread of the rank; relaxed, since it orders nothing. */
     _Atomic bool owes_failure;
-    char owed_text[256]; /* what it was; guarded by lock */
+    error_kept owed; /* what it was; guarded by lock */
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;

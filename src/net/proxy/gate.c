@@ -7,16 +7,14 @@
 
 #define NS_PER_S INT64_C(1000000000)
 
-expar_status proxy_gate_init(proxy_gate *gate)
+void proxy_gate_init(proxy_gate *gate)
 {
-    pthread_condattr_t attributes;
-    int code = pthread_mutex_init(&gate->lock, NULL);
-    if (code == 0) code = pthread_condattr_init(&attributes);
-    if (code != 0) return error_set(EXPAR_ERR_SYSTEM, "a gate of the proxy cannot be made");
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    code = pthread_cond_init(&gate->opened, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return code == 0 ? EXPAR_OK : error_set(EXPAR_ERR_SYSTEM, "a gate of the proxy cannot be made");
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->opened, &clock);
+    pthread_condattr_destroy(&clock);
 }
 
 void proxy_gate_destroy(proxy_gate *gate)

@@ -17,7 +17,7 @@ typedef struct proxy_gate {
     _Atomic int32_t sleepers;
 } proxy_gate;
 
-expar_status proxy_gate_init(proxy_gate *gate);
+void proxy_gate_init(proxy_gate *gate);
 void proxy_gate_destroy(proxy_gate *gate);
 /* Sleeps until the gate is opened, at most limit_ns; not at all when is_over holds already. */
 void proxy_gate_wait(proxy_gate *gate, bool (*is_over)(const void *context), const void *context, int64_t limit_ns);

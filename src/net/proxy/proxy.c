@@ -40,13 +40,6 @@ static expar_status start_thread(proxy *self)
     return code == 0 ? EXPAR_OK : error_set(EXPAR_ERR_SYSTEM, "the proxy's thread cannot be started");
 }
 
-static void free_memory(proxy *self)
-{
-    if (self->ring) munmap(self->ring, self->ring_bytes);
-    free(self->peers);
-    free(self);
-}
-
 expar_status proxy_open(const proxy_plan *plan, proxy **out)
 {
     proxy *self = calloc(1, sizeof *self);
@@ -54,25 +47,18 @@ expar_status proxy_open(const proxy_plan *plan, proxy **out)
     self->plan = *plan;
     self->rank = plan->site->boot->rank;
     self->size = plan->site->boot->size;
+    proxy_gate_init(&self->work);
+    proxy_gate_init(&self->moved);
     self->peers = calloc((size_t)self->size, sizeof *self->peers);
     expar_status status =
         self->peers ? make_ring(self) : error_set(EXPAR_ERR_MEMORY, "no memory for a proxy to %d ranks", self->size);
-    if (status != EXPAR_OK) goto no_ring;
-    status = proxy_gate_init(&self->work);
-    if (status != EXPAR_OK) goto no_ring;
-    status = proxy_gate_init(&self->moved);
-    if (status != EXPAR_OK) goto no_second_gate;
-    status = start_thread(self);
-    if (status != EXPAR_OK) goto no_thread;
+    if (status == EXPAR_OK) status = start_thread(self);
+    if (status != EXPAR_OK) {
+        proxy_close(self);
+        return status;
+    }
     *out = self;
     return EXPAR_OK;
-no_thread:
-    proxy_gate_destroy(&self->moved);
-no_second_gate:
-    proxy_gate_destroy(&self->work);
-no_ring:
-    free_memory(self);
-    return status;
 }
 
 void proxy_stop(proxy *self)
@@ -90,5 +76,7 @@ void proxy_close(proxy *self)
     proxy_stop(self);
     proxy_gate_destroy(&self->moved);
     proxy_gate_destroy(&self->work);
-    free_memory(self);
+    if (self->ring) munmap(self->ring, self->ring_bytes);
+    free(self->peers);
+    free(self);
 }

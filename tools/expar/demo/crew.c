@@ -33,25 +33,29 @@ static int32_t start(crew_thread *threads, int32_t ranks)
     return started;
 }
 
+/* The groups are the threads' from now on. */
+static int run_all(int32_t ranks, crew_thread *threads, demo_error *error)
+{
+    int32_t started = start(threads, ranks);
+    for (int32_t r = 0; r < started; r++)
+        pthread_join(threads[r].thread, NULL);
+    int code = started == ranks || demo_fail(error, "only %d of %d threads could be started", started, ranks)
+                   ? EXIT_SUCCESS
+                   : EXIT_FAILURE;
+    for (int32_t r = started - 1; r >= 0; r--)
+        if (threads[r].code) code = threads[r].code;
+    return code;
+}
+
 int crew_run(int32_t ranks, crew_member *member, void *context, demo_error *error)
 {
     expar_group **groups = demo_calloc(error, (size_t)ranks, sizeof(expar_group *));
     crew_thread *threads = demo_calloc(error, (size_t)ranks, sizeof *threads);
-    int32_t started = 0;
-    int code = EXIT_FAILURE;
-    if (!groups || !threads || !demo_check(error, "making the group", expar_group_create_threads(ranks, NULL, groups)))
-        goto done;
-    for (int32_t r = 0; r < ranks; r++)
+    bool made =
+        groups && threads && demo_check(error, "making the group", expar_group_create_threads(ranks, NULL, groups));
+    for (int32_t r = 0; r < ranks && made; r++)
         threads[r] = (crew_thread){.group = groups[r], .member = member, .context = context};
-    started = start(threads, ranks);
-    for (int32_t r = 0; r < started; r++)
-        pthread_join(threads[r].thread, NULL);
-    code = started == ranks || demo_fail(error, "only %d of %d threads could be started", started, ranks)
-               ? EXIT_SUCCESS
-               : EXIT_FAILURE;
-    for (int32_t r = started - 1; r >= 0; r--)
-        if (threads[r].code) code = threads[r].code;
-done:
+    int code = made ? run_all(ranks, threads, error) : EXIT_FAILURE;
     free(threads);
     free(groups);
     return code;

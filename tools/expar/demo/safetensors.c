@@ -91,16 +91,14 @@ bool safetensors_open(const char *path, safetensors **out, demo_error *error)
     uint64_t file_bytes = 0;
     file->fd = -1;
     file->path = strdup(path);
-    if (!file->path) {
-        demo_fail(error, "out of memory");
-        goto fail;
+    bool opened = (file->path || demo_fail(error, "out of memory")) &&
+                  open_regular(path, &file->fd, &file_bytes, error) && read_header(file, file_bytes, error);
+    if (!opened) {
+        safetensors_close(file);
+        return false;
     }
-    if (!open_regular(path, &file->fd, &file_bytes, error) || !read_header(file, file_bytes, error)) goto fail;
     *out = file;
     return true;
-fail:
-    safetensors_close(file);
-    return false;
 }
 
 void safetensors_close(safetensors *file)

@@ -300,34 +300,35 @@ static void spawn_all(struct job_state *state, const struct job_setting *setting
     signal_all(state, SIGKILL);
 }
 
+static int run_ranks(struct job_state *state, const cpu_set_t *cores)
+{
+    expar_unique_id id;
+    char id_text[EXPAR_UNIQUE_ID_TEXT];
+    if (expar_unique_id_create(&id) != EXPAR_OK) {
+        fprintf(stderr, "%s: %s\n", state->job->who, expar_last_error());
+        return JOB_EXIT_CANNOT_START;
+    }
+    expar_unique_id_format(&id, id_text);
+    struct job_setting setting = {
+        .job = state->job, .unique_id = id_text, .signal_mask = &state->old_mask, .launcher = getpid(), .cores = cores};
+    spawn_all(state, &setting);
+    supervise(state);
+    expar_unique_id_retire(&id);
+    return state->exit_code;
+}
+
 int job_run(const struct job *job)
 {
     struct job_state state;
-    expar_unique_id id;
-    char id_text[EXPAR_UNIQUE_ID_TEXT];
     cpu_set_t *cores = NULL;
     int code = JOB_EXIT_CANNOT_START;
 
     fflush(NULL);
-    if (!state_open(&state, job)) {
+    if (!state_open(&state, job))
         fprintf(stderr, "%s: cannot prepare the job: %s\n", job->who, strerror(errno));
-        goto close_state;
-    }
-    if (job->bind && !(cores = job_bind_plan(job))) goto close_state;
-    if (expar_unique_id_create(&id) != EXPAR_OK) {
-        fprintf(stderr, "%s: %s\n", job->who, expar_last_error());
-        goto free_cores;
-    }
-    expar_unique_id_format(&id, id_text);
-    struct job_setting setting = {
-        .job = job, .unique_id = id_text, .signal_mask = &state.old_mask, .launcher = getpid(), .cores = cores};
-    spawn_all(&state, &setting);
-    supervise(&state);
-    code = state.exit_code;
-    expar_unique_id_retire(&id);
-free_cores:
+    else if (!job->bind || (cores = job_bind_plan(job)))
+        code = run_ranks(&state, cores);
     free(cores);
-close_state:
     state_close(&state);
     return code;
 }

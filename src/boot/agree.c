@@ -33,7 +33,8 @@ static void agreement_lay_out(agreement *a)
     a->payload_at = sizeof(record_head);
     for (size_t i = 0; i < a->matter->num_fields; i++)
         a->payload_at += slot_bytes(&a->matter->fields[i]);
-    a->record_bytes = a->payload_at + a->matter->bytes;
+    /* So that every record's head is aligned. */
+    a->record_bytes = align_up(a->payload_at + a->matter->bytes, _Alignof(record_head));
 }
 
 /* FNV-1a. */
@@ -57,12 +58,9 @@ static unsigned char *record_of(const agreement *a, int32_t rank)
     return a->records + (size_t)rank * a->record_bytes;
 }
 
-static record_head head_of(const agreement *a, int32_t rank)
+static const record_head *head_of(const agreement *a, int32_t rank)
 {
-    record_head head;
-    memcpy(&head, record_of(a, rank), sizeof head);
-    head.reason[sizeof head.reason - 1] = '\0';
-    return head;
+    return (const record_head *)(const void *)record_of(a, rank);
 }
 
 /* As much of a text as there is room for; the rest of the room is zero already. */
@@ -106,7 +104,7 @@ static bool is_common(const agreement *a, int32_t status)
 static int32_t find_refusal(const agreement *a, bool common)
 {
     for (int32_t r = 0; r < a->self->size; r++) {
-        const int32_t status = head_of(a, r).status;
+        const int32_t status = head_of(a, r)->status;
         if (status != EXPAR_OK && is_common(a, status) == common) return r;
     }
     return -1;
@@ -123,42 +121,52 @@ static expar_status judge_reasons(const agreement *a, bool common)
     const int32_t rank = find_refusal(a, common);
     if (rank < 0) return EXPAR_OK;
     if (a->own->status != EXPAR_OK && is_common(a, a->own->status) == common) return error_restore(a->own);
-    const record_head head = head_of(a, rank);
-    const expar_status reason = (expar_status)head.status;
-    snprintf(text, sizeof text, "rank %d %s: %s (%s)%s%s", rank, common ? a->matter->lacks : a->matter->refused,
-             expar_status_string(reason), expar_status_text(reason), head.reason[0] ? ": " : "", head.reason);
+    const record_head *head = head_of(a, rank);
+    const expar_status reason = (expar_status)head->status;
+    snprintf(text, sizeof text, "rank %d %s: %s (%s)%s%.*s", rank, common ? a->matter->lacks : a->matter->refused,
+             expar_status_string(reason), expar_status_text(reason), head->reason[0] ? ": " : "", BOOT_REASON_TEXT - 1,
+             head->reason);
     return agreement_tell(a, common ? reason : EXPAR_ERR_REMOTE, text);
 }
 
-/* What a rank says of a field, as text; false: it does not know. */
-static bool read_slot(const agreement *a, int32_t rank, const boot_field *field, size_t at, char text[BOOT_FIELD_TEXT])
+static bool is_known(const boot_field *field, const unsigned char *slot)
 {
-    const unsigned char *slot = record_of(a, rank) + at;
     uint64_t value;
-    memset(text, 0, BOOT_FIELD_TEXT);
+    if (field->text) return slot[0] != '\0';
+    memcpy(&value, slot, sizeof value);
+    return value != BOOT_UNKNOWN;
+}
+
+static void format_slot(const boot_field *field, const unsigned char *slot, char text[BOOT_FIELD_TEXT])
+{
+    uint64_t value;
     if (field->text) {
-        memcpy(text, slot, BOOT_FIELD_TEXT - 1);
-        return text[0] != '\0';
+        snprintf(text, BOOT_FIELD_TEXT, "%.*s", BOOT_FIELD_TEXT - 1, (const char *)slot);
+        return;
     }
     memcpy(&value, slot, sizeof value);
     snprintf(text, BOOT_FIELD_TEXT, "%llu", (unsigned long long)value);
-    return value != BOOT_UNKNOWN;
+}
+
+static expar_status fields_differ(const agreement *a, const boot_field *field, size_t at, int32_t rank, int32_t first)
+{
+    char its[BOOT_FIELD_TEXT], firsts[BOOT_FIELD_TEXT], text[ERROR_TEXT_BYTES];
+    format_slot(field, record_of(a, rank) + at, its);
+    format_slot(field, record_of(a, first) + at, firsts);
+    snprintf(text, sizeof text, "%s is %s on rank %d and %s on rank %d; expected the same", field->name, its, rank,
+             firsts, first);
+    return agreement_tell(a, EXPAR_ERR_MISMATCH, text);
 }
 
 static expar_status judge_field(const agreement *a, const boot_field *field, size_t at)
 {
-    char first[BOOT_FIELD_TEXT], its[BOOT_FIELD_TEXT], text[ERROR_TEXT_BYTES];
-    int32_t by = -1;
+    int32_t first = -1;
     for (int32_t r = 0; r < a->self->size; r++) {
-        if (!read_slot(a, r, field, at, its)) continue;
-        if (by < 0) {
-            by = r;
-            memcpy(first, its, sizeof first);
-        } else if (strcmp(first, its) != 0) {
-            snprintf(text, sizeof text, "%s is %s on rank %d and %s on rank %d; expected the same", field->name, its, r,
-                     first, by);
-            return agreement_tell(a, EXPAR_ERR_MISMATCH, text);
-        }
+        const unsigned char *slot = record_of(a, r) + at;
+        if (!is_known(field, slot)) continue;
+        if (first < 0) first = r;
+        if (memcmp(slot, record_of(a, first) + at, slot_bytes(field)) != 0)
+            return fields_differ(a, field, at, r, first);
     }
     return EXPAR_OK;
 }
@@ -177,7 +185,7 @@ static expar_status judge_fields(const agreement *a)
 static expar_status judge_subjects(const agreement *a)
 {
     for (int32_t r = 1; r < a->self->size; r++)
-        if (head_of(a, r).subject != head_of(a, 0).subject)
+        if (head_of(a, r)->subject != head_of(a, 0)->subject)
             return error_set(EXPAR_ERR_MISMATCH, "rank %d is in another call than rank 0", r);
     return EXPAR_OK;
 }

@@ -182,7 +182,7 @@ static expar_status make_part(gpu_executor *self, const executor_plan *plan, int
 /* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
 static expar_status make(gpu_executor *self, const executor_plan *plan)
 {
-    int32_t sharers;
+    int32_t sharers = 0;
     expar_status status = device_heap_create(self->sym, plan->device.index, &self->heap);
     if (status != EXPAR_OK) return status;
     self->device = device_heap_device(self->heap);

@@ -177,13 +177,14 @@ static void tell_peers(const sym *self, uint64_t failure)
     }
 }
 
-/* A rank has left: for a reason that a peer has told, which is the one to report, or for its own. */
-static uint64_t reason_of_leaving(const sym *self, int32_t rank)
+/* A rank has left, or its program has ended: for a reason that a peer has told, which is the one to report, or for its
+   own. */
+static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t rank)
 {
     uint64_t told = atomic_load_explicit(&control_of(self, self->rank)->told, memory_order_acquire);
     bool known = failure_kind(told) == SYM_PEER_DIED || failure_kind(told) == SYM_PEER_SILENT;
     bool other = (uint32_t)told < (uint32_t)self->size && (uint32_t)told != (uint32_t)self->rank;
-    return known && other ? told : failure_word(SYM_PEER_LEFT, rank);
+    return known && other ? told : failure_word(kind, rank);
 }
 
 /* A death explains a leaving, and this rank's own abort ends what the loss of others has left alone. */
@@ -219,7 +220,8 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
     if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
     if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
-    uint64_t failure = kind == SYM_PEER_LEFT ? reason_of_leaving(self, rank) : failure_word(kind, rank);
+    bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
+    uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     failure_record(self, failure);
     bell_ring(&control_of(self, self->rank)->bell, self->by_threads);

@@ -259,7 +259,8 @@ typedef struct play {
     int64_t start_ms; /* when the victim was struck */
 } play;
 
-static void begin(play *p, phase where, bool silence)
+/* Until all ranks wait. */
+static void begin(play *p, ranks_body body, phase where, bool silence)
 {
     ranks_plan plan = {.kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = HEAP_BYTES};
     plan.ranks_per_node = kind_ranks_per_node(&plan);
@@ -268,8 +269,13 @@ static void begin(play *p, phase where, bool silence)
     *p->s = (stage){.where = where, .silence = silence};
     assert_true(ranks_host_start(&p->host));
     for (int32_t r = 0; r < RANKS; r++)
-        assert_true((p->pids[r] = ranks_fork(&plan, &p->host.id, r, survive, p->s)) > 0);
+        assert_true((p->pids[r] = ranks_fork(&plan, &p->host.id, r, body, p->s)) > 0);
     await_all_waiting(p->s);
+}
+
+static void strike(play *p, phase where, bool silence)
+{
+    begin(p, survive, where, silence);
     p->start_ms = ranks_clock_ms();
     assert_int_equal(kill(p->pids[VICTIM], silence ? SIGSTOP : SIGKILL), 0);
     if (silence) await_stopped(p->pids[VICTIM], p->s);
@@ -300,7 +306,7 @@ static void test_killed(void **state)
     (void)state;
     for (int where = 0; where < PHASES; where++) {
         play p;
-        begin(&p, (phase)where, false);
+        strike(&p, (phase)where, false);
         finish(&p);
         end(&p);
     }
@@ -313,11 +319,45 @@ static void test_stopped(void **state)
     play plays[PHASES];
     if (netns_on()) return; /* test_netns_faults cuts the cable instead */
     for (int where = 0; where < PHASES; where++)
-        begin(&plays[where], (phase)where, true);
+        strike(&plays[where], (phase)where, true);
     for (int where = 0; where < PHASES; where++)
         finish(&plays[where]);
     for (int where = PHASES - 1; where >= 0; where--) /* later ones hold what ends the earlier ones */
         end(&plays[where]);
+}
+
+/* ---- processes: one gives another up as silent, and ends --------------------------------------------------------- */
+
+#define ENDING 1
+
+/* Its program ends with the error in hand, without a good-bye, before the others have waited for so long. Whoever is
+   mapped is told by a word in its memory. */
+static void end_by_silence(expar_group *group, void *shared)
+{
+    stage *s = shared;
+    bool told = sym_at(group->sym, ENDING, 0) != NULL;
+    CHECK_OK(expar_group_barrier(group));
+    atomic_fetch_add(&s->waiting, 1);
+    while (group->rank == VICTIM)
+        pause();
+    if (group->rank == ENDING) {
+        sym_fail(group->sym, SYM_PEER_SILENT, VICTIM);
+        _exit(check_failures() ? 1 : 0);
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    CHECK_TEXT(told ? "rank 2 fell silent" : "rank 1");
+}
+
+static void test_silence_explains_an_end(void **state)
+{
+    (void)state;
+    play p;
+    begin(&p, end_by_silence, IN_BARRIER, false);
+    for (int32_t r = 0; r < RANKS; r++)
+        if (r != VICTIM) assert_int_equal(ranks_wait(p.pids[r], ranks_clock_ms() + DEADLINE_MS, NULL), 0);
+    kill(p.pids[VICTIM], SIGKILL);
+    assert_true(WIFSIGNALED(ranks_wait(p.pids[VICTIM], ranks_clock_ms() + DEADLINE_MS, NULL)));
+    end(&p);
 }
 
 int main(int argc, char **argv)
@@ -329,6 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_abort_from_a_thread),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_silence_explains_an_end),
     };
     kind_read(argc, argv);
     return kind_of_ranks == RANKS_THREADS ? cmocka_run_group_tests(thread_tests, NULL, NULL)

@@ -14,7 +14,8 @@ file(RELATIVE_PATH lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FUL
 set(CMAKE_INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
 
 add_compile_definitions(_GNU_SOURCE)
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow)
+# -Wvla, -Walloca: no array on the stack grows with what a run brings, such as the number of ranks.
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wvla -Walloca)
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>")
 # Log lines name files from the root of the sources, wherever they were built.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)

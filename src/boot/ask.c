@@ -218,16 +218,15 @@ static void make_locks(ask_desk *self)
 expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, ask_desk **out)
 {
     ask_desk *self = calloc(1, sizeof *self);
-    ask_inbox *inboxes = calloc((size_t)size, sizeof *inboxes);
-    bool *cut = calloc((size_t)size, sizeof *cut);
-    if (!self || !inboxes || !cut) {
-        free(self);
-        free(inboxes);
-        free(cut);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
+    *self = (ask_desk){.size = size, .lines = lines, .notes = notes, .first_death = -1};
+    make_locks(self);
+    self->inboxes = calloc((size_t)size, sizeof *self->inboxes);
+    self->cut = calloc((size_t)size, sizeof *self->cut);
+    if (!self->inboxes || !self->cut) {
+        ask_close(self);
         return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
     }
-    *self = (ask_desk){.size = size, .lines = lines, .notes = notes, .inboxes = inboxes, .cut = cut, .first_death = -1};
-    make_locks(self);
     *out = self;
     return EXPAR_OK;
 }

@@ -3,7 +3,7 @@
 #include "boot/squad.h"
 #include "boot/unit.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SIZE    4
@@ -168,12 +168,11 @@ static expar_status a_reason_is_common(boot *group, void *context)
 static expar_status a_text_is_cut(boot *group, void *context)
 {
     (void)context;
-    char own_text[800], told[ERROR_TEXT_BYTES] = "the test: rank 0 refused its part: EXPAR_ERR_STATE (";
+    char own_text[800], told[ERROR_TEXT_BYTES];
     memset(own_text, 'x', sizeof own_text - 1);
     own_text[sizeof own_text - 1] = '\0';
-    strcat(told, expar_status_text(EXPAR_ERR_STATE));
-    strcat(told, "): ");
-    memset(told + strlen(told), 'x', BOOT_REASON_TEXT - 1);
+    snprintf(told, sizeof told, "the test: rank 0 refused its part: EXPAR_ERR_STATE (%s): %.*s",
+             expar_status_text(EXPAR_ERR_STATE), BOOT_REASON_TEXT - 1, own_text);
     expar_status own = group->rank == 0 ? error_set(EXPAR_ERR_STATE, "%s", own_text) : EXPAR_OK;
     BODY_AGREES(group, &plain, own, own ? own : EXPAR_ERR_REMOTE, own ? own_text : told);
     /* Of fields what is cut off is not compared. */

@@ -134,10 +134,7 @@ typedef struct sym {
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     sym_listener *listeners; /* guarded by lock */
-    /* The order of calls on each GPU that this rank uses; NULL without. Owned by the CUDA executor (exec/cuda/order.c),
-       changed as buffers are made and destroyed, which this rank does one at a time. */
-    struct gpu_order *gpu_orders;
-    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
+    uint64_t barrier_epoch;  /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused, and this
        rank's abort replaces all others. */

@@ -203,6 +203,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
     gpu_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
     *self = (gpu_executor){.base.ops = &gpu_ops,
+                           .group = plan->group,
                            .sym = symmetric,
                            .with_threads = plan->group->threads && plan->group->size > 1,
                            .world = {.shape = *plan->shape,

@@ -54,7 +54,8 @@ typedef struct gpu_executor {
     executor base;
     device_heap *heap;
     const cuda_device *device;
-    sym *sym;
+    expar_group *group;
+    sym *sym; /* the group's */
     int32_t num_sms;
     bool with_threads;      /* other ranks are threads of this process: the default stream is theirs, too */
     bool shares_gpu;        /* with such ranks: nothing is loaded once the buffer is made */

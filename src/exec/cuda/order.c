@@ -6,6 +6,7 @@
  * each other, and whatever comes after the launch waits for them. That rests on external event nodes: the launch itself
  * is the record, and what a graph waits for are the records before its launch (docs/gpu.md). */
 #include "exec/cuda/gpu.h"
+#include "group/group.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -23,10 +24,18 @@ typedef struct captured_calls {
     cu_stream witness;         /* in the capture until it ends; NULL: this place has had none */
 } captured_calls;
 
+/* A rank's orders, one a GPU that its buffers are on: a resident of its group. Changed as buffers are made and
+   destroyed, which the rank does one at a time. */
+typedef struct gpu_orders {
+    group_resident resident;
+    gpu_order *first;
+} gpu_orders;
+
 struct gpu_order {
     gpu_order *next;
-    int32_t device; /* index */
-    int32_t holds;  /* buffers that use it */
+    gpu_orders *orders; /* of which it is one */
+    int32_t device;     /* index */
+    int32_t holds;      /* buffers that use it */
     /* Held by the thread that makes a call, from gpu_place to gpu_end. It guards what follows;
        the events themselves stay as long as the order. */
     pthread_mutex_t lock;
@@ -57,9 +66,26 @@ static void destroy(gpu_order *order)
     free(order);
 }
 
+/* The orders have gone with the last buffers, without which no group ends. */
+static void orders_end(group_resident *resident)
+{
+    free((gpu_orders *)resident);
+}
+
+/* NULL: no memory. */
+static gpu_orders *orders_of(expar_group *group)
+{
+    gpu_orders *orders = (gpu_orders *)group_kept(group, orders_end);
+    if (orders || !(orders = calloc(1, sizeof *orders))) return orders;
+    orders->resident.end = orders_end;
+    group_keep(group, &orders->resident);
+    return orders;
+}
+
 expar_status gpu_order_hold(gpu_executor *self)
 {
-    gpu_order *order = self->sym->gpu_orders;
+    gpu_orders *orders = orders_of(self->group);
+    gpu_order *order = orders ? orders->first : NULL;
     while (order && order->device != self->device->index)
         order = order->next;
     if (order) {
@@ -67,7 +93,7 @@ expar_status gpu_order_hold(gpu_executor *self)
         self->order = order;
         return EXPAR_OK;
     }
-    order = calloc(1, sizeof *order);
+    order = orders ? calloc(1, sizeof *order) : NULL;
     if (!order) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     pthread_mutex_init(&order->lock, NULL);
     expar_status status = make_events(order);
@@ -77,8 +103,9 @@ expar_status gpu_order_hold(gpu_executor *self)
     }
     order->device = self->device->index;
     order->holds = 1;
-    order->next = self->sym->gpu_orders;
-    self->order = self->sym->gpu_orders = order;
+    order->orders = orders;
+    order->next = orders->first;
+    self->order = orders->first = order;
     return EXPAR_OK;
 }
 
@@ -113,7 +140,7 @@ void gpu_order_release(gpu_executor *self)
     if (!order) return;
     self->order = NULL;
     if (--order->holds) return;
-    gpu_order **place = &self->sym->gpu_orders;
+    gpu_order **place = &order->orders->first;
     while (*place != order)
         place = &(*place)->next;
     *place = order->next;

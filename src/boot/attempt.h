@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attempt: one try to form a group at the rendezvous.
  *
- *   hello from each rank ◄─► welcome; all here: table to all ──► "stands" from each ──► all stand: go to all; the next
- * try may start
+ *   hello from each rank   ◄─►  welcome
+ *   all here: table to all ──►  "stands" from each
+ *   all stand: go to all        the next try may start
  *
  * Whatever goes wrong on the way (a rank of another version, ranks that disagree, one that dies, time) ends the try for
  * all with the same verdict. A rank of the failed try that comes only after that is told the verdict too, for a short

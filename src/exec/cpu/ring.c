@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue rings. A ring lies in its receiver's memory; for each (channel, source, receiver) there is one.
  *
- *   tail  in the receiver's memory: rows put in.   Source stores (release) after it filled the slots, receiver loads
- * (acquire). head  in the source's memory:   rows taken out. Receiver stores (release) after it read the slots, source
- * loads (acquire).
+ *   tail  in the receiver's memory: rows put in.   The source stores (release) after it filled the slots, the receiver
+ *         loads (acquire).
+ *   head  in the source's memory: rows taken out.  The receiver stores (release) after it read the slots, the source
+ *         loads (acquire).
  *
  * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty between
  * calls: a receiver opens its next call only after it has taken everything out, and no source writes before it has seen

@@ -4,11 +4,11 @@
  * (kernels.c); they run in the launching thread, on the default stream one at a time, and keep modules out meanwhile
  * (modules.c). What it does not have fails as "not supported" (stubs made from the table in cuda/driver.h).
  *
- *   FAKE_PEERS=0     no two GPUs reach each other        FAKE_EXPORT=0    memory gives no descriptors
- *   FAKE_CC=80       compute capability (90)             FAKE_LAUNCH=0    no kernel can be launched
- *   FAKE_SMS=1       SMs of a GPU (132)               FAKE_INIT=100    the driver starts so (0)
- *   FAKE_HOST=0      streams take no host functions      FAKE_FAULT=1     the context is lost: streams call nobody
- *   FAKE_RECORD=0    events cannot be recorded        FAKE_MODES=0     no thread changes its mode of capture
+ *   FAKE_PEERS=0       no two GPUs reach each other      FAKE_EXPORT=0  memory gives no descriptors
+ *   FAKE_CC=80         compute capability (90)           FAKE_LAUNCH=0  no kernel can be launched
+ *   FAKE_SMS=1         SMs of a GPU (132)                FAKE_INIT=100  the driver starts so (0)
+ *   FAKE_HOST=0        streams take no host functions    FAKE_FAULT=1   the context is lost: streams call nobody
+ *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
  *   FAKE_DRIVER=12040  the driver's version (13000) */
 #include "fake.h"
 #include <pthread.h>
@@ -50,8 +50,7 @@ int setting(const char *name, int fallback)
     return text ? atoi(text) : fallback;
 }
 
-/* ---- driver and devices -------------------------------------------------------------------------------------------
- */
+/* ---- driver and devices ------------------------------------------------------------------------------------------ */
 
 cu_result cuInit(unsigned int flags)
 {
@@ -137,8 +136,7 @@ cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_
     return CU_OK;
 }
 
-/* ---- contexts: one a device; memory of MemAlloc belongs to the current one ------------------------------------------
- */
+/* ---- contexts: one a device; memory of MemAlloc belongs to the current one --------------------------------------- */
 
 #define DEEPEST 8
 
@@ -188,8 +186,7 @@ cu_result cuCtxSynchronize(void)
     return CU_OK;
 }
 
-/* ---- physical memory ------------------------------------------------------------------------------------------------
- */
+/* ---- physical memory --------------------------------------------------------------------------------------------- */
 
 /* A place in the table; -1: full, or more memory than there is. */
 static int slot_take(int fd, size_t bytes, bool own)
@@ -271,8 +268,7 @@ cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int ty
     return CU_OK;
 }
 
-/* ---- addresses ------------------------------------------------------------------------------------------------------
- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 static cu_result map_at(void *at, size_t bytes, int protection, int flags, int fd, cu_address *out)
 {
@@ -328,8 +324,7 @@ cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *acce
     return access && count ? CU_OK : INVALID_VALUE;
 }
 
-/* ---- memory of MemAlloc, and IPC ------------------------------------------------------------------------------------
- */
+/* ---- memory of MemAlloc, and IPC --------------------------------------------------------------------------------- */
 
 static int slot_at(const void *at)
 {

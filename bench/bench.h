@@ -22,14 +22,14 @@
 #include "bench/common/options.h"
 #include <argp.h>
 
-/* ---- options.c -------------------------------------------------------------------------------------------------- */
+/* ---- options.c --------------------------------------------------------------------------------------------------- */
 
 extern const struct argp_option bench_option_table[];
 void bench_options_init(struct bench_options *options);
 /* argp's parser; input is a struct bench_options. Checks all that can be checked before ranks are there. */
 error_t bench_options_parse(int key, char *arg, struct argp_state *state);
 
-/* ---- ep/run.c, rma/run.c, gpu/main.c ---------------------------------------------------------------------------- */
+/* ---- ep/run.c, rma/run.c, gpu/main.c ----------------------------------------------------------------------------- */
 
 /* Each measures all that the options ask for and prints it from rank 0. Returns the exit code: 0 only when all went
    well and every output was right. */

@@ -144,7 +144,7 @@ static void refuse_both(struct argp_state *state, const struct bench_options *op
         argp_error(state, "--%s and --%s: one of them is expected", name_of(key), name_of(other));
 }
 
-/* ---- --tokens --------------------------------------------------------------------------------------------------- */
+/* ---- --tokens ---------------------------------------------------------------------------------------------------- */
 
 static void add_tokens(struct argp_state *state, struct bench_options *options, int64_t tokens)
 {
@@ -198,7 +198,7 @@ static void add_sms(struct argp_state *state, struct bench_options *options, cha
     add_workers(state, options, "--sms", entry);
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------ */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 /* The index of `text` among the words divided by '|'. */
 static int word(struct argp_state *state, const char *option, const char *text, const char *words)
@@ -241,7 +241,7 @@ static void parse_operation(struct argp_state *state, struct bench_options *opti
     options->combine |= index == 1 || index == 2;
 }
 
-/* ---- all together ----------------------------------------------------------------------------------------------- */
+/* ---- all together ------------------------------------------------------------------------------------------------ */
 
 #define COUNT(array) (int)(sizeof(array) / sizeof *(array))
 

@@ -15,7 +15,7 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* ---- progress --------------------------------------------------------------------------------------------------- */
+/* ---- progress ---------------------------------------------------------------------------------------------------- */
 
 struct progress {
     bool shown;
@@ -46,7 +46,7 @@ static void progress_end(const struct progress *progress)
     if (progress->shown) fprintf(stderr, "\r\033[K");
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------------------ */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* left: turns that come after this one; the one with none is not timed. */
 static bool take_turn(const struct bench_world *world, struct contender *contender, int left, struct bench_span *span)
@@ -77,7 +77,7 @@ static bool take_turns(const struct bench_world *world, const struct bench_optio
     return good;
 }
 
-/* ---- summaries -------------------------------------------------------------------------------------------------- */
+/* ---- summaries --------------------------------------------------------------------------------------------------- */
 
 /* all: [size][iters]. The time of an iteration is last end − first start. */
 static void iteration_times(const struct bench_span *all, int size, int iters, double *times_us)

@@ -37,7 +37,7 @@ struct copy_worker {
     int number;
 };
 
-/* ---- the copies ------------------------------------------------------------------------------------------------- */
+/* ---- the copies -------------------------------------------------------------------------------------------------- */
 
 /* row_bytes is a multiple of 16, and so are the addresses. */
 static void stream_row(unsigned char *target, const unsigned char *source, size_t row_bytes)
@@ -119,7 +119,7 @@ bool copy_limit_nontemporal(void *limit)
     return copy_all(limit, true);
 }
 
-/* ---- making the list -------------------------------------------------------------------------------------------- */
+/* ---- making the list --------------------------------------------------------------------------------------------- */
 
 static unsigned char *rows_of(const struct bench_session *session, int rank)
 {

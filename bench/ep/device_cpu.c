@@ -42,7 +42,7 @@ static bool cpu_check(const struct bench_world *world, const struct bench_option
     return bench_complain(world, text);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Touched, so that no page fault is measured. */
 static void *cpu_alloc(const struct bench_world *world, size_t bytes)
@@ -83,7 +83,7 @@ static bool cpu_commit(const struct bench_world *world, void *data, void *draft,
     return true;
 }
 
-/* ---- copies ----------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 static bool cpu_open(struct bench_session *session)
 {

@@ -31,7 +31,7 @@ static void dispatch_release(struct dispatch_case *self)
     expar_ep_handle_destroy(self->result.handle);
 }
 
-/* ---- verifying -------------------------------------------------------------------------------------------------- */
+/* ---- verifying --------------------------------------------------------------------------------------------------- */
 
 static size_t tensor_bytes(const expar_tensor *tensor)
 {
@@ -85,7 +85,7 @@ static bool verify_copies(const struct bench_session *session)
     return good;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void dispatch_open(struct dispatch_case *self, const struct bench_session *session, expar_path path, bool cached)
 {
@@ -115,7 +115,7 @@ static bool dispatch_first(struct dispatch_case *self)
     return true;
 }
 
-/* ---- the baseline ----------------------------------------------------------------------------------------------- */
+/* ---- the baseline ------------------------------------------------------------------------------------------------ */
 
 struct baseline_case {
     const struct bench_session *session;
@@ -137,7 +137,7 @@ static bool baseline_after(void *context, bool check)
     return true;
 }
 
-/* ---- results ---------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* All that take turns. */
 struct turns {

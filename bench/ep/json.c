@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* ---- the machine ------------------------------------------------------------------------------------------------ */
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 static json_t *version_json(int32_t version)
 {
@@ -43,7 +43,7 @@ static json_t *machine_json(bool cuda)
     return machine;
 }
 
-/* ---- what was asked for ----------------------------------------------------------------------------------------- */
+/* ---- what was asked for ------------------------------------------------------------------------------------------ */
 
 /* One value by itself, several as a list. Takes the list over. */
 static json_t *one_or_list(json_t *list)
@@ -93,7 +93,7 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
     return config;
 }
 
-/* ---- results ---------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static void add_copies(json_t *json, const struct bench_world *world, const struct bench_result *r)
 {

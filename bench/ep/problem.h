@@ -48,7 +48,7 @@ float problem_scale(int rank, int64_t token, int s);
 /* True when a token has an expert on rank `target`. */
 bool problem_goes_to(const struct problem *problem, int source, int64_t token, int target);
 
-/* ---- pattern.c -------------------------------------------------------------------------------------------------- */
+/* ---- pattern.c --------------------------------------------------------------------------------------------------- */
 
 /* Names a row: salt says which filling, rank and token whose. Any two rows differ. */
 uint64_t pattern_key(uint64_t salt, int rank, int64_t token);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* ---- what follows from the times -------------------------------------------------------------------------------- */
+/* ---- what follows from the times --------------------------------------------------------------------------------- */
 
 double bench_copy_limit_us(const struct bench_result *result)
 {
@@ -30,12 +30,12 @@ double bench_speedup(const struct bench_result *result)
     return result->expar.median_us > 0 ? result->mpi.median_us / result->expar.median_us : 0;
 }
 
-/* ---- words for the spans ---------------------------------------------------------------------------------------- */
+/* ---- words for the spans ----------------------------------------------------------------------------------------- */
 
 const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "counts",
                                                    "gap",    "open",   "rows", "close"};
 
-/* ---- CSV -------------------------------------------------------------------------------------------------------- */
+/* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
 static void print_csv_row(const struct bench_options *o, int num_ranks, const struct bench_result *r)
 {
@@ -63,7 +63,7 @@ static void print_csv(const struct bench_world *world, const struct bench_option
         print_csv_row(options, world->size, &results->items[i]);
 }
 
-/* ---- table ------------------------------------------------------------------------------------------------------ */
+/* ---- table ------------------------------------------------------------------------------------------------------- */
 
 /* What each line begins with. */
 static struct table *new_table(const struct bench_world *world)

@@ -52,7 +52,7 @@ struct bench_results {
 /* A new one at the end, zero. NULL: no memory. Those given before stay valid until the next call only. */
 struct bench_result *bench_results_add(struct bench_results *results);
 
-/* ---- report.c, json.c ------------------------------------------------------------------------------------------- */
+/* ---- report.c, json.c -------------------------------------------------------------------------------------------- */
 
 /* Prints as the options say. False: memory was lacking, and stderr says so. */
 bool bench_report(const struct bench_world *world, const struct bench_options *options,

@@ -12,7 +12,7 @@
 #define NUM_GROUPS    8
 #define PICKED_GROUPS 4
 
-/* ---- random numbers --------------------------------------------------------------------------------------------- */
+/* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 /* 0 … bound-1, bound < 2^32. */
 static int next_below(uint64_t *stream, int bound)
@@ -34,7 +34,7 @@ static uint64_t stream_of(uint64_t seed, uint64_t rank, uint64_t token)
     return stream;
 }
 
-/* ---- generators: the experts of one token ----------------------------------------------------------------------- */
+/* ---- generators: the experts of one token ------------------------------------------------------------------------ */
 
 struct generator {
     struct routing_shape shape;
@@ -130,7 +130,7 @@ static int32_t *generate(const char *name, const struct routing_shape *shape, ui
     return made ? routing : NULL;
 }
 
-/* ---- recorded routings ------------------------------------------------------------------------------------------ */
+/* ---- recorded routings ------------------------------------------------------------------------------------------- */
 
 /* Reads the file and its meaning: rows of K experts. */
 static bool read_file(const char *path, struct npy *array, int *topk, char *error, size_t error_bytes)
@@ -192,7 +192,7 @@ static int32_t *from_file(const char *path, const struct routing_shape *shape, c
     return routing;
 }
 
-/* ---- by name ---------------------------------------------------------------------------------------------------- */
+/* ---- by name ----------------------------------------------------------------------------------------------------- */
 
 bool routing_is_file(const char *name)
 {

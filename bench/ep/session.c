@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tensors ---------------------------------------------------------------------------------------------------- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 expar_tensor bench_tensor(const struct bench_world *world, const void *data, expar_dtype dtype, int64_t rows,
                           int64_t columns)
@@ -32,7 +32,7 @@ expar_dispatch_args bench_dispatch_args(const struct bench_session *session, exp
     return args;
 }
 
-/* ---- contents --------------------------------------------------------------------------------------------------- */
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 uint64_t bench_first_salt(const struct bench_session *session)
 {
@@ -113,7 +113,7 @@ bool bench_session_breakdown(const struct bench_session *session, struct bench_b
     return device->breakdown && device->breakdown(session, out);
 }
 
-/* ---- making ----------------------------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static struct problem *make_problem(const struct bench_session *session, const struct problem_shape *shape)
 {

@@ -68,7 +68,7 @@ bool bench_session_measure(const struct bench_session *session, const char *op, 
 /* Where the time of this rank's last call went; false: not known. */
 bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
 
-/* ---- verify.c --------------------------------------------------------------------------------------------------- */
+/* ---- verify.c ---------------------------------------------------------------------------------------------------- */
 
 /* Each compares a whole output of this rank with what follows from the routing, and says on stderr which token is
  * wrong. */

@@ -53,7 +53,7 @@ int gpu_copy_add(struct bench_session *session, bool combine, struct contender *
     return combine ? 2 : 1;
 }
 
-/* ---- the list --------------------------------------------------------------------------------------------------- */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 /* The places of each of this rank's rows, in the blocks that begin at `bases`, those of all ranks. */
 static bool fill_list(const struct bench_session *session, const uint64_t *bases, void *list)
@@ -151,7 +151,7 @@ static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_
     copy->shared_bytes = copy->warps * (uint32_t)(stage + 8);
 }
 
-/* ---- outputs that are kept -------------------------------------------------------------------------------------- */
+/* ---- outputs that are kept --------------------------------------------------------------------------------------- */
 
 static bool hold(const struct bench_session *session, expar_dispatch_result *result)
 {

@@ -23,7 +23,7 @@ static int default_sms(const struct bench_world *world)
     return most < DEFAULT_SMS ? most : DEFAULT_SMS;
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static bool settle(const struct bench_world *world)
 {
@@ -80,7 +80,7 @@ static bool gpu_commit(const struct bench_world *world, void *data, void *draft,
     return good;
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------- */
+/* ---- time -------------------------------------------------------------------------------------------------------- */
 
 static expar_status launch_gate(struct gpu_rank *rank)
 {
@@ -131,7 +131,7 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
     return good;
 }
 
-/* ---- clocks read in the kernels ------------------------------------------------------------------------------- */
+/* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
 
 /* A store a block and moment, to the GPU's own memory. Nobody calls before all have taken that. */
 static bool gpu_open(struct bench_session *session)

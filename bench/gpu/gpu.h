@@ -42,12 +42,12 @@ struct gpu_rank {
     int code; /* exit code of this rank */
 };
 
-/* ---- device.c ---- */
+/* ---- device.c ---------------------------------------------------------------------------------------------------- */
 extern const struct bench_device bench_cuda;
 /* The other ranks' gates need not wait for this one any more. */
 void gpu_give_up(struct gpu_rank *rank);
 
-/* ---- copy.c ---- */
+/* ---- copy.c ------------------------------------------------------------------------------------------------------ */
 /* bench_device's check: what its kernels have no room for. */
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);

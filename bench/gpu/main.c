@@ -15,7 +15,7 @@ static bool fail(void)
     return false;
 }
 
-/* ---- what can be refused before anything starts ----------------------------------------------------------------- */
+/* ---- what can be refused before anything starts ------------------------------------------------------------------ */
 
 /* Kernels of ranks that share a GPU run side by side, so their SMs add up. */
 static bool check_sms(const struct bench_options *options, int32_t index)
@@ -40,7 +40,7 @@ static bool check_all_sms(const struct bench_options *options)
     return true;
 }
 
-/* ---- one rank --------------------------------------------------------------------------------------------------- */
+/* ---- one rank ---------------------------------------------------------------------------------------------------- */
 
 /* In the rank's device. */
 static expar_status load(struct gpu_rank *rank)
@@ -79,7 +79,7 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-/* ---- all ranks -------------------------------------------------------------------------------------------------- */
+/* ---- all ranks --------------------------------------------------------------------------------------------------- */
 
 static bool open_devices(struct gpu_rank *ranks, struct gpu_crew *crew)
 {

@@ -32,7 +32,7 @@ static int prefix(const int *counts, int *starts, int count)
     return total;
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 static void count_tokens(struct mpi_state *self)
 {
@@ -110,7 +110,7 @@ static const void *baseline_received(const void *context)
     return ((const struct mpi_state *)context)->rows;
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 /* Rows of one holder come back in token order: each token takes the next one of each rank that held it. */
 static void sum_tokens(struct mpi_state *self, unsigned char *y)
@@ -139,7 +139,7 @@ static bool baseline_combine(void *context, const void *rows, void *y)
     return true;
 }
 
-/* ---- set-up ----------------------------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
 static void baseline_close(void *context)
 {

@@ -11,7 +11,7 @@ static int target_of(const struct rma_way *way)
     return way->memory->size - 1;
 }
 
-/* ---- loops between two ranks ------------------------------------------------------------------------------------ */
+/* ---- loops between two ranks ------------------------------------------------------------------------------------- */
 
 static bool run_put(struct rma_way *way, size_t bytes, int count)
 {
@@ -95,7 +95,7 @@ static bool run_add(struct rma_way *way, size_t bytes, int count)
     return good && way->ops->quiet(way);
 }
 
-/* ---- loops of all ranks ----------------------------------------------------------------------------------------- */
+/* ---- loops of all ranks ------------------------------------------------------------------------------------------ */
 
 static bool run_barrier(struct rma_way *way, size_t bytes, int count)
 {
@@ -193,7 +193,7 @@ COLLECTIVE_DEFINE(collect, COLLECT)
 COLLECTIVE_DEFINE(alltoall, ALLTOALL)
 COLLECTIVE_DEFINE(reduce, REDUCE)
 
-/* ---- verification ----------------------------------------------------------------------------------------------- */
+/* ---- verification ------------------------------------------------------------------------------------------------ */
 
 /* Every block of source has its contents, and dest has others. */
 static bool prepare(struct rma_way *way, int blocks, size_t bytes, uint64_t salt)
@@ -308,7 +308,7 @@ static bool verify_reduce(struct rma_way *way, const struct rma_kind *kind, size
     return true;
 }
 
-/* ---- the operations --------------------------------------------------------------------------------------------- */
+/* ---- the operations ---------------------------------------------------------------------------------------------- */
 
 static double one_block(size_t bytes, int num_ranks)
 {
@@ -373,7 +373,7 @@ const struct rma_kind rma_kinds[] = {
 };
 const int rma_num_kinds = sizeof rma_kinds / sizeof *rma_kinds;
 
-/* ---- measuring -------------------------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
 
 /* A way that takes its turns. */
 struct rma_turn {

@@ -8,7 +8,7 @@
 
 #define MAX_BYTES ((int64_t)64 << 20)
 
-/* ---- sizes ------------------------------------------------------------------------------------------------------ */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 /* A number, with K or M behind it for 2^10 or 2^20. */
 static int64_t size_of(struct argp_state *state, const char *text)
@@ -54,7 +54,7 @@ void rma_parse_sizes(struct argp_state *state, struct rma_options *options, cons
         add_entry(state, options, entry);
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 bool rma_list_has(const char *list, const char *name)
 {

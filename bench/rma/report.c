@@ -16,7 +16,7 @@ static double fraction(const struct bench_times *of, const struct rma_result *re
     return result->expar.median_us > 0 ? of->median_us / result->expar.median_us : 0;
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *result_json(const struct rma_result *r, int num_ranks)
 {
@@ -64,7 +64,7 @@ static void print_json(const struct bench_options *options, const struct rma_tra
     json_decref(object);
 }
 
-/* ---- CSV -------------------------------------------------------------------------------------------------------- */
+/* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
 static void print_csv(const struct bench_options *options, const struct rma_result *results, int count)
 {
@@ -84,7 +84,7 @@ static void print_csv(const struct bench_options *options, const struct rma_resu
     }
 }
 
-/* ---- table ------------------------------------------------------------------------------------------------------ */
+/* ---- table ------------------------------------------------------------------------------------------------------- */
 
 static struct table *new_table(void)
 {

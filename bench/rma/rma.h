@@ -20,7 +20,7 @@
 #include <expar/collective.h>
 #include <expar/rma.h>
 
-/* ---- data.c ----------------------------------------------------------------------------------------------------- */
+/* ---- data.c ------------------------------------------------------------------------------------------------------ */
 
 /* Byte i of what rank `from` has for rank `to` under a salt. */
 void rma_fill(void *at, size_t bytes, int from, int to, uint64_t salt);
@@ -30,7 +30,7 @@ int64_t rma_first_wrong(const void *at, size_t bytes, int from, int to, uint64_t
 int64_t rma_term(int rank, size_t i, uint64_t salt);
 int64_t rma_total(int num_ranks, size_t i, uint64_t salt);
 
-/* ---- ways ------------------------------------------------------------------------------------------------------- */
+/* ---- ways -------------------------------------------------------------------------------------------------------- */
 
 /* Where things lie in the memory that all ranks have, in bytes from its start: the same on all. */
 struct rma_layout {
@@ -99,7 +99,7 @@ const char *rma_way_fabric_provider(const struct rma_way *way);
 /* A turn of a wait that polls: spins at first, then yields. */
 void rma_pause(unsigned turn);
 
-/* ---- case.c ----------------------------------------------------------------------------------------------------- */
+/* ---- case.c ------------------------------------------------------------------------------------------------------ */
 
 struct rma_result {
     const char *op, *metric, *transport, *baseline;
@@ -141,7 +141,7 @@ struct rma_contest {
 bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes,
                  struct rma_result *result);
 
-/* ---- options.c -------------------------------------------------------------------------------------------------- */
+/* ---- options.c --------------------------------------------------------------------------------------------------- */
 
 /* For bench/options.c: refuse what is wrong, as argp does. */
 void rma_parse_sizes(struct argp_state *state, struct rma_options *options, const char *text);
@@ -151,7 +151,7 @@ bool rma_list_has(const char *list, const char *name);
 /* Whether the options ask for it. */
 bool rma_wants(const struct rma_options *options, const struct rma_kind *kind);
 
-/* ---- report.c --------------------------------------------------------------------------------------------------- */
+/* ---- report.c ---------------------------------------------------------------------------------------------------- */
 
 /* What a transport runs on, for people; name NULL ends a list. */
 struct rma_transport_note {

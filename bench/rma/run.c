@@ -34,7 +34,7 @@ static bool call_good(const struct bench_world *world, expar_status status)
     return status == EXPAR_OK;
 }
 
-/* ---- session ---------------------------------------------------------------------------------------------------- */
+/* ---- session ----------------------------------------------------------------------------------------------------- */
 
 static struct rma_layout lay_out(const struct rma_options *options, int num_ranks)
 {
@@ -131,7 +131,7 @@ static bool session_close(struct session *s, bool sound)
     return expar_group_destroy(s->world.group) == EXPAR_OK && good;
 }
 
-/* ---- cases ------------------------------------------------------------------------------------------------------ */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 static bool run_kind(struct run *run, const struct session *s, const struct rma_kind *kind)
 {

@@ -52,7 +52,7 @@ struct fabric_way {
     uint64_t *keys, *remotes; /* [size] of the peers' memory, and what its first byte is called there */
 };
 
-/* ---- choosing --------------------------------------------------------------------------------------------------- */
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
 
 static bool find(void *handle, const char *name, void *function, size_t bytes)
 {
@@ -116,7 +116,7 @@ static struct fi_info *choose(const struct library *library)
     return info;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void close_fid(struct fid *fid)
 {
@@ -217,7 +217,7 @@ static bool connect_all(struct fabric_way *f, const struct card *mine, char *mis
     return good;
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 static bool failed(const struct fabric_way *f, const char *what, ssize_t code)
 {

@@ -86,7 +86,7 @@ static bool wait(struct rma_way *way, int number, uint64_t value)
     return true;
 }
 
-/* ---- the token -------------------------------------------------------------------------------------------------- */
+/* ---- the token --------------------------------------------------------------------------------------------------- */
 
 /* Sleeps until the token has come to this rank for the n-th time. */
 static void take_token(struct rma_way *way, uint32_t n)
@@ -115,7 +115,7 @@ static bool barrier(struct rma_way *way)
     return true;
 }
 
-/* ---- making ----------------------------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static void close_way(struct rma_way *way)
 {

@@ -18,7 +18,7 @@ extern "C" {
 EXPAR_API bool expar_env_describe(size_t index, const char **name, const char **values, const char **fallback,
                                   const char **meaning);
 
-/* ---- places ----------------------------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 /* Where a rank is, and what lies near it; every rank knows that of all. */
 typedef struct expar_place {
@@ -33,7 +33,7 @@ typedef struct expar_place {
    EXPAR_ERR_ARGUMENT when place->struct_size is not set. Any thread. */
 EXPAR_API expar_status expar_rank_get_place(const expar_group *group, int32_t rank, expar_place *place);
 
-/* ---- transports ------------------------------------------------------------------------------------------------- */
+/* ---- transports -------------------------------------------------------------------------------------------------- */
 
 /* How a rank reaches a PE's memory; a set. */
 typedef enum expar_reach {
@@ -72,7 +72,7 @@ typedef struct expar_network_stats {
    EXPAR_ERR_ARGUMENT when stats->struct_size is not set. Any thread. */
 EXPAR_API expar_status expar_network_get_stats(const expar_group *group, expar_network_stats *stats);
 
-/* ---- CUDA ------------------------------------------------------------------------------------------------------- */
+/* ---- CUDA -------------------------------------------------------------------------------------------------------- */
 
 /* The driver: what CUDA version it supports (13000 for 13.0), and how many GPUs this process sees. Either may be NULL.
    EXPAR_ERR_UNSUPPORTED: there is none, or no GPU; the text says what to install. Starts the driver: a process that has

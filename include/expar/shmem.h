@@ -22,8 +22,7 @@ typedef float _Complex expar_shmem_complexf;
 typedef double _Complex expar_shmem_complexd;
 #endif
 
-/* ---- constants ----------------------------------------------------------------------------------------------------
- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 #define SHMEM_MAJOR_VERSION 1
 #define SHMEM_MINOR_VERSION 5
@@ -60,8 +59,7 @@ typedef struct {
     int num_contexts;
 } shmem_team_config_t;
 
-/* ---- types --------------------------------------------------------------------------------------------------------
- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_INTS(X)   X(int, int) X(long, long) X(long long, longlong)
 #define EXPAR_SHMEM_UINTS(X)  X(unsigned int, uint) X(unsigned long, ulong) X(unsigned long long, ulonglong)
@@ -92,8 +90,7 @@ typedef struct {
 /* Sized forms: X(bits). */
 #define EXPAR_SHMEM_WIDTHS(X) X(8) X(16) X(32) X(64) X(128)
 
-/* ---- start, end, queries ------------------------------------------------------------------------------------------
- */
+/* ---- start, end, queries ----------------------------------------------------------------------------------------- */
 
 /* PEs wait for each other without a time-out, as the standard has it: one may compute for as long as it likes while
    others are in a wait, a lock or a collective. One that dies is noticed, and ends the job, and so does a host that
@@ -117,8 +114,7 @@ EXPAR_API void start_pes(int npes);
 EXPAR_API int _my_pe(void);
 EXPAR_API int _num_pes(void);
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 EXPAR_API void *shmem_malloc(size_t size);
 EXPAR_API void *shmem_malloc_with_hints(size_t size, long hints);
@@ -127,8 +123,7 @@ EXPAR_API void *shmem_align(size_t alignment, size_t size);
 EXPAR_API void *shmem_realloc(void *ptr, size_t size);
 EXPAR_API void shmem_free(void *ptr);
 
-/* ---- teams and contexts -------------------------------------------------------------------------------------------
- */
+/* ---- teams and contexts ------------------------------------------------------------------------------------------ */
 
 EXPAR_API int shmem_team_my_pe(shmem_team_t team);
 EXPAR_API int shmem_team_n_pes(shmem_team_t team);
@@ -157,8 +152,7 @@ EXPAR_API void shmem_set_lock(long *lock);
 EXPAR_API void shmem_clear_lock(long *lock);
 EXPAR_API int shmem_test_lock(long *lock);
 
-/* ---- put and get --------------------------------------------------------------------------------------------------
- */
+/* ---- put and get ------------------------------------------------------------------------------------------------- */
 
 /* A function and its form with a context first: EXPAR_SHMEM_BOTH(type, name behind shmem_, (its parameters)). */
 #define EXPAR_SHMEM_UNPACK(...) __VA_ARGS__
@@ -206,8 +200,7 @@ EXPAR_SHMEM_WIDTHS(EXPAR_SHMEM_STRIDED_DECLARE)
 EXPAR_API uint64_t shmem_signal_fetch(const uint64_t *sig_addr);
 EXPAR_API uint64_t shmem_signal_wait_until(uint64_t *sig_addr, int cmp, uint64_t cmp_value);
 
-/* ---- atomics ------------------------------------------------------------------------------------------------------
- */
+/* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_SWAP_DECLARE(T, N)                                                                                 \
     EXPAR_SHMEM_BOTH(T, N##_atomic_fetch, (const T *source, int pe))                                                   \
@@ -235,8 +228,7 @@ EXPAR_SHMEM_FLOATS(EXPAR_SHMEM_SWAP_DECLARE)
 EXPAR_SHMEM_AMO_TYPES(EXPAR_SHMEM_AMO_DECLARE)
 EXPAR_SHMEM_BITS_TYPES(EXPAR_SHMEM_BITS_DECLARE)
 
-/* ---- waits --------------------------------------------------------------------------------------------------------
- */
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_WAIT_DECLARE(T, N)                                                                                 \
     EXPAR_API void shmem_##N##_wait_until(T *ivar, int cmp, T cmp_value);                                              \
@@ -261,8 +253,7 @@ EXPAR_SHMEM_BITS_TYPES(EXPAR_SHMEM_BITS_DECLARE)
                                                   int cmp, T *cmp_values);
 EXPAR_SHMEM_WAIT_TYPES(EXPAR_SHMEM_WAIT_DECLARE)
 
-/* ---- collectives over teams ---------------------------------------------------------------------------------------
- */
+/* ---- collectives over teams -------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_COLLECTIVE_DECLARE(T, broadcast, collect, fcollect, alltoall)                                      \
     EXPAR_API int shmem_##broadcast(shmem_team_t team, T *dest, const T *source, size_t nelems, int PE_root);          \
@@ -305,8 +296,7 @@ EXPAR_SHMEM_RMA_TYPES(EXPAR_SHMEM_REDUCE_ORDER)
 EXPAR_SHMEM_RMA_TYPES(EXPAR_SHMEM_REDUCE_SUMS)
 EXPAR_SHMEM_COMPLEX(EXPAR_SHMEM_REDUCE_SUMS)
 
-/* ---- active sets (deprecated by the standard) ---------------------------------------------------------------------
- */
+/* ---- active sets (deprecated by the standard) -------------------------------------------------------------------- */
 
 EXPAR_API void shmem_barrier(int PE_start, int logPE_stride, int PE_size, long *pSync);
 EXPAR_API void shmem_sync(int PE_start, int logPE_stride, int PE_size, long *pSync);

@@ -22,8 +22,7 @@
         return shmem_ctx_##N##_##name(ctx, EXPAR_SHMEM_UNPACK arguments);                                              \
     }
 
-/* ---- put and get --------------------------------------------------------------------------------------------------
- */
+/* ---- put and get ------------------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_OVERLOAD_MOVE(T, N, name)                                                                          \
     EXPAR_SHMEM_OVERLOAD_BOTH(void, N, name, (T * dest, const T *source, size_t nelems, int pe),                       \
@@ -50,8 +49,7 @@
     EXPAR_SHMEM_OVERLOAD_SIGNAL(T, N, put_signal_nbi)
 EXPAR_SHMEM_DISTINCT(EXPAR_SHMEM_OVERLOAD_RMA)
 
-/* ---- atomics ------------------------------------------------------------------------------------------------------
- */
+/* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
 /* With an operand: without a result, with it, and with a result that comes later. */
 #define EXPAR_SHMEM_OVERLOAD_CHANGE(T, N, name)                                                                        \
@@ -85,8 +83,7 @@ EXPAR_SHMEM_FLOATS(EXPAR_SHMEM_OVERLOAD_SWAP)
 EXPAR_SHMEM_AMO_DISTINCT(EXPAR_SHMEM_OVERLOAD_AMO)
 EXPAR_SHMEM_BITS_DISTINCT(EXPAR_SHMEM_OVERLOAD_BITS)
 
-/* ---- waits --------------------------------------------------------------------------------------------------------
- */
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_OVERLOAD_ONE(R, T, N, name)                                                                        \
     EXPAR_SHMEM_OVERLOAD(R, N, name, (T * ivar, int cmp, T cmp_value), (ivar, cmp, cmp_value))
@@ -113,8 +110,7 @@ EXPAR_SHMEM_BITS_DISTINCT(EXPAR_SHMEM_OVERLOAD_BITS)
     EXPAR_SHMEM_OVERLOAD_SOME(T, N, test_some)
 EXPAR_SHMEM_WAIT_DISTINCT(EXPAR_SHMEM_OVERLOAD_WAIT)
 
-/* ---- collectives over teams ---------------------------------------------------------------------------------------
- */
+/* ---- collectives over teams -------------------------------------------------------------------------------------- */
 
 #define EXPAR_SHMEM_OVERLOAD_TEAM(T, N, name)                                                                          \
     EXPAR_SHMEM_OVERLOAD(int, N, name, (shmem_team_t team, T * dest, const T *source, size_t nelems),                  \

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
+/* ---- errors (error.c) -------------------------------------------------------------------------------------------- */
 
 /* Sets this thread's last error text and gives `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is NULL");`
    Log once, where it arises: the text goes to the log at level debug, with the place of the call. */
@@ -42,7 +42,7 @@ void error_keep(error_kept *kept, expar_status status);
    EXPAR_OK leaves the last error alone. */
 expar_status error_restore(const error_kept *kept);
 
-/* ---- log (log.c) ------------------------------------------------------------------------------------------------ */
+/* ---- log (log.c) ------------------------------------------------------------------------------------------------- */
 
 /* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/mesh.c:81 text". Level from EXPAR_LOG:
    error, warn (default), info, debug, trace. */
@@ -57,12 +57,12 @@ void log_write(log_level level, const char *file, int line, const char *format, 
 /* The rank that this thread logs as; -1 (at first) prints none. */
 void log_set_rank(int32_t rank);
 
-/* ---- clock (clock.c) -------------------------------------------------------------------------------------------- */
+/* ---- clock (clock.c) --------------------------------------------------------------------------------------------- */
 
 /* CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a host. */
 int64_t clock_ns(void);
 
-/* ---- environment (env.c, env_table.h) --------------------------------------------------------------------------- */
+/* ---- environment (env.c, env_table.h) ---------------------------------------------------------------------------- */
 
 /* One table of all EXPAR_* variables: name, what values it takes, default, meaning. `expar info --env`, the man page
    and the lookups below all use it; asking for a name that is not in it is an assertion failure. */
@@ -91,7 +91,7 @@ expar_status env_seconds_ms(const char *name, int64_t *milliseconds);
    by the macro that `init` names. */
 expar_status struct_give(const char *call, const char *init, const void *full, size_t full_bytes, void *out);
 
-/* ---- sizes and small helpers ------------------------------------------------------------------------------------ */
+/* ---- sizes and small helpers ------------------------------------------------------------------------------------- */
 
 /* True on overflow, like the builtins. */
 #define size_add_overflows(a, b, out) __builtin_add_overflow(a, b, out)

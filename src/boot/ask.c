@@ -58,8 +58,7 @@ static bool send_record(ask_desk *self, int32_t peer, const ask_record *record)
     return result == WIRE_DONE;
 }
 
-/* ---- hearing -------------------------------------------------------------------------------------------------------
- */
+/* ---- hearing ----------------------------------------------------------------------------------------------------- */
 
 static void desk_answer(ask_desk *self, int32_t peer, const ask_record *asked)
 {
@@ -163,8 +162,7 @@ int32_t ask_first_death(ask_desk *self)
     return first;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------------
- */
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 static void send_question(ask_desk *self, question *one)
 {
@@ -202,8 +200,7 @@ void ask_peers(ask_desk *self, int32_t subject, boot_answer *answers, int64_t wa
     pthread_mutex_unlock(&self->lock);
 }
 
-/* ---- life -----------------------------------------------------------------------------------------------------------
- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void make_locks(ask_desk *self)
 {

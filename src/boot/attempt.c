@@ -64,8 +64,7 @@ static bool attempt_start(attempt *self, const hello *first)
     return true;
 }
 
-/* ---- failing --------------------------------------------------------------------------------------------------------
- */
+/* ---- failing ----------------------------------------------------------------------------------------------------- */
 
 static void dismiss_members(attempt *self, wire_kind kind, const void *payload, size_t bytes)
 {
@@ -111,8 +110,7 @@ static void describe_progress(const attempt *self, char *text, size_t bytes)
         snprintf(text, bytes, "%d of %d ranks came: %s; missing: %s", self->num_came, self->size, here, missing);
 }
 
-/* ---- hello ----------------------------------------------------------------------------------------------------------
- */
+/* ---- hello ------------------------------------------------------------------------------------------------------- */
 
 /* Refuses a hello, and with it the try: the others would wait in vain. When it is the first to come, they learn so as
    they come. */
@@ -192,8 +190,7 @@ static void take_hello(attempt *self, guest *from)
     }
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------------
- */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 static void take_stands(attempt *self, guest *from)
 {

@@ -101,7 +101,7 @@ void boot_note(boot *self, int32_t subject, boot_doing doing, int32_t rank);
 /* Notes the first rank that this one gave up; later ones do not count. Any thread. */
 void boot_note_blamed(boot *self, int32_t rank);
 
-/* ---- agreement (agree.c) ---------------------------------------------------------------------------------------- */
+/* ---- agreement (agree.c) ----------------------------------------------------------------------------------------- */
 
 #define BOOT_REASON_TEXT 232 /* bytes of a reason that others are told, its end included; longer ones are cut */
 #define BOOT_FIELD_TEXT  64  /* likewise of a field's text */

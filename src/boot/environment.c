@@ -40,8 +40,7 @@ static expar_status foreign_rank_and_size(const char *rank_name, const char *siz
     return status;
 }
 
-/* ---- meeting places -------------------------------------------------------------------------------------------------
- */
+/* ---- meeting places ---------------------------------------------------------------------------------------------- */
 
 static void set_secret(boot_request *request, const char *text)
 {
@@ -84,8 +83,7 @@ static expar_status meet_by_tcp(boot_request *request, const char *secret)
     return EXPAR_OK;
 }
 
-/* ---- launchers ------------------------------------------------------------------------------------------------------
- */
+/* ---- launchers --------------------------------------------------------------------------------------------------- */
 
 static bool is_expar_run(void)
 {

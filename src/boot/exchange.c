@@ -29,8 +29,7 @@ const char *boot_exchange_name(frame_op op)
     return op > 0 && op < FRAME_OPS ? names[op] : "?";
 }
 
-/* ---- sending --------------------------------------------------------------------------------------------------------
- */
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 /* The first bytes of a head, with a descriptor. */
 static ssize_t send_with_fd(int socket_fd, const lane *one, int fd)
@@ -75,8 +74,7 @@ static wire_result lane_send(int socket_fd, lane *one, int fd)
     return result;
 }
 
-/* ---- receiving ------------------------------------------------------------------------------------------------------
- */
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 /* Keeps the first descriptor that came and closes any other. */
 static void take_fds(struct msghdr *message, lane *one)
@@ -183,8 +181,7 @@ static wire_result lane_receive(boot_sockets *self, int32_t peer, lane *one, siz
     return result;
 }
 
-/* ---- what went wrong ------------------------------------------------------------------------------------------------
- */
+/* ---- what went wrong --------------------------------------------------------------------------------------------- */
 
 /* The last bytes of what waits unread, or fewer where others read at the same time. A plain peek ends behind the first
    descriptor, so it starts where the last bytes lie; TCP carries no descriptors, and old kernels know no such start. */
@@ -291,8 +288,7 @@ static expar_status report_mismatch(const boot_sockets *self, int32_t peer)
                      one->in_head.root);
 }
 
-/* ---- the exchange ---------------------------------------------------------------------------------------------------
- */
+/* ---- the exchange ------------------------------------------------------------------------------------------------ */
 
 static size_t payload_from(const exchange_call *call, int32_t rank)
 {

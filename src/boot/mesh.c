@@ -13,8 +13,7 @@ enum { MAX_STRANGERS = 64 }; /* accepted connections beyond the ranks that are d
 #define RETRY_NS   ((int64_t)2 * 1000 * 1000)
 #define GIVE_UP_NS ((int64_t)600 * 1000 * 1000) /* after the first trouble: time for the rendezvous to say who died */
 
-/* ---- listening ------------------------------------------------------------------------------------------------------
- */
+/* ---- listening --------------------------------------------------------------------------------------------------- */
 
 expar_status mesh_open(mesh *self)
 {
@@ -47,8 +46,7 @@ void mesh_close(mesh *self)
     wire_close(&self->tcp_listener);
 }
 
-/* ---- building -------------------------------------------------------------------------------------------------------
- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 typedef struct builder {
     mesh *mesh;
@@ -229,8 +227,7 @@ static void accept_all(builder *self, int listener)
     }
 }
 
-/* ---- the loop -------------------------------------------------------------------------------------------------------
- */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* The rendezvous has something to say. */
 static expar_status hear_rendezvous(builder *self)

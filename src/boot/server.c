@@ -34,8 +34,7 @@ struct boot_server {
     struct pollfd polls[MAX_GUESTS + 2];
 };
 
-/* ---- guests ---------------------------------------------------------------------------------------------------------
- */
+/* ---- guests ------------------------------------------------------------------------------------------------------ */
 
 static bool is_transient(const guest *one)
 {
@@ -120,8 +119,7 @@ static bool serve_guest(boot_server *server, guest *one)
     return result == WIRE_AGAIN;
 }
 
-/* ---- the loop -------------------------------------------------------------------------------------------------------
- */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* Serves whom poll found ready. From the end, so that dropping one moves only those already seen. */
 static void serve_ready(boot_server *server, int32_t polled)
@@ -199,8 +197,7 @@ static void *server_run(void *argument)
     return NULL;
 }
 
-/* ---- start and stop -------------------------------------------------------------------------------------------------
- */
+/* ---- start and stop ---------------------------------------------------------------------------------------------- */
 
 /* Signals are for the threads of the program. Returns what pthread_create does. */
 static int server_start_thread(boot_server *server)

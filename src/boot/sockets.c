@@ -25,8 +25,7 @@ static expar_status sockets_check(const boot *self, const char *call, size_t byt
                      EXPAR_CONTROL_MAX_BYTES);
 }
 
-/* ---- operations -----------------------------------------------------------------------------------------------------
- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 static expar_status sockets_allgather(boot *self, const void *mine, void *all, size_t bytes)
 {
@@ -109,8 +108,7 @@ static void sockets_abort(boot *self)
     if (write(sockets->abort_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "boot: abort cannot wake a waiter");
 }
 
-/* ---- life -----------------------------------------------------------------------------------------------------------
- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 /* A peer that reads makes room soon; one that does not never learns the difference. */
 static void sockets_say_goodbye(const boot_sockets *self)

@@ -53,8 +53,7 @@ static boot_thread *thread_of(boot *self)
     return (boot_thread *)self;
 }
 
-/* ---- the barrier ----------------------------------------------------------------------------------------------------
- */
+/* ---- the barrier ------------------------------------------------------------------------------------------------- */
 
 static struct timespec absolute(int64_t deadline_ns)
 {
@@ -136,8 +135,7 @@ static expar_status come_together(boot *self, const char *call)
     return status;
 }
 
-/* ---- collectives ----------------------------------------------------------------------------------------------------
- */
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
 
 static expar_status bring(boot *self, const char *call, const void *data, size_t data_bytes, size_t bytes, int32_t root)
 {
@@ -230,8 +228,7 @@ static expar_status threads_exchange_fds(boot *self, int fd, int *fds)
                      "exchange of descriptors: rank %d is a thread, whose peers have them already", self->rank);
 }
 
-/* ---- leaving and watching -------------------------------------------------------------------------------------------
- */
+/* ---- leaving and watching ---------------------------------------------------------------------------------------- */
 
 /* There is no monitor here: the leaving thread calls, under the lock, so that no watcher is freed meanwhile. */
 static expar_status threads_watch(boot *self, boot_gone_fn gone, void *context)
@@ -323,8 +320,7 @@ static const boot_ops threads_ops = {
     .abort = threads_abort,
 };
 
-/* ---- joining --------------------------------------------------------------------------------------------------------
- */
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
 
 static block *block_create(int32_t size)
 {

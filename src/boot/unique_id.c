@@ -56,8 +56,7 @@ expar_status unique_id_unpack(const expar_unique_id *id, unique_id_parts *parts)
     return EXPAR_OK;
 }
 
-/* ---- ids that this process serves -----------------------------------------------------------------------------------
- */
+/* ---- ids that this process serves -------------------------------------------------------------------------------- */
 
 typedef struct served_id {
     expar_unique_id id;
@@ -138,8 +137,7 @@ expar_status expar_unique_id_retire(const expar_unique_id *id)
     return EXPAR_OK;
 }
 
-/* ---- text -----------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT])
 {

@@ -31,8 +31,7 @@ typedef struct cache_head {
     uint64_t bytes;
 } cache_head;
 
-/* ---- keys ----------------------------------------------------------------------------------------------------------
- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static void add_text(crypto_generichash_state *state, const char *text)
 {
@@ -65,8 +64,7 @@ static void hash_content(const void *data, size_t bytes, cuda_key *out)
     crypto_generichash(out->bytes, sizeof out->bytes, data, bytes, NULL, 0);
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* The folder; false when there is no place for one. */
 static bool cache_folder(char *path, size_t bytes)

@@ -20,7 +20,7 @@
 #include "base/base.h"
 #include "cuda/driver.h"
 
-/* ---- driver (driver.c) ------------------------------------------------------------------------------------------ */
+/* ---- driver (driver.c) ------------------------------------------------------------------------------------------- */
 
 /* Opens the driver; the first call does, later ones give the same answer. EXPAR_ERR_UNSUPPORTED: no libcuda.so.1, too
    old, or no GPU; the text says what to do. */
@@ -35,7 +35,7 @@ int32_t cuda_driver_version(void);
 #define CUDA_CALL(member, ...) cuda_status(cuda_driver()->member(__VA_ARGS__), __FILE__, __LINE__, "cu" #member)
 expar_status cuda_status(cu_result result, const char *file, int line, const char *call);
 
-/* ---- devices (device.c) ----------------------------------------------------------------------------------------- */
+/* ---- devices (device.c) ------------------------------------------------------------------------------------------ */
 
 /* One GPU, opened; its primary context is retained, the one that the CUDA runtime and PyTorch use too. */
 typedef struct cuda_device {
@@ -78,8 +78,7 @@ expar_status cuda_link_between(int32_t from, int32_t to, cuda_link *out);
 /* Index in this process of the GPU with this uuid; -1: it is not visible here. */
 int32_t cuda_device_find(const cu_uuid *uuid);
 
-/* ---- kernels (program.c, cache.c, nvrtc.c) ------------------------------------------------------------------------
- */
+/* ---- kernels (program.c, cache.c, nvrtc.c) ----------------------------------------------------------------------- */
 
 /* A file of the repository, as it was when the library or program was built (cmake/embed_kernels.cmake). */
 typedef struct cuda_source {
@@ -128,7 +127,7 @@ expar_status cuda_compile(const char *source, const cuda_macro *macros, size_t n
    to get it. *path is static. */
 expar_status cuda_nvrtc_find(const char **path, int32_t *version);
 
-/* ---- launches (launch.c) ---------------------------------------------------------------------------------------- */
+/* ---- launches (launch.c) ----------------------------------------------------------------------------------------- */
 
 typedef struct cuda_launch {
     cu_function function;
@@ -140,7 +139,7 @@ typedef struct cuda_launch {
 /* parameters: addresses of the kernel's arguments. The device must have been entered. */
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters);
 
-/* ---- pointers (pointer.c) --------------------------------------------------------------------------------------- */
+/* ---- pointers (pointer.c) ---------------------------------------------------------------------------------------- */
 
 /* Where an address points. CUDA_PLACE_HOST covers ordinary and pinned host memory. */
 typedef enum cuda_place_kind { CUDA_PLACE_HOST = 0, CUDA_PLACE_DEVICE = 1, CUDA_PLACE_MANAGED = 2 } cuda_place_kind;

@@ -77,7 +77,7 @@ enum cu_flags {
 };
 enum cu_capture_status { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 };
 
-/* ---- physical memory and its mappings --------------------------------------------------------------------------- */
+/* ---- physical memory and its mappings ---------------------------------------------------------------------------- */
 
 enum cu_memory_constants {
     CU_ALLOCATION_PINNED = 1,
@@ -111,7 +111,7 @@ typedef struct cu_ipc_memory {
     char bytes[64];
 } cu_ipc_memory;
 
-/* ---- launches --------------------------------------------------------------------------------------------------- */
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
 
 enum cu_launch_attribute_id { CU_LAUNCH_COOPERATIVE = 2 };
 typedef union cu_launch_value {

@@ -18,8 +18,7 @@ const cuda_source *cuda_source_find(const char *kernel)
     return NULL;
 }
 
-/* ---- options -------------------------------------------------------------------------------------------------------
- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 /* No contraction of a · b + c: sums must have the bytes that the CPU computes. */
 static const char *const fixed_options[] = {"--std=c++17", "--fmad=false", "--generate-line-info"};
@@ -57,8 +56,7 @@ void cuda_options_free(cuda_options *options)
     *options = (cuda_options){0};
 }
 
-/* ---- compiling -----------------------------------------------------------------------------------------------------
- */
+/* ---- compiling --------------------------------------------------------------------------------------------------- */
 
 static expar_status check(const nvrtc_functions *nvrtc, nvrtc_result result, const char *call)
 {

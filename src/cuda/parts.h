@@ -25,8 +25,7 @@ extern const size_t cuda_num_sources;
 /* The source of a kernel file ("dispatch.cu"), or NULL. */
 const cuda_source *cuda_source_find(const char *kernel);
 
-/* ---- compiling (nvrtc.c) ------------------------------------------------------------------------------------------
- */
+/* ---- compiling (nvrtc.c) ----------------------------------------------------------------------------------------- */
 
 /* The compiler's options for one compilation, as text: they are part of the cache's key, too. */
 typedef struct cuda_options {
@@ -41,8 +40,7 @@ void cuda_options_free(cuda_options *options);
 expar_status cuda_source_compile(const cuda_source *source, const cuda_options *options, void **cubin,
                                  size_t *cubin_bytes, char **log);
 
-/* ---- the disk (cache.c) -------------------------------------------------------------------------------------------
- */
+/* ---- the disk (cache.c) ------------------------------------------------------------------------------------------ */
 
 #define CUDA_KEY_BYTES 32
 typedef struct cuda_key {

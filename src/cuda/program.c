@@ -30,8 +30,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a state has changed */
 static cuda_program *programs;                            /* guarded by lock: all but those that failed */
 
-/* ---- the code ------------------------------------------------------------------------------------------------------
- */
+/* ---- the code ---------------------------------------------------------------------------------------------------- */
 
 /* What to load into a module. data is owned here unless generic. */
 typedef struct image {
@@ -118,8 +117,7 @@ static expar_status load_image(const cuda_source *source, const cuda_options *op
     return EXPAR_OK;
 }
 
-/* ---- making one ----------------------------------------------------------------------------------------------------
- */
+/* ---- making one -------------------------------------------------------------------------------------------------- */
 
 /* Of code that was compiled here, and that the driver did not load. */
 static expar_status blame_compiler(expar_status status)
@@ -168,8 +166,7 @@ static expar_status make(cuda_program *self, const cuda_device *device, const cu
     return status;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------
- */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static cuda_program *find_known(const cuda_device *device, const cuda_key *key)
 {
@@ -249,8 +246,7 @@ static expar_status hand_out(cuda_program *self, cuda_program **out)
     return status;
 }
 
-/* ---- for the layers above ------------------------------------------------------------------------------------------
- */
+/* ---- for the layers above ---------------------------------------------------------------------------------------- */
 
 /* Kernels use instructions that older GPUs do not have: a compiler's messages about those would help nobody. */
 static expar_status check_capability(const cuda_device *device)

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* ---- making -------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* All ranks learn whether all can; own is what this rank found wrong. ep: NULL where it found so. */
 static expar_status agree(expar_group *group, const expar_ep *ep, expar_status own)
@@ -95,8 +94,7 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     return ep_create_with(group, config, NULL, out);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------
- */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static const char destroying[] = "expar_ep_destroy";
 

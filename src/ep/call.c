@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- poison --------------------------------------------------------------------------------------------------------
- */
+/* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 static void poison(const ep_call *call, expar_status status)
 {
@@ -47,8 +46,7 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
     return status;
 }
 
-/* ---- a call begins -------------------------------------------------------------------------------------------------
- */
+/* ---- a call begins ----------------------------------------------------------------------------------------------- */
 
 /* How earlier calls went that have returned before it was known. */
 static expar_status check_earlier(const ep_call *call)
@@ -137,8 +135,7 @@ expar_status ep_call_open(ep_call *call)
     return ep_call_check_poison(call);
 }
 
-/* ---- the rest of it ------------------------------------------------------------------------------------------------
- */
+/* ---- the rest of it ---------------------------------------------------------------------------------------------- */
 
 static bool went_through(expar_status status)
 {
@@ -257,8 +254,7 @@ expar_status ep_call_end(ep_call *call, expar_status status)
     return status;
 }
 
-/* ---- refusals and verdicts -----------------------------------------------------------------------------------------
- */
+/* ---- refusals and verdicts --------------------------------------------------------------------------------------- */
 
 expar_status ep_call_refuse(ep_call *call, expar_status status)
 {

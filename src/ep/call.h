@@ -50,7 +50,7 @@ struct ep_call {
     bool issued;             /* it does; of that copy, and of the call that it was made from */
 };
 
-/* ---- in this order (call.c) ---- */
+/* ---- in this order (call.c) -------------------------------------------------------------------------------------- */
 
 /* Takes the buffer for the beginning of a call and advances its epoch. On failure nothing is held. */
 expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, struct expar_ep *ep);
@@ -73,7 +73,7 @@ expar_status ep_call_end(ep_call *call, expar_status status);
 /* Of a call that failed before it could finish by itself: what ep_call_promise made. */
 void ep_call_break_promise(ep_call *call);
 
-/* ---- what steps come to ---- */
+/* ---- what steps come to ------------------------------------------------------------------------------------------ */
 
 /* How a step ended that all ranks take part in. Where steps are put on streams one that failed, for whatever reason, is
    not known to have reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where
@@ -93,7 +93,7 @@ void ep_call_tell_untold(const ep_call *call);
 /* EXPAR_OK, or why the buffer cannot be used any more. */
 expar_status ep_call_check_poison(const ep_call *call);
 
-/* ---- calls that finish by themselves (issue.c) ---- */
+/* ---- calls that finish by themselves (issue.c) ------------------------------------------------------------------- */
 
 typedef struct ep_issuer ep_issuer;
 /* Starts the buffer's own thread, unless it runs. */

@@ -21,7 +21,7 @@ typedef struct combine_call {
     ep_combine_step step;              /* between send and receive */
 } combine_call;
 
-/* ---- checks ---- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static expar_status check_x(const combine_call *call)
 {
@@ -110,7 +110,7 @@ static expar_status check(combine_call *call, const expar_combine_args *args)
     return ep_call_check_capture(&call->base, call->args.wait_event, call->args.async_finish);
 }
 
-/* ---- the rows that travel ---- */
+/* ---- the rows that travel ---------------------------------------------------------------------------------------- */
 
 static int64_t row_bytes(const combine_call *call)
 {
@@ -241,7 +241,7 @@ static expar_status reduce(combine_call *call)
     return exec->ops->reduce(exec, &call->base.exec, &step);
 }
 
-/* ---- the call ---- */
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 static void fill_form(combine_call *call)
 {

@@ -30,7 +30,7 @@ static void fill_form(dispatch_call *call)
     }
 }
 
-/* ---- the counts of a fresh dispatch ---- */
+/* ---- the counts of a fresh dispatch ------------------------------------------------------------------------------ */
 
 /* Of a fresh dispatch. A tensor without elements may have no address; its view has one. */
 static ep_route_view route_view(const dispatch_call *call)
@@ -107,7 +107,7 @@ static expar_status notify(dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* ---- rows ---- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 ep_dispatch_step dispatch_step(const dispatch_call *call)
 {
@@ -185,7 +185,7 @@ static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
                                           .hold = dispatch_hold,
                                           .drop = dispatch_drop};
 
-/* ---- results ---- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static void fill_result(const dispatch_call *call, expar_dispatch_result *result)
 {
@@ -215,7 +215,7 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     memcpy(result, &full, result->struct_size);
 }
 
-/* ---- the call ---- */
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 /* All that is done before the others are asked. A fresh dispatch reads its routing behind the event. */
 static expar_status prepare(dispatch_call *call)

@@ -39,15 +39,15 @@ static inline int64_t dispatch_row_bytes(const dispatch_call *call)
     return x->shape[1] * (int64_t)expar_dtype_bytes(x->dtype);
 }
 
-/* ---- dispatch_check.c ---- */
+/* ---- dispatch_check.c -------------------------------------------------------------------------------------------- */
 /* Fills args and given, and looks at everything that can be wrong with them. */
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result);
 
-/* ---- dispatch.c ---- */
+/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 /* Offers and rows, as a step. */
 ep_dispatch_step dispatch_step(const dispatch_call *call);
 
-/* ---- dispatch_output.c ---- */
+/* ---- dispatch_output.c ------------------------------------------------------------------------------------------- */
 /* What the results are to be, as far as rows are known. */
 ep_wish dispatch_wish(const dispatch_call *call);
 /* Takes the memory of all results, whose rows the handle tells. A graph that is being captured keeps them. */
@@ -58,7 +58,7 @@ expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *
 /* Rows that have arrived, to where the results are to be. */
 expar_status dispatch_arrange(dispatch_call *call);
 
-/* ---- dispatch_room.c ---- */
+/* ---- dispatch_room.c --------------------------------------------------------------------------------------------- */
 /* Makes the output of a fresh dispatch, with room for what may come, where the executor takes rooms, the pool has some,
    and nothing can go wrong with it afterwards: an offer of room is binding where the rows fit. */
 void dispatch_room_take(dispatch_call *call);

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* ---- sizes ---- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static int64_t alignment(const dispatch_call *call)
 {
@@ -63,7 +63,7 @@ static expar_status size_fresh(const dispatch_call *call, expar_ep_output *outpu
     return status == EXPAR_OK && call->args.expert_major ? size_expert_major(call, sum) : status;
 }
 
-/* ---- places ---- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 ep_wish dispatch_wish(const dispatch_call *call)
 {
@@ -112,7 +112,7 @@ expar_status dispatch_make_output(dispatch_call *call)
     return status == EXPAR_OK ? keep_in_graph(call) : status;
 }
 
-/* ---- from the arrival to the results ---- */
+/* ---- from the arrival to the results ----------------------------------------------------------------------------- */
 
 /* The handle's map, which a fresh dispatch makes, and the result's, which is a copy of it. */
 static expar_status fill_row_map(dispatch_call *call)

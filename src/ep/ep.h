@@ -72,15 +72,15 @@ struct expar_ep_output {
     int32_t *tokens_per_expert; /* [L]; NULL where the host does not know them */
 };
 
-/* ---- shape.c ---- */
+/* ---- shape.c ----------------------------------------------------------------------------------------------------- */
 expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
 
-/* ---- buffer.c ---- */
+/* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 /* expar_ep_create with an executor of the caller's choice, for tests. */
 expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
                             expar_ep **out);
 
-/* ---- check.c ---- */
+/* ---- check.c ----------------------------------------------------------------------------------------------------- */
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source);
 bool tensor_given(const expar_tensor *tensor);
@@ -102,14 +102,14 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
     return tensor->shape[0] > 1 ? tensor->strides[0] : tensor->shape[1];
 }
 
-/* ---- handle.c ---- */
+/* ---- handle.c ---------------------------------------------------------------------------------------------------- */
 /* Room for the routing of `tokens` tokens with at most most_targets destinations each, by the dispatch of this epoch;
    nothing is filled. */
 expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int32_t topk, int32_t experts,
                               int32_t most_targets, expar_ep_handle **out);
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
 
-/* ---- output.c ---- */
+/* ---- output.c ---------------------------------------------------------------------------------------------------- */
 /* What a dispatch wants to receive. */
 typedef struct ep_wish {
     ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */

@@ -150,8 +150,7 @@ struct executor {
     bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
 };
 
-/* ---- making ---------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 struct expar_group;
 typedef struct executor_plan {

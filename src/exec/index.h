@@ -29,8 +29,7 @@
 #define EP_ALIGN_BYTES  128 /* parts of buffers and outputs */
 #define EP_REFUSAL_TEXT 220 /* bytes of a reason sent to other ranks, its end included */
 
-/* ---- records -------------------------------------------------------------------------------------------------------
- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 typedef enum ep_kind { EP_DISPATCH = 1, EP_DISPATCH_CACHED = 2, EP_COMBINE = 3 } ep_kind;
 
@@ -122,8 +121,7 @@ EP_FUNC uint32_t ep_word_value(uint64_t word, uint32_t epoch)
     return ep_word_epoch(word) == epoch ? (uint32_t)word : 0;
 }
 
-/* ---- experts and channels
- * --------------------------------------------------------------------------------------------- */
+/* ---- experts and channels ---------------------------------------------------------------------------------------- */
 
 /* Of an expert that there is: 0 … E - 1. */
 EP_FUNC int32_t ep_expert_owner(int64_t expert, int32_t local_experts)
@@ -150,8 +148,7 @@ EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
     return i ? prefix[i - 1] : 0;
 }
 
-/* ---- the buffer -----------------------------------------------------------------------------------------------------
- */
+/* ---- the buffer -------------------------------------------------------------------------------------------------- */
 
 /* What fixes the sizes of a buffer; the same on all ranks. */
 typedef struct ep_shape {
@@ -236,8 +233,7 @@ EP_FUNC uint64_t ep_slot_at(const ep_space *s, const ep_shape *shape, int32_t ch
     return s->slots + (ring * (uint64_t)shape->ring_slots + row % (uint32_t)shape->ring_slots) * s->slot_bytes;
 }
 
-/* ---- outputs of a dispatch
- * --------------------------------------------------------------------------------------------- */
+/* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
 /* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights and recv_row_map, in this order.
  */

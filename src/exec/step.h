@@ -196,8 +196,7 @@ typedef struct ep_reduce_step {
     void *out; /* [rows], contiguous */
 } ep_reduce_step;
 
-/* ---- without a buffer -----------------------------------------------------------------------------------------------
- */
+/* ---- without a buffer -------------------------------------------------------------------------------------------- */
 
 /* Counts that follow from topk_idx alone, where that lies. Arrays that are NULL are not wanted. */
 typedef struct ep_count_step {

@@ -18,7 +18,7 @@ typedef struct group_settings {
 expar_status group_options_copy(const char *call, const expar_group_options *options, expar_group_options *out);
 expar_status group_settings_read(const char *call, const expar_group_options *options, group_settings *out);
 
-/* ---- topology (topology.c) -------------------------------------------------------------------------------------- */
+/* ---- topology (topology.c) --------------------------------------------------------------------------------------- */
 
 typedef struct group_topology {
     int32_t num_nodes, ranks_per_node;
@@ -28,7 +28,7 @@ typedef struct group_topology {
 /* Fills nodes [size]. EXPAR_ERR_BOOTSTRAP names the ranks where hosts do not make equal nodes in the order of ranks. */
 expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_t *nodes, group_topology *out);
 
-/* ---- thread ranks (threads.c) ----------------------------------------------------------------------------------- */
+/* ---- thread ranks (threads.c) ------------------------------------------------------------------------------------ */
 
 /* Their heaps: one process maps each once, so they live until the last rank has gone. */
 typedef struct group_threads {
@@ -40,12 +40,12 @@ typedef struct group_threads {
 
 void group_threads_release(group_threads *threads);
 
-/* ---- residents (residents.c) ------------------------------------------------------------------------------------ */
+/* ---- residents (residents.c) ------------------------------------------------------------------------------------- */
 
 /* Ends them all. */
 void group_residents_end(expar_group *group);
 
-/* ---- making and freeing (group.c) ------------------------------------------------------------------------------- */
+/* ---- making and freeing (group.c) -------------------------------------------------------------------------------- */
 
 /* A group over `ctl`, which it owns on success. threads: the heaps of thread ranks, of which a reference is taken over
    on success; else NULL. Collective between processes. */

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include <stdatomic.h>
 
-/* ---- region (region.c): a range of shared memory without a name in the file system ------------------------------ */
+/* ---- region (region.c): a range of shared memory without a name in the file system ------------------------------- */
 
 /* A range of addresses of which the first `open_bytes` may be touched. Behind it is a memfd (fd ≥ 0) that grows with
    them, or anonymous memory (fd -1), which serves ranks that are threads. Pages exist once they are committed or
@@ -49,8 +49,7 @@ uint64_t mem_region_memory(const mem_region *region);
 uint64_t mem_region_huge_bytes(const mem_region *region);
 void mem_region_close(mem_region *region);
 
-/* ---- room (room.c): what memory is left ---------------------------------------------------------------------------
- */
+/* ---- room (room.c): what memory is left -------------------------------------------------------------------------- */
 
 #define MEM_ROOM_TEXT 160
 typedef struct mem_room {

@@ -23,8 +23,7 @@ static size_t bytes_of(size_t nelems, size_t element_bytes)
     return bytes;
 }
 
-/* ---- over teams ---------------------------------------------------------------------------------------------------
- */
+/* ---- over teams -------------------------------------------------------------------------------------------------- */
 
 #define MOVING(T, size, broadcast, collect, fcollect, alltoall, alltoalls)                                             \
     int shmem_##broadcast(shmem_team_t team, T *dest, const T *source, size_t nelems, int PE_root)                     \
@@ -51,8 +50,7 @@ static size_t bytes_of(size_t nelems, size_t element_bytes)
 EXPAR_SHMEM_RMA_TYPES(TYPED)
 MOVING(void, 1, broadcastmem, collectmem, fcollectmem, alltoallmem, alltoallsmem)
 
-/* ---- over active sets ---------------------------------------------------------------------------------------------
- */
+/* ---- over active sets -------------------------------------------------------------------------------------------- */
 
 void shmem_barrier(int PE_start, int logPE_stride, int PE_size, long *pSync)
 {

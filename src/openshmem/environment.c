@@ -33,7 +33,7 @@ static const char *name_in_use(const variable *v)
     return text_of(v->old_name) ? v->old_name : NULL;
 }
 
-/* ---- what they ask for ----------------------------------------------------------------------------------------- */
+/* ---- what they ask for ------------------------------------------------------------------------------------------- */
 
 /* A number of bytes, perhaps with a fraction and a suffix K, M, G or T. */
 static bool parse_bytes(const char *text, size_t *bytes)
@@ -80,7 +80,7 @@ void shm_environment_read(expar_group_options *options)
     if (name_in_use(&variables[DEBUG]) && !text_of("EXPAR_LOG")) setenv("EXPAR_LOG", "debug", 1);
 }
 
-/* ---- what they print ------------------------------------------------------------------------------------------- */
+/* ---- what they print --------------------------------------------------------------------------------------------- */
 
 static void print_variables(void)
 {

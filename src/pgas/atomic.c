@@ -80,8 +80,7 @@ static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomi
     (&(ops_atomic){from.call, op, sizeof(*word), bits_of(&(operand), sizeof(operand)),                                 \
                    bits_of(&(compare), sizeof(compare))})
 
-/* ---- the calls: P is what names begin with, O declares the group or context, ON makes the origin ------------------
- */
+/* ---- the calls: P is what names begin with, O declares the group or context, ON makes the origin ----------------- */
 
 /* name(word, value) and name(word, value, old) of one operation. */
 #define PLAIN_DEFINE(P, O, ON, T, S, name, op)                                                                         \

@@ -88,8 +88,7 @@ CTX_MOVE_DEFINE(get, false, ops_get_from)
 CTX_MOVE_DEFINE(put_nbi, true, ops_put_from)
 CTX_MOVE_DEFINE(get_nbi, true, ops_get_from)
 
-/* ---- typed: P is what names begin with, O declares the group or context, ON makes the origin ----------------------
- */
+/* ---- typed: P is what names begin with, O declares the group or context, ON makes the origin --------------------- */
 
 typedef expar_status (*mover)(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe);
 

@@ -123,8 +123,7 @@ expar_status ops_iget_from(const ops_origin *from, void *dest, const void *sourc
     return from->nbi ? start_gets(from, via, &get, shape) : run_gets(from, via, &get, shape);
 }
 
-/* ---- public: P is what names begin with, O declares the group or context, ON makes the origin ---------------------
- */
+/* ---- public: P is what names begin with, O declares the group or context, ON makes the origin -------------------- */
 
 #define MOVE_DEFINE(P, O, ON, name, nbi, move)                                                                         \
     expar_status P##name(O, void *dest, const void *source, ptrdiff_t dest_stride, ptrdiff_t source_stride,            \

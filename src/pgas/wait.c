@@ -85,8 +85,7 @@ static bool is_empty(const word_set *set)
     return i == set->count;
 }
 
-/* ---- looking at a set ---------------------------------------------------------------------------------------------
- */
+/* ---- looking at a set -------------------------------------------------------------------------------------------- */
 
 /* What a look found, for all, any and some; which of them it is, is the looker's business. */
 typedef struct find {
@@ -136,8 +135,7 @@ static bool look_some(const word_set *set, find *result)
     return result->found > 0;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------
- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static expar_status check_set(expar_group *group, word_set *set)
 {
@@ -264,8 +262,7 @@ static expar_status run_some(expar_group *group, word_set *set, bool vector, wai
     return status;
 }
 
-/* ---- the public calls ---------------------------------------------------------------------------------------------
- */
+/* ---- the public calls -------------------------------------------------------------------------------------------- */
 
 expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal, expar_cmp cmp, uint64_t value,
                                      uint64_t *seen)

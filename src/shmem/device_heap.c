@@ -23,8 +23,7 @@ typedef struct heap_card {
     int32_t kind;    /* heap_kind: what it can do */
 } heap_card;
 
-/* ---- agreement -----------------------------------------------------------------------------------------------------
- */
+/* ---- agreement --------------------------------------------------------------------------------------------------- */
 
 expar_status heap_agree(device_heap *self, const char *what, const heap_word *word, expar_status own)
 {
@@ -47,8 +46,7 @@ expar_status heap_agree(device_heap *self, const char *what, const heap_word *wo
     return own != EXPAR_OK && status == own ? error_prefix(status, "%s", what) : status;
 }
 
-/* ---- making --------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static const char create[] = "device heap";
 
@@ -199,8 +197,7 @@ void device_heap_destroy(device_heap *self, bool quiet)
     free(self);
 }
 
-/* ---- taking and giving ---------------------------------------------------------------------------------------------
- */
+/* ---- taking and giving ------------------------------------------------------------------------------------------- */
 
 static bool arena_take(device_heap *self, uint64_t bytes, uint64_t alignment, uint64_t *offset)
 {
@@ -250,8 +247,7 @@ expar_status device_heap_give(device_heap *self, const char *what, uint64_t offs
     return EXPAR_OK;
 }
 
-/* ---- facts ---------------------------------------------------------------------------------------------------------
- */
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 const cuda_device *device_heap_device(const device_heap *self)
 {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- addresses ----------------------------------------------------------------------------------------------------
- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 static bool is_own(const device_heap *self, int32_t r)
 {
@@ -31,8 +30,7 @@ expar_status heap_reserve(device_heap *self)
     return status;
 }
 
-/* ---- chunks -------------------------------------------------------------------------------------------------------
- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 /* Maps the peers' chunks; what was mapped before a failure is unmapped again. */
 static expar_status map_peers(device_heap *self, const int *fds, uint64_t bytes)
@@ -111,8 +109,7 @@ static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t 
     return status;
 }
 
-/* ---- the whole, by CUDA IPC ---------------------------------------------------------------------------------------
- */
+/* ---- the whole, by CUDA IPC -------------------------------------------------------------------------------------- */
 
 static void close_peers(device_heap *self)
 {
@@ -180,8 +177,7 @@ expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, 
     return grow_by_chunk(self, what, bytes, wish);
 }
 
-/* ---- giving back --------------------------------------------------------------------------------------------------
- */
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
 
 /* A peer may have this rank's memory open until it has said that it closed it; a failed group cannot say so, and what
    is left goes with the process. Collective while the group is sound. */

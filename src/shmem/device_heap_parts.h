@@ -37,11 +37,11 @@ typedef struct heap_word {
     size_t mine_bytes;
 } heap_word;
 
-/* ---- device_heap.c ---- */
+/* ---- device_heap.c ----------------------------------------------------------------------------------------------- */
 /* Collective: OK on all ranks, or on none. own: why this rank cannot, with the last error's text. */
 expar_status heap_agree(device_heap *heap, const char *what, const heap_word *word, expar_status own);
 
-/* ---- device_heap_grow.c ---- */
+/* ---- device_heap_grow.c ------------------------------------------------------------------------------------------ */
 /* Addresses for what is to come: this rank's own, and those of peers in other processes. */
 expar_status heap_reserve(device_heap *heap);
 /* Puts memory behind the heap up to end_bytes. `wish` is what all must agree on before anything is shared. Collective.

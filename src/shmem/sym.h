@@ -68,7 +68,7 @@ typedef struct sym_control {
 /* The heap proper starts here; offsets given to users are never 0. */
 #define SYM_CONTROL_BYTES 4096
 
-/* ---- failure ---------------------------------------------------------------------------------------------------- */
+/* ---- failure ----------------------------------------------------------------------------------------------------- */
 
 /* SYM_PEER_SILENT: rank gave no answer when a wait had timed out, or did not come to a collective; or (rank -1) a
    collective failed half-way, nobody knows because of whom, and the ranks are out of step for good. */
@@ -202,7 +202,7 @@ expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);
 /* boot_agree; where this rank is out of step after it, the group has failed on its side (sym_out_of_step). */
 expar_status sym_agree(sym *sym, const boot_matter *matter, expar_status own);
 
-/* ---- addresses -------------------------------------------------------------------------------------------------- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 /* Whether [data, data + bytes) is wholly in the heap proper, as far as it has grown, and its offset there. */
 static inline bool sym_heap_offset(const sym *self, const void *data, size_t bytes, uint64_t *offset)
@@ -250,7 +250,7 @@ bool sym_card_read(const sym_heap_card *card, struct expar_heap_stats *stats, in
 /* Makes a range of this rank's heap zero. */
 void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 
-/* ---- waiting ---------------------------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Wakes pe if it sleeps. To be called after the store (release) of a flag that it may wait for. */
 void sym_ring(sym *sym, int32_t pe);

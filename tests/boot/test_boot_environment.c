@@ -67,8 +67,7 @@ static void set_open_mpi(int32_t rank, int32_t size, int32_t local_size)
     set_number("OMPI_COMM_WORLD_LOCAL_SIZE", local_size);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static void nothing_means_one_rank(void **state)
 {
@@ -223,8 +222,7 @@ static void jobs_meet_apart(void **state)
     clear();
 }
 
-/* ---- meeting --------------------------------------------------------------------------------------------------------
- */
+/* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
 static expar_status join_from_env(boot_request *request)
 {

@@ -150,8 +150,7 @@ static void addresses(void **state)
     assert_int_equal(address_parse("unix:", &parsed), EXPAR_ERR_ARGUMENT);
 }
 
-/* ---- over a socket --------------------------------------------------------------------------------------------------
- */
+/* ---- over a socket ----------------------------------------------------------------------------------------------- */
 
 static void socket_pair(int ends[2])
 {

@@ -129,8 +129,7 @@ static void arguments_out_of_range(void **state)
     assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
 }
 
-/* ---- another version ------------------------------------------------------------------------------------------------
- */
+/* ---- another version --------------------------------------------------------------------------------------------- */
 
 /* Rank 3 is of another version; what it is told is its outcome. */
 static expar_status join_with_next_protocol(int32_t rank, void *context)
@@ -178,8 +177,7 @@ static void versions_differ(void **state)
     }
 }
 
-/* ---- somebody is missing --------------------------------------------------------------------------------------------
- */
+/* ---- somebody is missing ----------------------------------------------------------------------------------------- */
 
 /* The one that joins last; the others, of more patience, have come by then. */
 typedef struct latecomer {
@@ -260,8 +258,7 @@ static void retired_id_ends_waiting(void **state)
     wire_close(&inside);
 }
 
-/* ---- death during set-up --------------------------------------------------------------------------------------------
- */
+/* ---- death during set-up ----------------------------------------------------------------------------------------- */
 
 typedef enum stage { AFTER_HELLO, AFTER_TABLE, AFTER_ONE_CONTROL_SOCKET, AFTER_STANDS, STAGES } stage;
 

@@ -48,8 +48,7 @@ static void collectives_of_any_size(void **state)
     }
 }
 
-/* ---- descriptors ----------------------------------------------------------------------------------------------------
- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 static int open_fds(void)
 {
@@ -122,8 +121,7 @@ static void descriptors_travel_and_none_leak(void **state)
     assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
 }
 
-/* ---- one after another ----------------------------------------------------------------------------------------------
- */
+/* ---- one after another ------------------------------------------------------------------------------------------- */
 
 static expar_status many_groups(int32_t rank, void *context)
 {

@@ -61,8 +61,7 @@ static int connect_to(const expar_unique_id *id)
     return fd;
 }
 
-/* ---- strangers ------------------------------------------------------------------------------------------------------
- */
+/* ---- strangers --------------------------------------------------------------------------------------------------- */
 
 static void knock_with_wrong_secret(const expar_unique_id *id)
 {

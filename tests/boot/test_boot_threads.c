@@ -42,8 +42,7 @@ static void bad_arguments_are_refused(void **state)
     assert_null(groups[0]);
 }
 
-/* ---- somebody does not come -----------------------------------------------------------------------------------------
- */
+/* ---- somebody does not come -------------------------------------------------------------------------------------- */
 
 /* Rank 1 stays away until the others have given up. */
 static expar_status one_is_late(boot *group, void *context)
@@ -112,8 +111,7 @@ static void leaving_is_seen(void **state)
     squad_assert_ok(ranks, 3);
 }
 
-/* ---- abort ----------------------------------------------------------------------------------------------------------
- */
+/* ---- abort ------------------------------------------------------------------------------------------------------- */
 
 static expar_status wait_in_barrier(boot *group, void *context)
 {

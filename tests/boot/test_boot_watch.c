@@ -65,8 +65,7 @@ static void run_ok(crew_body body)
     assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
 }
 
-/* ---- the monitor ----------------------------------------------------------------------------------------------------
- */
+/* ---- the monitor ------------------------------------------------------------------------------------------------- */
 
 /* Rank 2 dies; the others see it without touching the group, and it is no one else. */
 static expar_status see_a_death(int32_t rank, void *context)
@@ -203,8 +202,7 @@ static void descriptors_hide_no_goodbye(void **state)
     run_ok(leave_behind_descriptors);
 }
 
-/* ---- in the middle of a collective ----------------------------------------------------------------------------------
- */
+/* ---- in the middle of a collective ------------------------------------------------------------------------------- */
 
 /* Rank 3 is in the middle of a large allgather with the others when it dies. Who has all it needs of rank 3 for that
    one sees only that another, which has not, has left; and is told why. */
@@ -281,8 +279,7 @@ static void silence_is_named(void **state)
     stop_rank_0(fall_silent);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------------
- */
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 #define ANSWER_NS ((int64_t)30 * 1000 * 1000 * 1000)
 
@@ -396,8 +393,7 @@ static void stopped_gives_no_answer(void **state)
     stop_rank_0(ask_the_stopped);
 }
 
-/* ---- abort ----------------------------------------------------------------------------------------------------------
- */
+/* ---- abort ------------------------------------------------------------------------------------------------------- */
 
 static void *abort_soon(void *argument)
 {

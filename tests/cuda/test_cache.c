@@ -260,8 +260,7 @@ static void processes_that_are_killed_tear_nothing(void **state)
     assert_int_equal(torn, 0);
 }
 
-/* ---- what killed processes leave -----------------------------------------------------------------------------------
- */
+/* ---- what killed processes leave --------------------------------------------------------------------------------- */
 
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

@@ -24,8 +24,7 @@ static cuda_device *gpus[FAKE_GPUS];
 static cuda_program *spin_program; /* of GPU 0, made before any test */
 static cu_function spin;
 
-/* ---- waits for conditions, seen by way of the linker ----------------------------------------------------------------
- */
+/* ---- waits for conditions, seen by way of the linker ------------------------------------------------------------- */
 
 static atomic_int waiters; /* threads in one; they add themselves and take themselves off, in sequential order */
 
@@ -40,8 +39,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
     return result;
 }
 
-/* ---- a kernel that keeps modules out of GPU 0 -----------------------------------------------------------------------
- */
+/* ---- a kernel that keeps modules out of GPU 0 -------------------------------------------------------------------- */
 
 typedef struct runner {
     pthread_t thread;
@@ -76,8 +74,7 @@ static void end_kernel(runner *self)
     assert_int_equal(self->status, EXPAR_OK);
 }
 
-/* ---- threads that ask -----------------------------------------------------------------------------------------------
- */
+/* ---- threads that ask -------------------------------------------------------------------------------------------- */
 
 #define ASKERS 4
 
@@ -217,8 +214,7 @@ static void a_source_is_compiled_once_for_all_gpus(void **state)
     cuda_program_release(second.program);
 }
 
-/* ---- many threads, many programs ------------------------------------------------------------------------------------
- */
+/* ---- many threads, many programs --------------------------------------------------------------------------------- */
 
 #define ROUNDS         300
 #define REFUSED_ROUNDS 50 /* loads that fail, of all */

@@ -26,8 +26,7 @@ typedef struct variant {
     char line[256]; /* what it was read from: the names lie here */
 } variant;
 
-/* ---- reading what the compiler says --------------------------------------------------------------------------------
- */
+/* ---- reading what the compiler says ------------------------------------------------------------------------------ */
 
 /* "ptxas .   0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"; the number stands before the words. */
 static bool is_frame_line(const char *line, bool *clean)
@@ -66,8 +65,7 @@ static int read_log(char *log, int *num_bad)
     return frames;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------------------------------
- */
+/* ---- compiling --------------------------------------------------------------------------------------------------- */
 
 static void add_verbose(cuda_options *options)
 {
@@ -112,8 +110,7 @@ static int compile_for_all(const variant *one)
     return bad;
 }
 
-/* ---- variants -------------------------------------------------------------------------------------------------------
- */
+/* ---- variants ---------------------------------------------------------------------------------------------------- */
 
 static bool is_kernel(const cuda_source *source)
 {

@@ -42,7 +42,7 @@ static void operations_have_the_bits_of_the_cpu(void **state)
     }
 }
 
-/* ---- texts ---- */
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 typedef struct texts_run {
     demo_task task;

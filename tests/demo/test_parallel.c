@@ -30,7 +30,7 @@ static void prepare(demo_task *task, const variant *v, int32_t bytes)
     if (!demo_task_prepare(task, MOE_LM_DIR, &error)) fail_msg("%s", error.text);
 }
 
-/* ---- logits ---- */
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
 
 /* Rank r of a logits run goes over the first lengths[r] bytes of the reference text. */
 typedef struct logits_run {
@@ -124,7 +124,7 @@ static void test_logits(void **state)
     demo_task_free(&task);
 }
 
-/* ---- texts ---- */
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 typedef struct texts_run {
     const demo_task *tasks[8]; /* rank r's */
@@ -247,7 +247,7 @@ static void test_own_prompts(void **state)
     demo_task_free(&task);
 }
 
-/* ---- trouble ---- */
+/* ---- trouble ----------------------------------------------------------------------------------------------------- */
 
 static void assert_refused(const texts_run *run, int32_t ranks, const char *says)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- UTF-8 ---- */
+/* ---- UTF-8 ------------------------------------------------------------------------------------------------------- */
 
 static void test_utf8(void **state)
 {
@@ -36,7 +36,7 @@ static void test_utf8(void **state)
     }
 }
 
-/* ---- prompts ---- */
+/* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
 static void test_end_of_file(void **state)
 {
@@ -70,7 +70,7 @@ static void test_too_many_prompts(void **state)
     prompt_list_free(&list);
 }
 
-/* ---- a run whose second text went wrong ---- */
+/* ---- a run whose second text went wrong -------------------------------------------------------------------------- */
 
 typedef struct wrong_run {
     demo_task task;

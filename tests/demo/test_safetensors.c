@@ -234,7 +234,7 @@ static void test_shrinking_file(void **state)
     safetensors_close(file);
 }
 
-/* ---- the shipped model, damaged ---- */
+/* ---- the shipped model, damaged ---------------------------------------------------------------------------------- */
 
 static model_sizes shipped_sizes(void)
 {
@@ -307,7 +307,7 @@ static void test_edited_model(void **state)
     check_edited("[132608,1181184]", "[132600,1181176]", "tensor 'blocks.0.w1' overlaps tensor 'blocks.0.g2'");
 }
 
-/* ---- config.json ---- */
+/* ---- config.json ------------------------------------------------------------------------------------------------- */
 
 static void test_config(void **state)
 {

@@ -21,7 +21,7 @@ oracle_job deal_job_of(const deal *d, int32_t rank)
     return job;
 }
 
-/* ---- routing ---------------------------------------------------------------------------------------------------- */
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
 
 /* Mostly where the experts are, now and then elsewhere or nowhere; any value but 0 means yes. */
 static uint8_t *draw_ranks(const deal *d, int32_t rank, random_source *random)
@@ -121,7 +121,7 @@ void deal_free(deal *d)
     free(d);
 }
 
-/* ---- moves ------------------------------------------------------------------------------------------------------ */
+/* ---- moves ------------------------------------------------------------------------------------------------------- */
 
 static void *draw_rows(const deal_move *m, int64_t rows, random_source *random)
 {
@@ -214,7 +214,7 @@ void move_free(deal_move *m)
     free(m);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
                      const expar_ep_handle *handle, expar_event *wait_event)

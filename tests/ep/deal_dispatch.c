@@ -9,7 +9,7 @@
 #define SPARE_BYTE 0x5a
 #define SPARE_ROWS 2
 
-/* ---- arguments -------------------------------------------------------------------------------------------------- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static expar_tensor make_idx(const deal *d, const oracle_input *input, const deal_choice *choice)
 {
@@ -145,7 +145,7 @@ void deal_dispatch_clean(deal_call *call)
     free(call->memory[1]);
 }
 
-/* ---- results ---------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static bool check_shape(const expar_tensor *tensor, bool given, expar_dtype dtype, int64_t rows, int64_t columns,
                         const char *name)

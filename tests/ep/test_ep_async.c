@@ -17,7 +17,7 @@ static void nap(void)
     nanosleep(&moment, NULL);
 }
 
-/* ---- helpers for ranks ------------------------------------------------------------------------------------------ */
+/* ---- helpers for ranks ------------------------------------------------------------------------------------------- */
 
 static void run(const table_case *what, table_body body, void *shared)
 {
@@ -82,7 +82,7 @@ static bool hand_finish(hand *h)
     return right;
 }
 
-/* ---- calls in flight -------------------------------------------------------------------------------------------- */
+/* ---- calls in flight --------------------------------------------------------------------------------------------- */
 
 /* Two buffers, two calls on each issued before any is waited for. */
 static void play_in_flight(table *t)
@@ -199,7 +199,7 @@ static void test_query_before_and_after(void **state)
     pthread_barrier_destroy(&all_here);
 }
 
-/* ---- calls that wait for an event ------------------------------------------------------------------------------- */
+/* ---- calls that wait for an event -------------------------------------------------------------------------------- */
 
 typedef struct signaller {
     pthread_t thread;
@@ -396,7 +396,7 @@ static void test_wait_event_of_a_failed_call(void **state)
     run_plain(play_failed_event);
 }
 
-/* ---- endings ---------------------------------------------------------------------------------------------------- */
+/* ---- endings ----------------------------------------------------------------------------------------------------- */
 
 /* Dropped rows are told by the event; result is there all the same, and the next call goes on. */
 static void play_dropped(table *t)

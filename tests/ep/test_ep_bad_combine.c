@@ -4,7 +4,7 @@
 #include "ep/refusal.h"
 #include <string.h>
 
-/* ---- combine ---------------------------------------------------------------------------------------------------- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 static expar_status call_without_args(const refusal_scene *scene)
 {
@@ -173,8 +173,7 @@ static void direct_from_private_memory(expar_combine_args *args, const refusal_s
     args->path = EXPAR_PATH_DIRECT;
 }
 
-/* ---- dispatch with a handle; the others dispatch with theirs -------------------------------------------------------
- */
+/* ---- dispatch with a handle; the others dispatch with theirs ----------------------------------------------------- */
 
 static void handle_and_idx(expar_dispatch_args *args, const refusal_scene *scene)
 {

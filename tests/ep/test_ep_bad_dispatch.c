@@ -4,7 +4,7 @@
 #include "ep/refusal.h"
 #include <string.h>
 
-/* ---- pointers and structs --------------------------------------------------------------------------------------- */
+/* ---- pointers and structs ---------------------------------------------------------------------------------------- */
 
 static expar_status call_without_args(const refusal_scene *scene)
 {
@@ -45,7 +45,7 @@ static void args_of_the_future(expar_dispatch_args *args, const refusal_scene *s
     args->struct_size = sizeof *args + 8;
 }
 
-/* ---- x ---------------------------------------------------------------------------------------------------------- */
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
 
 static void x_absent(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -158,7 +158,7 @@ static void x_of_too_many_tokens(expar_dispatch_args *args, const refusal_scene 
     args->x.shape[0] = args->topk_idx.shape[0] = args->topk_weights.shape[0] = 7;
 }
 
-/* ---- routing ---------------------------------------------------------------------------------------------------- */
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
 
 static void idx_absent(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -263,7 +263,7 @@ static void weights_on_a_gpu(expar_dispatch_args *args, const refusal_scene *sce
     args->topk_weights.device.type = EXPAR_CUDA;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static void too_many_experts(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -295,7 +295,7 @@ static void unknown_path(expar_dispatch_args *args, const refusal_scene *scene)
     args->path = (expar_path)7;
 }
 
-/* ---- output ----------------------------------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------------------------------ */
 
 static _Alignas(64) char own_rows[64 * 32];
 

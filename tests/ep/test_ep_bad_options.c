@@ -7,7 +7,7 @@
 
 static _Alignas(64) char memory[4096];
 
-/* ---- rows with scales ------------------------------------------------------------------------------------------- */
+/* ---- rows with scales -------------------------------------------------------------------------------------------- */
 
 static void scales_with_bf16(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -82,7 +82,7 @@ static void scales_spread_too_far(expar_dispatch_args *args, const refusal_scene
     args->x_scales.strides[0] = INT64_MAX / 8;
 }
 
-/* ---- routing by hand -------------------------------------------------------------------------------------------- */
+/* ---- routing by hand --------------------------------------------------------------------------------------------- */
 
 static void routes(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t ranks)
 {
@@ -179,7 +179,7 @@ static void huge_count(expar_dispatch_args *args, const refusal_scene *scene)
     args->tokens_per_expert = counts;
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------------------ */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static void negative_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -223,7 +223,7 @@ static void out_shorter_than_expert_major(expar_dispatch_args *args, const refus
     args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 63, 16);
 }
 
-/* ---- with a handle; the others dispatch with theirs ------------------------------------------------------------- */
+/* ---- with a handle; the others dispatch with theirs -------------------------------------------------------------- */
 
 static void cached(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -249,7 +249,7 @@ static void handle_that_is_not_expert_major(expar_dispatch_args *args, const ref
     args->expert_major = 1;
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 static void bias_of_another_dtype(expar_combine_args *args, const refusal_scene *scene)
 {

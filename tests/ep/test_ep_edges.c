@@ -57,7 +57,7 @@ static int64_t *slots_of(traffic *t, int32_t rank)
     return (int64_t *)(uintptr_t)t->inputs[rank].topk_idx;
 }
 
-/* ---- tokens and ranks ------------------------------------------------------------------------------------------- */
+/* ---- tokens and ranks -------------------------------------------------------------------------------------------- */
 
 static void test_no_tokens_anywhere(void **state)
 {
@@ -172,7 +172,7 @@ static void test_bad_indices_among_many_tokens(void **state)
     run_edge(&plan, NULL, NULL, play_bad_indices);
 }
 
-/* ---- routings --------------------------------------------------------------------------------------------------- */
+/* ---- routings ---------------------------------------------------------------------------------------------------- */
 
 static void test_all_to_one_expert(void **state)
 {
@@ -252,7 +252,7 @@ static void test_every_token_to_every_rank(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
-/* ---- shapes of the buffer --------------------------------------------------------------------------------------- */
+/* ---- shapes of the buffer ---------------------------------------------------------------------------------------- */
 
 static void one_slot(expar_ep_config *config)
 {
@@ -325,7 +325,7 @@ static void test_large_row(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
-/* ---- pool ------------------------------------------------------------------------------------------------------- */
+/* ---- pool -------------------------------------------------------------------------------------------------------- */
 
 static void tiny_pool(expar_ep_config *config)
 {
@@ -460,7 +460,7 @@ static void test_more_rows_than_the_last_time(void **state)
     assert_true(passed);
 }
 
-/* ---- long runs -------------------------------------------------------------------------------------------------- */
+/* ---- long runs --------------------------------------------------------------------------------------------------- */
 
 /* Epochs have 32 bits; all ranks stand just before the last one. */
 static void play_over_the_wrap(stage *s, void *shared)

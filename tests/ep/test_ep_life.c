@@ -88,8 +88,7 @@ static bool combine(stage *s, const traffic *t, const answers *a, const expar_ep
     return play_combine(s->ep, t, a, s->rank, &plain, &s->area, handle, arrival);
 }
 
-/* ---- handles and outputs --------------------------------------------------------------------------------------------
- */
+/* ---- handles and outputs ----------------------------------------------------------------------------------------- */
 
 /* All routings first; then repeats and combines of all of them, in turns. */
 static void play_interleaved(stage *s, void *shared)
@@ -178,8 +177,7 @@ static void test_handle_outlives_its_output(void **state)
     run(play_handle_alone);
 }
 
-/* ---- buffers --------------------------------------------------------------------------------------------------------
- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 /* Handles and outputs are freed after their buffer; the handle still tells its numbers. */
 static void play_after_destroy(stage *s, void *shared)
@@ -255,8 +253,7 @@ static void test_buffers_one_after_another(void **state)
     run(play_one_after_another);
 }
 
-/* ---- groups ---------------------------------------------------------------------------------------------------------
- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 static void play_all(stage *s, void *shared)
 {

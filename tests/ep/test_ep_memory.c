@@ -20,7 +20,7 @@ static expar_ep_config small_config(void)
     return config;
 }
 
-/* ---- what a buffer takes ---------------------------------------------------------------------------------------- */
+/* ---- what a buffer takes ----------------------------------------------------------------------------------------- */
 
 static mem_arena_stats stats_of(expar_group *group)
 {
@@ -117,7 +117,7 @@ static void test_no_call_takes_heap(void **state)
     take_from_a_heap_that_fits(1 << 20, 3);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------------------ */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 /* What a buffer must hold at the very least, in numbers that do not overflow. */
 static long double least_bytes(const expar_ep_config *c, int32_t ranks)

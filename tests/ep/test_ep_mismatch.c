@@ -189,8 +189,7 @@ static void test_combine_or_dispatch(void **state)
     run_mismatch(&(difference){{"expar_combine", "expar_dispatch"}, NULL, true});
 }
 
-/* ---- handles ------------------------------------------------------------------------------------------------------
- */
+/* ---- handles ----------------------------------------------------------------------------------------------------- */
 
 /* Two dispatches of the same traffic; the odd rank answers with the handle of the other one. */
 static void play_other_handle(stage *s, void *shared)
@@ -253,8 +252,7 @@ static void test_handle_of_another_buffer(void **state)
     assert_true(passed);
 }
 
-/* ---- two calls at once ----------------------------------------------------------------------------------------------
- */
+/* ---- two calls at once ------------------------------------------------------------------------------------------- */
 
 /* Both threads of rank 0 dispatch. One waits for rank 1, which comes only when the other was turned away. */
 static atomic_int busy_calls;

@@ -23,7 +23,7 @@ static table_case everything(void)
     return c;
 }
 
-/* ---- rows with scales ------------------------------------------------------------------------------------------- */
+/* ---- rows with scales -------------------------------------------------------------------------------------------- */
 
 static void test_scales_of_any_stride(void **state)
 {
@@ -100,7 +100,7 @@ static void test_quantised_rows_without_scales(void **state)
     play(&c);
 }
 
-/* ---- routing by hand -------------------------------------------------------------------------------------------- */
+/* ---- routing by hand --------------------------------------------------------------------------------------------- */
 
 static void set_routes(deal *d, uint8_t value)
 {
@@ -171,7 +171,7 @@ static void test_by_hand_at_random(void **state)
     play_by_hand(NULL);
 }
 
-/* ---- worst-case size -------------------------------------------------------------------------------------------- */
+/* ---- worst-case size --------------------------------------------------------------------------------------------- */
 
 static void play_worst(deal_worst worst)
 {
@@ -236,7 +236,7 @@ static void test_worst_case_on_one_rank(void **state)
     play(&c);
 }
 
-/* ---- expert-major output ---------------------------------------------------------------------------------------- */
+/* ---- expert-major output ----------------------------------------------------------------------------------------- */
 
 static void play_expert_major(table_case c)
 {
@@ -394,7 +394,7 @@ static void test_expert_major_combine_of_wrong_shapes(void **state)
     assert_true(table_run(&c, kind, refuse_shapes, NULL));
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 static void test_biases(void **state)
 {
@@ -417,7 +417,7 @@ static void test_biases_of_tokens_that_go_nowhere(void **state)
     play(&c);
 }
 
-/* ---- everything together ---------------------------------------------------------------------------------------- */
+/* ---- everything together ----------------------------------------------------------------------------------------- */
 
 static void test_everything(void **state)
 {

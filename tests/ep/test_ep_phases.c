@@ -12,7 +12,7 @@ enum { HELD = 1 }; /* the rank with the gate */
 
 static const deal_choice async_choice = {.async = true}, sync_choice = {0};
 
-/* ---- the gate ---- */
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
 typedef struct gate {
     executor_ops ops; /* the executor's own, with the held steps in place */
@@ -114,7 +114,7 @@ static void gate_remove(const table *t)
     if (t->rank == HELD) the_gate.exec->ops = the_gate.own;
 }
 
-/* ---- one deal and a call with it ---- */
+/* ---- one deal and a call with it --------------------------------------------------------------------------------- */
 
 typedef struct play {
     deal *deal;
@@ -158,7 +158,7 @@ static void run(table_body body)
     gate_end();
 }
 
-/* ---- cases ---- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 /* A fresh dispatch learns its counts on all ranks while the one before it is held, sent but not received, on one. */
 static void play_second_begins_while_first_is_held(table *t)

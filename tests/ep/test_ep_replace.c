@@ -39,8 +39,7 @@ static void play_round(stage *s, const scene *c)
     stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
 }
 
-/* ---- a rank that stays away from a call ---------------------------------------------------------------------------
- */
+/* ---- a rank that stays away from a call -------------------------------------------------------------------------- */
 
 static void dispatch_in_vain(stage *s, const scene *c)
 {
@@ -108,8 +107,7 @@ static void replace_behind_a_combine(expar_group *group, void *shared)
     destroy(&s);
 }
 
-/* ---- a rank that does not come to destroy -------------------------------------------------------------------------
- */
+/* ---- a rank that does not come to destroy ------------------------------------------------------------------------ */
 
 static void await_ended(const scene *c)
 {
@@ -139,8 +137,7 @@ static void destroy_in_vain(expar_group *group, void *shared)
     if (s.rank == AWAY) destroy(&s);
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static void run(ranks_body body)
 {

@@ -21,8 +21,7 @@ typedef struct wrap {
     uint32_t behind; /* the epoch that the first call's follows */
 } wrap;
 
-/* ---- a call of each kind --------------------------------------------------------------------------------------------
- */
+/* ---- a call of each kind ----------------------------------------------------------------------------------------- */
 
 /* One rank's arguments are wrong: told to all with the hellos. */
 static bool play_refusal(const stage *s, const traffic *t)
@@ -111,8 +110,7 @@ static void test_auto(void **state)
     run_path(EXPAR_PATH_AUTO);
 }
 
-/* ---- all options ----------------------------------------------------------------------------------------------------
- */
+/* ---- all options ------------------------------------------------------------------------------------------------- */
 
 #define MOVES_PER_SCRIPT    24
 #define ROUNDS_OF_THREADS   480

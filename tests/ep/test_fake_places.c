@@ -172,8 +172,7 @@ static void misplaced_in_combine(expar_group *group, void *shared)
     close_sides(&s);
 }
 
-/* ---- arrays that the host reads and writes ------------------------------------------------------------------------
- */
+/* ---- arrays that the host reads and writes ----------------------------------------------------------------------- */
 
 static void counts_on_a_gpu(expar_group *group, void *shared)
 {

@@ -19,7 +19,7 @@ static void run(ranks_body body)
     kind_run((ranks_plan){0}, RANKS, body);
 }
 
-/* ---- outputs that are too large ---- */
+/* ---- outputs that are too large ---------------------------------------------------------------------------------- */
 
 /* What the last error says behind these words. */
 static int64_t number_behind(const char *words)
@@ -105,7 +105,7 @@ static void direct_outputs_that_find_no_room(void **state)
     run(too_large_for_direct);
 }
 
-/* ---- expert-major ---- */
+/* ---- expert-major ------------------------------------------------------------------------------------------------ */
 
 /* Of rows with scales. worst: 0, or the room. */
 static bool expert_major(idle_rank *one, int64_t worst, expar_dispatch_result *result)
@@ -178,8 +178,7 @@ static void combines_that_find_no_room(void **state)
     run(expert_major_without_room);
 }
 
-/* ---- the pool that the library chooses -----------------------------------------------------------------------------
- */
+/* ---- the pool that the library chooses --------------------------------------------------------------------------- */
 
 /* Rows, scales, indices and weights make 1 KiB a row: two of the largest outputs end on a multiple of what the pool
    aligns large blocks to, and leave no room by chance. */

@@ -30,8 +30,7 @@ static void call_once(idle_rank *one)
     if (idle_dispatch(one, EXPAR_F32)) idle_combine(one);
 }
 
-/* ---- how a call fails ---------------------------------------------------------------------------------------------
- */
+/* ---- how a call fails -------------------------------------------------------------------------------------------- */
 
 static void time_out(idle_rank *one)
 {
@@ -74,8 +73,7 @@ static void break_off(idle_rank *one)
     }
 }
 
-/* ---- the end of the buffer ----------------------------------------------------------------------------------------
- */
+/* ---- the end of the buffer --------------------------------------------------------------------------------------- */
 
 typedef void (*call_fn)(idle_rank *one);
 

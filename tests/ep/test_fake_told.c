@@ -27,8 +27,7 @@ static void run(ranks_body body)
     kind_run((ranks_plan){0}, RANKS, body);
 }
 
-/* ---- calls without a stream -----------------------------------------------------------------------------------------
- */
+/* ---- calls without a stream -------------------------------------------------------------------------------------- */
 
 static const char default_stream[] = "stream is the default one";
 
@@ -141,9 +140,7 @@ static void refusals_after_a_capture(void **state)
     run(after_a_capture);
 }
 
-/* ---- no room
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- no room ----------------------------------------------------------------------------------------------------- */
 
 /* Known once all ranks have said hello: the others have offered room with theirs. */
 static void results_without_room(expar_group *group, void *shared)
@@ -199,8 +196,7 @@ static void events_of_refused_results(void **state)
     run(an_event_of_refused_results);
 }
 
-/* ---- kernels --------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Behind a dispatch of rows that cannot be added, which needs no kernel to add them. */
 static void a_combine_without_kernels(expar_group *group, void *shared)
@@ -295,8 +291,7 @@ static void a_launch_that_fails_poisons_the_buffer(void **state)
     }
 }
 
-/* ---- where epochs wrap ----------------------------------------------------------------------------------------------
- */
+/* ---- where epochs wrap ------------------------------------------------------------------------------------------- */
 
 #define BEFORE_THE_WRAP (UINT32_MAX - 4)
 

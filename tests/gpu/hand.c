@@ -37,7 +37,7 @@ void mirror_need(expar_status status, const char *what)
     abort();
 }
 
-/* ---- hands ---- */
+/* ---- hands ------------------------------------------------------------------------------------------------------- */
 
 static void put_back(void *value)
 {
@@ -131,7 +131,7 @@ hand *hand_of(int32_t device)
     return mine;
 }
 
-/* ---- buffers ---- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 /* Collective, as making a buffer is. */
 static void take_shared(buffer *b)
@@ -180,7 +180,7 @@ void buffer_drop(const expar_ep *ep)
     free(b);
 }
 
-/* ---- arenas ---- */
+/* ---- arenas ------------------------------------------------------------------------------------------------------ */
 
 cu_address arena_take(arena *from, size_t bytes, const void *host)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the GPU ---- */
+/* ---- the GPU ----------------------------------------------------------------------------------------------------- */
 
 bool card_open(card *c, int32_t rank)
 {
@@ -31,7 +31,7 @@ expar_ep_config card_config(const card *c, const expar_ep_config *config)
     return on_gpu;
 }
 
-/* ---- memory ---- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static size_t tensor_bytes(const expar_tensor *t, int64_t rows)
 {
@@ -102,7 +102,7 @@ bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stre
            card_put(&p->back_weights, rows, a->weights[p->rank], stream);
 }
 
-/* ---- calls ---- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static expar_tensor first_rows(const expar_tensor *t, int64_t rows)
 {
@@ -152,7 +152,7 @@ void lap_release(lap *p)
     p->result.handle = NULL;
 }
 
-/* ---- comparison ---- */
+/* ---- comparison -------------------------------------------------------------------------------------------------- */
 
 static bool same(const char *name, const expar_tensor *got, int64_t rows, const void *expected, cu_stream stream)
 {

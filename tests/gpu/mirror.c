@@ -10,7 +10,7 @@
 /* On a GPU handles and maps lie in the pool, too; what the library chooses (0) has room for them. */
 #define MORE_POOL_BYTES ((int64_t)64 << 20)
 
-/* ---- buffers ---- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep)
 {
@@ -36,7 +36,7 @@ expar_status mirror_ep_destroy(expar_ep *ep)
     return status;
 }
 
-/* ---- events ---- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 expar_status mirror_event_wait(expar_event *event)
 {
@@ -81,7 +81,7 @@ static expar_status settle(trip *t, expar_event *event, expar_status returned)
     return status;
 }
 
-/* ---- dispatch ---- */
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 /* Memory of the host's symmetric heap that has no counterpart in the GPU's is the caller's own there. */
 static expar_path path_on_gpu(const buffer *b, expar_path asked, const expar_tensor *rows)
@@ -193,7 +193,7 @@ void mirror_output_release(expar_ep_output *output)
     expar_ep_output_release(output);
 }
 
-/* ---- combine ---- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 /* Rows that lie in a result go back there, others are lent. */
 static expar_tensor lend_rows(trip *t, const expar_tensor *host)

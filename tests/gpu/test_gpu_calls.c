@@ -118,7 +118,7 @@ static expar_combine_args combine_args(const actor *one)
     return args;
 }
 
-/* ---- refusals ---- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void spoil_output(const actor *one, expar_dispatch_args *args)
 {
@@ -235,7 +235,7 @@ static void test_index_out_of_range(void **state)
     run(play_bad_index);
 }
 
-/* ---- the layout by itself ---- */
+/* ---- the layout by itself ---------------------------------------------------------------------------------------- */
 
 #define MOST_EXPERTS 8
 
@@ -301,7 +301,7 @@ static void test_layout_with_an_index_out_of_range(void **state)
     run(play_layout);
 }
 
-/* ---- rows that find no room ---- */
+/* ---- rows that find no room -------------------------------------------------------------------------------------- */
 
 /* Told by the event of the dispatch that is the first, and by the call itself where it has the handle of that. */
 static void play_dropped(expar_group *group, void *shared)
@@ -335,7 +335,7 @@ static void test_rows_that_find_no_room(void **state)
     run(play_dropped);
 }
 
-/* ---- two buffers ---- */
+/* ---- two buffers ------------------------------------------------------------------------------------------------- */
 
 /* Kernels of both wait for peers, and each takes all SMs that its rank may have: side by side they would keep each
    other's partners from running. */

@@ -118,7 +118,7 @@ static void dispatch_args_free(expar_dispatch_args *args)
     pitched_free(&args->x_scales);
 }
 
-/* ---- comparing ---- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static bool same_rows(const char *name, const expar_tensor *a, const expar_tensor *b, int64_t rows)
 {
@@ -147,7 +147,7 @@ static bool same_results(const trial *t, const expar_dispatch_result *cpu, const
     return same;
 }
 
-/* ---- combine ---- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 static void fill_numbers(random_source *random, expar_tensor *tensor)
 {
@@ -196,7 +196,7 @@ static void combine_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t r
         pitched_free(mine[i]);
 }
 
-/* ---- a trial ---- */
+/* ---- a trial ----------------------------------------------------------------------------------------------------- */
 
 /* By both, compared. True when they went; the results are the caller's. */
 static bool dispatch_both(const trial *t, expar_ep *cpu, expar_ep *gpu, const expar_dispatch_args *args,

@@ -159,8 +159,7 @@ static void test_silence_in_a_combine(void **state)
     run_silence(combine, "expar_combine");
 }
 
-/* ---- abort --------------------------------------------------------------------------------------------------------
- */
+/* ---- abort ------------------------------------------------------------------------------------------------------- */
 
 static void *abort_soon(void *group)
 {
@@ -236,8 +235,7 @@ static void test_abort_in_a_combine(void **state)
     run_abort(combine, "expar_combine");
 }
 
-/* ---- the epoch ----------------------------------------------------------------------------------------------------
- */
+/* ---- the epoch --------------------------------------------------------------------------------------------------- */
 
 /* Epochs have 32 bits; all ranks stand just before the last one. */
 static void play_over_the_wrap(stage *s, void *shared)

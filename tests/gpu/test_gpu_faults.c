@@ -77,7 +77,7 @@ static void test_killed_right_before_a_call(void **state)
     }
 }
 
-/* ---- while rows move ----
+/* ---- while rows move ------------------------------------------------------------------------------------------------
  *
  * Many long rows that lie on the GPU, so that kernels take most of a round. */
 

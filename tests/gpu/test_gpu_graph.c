@@ -87,8 +87,7 @@ static void run(ranks_body body)
     assert_true(passed);
 }
 
-/* ---- graphs --------------------------------------------------------------------------------------------------------
- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /* What a first launch would take, which may wait for kernels that wait for this rank. */
 static void upload(cu_graph_exec exec, cu_stream stream)
@@ -123,7 +122,7 @@ static bool check(actor *one, const lap *p, int round, cu_stream stream)
     return CHECK(lap_check(p, one->in->t[round], one->in->a[round], stream), "in round %d", round);
 }
 
-/* ---- captured once, replayed often ---- */
+/* ---- captured once, replayed often ------------------------------------------------------------------------------- */
 
 static void play_replays(expar_group *group, void *shared)
 {
@@ -153,7 +152,7 @@ static void test_replays(void **state)
     run(play_replays);
 }
 
-/* ---- two graphs, and calls between them ---- */
+/* ---- two graphs, and calls between them -------------------------------------------------------------------------- */
 
 /* Three streams that nothing orders but the library. */
 static bool play_round(actor *one, lap laps[3], cu_graph_exec execs[2], int round)
@@ -199,7 +198,7 @@ static void test_two_graphs_and_calls(void **state)
     run(play_mixed);
 }
 
-/* ---- two captures at a time ---- */
+/* ---- two captures at a time -------------------------------------------------------------------------------------- */
 
 /* Puts `then` behind what `first` has now, into its capture. */
 static bool follow(cu_event event, cu_stream first, cu_stream then)
@@ -267,7 +266,7 @@ static void test_captures_in_turns(void **state)
     run(play_captures_in_turns);
 }
 
-/* ---- as many captures at a time as there may be ---- */
+/* ---- as many captures at a time as there may be ------------------------------------------------------------------ */
 
 #define MOST 8
 
@@ -368,7 +367,7 @@ static void test_captures_in_a_row(void **state)
     run(play_captures_in_a_row);
 }
 
-/* ---- what hosts poll ---- */
+/* ---- what hosts poll --------------------------------------------------------------------------------------------- */
 
 /* What a dispatch that is waited for has told the host: a copy, to be freed. */
 static void *told_counts(const expar_ep *ep, size_t *bytes)
@@ -424,7 +423,7 @@ static void test_counts_that_stay(void **state)
     run(play_counts_that_stay);
 }
 
-/* ---- what a graph cannot hold ---- */
+/* ---- what a graph cannot hold ------------------------------------------------------------------------------------ */
 
 static bool refuse(const actor *one, const lap *p, expar_dispatch_args extra, const char *word)
 {
@@ -479,7 +478,7 @@ static void test_what_cannot_be_captured(void **state)
     run(play_refusals);
 }
 
-/* ---- what a graph holds ---- */
+/* ---- what a graph holds ------------------------------------------------------------------------------------------ */
 
 /* Handles, idx and weights of small traffic are small; recv_x of the worst case is what the pool has room for once. */
 #define TIGHT_POOL_BYTES (48 << 10)

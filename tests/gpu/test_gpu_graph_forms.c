@@ -95,7 +95,7 @@ typedef struct actor {
     leg legs[2];
 } actor;
 
-/* ---- what is drawn, the same by all ranks ---- */
+/* ---- what is drawn, the same by all ranks ------------------------------------------------------------------------ */
 
 static void choose_paths(deal_choice *choices, const deal_choice *one, bool swap)
 {
@@ -154,7 +154,7 @@ static void drop(actor *one)
     deal_free(one->deal);
 }
 
-/* ---- memory: taken before the capture, of the size that every round has ---- */
+/* ---- memory: taken before the capture, of the size that every round has ------------------------------------------ */
 
 static bool take_if(const actor *one, bool wanted, expar_tensor *out, expar_dtype dtype, int64_t rows, int64_t columns)
 {
@@ -207,7 +207,7 @@ static void give_memory(actor *one)
     }
 }
 
-/* ---- inputs of a round ---- */
+/* ---- inputs of a round ------------------------------------------------------------------------------------------- */
 
 static bool put_if(const actor *one, const expar_tensor *to, const void *from)
 {
@@ -249,7 +249,7 @@ static bool upload(const actor *one)
     return good;
 }
 
-/* ---- calls ---- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static bool dispatch(actor *one, int i)
 {
@@ -315,7 +315,7 @@ static cu_graph_exec capture(actor *one)
     return exec;
 }
 
-/* ---- what came out ---- */
+/* ---- what came out ----------------------------------------------------------------------------------------------- */
 
 /* Host memory in place of the GPU's. */
 static void bring(const actor *one, expar_tensor *tensor)
@@ -406,7 +406,7 @@ static bool check(const actor *one, int round)
     return right;
 }
 
-/* ---- one graph ---- */
+/* ---- one graph --------------------------------------------------------------------------------------------------- */
 
 static bool replay(actor *one, cu_graph_exec exec, int round)
 {

@@ -44,7 +44,7 @@ typedef struct scene {
     pthread_barrier_t both; /* ranks are threads */
 } scene;
 
-/* ---- what rank 1 has written ---- */
+/* ---- what rank 1 has written ------------------------------------------------------------------------------------- */
 
 /* Rank 0's thread writes for it, before its call: no kernel runs then. */
 static void write_word(const expar_ep *ep, uint64_t offset, const void *from, size_t bytes)
@@ -156,7 +156,7 @@ static void play_combine_of_peer(const expar_ep *ep, const traffic *t, const sto
     move_rings(ep, epoch, s);
 }
 
-/* ---- what rank 0 does ---- */
+/* ---- what rank 0 does -------------------------------------------------------------------------------------------- */
 
 static expar_status dispatch(expar_ep *ep, const traffic *t, expar_path path, expar_dispatch_result *result)
 {
@@ -255,7 +255,7 @@ static void play(expar_group *group, void *shared)
     CHECK_OK(mirror_ep_destroy(ep));
 }
 
-/* ---- the tests ---- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 static traffic *make_traffic(void)
 {

@@ -35,7 +35,7 @@ void trip_note(trip *t, const char *step)
     t->noted_ms = now_ms;
 }
 
-/* ---- tensors ---- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 /* First byte against data, and how many there are; strides may be negative. */
 static size_t extent(const expar_tensor *t, int64_t *first)
@@ -93,7 +93,7 @@ void trip_fetch(trip *t, const expar_tensor *from, void *to)
     t->fetches[t->num_fetches++].to = to;
 }
 
-/* ---- the end ---- */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* The call has written them. */
 static void fetch_all(const trip *t)

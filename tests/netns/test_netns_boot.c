@@ -113,8 +113,7 @@ static void serve(play *p, ranks_host *host, const char *interface)
     p->id = host->id;
 }
 
-/* ---- meeting -------------------------------------------------------------------------------------------------------
- */
+/* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
 static void test_by_id(void **state)
 {
@@ -134,8 +133,7 @@ static void test_by_torchrun(void **state)
     crew_run_ok(p.size, form, &p);
 }
 
-/* ---- the network's own address -------------------------------------------------------------------------------------
- */
+/* ---- the network's own address ----------------------------------------------------------------------------------- */
 
 static void check_endpoint(expar_group *group, const char *ip)
 {
@@ -209,8 +207,7 @@ static void test_link_local(void **state)
     assert_non_null(strstr(expar_last_error(), "no such interface"));
 }
 
-/* ---- out of reach --------------------------------------------------------------------------------------------------
- */
+/* ---- out of reach ------------------------------------------------------------------------------------------------ */
 
 #define LOST_MS 2500 /* rank 0 gets so long to be heard by the rendezvous, on a busy machine, too */
 
@@ -275,8 +272,7 @@ static void test_firewall(void **state)
     assert_true(ranks_host_stop(&host));
 }
 
-/* ---- a host falls silent -------------------------------------------------------------------------------------------
- */
+/* ---- a host falls silent ----------------------------------------------------------------------------------------- */
 
 #define BARRIERS 20
 

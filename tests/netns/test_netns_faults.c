@@ -77,8 +77,7 @@ static void run_traffic(stage *s, int32_t size, int rounds)
     stage_finish(&ranks);
 }
 
-/* ---- a poor network ------------------------------------------------------------------------------------------------
- */
+/* ---- a poor network ---------------------------------------------------------------------------------------------- */
 
 static void test_as_it_is(void **state)
 {
@@ -163,8 +162,7 @@ static void test_interrupted(void **state)
     stage_finish(&ranks);
 }
 
-/* ---- the cable is cut ----------------------------------------------------------------------------------------------
- */
+/* ---- the cable is cut -------------------------------------------------------------------------------------------- */
 
 typedef enum cut_in { CUT_PUT, CUT_BARRIER, CUT_WAIT, CUTS } cut_in;
 

@@ -43,7 +43,7 @@ typedef struct oracle_job {
     const oracle_input *inputs; /* [N] */
 } oracle_job;
 
-/* ---- numbers (oracle_float.c) ----------------------------------------------------------------------------------- */
+/* ---- numbers (oracle_float.c) ------------------------------------------------------------------------------------ */
 
 size_t oracle_element_bytes(oracle_type type);
 /* The FP32 value of an element's bits; exact for all types. */

@@ -134,8 +134,7 @@ static void test_strided_refusals(void **state)
     kind_run((ranks_plan){0}, 2, strided_refusals);
 }
 
-/* ---- atomics ------------------------------------------------------------------------------------------------------
- */
+/* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
 /* Every operation of one type on a word of the next rank: what it leaves, and what it fetches. */
 #define EXPECT(T, S, call, before, after)                                                                              \

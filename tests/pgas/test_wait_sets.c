@@ -66,8 +66,7 @@ static void test_still(void **state)
     kind_run((ranks_plan){0}, 2, still);
 }
 
-/* ---- words that others set ----------------------------------------------------------------------------------------
- */
+/* ---- words that others set --------------------------------------------------------------------------------------- */
 
 /* Rank 0 waits for one word of each other rank, whichever comes first, until it has seen them all. */
 static void collect_any(expar_group *group, int64_t *words)
@@ -181,8 +180,7 @@ static void test_in_turn(void **state)
     kind_run((ranks_plan){0}, 1, in_turn);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* ---- environment and streams ------------------------------------------------------------------------------------ */
+/* ---- environment and streams ------------------------------------------------------------------------------------- */
 
 static void ranks_know_who_they_are(void **state)
 {
@@ -116,7 +116,7 @@ static void bind_gives_one_core(void **state)
     shell_free(&result);
 }
 
-/* ---- exit codes ------------------------------------------------------------------------------------------------- */
+/* ---- exit codes -------------------------------------------------------------------------------------------------- */
 
 static void exit_code_is_that_of_the_first_failure(void **state)
 {
@@ -186,7 +186,7 @@ static void others_may_go_on(void **state)
                  "");
 }
 
-/* ---- nothing is left -------------------------------------------------------------------------------------------- */
+/* ---- nothing is left --------------------------------------------------------------------------------------------- */
 
 static void expect_gone(const char *name, int count)
 {
@@ -262,7 +262,7 @@ static void closed_output_ends_the_job(void **state)
     expect_gone("piped", 2);
 }
 
-/* ---- groups and options ----------------------------------------------------------------------------------------- */
+/* ---- groups and options ------------------------------------------------------------------------------------------ */
 
 static void a_program_may_form_groups_one_after_another(void **state)
 {

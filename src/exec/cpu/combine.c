@@ -17,7 +17,7 @@ typedef struct combine_run {
     bool all_direct; /* every provider of this rank's tokens, and this rank itself, offered rows in place */
 } combine_run;
 
-/* ---- offers ---- */
+/* ---- offers ------------------------------------------------------------------------------------------------------ */
 
 static const ep_offer *offer_from(const combine_run *run, int32_t provider)
 {
@@ -38,7 +38,7 @@ static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
     return status;
 }
 
-/* ---- owner: one token ---- */
+/* ---- owner: one token -------------------------------------------------------------------------------------------- */
 
 /* The row of a target at its provider, or -1 where it was dropped. */
 static int64_t row_at_provider(const combine_run *run, ep_target target)
@@ -137,7 +137,7 @@ static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
     return cursor->token != begin;
 }
 
-/* ---- provider ---- */
+/* ---- provider ---------------------------------------------------------------------------------------------------- */
 
 /* The first of the rows that came from owner's channel. */
 static int64_t first_row_of(const combine_run *run, int32_t channel, int32_t owner)
@@ -185,7 +185,7 @@ static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
     return moved;
 }
 
-/* ---- lanes ---- */
+/* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
 /* One look at all channels of a lane: true when anything moved. *open counts rows and tokens that are left. */
 static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
@@ -232,7 +232,7 @@ static expar_status combine_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-/* ---- the halves ---- */
+/* ---- the halves -------------------------------------------------------------------------------------------------- */
 
 static bool takes_all_directly(const combine_run *run)
 {

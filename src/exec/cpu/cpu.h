@@ -77,7 +77,7 @@ static inline void *cpu_at(const cpu_executor *self, int32_t pe, uint64_t offset
     return sym_at(self->sym, pe, self->buffer + offset);
 }
 
-/* ---- workers.c ---- */
+/* ---- workers.c --------------------------------------------------------------------------------------------------- */
 /* One worker's share; `worker` counts from 0, which is the calling thread. */
 typedef expar_status (*cpu_share_fn)(void *context, int32_t worker);
 expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out);
@@ -85,18 +85,18 @@ void cpu_workers_destroy(cpu_workers *workers);
 /* Runs share on all workers and waits for them; the status and error text of the first that failed, if any. */
 expar_status cpu_workers_run(cpu_workers *workers, cpu_share_fn share, void *context);
 
-/* ---- routing.c ---- */
+/* ---- routing.c --------------------------------------------------------------------------------------------------- */
 /* See executor_ops.routing_make, which needs no executor here. */
 expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets);
 
-/* ---- count.c ---- */
+/* ---- count.c ----------------------------------------------------------------------------------------------------- */
 expar_status cpu_count(const ep_count_step *step);
 
-/* ---- layout.c ---- */
+/* ---- layout.c ---------------------------------------------------------------------------------------------------- */
 /* Fills the layout part of the routing. EXPAR_ERR_INDEX names token and slot. */
 expar_status cpu_layout(const ep_route_view *route, ep_routing *routing);
 
-/* ---- board.c ---- */
+/* ---- board.c ----------------------------------------------------------------------------------------------------- */
 /* What this rank offers: the same to all, but for first_row, which follows from the prefix of rows that it receives
    from ranks 0..s ([N]; NULL: it stays 0). */
 typedef struct cpu_offers {
@@ -117,7 +117,7 @@ const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t
 void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
 void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
 
-/* ---- ring.c ---- */
+/* ---- ring.c ------------------------------------------------------------------------------------------------------ */
 void cpu_rings_reset(cpu_executor *self);
 static inline cpu_ring *cpu_ring_of(cpu_executor *self, int32_t channel, int32_t peer)
 {
@@ -136,7 +136,7 @@ void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t p
 /* Announces all rows put and returns all slots taken, on all of a channel's rings. */
 void cpu_ring_flush(cpu_executor *self, uint32_t epoch, int32_t channel);
 
-/* ---- lane.c ---- */
+/* ---- lane.c ------------------------------------------------------------------------------------------------------ */
 /* What one worker does for its channels when there may be something to wait for. */
 typedef struct cpu_lane {
     const char *what; /* the phase, for error texts */
@@ -148,7 +148,7 @@ typedef struct cpu_lane {
 /* Takes turns until nothing is left. Never waits for one ring alone. */
 expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, const void *context, int32_t worker);
 
-/* ---- report.c ---- */
+/* ---- report.c ---------------------------------------------------------------------------------------------------- */
 typedef struct cpu_report {
     char text[768];
     size_t length;
@@ -158,7 +158,7 @@ void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t
 /* Puts the report behind this thread's error text. Returns status. */
 expar_status cpu_report_finish(const cpu_report *report, expar_status status);
 
-/* ---- notify.c, dispatch.c, combine.c, expert.c: operations ---- */
+/* ---- notify.c, dispatch.c, combine.c, expert.c: operations ------------------------------------------------------- */
 expar_status cpu_notify(executor *self, exec_call *call, ep_notify_step *step);
 expar_status cpu_dispatch_send(executor *self, exec_call *call, ep_dispatch_step *step);
 expar_status cpu_dispatch_receive(executor *self, exec_call *call, ep_dispatch_step *step);
@@ -169,7 +169,7 @@ expar_status cpu_expand(executor *self, exec_call *call, const ep_expand_step *s
 expar_status cpu_pad(executor *self, exec_call *call, const ep_padding_step *step);
 expar_status cpu_reduce(executor *self, exec_call *call, const ep_reduce_step *step);
 
-/* ---- copy.c ---- */
+/* ---- copy.c ------------------------------------------------------------------------------------------------------ */
 /* Rows larger together than this many bytes bypass the cache on their way out (measured: docs/performance.md). */
 #define CPU_STREAM_BYTES (1 << 20)
 /* bytes: a multiple of 16; both addresses 16-byte aligned. streaming: by non-temporal stores, see cpu_copy_fence. */
@@ -177,7 +177,7 @@ void cpu_copy_row(void *dest, const void *source, size_t bytes, bool streaming);
 /* Orders this thread's streaming stores before its later releases. */
 void cpu_copy_fence(void);
 
-/* ---- sum.c ---- */
+/* ---- sum.c ------------------------------------------------------------------------------------------------------- */
 /* y = Σ rows[i], i ascending: FP32 from +0, rounded once to nearest even, canonical NaN. num_rows may be 0. dtype:
  * BF16, F16, F32. */
 void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t num_rows, int64_t elements);

@@ -10,7 +10,7 @@
 
 static const char buffer_name[] = "the buffer";
 
-/* ---- memory ---- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static bool cpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
 {
@@ -54,7 +54,7 @@ static expar_status map_make(executor *base, int64_t slots, mem_block **out)
     return EXPAR_OK;
 }
 
-/* ---- calls: nothing is queued here, and all is known when a step returns ---- */
+/* ---- calls: nothing is queued here, and all is known when a step returns ----------------------------------------- */
 
 static expar_status check_nothing(executor *base, const char *what)
 {
@@ -127,7 +127,7 @@ static expar_status tell(executor *base, const exec_call *call, executor_done_fn
     return error_set(EXPAR_ERR_UNSUPPORTED, "steps on the CPU have ended when they return");
 }
 
-/* ---- the object ---- */
+/* ---- the object -------------------------------------------------------------------------------------------------- */
 
 /* Without its place in the heap. */
 static void free_part(cpu_executor *self)
@@ -183,7 +183,7 @@ static const executor_ops cpu_ops = {
     .tell = tell,
 };
 
-/* ---- making ---- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Rows are stored where they belong: the memory of every rank must be mapped here. */
 static expar_status check_mapped(const cpu_executor *self)

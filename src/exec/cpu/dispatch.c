@@ -18,7 +18,7 @@ typedef struct dispatch_run {
     bool streaming;
 } dispatch_run;
 
-/* ---- offers ---- */
+/* ---- offers ------------------------------------------------------------------------------------------------------ */
 
 static const ep_offer *offer_from(const dispatch_run *run, int32_t receiver)
 {
@@ -71,7 +71,7 @@ static bool accept_offers(const dispatch_run *run)
     return all_direct;
 }
 
-/* ---- one row to one place ---- */
+/* ---- one row to one place ---------------------------------------------------------------------------------------- */
 
 /* Where one token's record goes: into an output, or into a slot. Parts that are absent are NULL. */
 typedef struct record {
@@ -155,7 +155,7 @@ static bool send_queued(const dispatch_run *run, int32_t channel, int64_t token,
     return true;
 }
 
-/* ---- lanes ---- */
+/* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
 static void send_share_direct(const dispatch_run *run, int32_t worker)
@@ -282,7 +282,7 @@ static expar_status send_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-/* ---- the halves ---- */
+/* ---- the halves -------------------------------------------------------------------------------------------------- */
 
 static dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
 {

@@ -14,7 +14,7 @@ static int64_t rows_here(const ep_routing *routing, int64_t rows)
     return coming < rows ? coming : rows;
 }
 
-/* ---- which row belongs to which slot ---- */
+/* ---- which row belongs to which slot ----------------------------------------------------------------------------- */
 
 static int64_t expert_at(const void *idx, int32_t idx_bytes, int64_t slot)
 {
@@ -68,7 +68,7 @@ expar_status cpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
     return EXPAR_OK;
 }
 
-/* ---- token-major to expert-major ---- */
+/* ---- token-major to expert-major --------------------------------------------------------------------------------- */
 
 typedef struct expand_run {
     const cpu_executor *self;
@@ -106,7 +106,7 @@ expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *s
     return cpu_workers_run(self->workers, expand_share, &run);
 }
 
-/* ---- and back ---- */
+/* ---- and back ---------------------------------------------------------------------------------------------------- */
 
 typedef struct reduce_run {
     const cpu_executor *self;

@@ -16,7 +16,7 @@ _Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels kno
 
 static const char buffer_name[] = "the buffer";
 
-/* ---- the end ---- */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* All but the heap; of one that was made in part, too. */
 static void close_part(gpu_executor *self)
@@ -84,7 +84,7 @@ static const executor_ops gpu_ops = {
     .tell = gpu_tell,
 };
 
-/* ---- this rank's share of its GPU ---- */
+/* ---- this rank's share of its GPU -------------------------------------------------------------------------------- */
 
 /* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. */
 static expar_status agree(const gpu_executor *self, expar_status own, cu_uuid *uuids)
@@ -140,7 +140,7 @@ static expar_status check_queues(const executor_plan *plan, int32_t sharers)
                      sharers, plan->device.index, queues, sharers);
 }
 
-/* ---- making ---- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
 static expar_status clear_records(const gpu_executor *self)

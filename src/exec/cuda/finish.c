@@ -4,7 +4,7 @@
 
 #include <sched.h>
 
-/* ---- failures ---- */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 /* From the thread that learns of a failure: kernels look at the word while they wait. */
 static void group_failed(void *context)
@@ -46,7 +46,7 @@ expar_status gpu_check(executor *base, const char *what)
     return failure(self, what);
 }
 
-/* ---- tickets ---- */
+/* ---- tickets ----------------------------------------------------------------------------------------------------- */
 
 /* Who makes a call knows whether anybody will ask how it ended. */
 void gpu_ticket_take(gpu_executor *self, exec_call *call)
@@ -127,7 +127,7 @@ expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const u
     return gpu_check(&self->base, what);
 }
 
-/* ---- verdicts ---- */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 /* The rows that were dropped, when that is all. */
 static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)

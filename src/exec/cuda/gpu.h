@@ -93,7 +93,7 @@ static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *
     return world;
 }
 
-/* ---- programs.c ---- */
+/* ---- programs.c -------------------------------------------------------------------------------------------------- */
 /* Tests: kernels loaded from now on hold threads back at random (kernels/delay.h); 0 ends it. Needs NVRTC. */
 void gpu_programs_delay(uint32_t seed);
 expar_status gpu_programs_open(gpu_executor *self);
@@ -105,12 +105,12 @@ expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t to
 expar_status gpu_launch(gpu_executor *self, const exec_call *call, cu_function function, uint32_t blocks,
                         uint32_t threads, uint32_t shared_bytes, void *arguments);
 
-/* ---- count.c ---- */
+/* ---- count.c ----------------------------------------------------------------------------------------------------- */
 expar_status gpu_count(const ep_count_step *step);
 /* Loads its kernel, so that no call has to while kernels of other ranks run on the GPU (count.c). */
 expar_status gpu_count_open(int32_t device);
 
-/* ---- memory.c ---- */
+/* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 /* Where the heaps are, the kernels' state, counts, the report. The device has been entered. */
 expar_status gpu_memory_open(gpu_executor *self);
 /* What one call needs of the pool beside its output (executor_kind). */
@@ -119,7 +119,7 @@ uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows);
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens);
 gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing);
 
-/* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ---- */
+/* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);
 expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out);
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets);
@@ -136,12 +136,12 @@ expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
 expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step);
 expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes);
 
-/* ---- rows.c ---- */
+/* ---- rows.c ------------------------------------------------------------------------------------------------------ */
 gpu_route gpu_route_of(const ep_route_view *route);
 /* Puts a dispatch on the stream, and waits for nothing. */
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step);
 
-/* ---- counts.c ---- */
+/* ---- counts.c ---------------------------------------------------------------------------------------------------- */
 /* Takes what one call needs, before other ranks' kernels may be waiting for this one. */
 expar_status gpu_counts_open(gpu_executor *self);
 /* Counts for each expert, to where notify reads them, in the order of the call's stream. The caller's may go when this
@@ -150,14 +150,14 @@ expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const in
 /* No copy and no graph uses them any more. */
 void gpu_counts_free(gpu_executor *self);
 
-/* ---- stamps.c ---- */
+/* ---- stamps.c ---------------------------------------------------------------------------------------------------- */
 /* Operations. */
 expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
 /* Where a dispatch or combine writes its times; NULL: nowhere. */
 uint64_t *gpu_stamps_of_rows(const gpu_executor *self);
 
-/* ---- order.c ---- */
+/* ---- order.c ----------------------------------------------------------------------------------------------------- */
 expar_status gpu_order_hold(gpu_executor *self);
 /* Until the last call has ended on the GPU, or the driver says why not. The device has been entered, for all three. */
 expar_status gpu_order_await(const gpu_executor *self);
@@ -184,7 +184,7 @@ expar_status gpu_place_refused(gpu_executor *self, exec_call *call);
 expar_status gpu_leave_captures(int *mode);
 void gpu_return_to_captures(int mode);
 
-/* ---- finish.c ---- */
+/* ---- finish.c ---------------------------------------------------------------------------------------------------- */
 void gpu_listen(gpu_executor *self);
 /* What kernels see, too, while they wait: sym_check says why. From any thread. */
 bool gpu_group_failed(const gpu_executor *self);
@@ -202,7 +202,7 @@ expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
 
-/* ---- endings.c ---- */
+/* ---- endings.c --------------------------------------------------------------------------------------------------- */
 /* An operation: puts a host function on the call's stream. */
 expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
                       event_keeper *keeper);

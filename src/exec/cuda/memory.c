@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- with the buffer ---- */
+/* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
 /* One block of device memory: where the heaps are, the state, the counts. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
@@ -40,7 +40,7 @@ expar_status gpu_memory_open(gpu_executor *self)
     return status == EXPAR_OK ? gpu_order_hold(self) : status;
 }
 
-/* ---- with a call ---- */
+/* ---- with a call ------------------------------------------------------------------------------------------------- */
 
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
 {

@@ -147,8 +147,7 @@ void gpu_order_release(gpu_executor *self)
     destroy(order);
 }
 
-/* ---- beside captures ------------------------------------------------------------------------------------------------
- */
+/* ---- beside captures --------------------------------------------------------------------------------------------- */
 
 expar_status gpu_leave_captures(int *mode)
 {
@@ -191,7 +190,7 @@ expar_status gpu_order_look(const gpu_executor *self)
     return look_at(self, NULL, &unused);
 }
 
-/* ---- ranks that share a GPU ----------------------------------------------------------------------------------------
+/* ---- ranks that share a GPU -----------------------------------------------------------------------------------------
  *
  * What the streams of a context bring to its GPU shares queues. Kernels put behind one that waits for a rank were seen
  * to keep that rank's from starting for as long as the wait lasted (docs/gpu.md). Ranks of a process that share a GPU,
@@ -232,8 +231,7 @@ void gpu_order_settle(gpu_executor *self, const exec_call *call)
     order->may_wait = false;
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* A stream's address tells little: one that was destroyed may have had the same, and CU_STREAM_PER_THREAD is another
    one in each thread. */
@@ -400,8 +398,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     return status;
 }
 
-/* ---- what a graph holds --------------------------------------------------------------------------------------------
- */
+/* ---- what a graph holds ------------------------------------------------------------------------------------------ */
 
 typedef struct kept {
     int32_t count;

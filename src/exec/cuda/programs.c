@@ -26,7 +26,7 @@ static expar_status load_program(const gpu_executor *self, const char *source, c
     return cuda_program_load(self->device, source, macros, self->shares_gpu ? 0 : num_macros, out);
 }
 
-/* ---- rows ---- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static void release(gpu_programs *programs)
 {
@@ -107,7 +107,7 @@ expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes)
     return gpu_programs_find(gpu_of(base), row_bytes, form->topk, form->dtype, &unused);
 }
 
-/* ---- with the buffer ---- */
+/* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
 expar_status gpu_programs_open(gpu_executor *self)
 {
@@ -136,7 +136,7 @@ void gpu_programs_close(gpu_executor *self)
     cuda_program_release(self->expert_program);
 }
 
-/* ---- launches ---- */
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
 
 expar_status gpu_launch(gpu_executor *self, const exec_call *call, cu_function function, uint32_t blocks,
                         uint32_t threads, uint32_t shared_bytes, void *arguments)

@@ -6,8 +6,7 @@
 #include "net/proxy/proxy.h"
 #include <pthread.h>
 
-/* ---- gate.c: where threads sleep until another one says that something may have changed ----------------------------
- */
+/* ---- gate.c: where threads sleep until another one says that something may have changed -------------------------- */
 
 typedef struct proxy_gate {
     pthread_mutex_t lock;

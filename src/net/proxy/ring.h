@@ -78,8 +78,7 @@ typedef struct proxy_port {
 #define PROXY_BETWEEN_STEPS(port) ((void)(port))
 #endif
 
-/* ---- ordered accesses at system scope ------------------------------------------------------------------------------
- */
+/* ---- ordered accesses at system scope ---------------------------------------------------------------------------- */
 
 #ifdef __CUDACC__
 PORTABLE_FUNC uint64_t proxy_load(const uint64_t *word)
@@ -117,8 +116,7 @@ PORTABLE_FUNC int proxy_swap(_Atomic uint64_t *word, uint64_t *expected, uint64_
 }
 #endif
 
-/* ---- producers -----------------------------------------------------------------------------------------------------
- */
+/* ---- producers --------------------------------------------------------------------------------------------------- */
 
 PORTABLE_FUNC proxy_slot *proxy_slot_of(proxy_ring *ring, uint64_t num_slots, uint64_t number)
 {
@@ -174,8 +172,7 @@ PORTABLE_FUNC int proxy_has_done(const proxy_port *port, uint64_t head)
     return (int64_t)(proxy_load(&port->ring->done) - head) >= 0;
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------------
- */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 PORTABLE_FUNC uint64_t proxy_failure(uint32_t count, int32_t status, int32_t pe)
 {

@@ -57,8 +57,7 @@ expar_status expar_fcollect(expar_team *team, void *dest, const void *source, si
     return status == EXPAR_OK ? team_turn_end(team, gather(&c, &p)) : status;
 }
 
-/* ---- collect: whose block belongs where ---------------------------------------------------------------------------
- */
+/* ---- collect: whose block belongs where -------------------------------------------------------------------------- */
 
 /* SIZE_MAX stands for all sums that overflow. */
 static uint64_t sizes_add(uint64_t a, uint64_t b)

@@ -43,8 +43,7 @@ static expar_status combine_pieces(const reduction *r, const circle *among, void
     return status;
 }
 
-/* ---- small --------------------------------------------------------------------------------------------------------
- */
+/* ---- small ------------------------------------------------------------------------------------------------------- */
 
 /* What lies at `from` in each of the circle, combined into `into`, which may be the same. */
 static expar_status reduce_flat(const reduction *r, const circle *among, void *into, const void *from, size_t count)
@@ -80,8 +79,7 @@ static expar_status reduce_by_leaders(const reduction *r, size_t count)
     return status == EXPAR_OK ? fan_out_dest(&r->c, (span){.bytes = count * r->element_bytes}) : status;
 }
 
-/* ---- in rounds ----------------------------------------------------------------------------------------------------
- */
+/* ---- in rounds --------------------------------------------------------------------------------------------------- */
 
 /* The elements [first, end) in segments: that of place p starts at first + p·length; the last ones may be short or
    empty. */
@@ -188,8 +186,7 @@ static expar_status reduce_in_rounds(const reduction *r, size_t count, size_t pi
     return status;
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static expar_status reduce_all(const reduction *r, size_t count)
 {
@@ -233,8 +230,7 @@ expar_status expar_reduce(expar_team *team, void *dest, const void *source, size
     return reduction_run(call, team, dest, source, count, element_bytes, combine);
 }
 
-/* ---- the operations -----------------------------------------------------------------------------------------------
- */
+/* ---- the operations ---------------------------------------------------------------------------------------------- */
 
 /* expression combines a and b. */
 #define REDUCE_DEFINE(T, S, name, expression)                                                                          \

@@ -56,8 +56,7 @@ expar_status expar_team_rail(expar_group *group, expar_team **team)
     return get_standing("expar_team_rail", group, TEAM_RAIL_SLOT, team);
 }
 
-/* ---- splitting ----------------------------------------------------------------------------------------------------
- */
+/* ---- splitting --------------------------------------------------------------------------------------------------- */
 
 /* Members in ranks of the group; not yet a team. */
 typedef struct selection {
@@ -257,8 +256,7 @@ expar_status expar_team_destroy(expar_team *team)
     return unfinished;
 }
 
-/* ---- facts --------------------------------------------------------------------------------------------------------
- */
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 int32_t expar_team_my_pe(const expar_team *team)
 {

@@ -30,7 +30,7 @@ static struct problem *make_problem(int rank, expar_dtype dtype)
     return problem;
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 /* A right output of dispatch, made by walking over sources and tokens. */
 struct output {
@@ -157,7 +157,7 @@ static void wrong_counts_and_topk_are_seen(void **state)
     problem_free(problem);
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 /* BF16 sums by long way round: values as doubles, rounded through the nearest two candidates. */
 static double bf16_to_double(uint16_t bits)
@@ -224,7 +224,7 @@ static void positions_match_the_receivers(void **state)
     problem_free(sender);
 }
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 static void f16_is_rounded_to_nearest_even(void **state)
 {

@@ -17,7 +17,7 @@ enum {
     ISOLATION = 905
 };
 
-/* ---- fake.c ---- */
+/* ---- fake.c ------------------------------------------------------------------------------------------------------ */
 /* A number from the environment. */
 int setting(const char *name, int fallback);
 /* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
@@ -27,7 +27,7 @@ int current_device(void);
 /* Makes it current to this thread, for good. */
 void enter_device(int device);
 
-/* ---- modules.c ---- */
+/* ---- modules.c --------------------------------------------------------------------------------------------------- */
 fake_desk *fake_desk_of(void);
 /* A dispatch that was given room ahead of its counts. */
 void note_ahead(void);
@@ -44,7 +44,7 @@ bool run_kernel(cu_function function, void *arguments);
 /* Puts a kernel on a stream, or runs it. False: it is not one that is played. */
 bool put_kernel(cu_stream stream, cu_function function, void *arguments);
 
-/* ---- streams.c ---- */
+/* ---- streams.c --------------------------------------------------------------------------------------------------- */
 /* The number of the capture that the stream is in; 0: none. */
 unsigned long long capture_of(cu_stream stream);
 /* The event is behind all that the stream has now. */
@@ -52,13 +52,13 @@ void record(cu_stream stream, cu_event event);
 /* The stream comes to what is put there later once the event's last record has passed. */
 void wait_for(cu_stream stream, cu_event event);
 
-/* ---- graphs.c ---- */
+/* ---- graphs.c ---------------------------------------------------------------------------------------------------- */
 void graph_add_kernel(unsigned long long capture, cu_function function, const void *arguments);
 void graph_add_event(unsigned long long capture, cu_event event, bool waits);
 /* The capture has ended: its graph, with the caller's hold. NULL: there is nothing in it. */
 cu_graph graph_close(unsigned long long capture);
 
-/* ---- held.c ---- */
+/* ---- held.c ------------------------------------------------------------------------------------------------------ */
 /* The number of the stream's youngest work that is held; 0: none. Numbers rise. */
 unsigned long long held_mark(cu_stream stream);
 /* What is put on the stream later waits for the other's work up to that mark. */
@@ -72,7 +72,7 @@ bool holds_kernels(cu_stream stream);
 /* Until there are none. */
 void await_held_kernels(cu_stream stream);
 
-/* ---- kernels.c ---- */
+/* ---- kernels.c --------------------------------------------------------------------------------------------------- */
 /* A function of that name; NULL: there is no room for another one. */
 cu_function kernel_named(const char *name);
 /* Bytes of its arguments; 0: it is not one that is played. */

@@ -29,8 +29,7 @@ cu_function kernel_named(const char *name)
     return room ? (cu_function)(void *)names[i] : NULL;
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------
- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static void *at(const gpu_world *world, int32_t pe, uint64_t offset)
 {
@@ -52,8 +51,7 @@ static void release(void *word, uint64_t value)
     __atomic_store_n((uint64_t *)word, value, __ATOMIC_RELEASE);
 }
 
-/* ---- waits --------------------------------------------------------------------------------------------------------
- */
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t now_ns(void)
 {
@@ -92,8 +90,7 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
     }
 }
 
-/* ---- verdicts -----------------------------------------------------------------------------------------------------
- */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 /* `form` and `form0` may be NULL. */
 static void report(const gpu_world *world, int32_t rank, const ep_refusal *reason, const ep_form *form,
@@ -169,8 +166,7 @@ static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_re
     return true;
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static bool play_notify(const gpu_notify_args *a)
 {
@@ -235,8 +231,7 @@ static bool play_map(const gpu_map_args *a)
     return true;
 }
 
-/* ---- layout by itself ----------------------------------------------------------------------------------------------
- */
+/* ---- layout by itself -------------------------------------------------------------------------------------------- */
 
 static int64_t expert_of(const gpu_count_args *a, int64_t token, int32_t k)
 {

@@ -46,8 +46,7 @@ static bool join(cu_stream stream, unsigned long long capture)
     return false;
 }
 
-/* ---- streams --------------------------------------------------------------------------------------------------------
- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
 {
@@ -89,8 +88,7 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
     if (!setting("FAKE_FAULT", 0)) run(context);
     return CU_OK;
 }
-/* ---- events ---------------------------------------------------------------------------------------------------------
- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 /* Of an event: where it was recorded last. */
 typedef struct event_record {

@@ -84,8 +84,7 @@ static void make_calm(const idle_rank *one)
     CHECK(desk && atomic_load(&desk->looks) == looks, "looked behind a call that was waited for");
 }
 
-/* ---- within a call -------------------------------------------------------------------------------------------------
- */
+/* ---- within a call ----------------------------------------------------------------------------------------------- */
 
 /* The rows of a dispatch of the worst-case size come behind notify. With an expert-major output kernels follow the
    rows, with a handle a copy before them. */
@@ -118,8 +117,7 @@ static void nothing_within_a_call(void **state)
     kind_run((ranks_plan){0}, RANKS, play_within);
 }
 
-/* ---- between calls -------------------------------------------------------------------------------------------------
- */
+/* ---- between calls ----------------------------------------------------------------------------------------------- */
 
 /* On another stream, where the call before would have to be waited for. */
 static void check_next(idle_rank *one, const char *what)
@@ -172,8 +170,7 @@ static void nothing_between_calls(void **state)
     kind_run((ranks_plan){0}, RANKS, play_between);
 }
 
-/* ---- a context of one's own ----------------------------------------------------------------------------------------
- */
+/* ---- a context of one's own -------------------------------------------------------------------------------------- */
 
 /* No stream comes to its end, and nobody looks. */
 static void play_alone(expar_group *group, void *shared)

@@ -12,8 +12,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* ---- another thread ------------------------------------------------------------------------------------------------
- */
+/* ---- another thread ---------------------------------------------------------------------------------------------- */
 
 /* Looks of the driver's callers that show that one of them waits. */
 #define LOOKS 100
@@ -98,8 +97,7 @@ static void end_behind_the_stream(idle_rank *one, helper *h)
     cuda_device_close(one->gpu);
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 typedef expar_status call_fn(const idle_rank *one);
 
@@ -132,8 +130,7 @@ static expar_status combine(const idle_rank *one)
     return expar_combine(one->ep, &args);
 }
 
-/* ---- an abort ------------------------------------------------------------------------------------------------------
- */
+/* ---- an abort ---------------------------------------------------------------------------------------------------- */
 
 static void play_abort(expar_group *group, void *shared)
 {
@@ -173,8 +170,7 @@ static void a_combine_ends_with_the_group(void **state)
     run_abort(combine);
 }
 
-/* ---- a rank that goes ----------------------------------------------------------------------------------------------
- */
+/* ---- a rank that goes -------------------------------------------------------------------------------------------- */
 
 /* Rank 1, once rank 0 waits (which only a thread of its process sees). */
 static void leave(idle_rank *one)
@@ -213,8 +209,7 @@ static void a_call_ends_with_its_peer(void **state)
     kind_run((ranks_plan){0}, 2, play_loss);
 }
 
-/* ---- ranks that share a GPU ----------------------------------------------------------------------------------------
- */
+/* ---- ranks that share a GPU -------------------------------------------------------------------------------------- */
 
 /* The second call waits for the first, which stands on the stream, before it puts anything behind it. */
 static void play_next(expar_group *group, void *shared)
@@ -243,8 +238,7 @@ static void the_next_call_ends_with_the_group(void **state)
     kind_run((ranks_plan){0}, 2, play_next);
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------------
- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 static expar_status wait_for(expar_event *event)
 {
@@ -289,8 +283,7 @@ static void events_end_with_the_group(void **state)
     }
 }
 
-/* ---- a sound group -------------------------------------------------------------------------------------------------
- */
+/* ---- a sound group ----------------------------------------------------------------------------------------------- */
 
 #define SHORT_NS 20000000
 

@@ -15,8 +15,7 @@ static void run(ranks_body body)
     kind_run((ranks_plan){0}, RANKS, body);
 }
 
-/* ---- a context that is lost -----------------------------------------------------------------------------------------
- */
+/* ---- a context that is lost -------------------------------------------------------------------------------------- */
 
 /* By a kernel of the caller's, for one: the driver does not come to the ends of calls any more. Events end all the
    same, for those who wait, for those who ask, and with the buffer. */
@@ -53,8 +52,7 @@ static void events_of_a_lost_context(void **state)
     kind_run((ranks_plan){0}, 1, lost_ends);
 }
 
-/* ---- events to wait for ---------------------------------------------------------------------------------------------
- */
+/* ---- events to wait for ------------------------------------------------------------------------------------------ */
 
 typedef struct signaller {
     pthread_t thread;
@@ -130,8 +128,7 @@ static void calls_wait_for_their_events(void **state)
     run(calls_behind_an_event);
 }
 
-/* ---- what is not known on the host ----------------------------------------------------------------------------------
- */
+/* ---- what is not known on the host ------------------------------------------------------------------------------- */
 
 static expar_handle_info info_of(const expar_ep_handle *handle)
 {
@@ -185,8 +182,7 @@ static void counts_lie_where_the_indices_do(void **state)
     run(counts_on_the_host);
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------
- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* The last thing that a dispatch puts on its stream is its event. */
 static void an_end_that_cannot_be_told(expar_group *group, void *shared)

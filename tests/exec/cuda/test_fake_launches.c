@@ -87,8 +87,7 @@ static void a_call_is_one_kernel(void **state)
     kind_run((ranks_plan){0}, 1, play_calls);
 }
 
-/* ---- ahead of the counts -------------------------------------------------------------------------------------------
- */
+/* ---- ahead of the counts ----------------------------------------------------------------------------------------- */
 
 /* Of a fresh dispatch that has been made ready by the caller. */
 static void check_ahead(idle_rank *one, const expar_dispatch_args *args, int ahead, const char *what)
@@ -191,8 +190,7 @@ static void room_that_is_missing(void **state)
     kind_run((ranks_plan){0}, 1, play_without_room);
 }
 
-/* ---- callers without a context ------------------------------------------------------------------------------------
- */
+/* ---- callers without a context ----------------------------------------------------------------------------------- */
 
 /* Whatever is current to the calling thread, nothing for one: the library enters its GPU's context itself. */
 static void play_without_context(expar_group *group, void *shared)

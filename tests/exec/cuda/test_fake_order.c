@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ---- captures -------------------------------------------------------------------------------------------------------
- */
+/* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 /* A capture with two streams, the second of which joins it before any call. */
 typedef struct capture {
@@ -198,9 +197,7 @@ static void captures_one_after_another(void **state)
     kind_run((ranks_plan){0}, 1, play_many_captures);
 }
 
-/* ---- graphs behind something slow
- * ------------------------------------------------------------------------------------
- */
+/* ---- graphs behind something slow -------------------------------------------------------------------------------- */
 
 /* Looks at a call that must not have gone on. */
 #define LOOKS 50
@@ -384,8 +381,7 @@ static void graphs_and_calls_in_turns_end(void **state)
     kind_run((ranks_plan){0}, 1, play_a_graph_before_a_call);
 }
 
-/* ---- what hosts poll ------------------------------------------------------------------------------------------------
- */
+/* ---- what hosts poll --------------------------------------------------------------------------------------------- */
 
 /* A dispatch that nobody asks for, in a capture or without a wait, leaves what a call that is waited for has told. */
 static void play_counts_that_stay(expar_group *group, void *shared)
@@ -425,8 +421,7 @@ static void calls_nobody_asks_for_leave_counts_alone(void **state)
     kind_run((ranks_plan){0}, 1, play_counts_that_stay);
 }
 
-/* ---- events that the driver does not take ---------------------------------------------------------------------------
- */
+/* ---- events that the driver does not take ------------------------------------------------------------------------ */
 
 /* Nothing says then when the call's kernels are through. */
 static void play_a_call_without_a_mark(expar_group *group, void *shared)

@@ -79,8 +79,7 @@ static void run(ranks_body body)
     assert_true(ranks_run(&plan, body, NULL));
 }
 
-/* ---- whole calls ---------------------------------------------------------------------------------------------------
- */
+/* ---- whole calls ------------------------------------------------------------------------------------------------- */
 
 /* How many kernels were launched between those of a call on another stream: each call has two, one after the other. */
 static int32_t strangers(const fake_desk *desk, int first, int launches)
@@ -117,8 +116,7 @@ static void calls_of_two_threads_follow_each_other(void **state)
     run(play_at_once);
 }
 
-/* ---- an event ------------------------------------------------------------------------------------------------------
- */
+/* ---- an event ---------------------------------------------------------------------------------------------------- */
 
 /* That happens when the other thread's call has returned. */
 static void play_with_event(expar_group *group, void *shared)
@@ -148,8 +146,7 @@ static void a_call_that_waits_for_an_event_holds_nobody_up(void **state)
     run(play_with_event);
 }
 
-/* ---- streams -------------------------------------------------------------------------------------------------------
- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /* By one name another stream in each thread: the second call has to wait for the first. */
 static void play_by_one_name(expar_group *group, void *shared)

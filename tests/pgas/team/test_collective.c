@@ -117,8 +117,7 @@ static void check_alltoalls(stage *s, size_t count)
     CHECK(wrong == 0, "%s: alltoalls of %zu: %zu wrong", s->what, count, wrong);
 }
 
-/* ---- reductions ---------------------------------------------------------------------------------------------------
- */
+/* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 /* Values that keep every sum and product exact, so that plain C gives the same bits. */
 static int value_of(int32_t member, size_t i)
@@ -247,8 +246,7 @@ static void check_own_operation(stage *s, size_t count)
     CHECK(wrong == 0, "%s: an operation of one's own: %zu of %zu wrong", s->what, wrong, count);
 }
 
-/* ---- over all kinds of teams ---------------------------------------------------------------------------------------
- */
+/* ---- over all kinds of teams ------------------------------------------------------------------------------------- */
 
 static void run_all(stage *s)
 {
@@ -371,8 +369,7 @@ static void test_in_a_row(void **state)
     kind_run((ranks_plan){0}, 3, in_a_row);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {

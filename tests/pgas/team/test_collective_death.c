@@ -31,8 +31,7 @@ typedef struct stage {
     uint8_t *dest, *source; /* room for RANKS times LARGE, strided */
 } stage;
 
-/* ---- the calls ----------------------------------------------------------------------------------------------------
- */
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
 static size_t bytes_of(int32_t number)
 {
@@ -85,8 +84,7 @@ static expar_status (*const kinds[])(const stage *, int32_t) = {call_barrier_all
                                                                 call_fcollect,    call_collect, call_alltoall,
                                                                 call_alltoalls,   call_reduce};
 
-/* ---- a rank -------------------------------------------------------------------------------------------------------
- */
+/* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
 static void nap(void)
 {
@@ -155,8 +153,7 @@ static void work(expar_group *group, void *shared)
     meet(&s->done);
 }
 
-/* ---- the test -----------------------------------------------------------------------------------------------------
- */
+/* ---- the test ---------------------------------------------------------------------------------------------------- */
 
 static void strike(scene *s, const pid_t *pids, int32_t calls)
 {

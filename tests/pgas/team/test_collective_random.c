@@ -49,8 +49,7 @@ typedef struct turn {
     const char *what;
 } turn;
 
-/* ---- data --------------------------------------------------------------------------------------------------------
- */
+/* ---- data -------------------------------------------------------------------------------------------------------- */
 
 /* Byte i of what member `from` has for member `to`. */
 static uint8_t byte_of(const turn *t, int32_t from, int32_t to, size_t i)
@@ -81,8 +80,7 @@ static void check_guard(const turn *t, const uint8_t *at)
     CHECK(wrong == 0, "%s of %zu, %d members: written behind its end", t->what, t->bytes, t->size);
 }
 
-/* ---- calls --------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static void broadcast(turn *t, dice *d)
 {
@@ -193,8 +191,7 @@ static void alltoalls(turn *t, dice *d)
     check_guard(t, t->dest + (size_t)t->size * s.count * s.dest * s.element_bytes);
 }
 
-/* ---- reductions ---------------------------------------------------------------------------------------------------
- */
+/* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 /* x → a·x + b modulo 2^32. To combine them is associative, but their order counts. */
 typedef struct affine {
@@ -265,8 +262,7 @@ static void sync(turn *t, dice *d)
     if (t->me >= 0) CHECK_OK(expar_team_sync(t->team));
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------------------------
- */
+/* ---- drawing ----------------------------------------------------------------------------------------------------- */
 
 static void draw_members(dice *d, int32_t ranks, int32_t *start, int32_t *stride, int32_t *size)
 {

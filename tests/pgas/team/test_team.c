@@ -5,8 +5,7 @@
 
 #include <pthread.h>
 
-/* ---- members ------------------------------------------------------------------------------------------------------
- */
+/* ---- members ----------------------------------------------------------------------------------------------------- */
 
 static void check_members(const expar_team *team, int32_t me, int32_t size, const char *what)
 {
@@ -210,8 +209,7 @@ static void test_formed_again(void **state)
     kind_run((ranks_plan){0}, 3, formed_again);
 }
 
-/* ---- sync ---------------------------------------------------------------------------------------------------------
- */
+/* ---- sync -------------------------------------------------------------------------------------------------------- */
 
 #define SYNC_ROUNDS 300
 
@@ -259,8 +257,7 @@ static void test_syncs(void **state)
     kind_run((ranks_plan){0}, 5, syncs);
 }
 
-/* ---- formed teams by threads ---------------------------------------------------------------------------------------
- */
+/* ---- formed teams by threads ------------------------------------------------------------------------------------- */
 
 #define PAIR_ROUNDS     2000
 #define PAIR_FAR_ROUNDS 60 /* where nothing is mapped, rounds take far longer, and threads meet in most of them */
@@ -329,8 +326,7 @@ static void test_formed_by_threads(void **state)
     kind_run((ranks_plan){0}, 3, formed_by_threads);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {

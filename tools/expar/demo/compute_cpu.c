@@ -21,7 +21,7 @@ static cpu *cpu_of(compute *base)
     return (cpu *)base;
 }
 
-/* ---- memory ---- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void *cpu_alloc(compute *c, size_t bytes, demo_error *error)
 {
@@ -59,7 +59,7 @@ static bool cpu_reserve(compute *c, int64_t max_rows, demo_error *error)
     return true;
 }
 
-/* ---- the batch ---- */
+/* ---- the batch --------------------------------------------------------------------------------------------------- */
 
 static void cpu_begin(compute *c, const compute_row *rows, int64_t count)
 {
@@ -105,7 +105,7 @@ static void cpu_attend(compute *c, int32_t layer, const float *q, float *out)
     }
 }
 
-/* ---- any rows ---- */
+/* ---- any rows ---------------------------------------------------------------------------------------------------- */
 
 static void cpu_rmsnorm(compute *c, const float *x, int64_t rows, const float *g, float *y)
 {
@@ -142,7 +142,7 @@ static void cpu_run_experts(compute *c, const expert_weights *w, const routed_ro
     experts_run(&c->sizes, w, rows, y, cpu_of(c)->scratch);
 }
 
-/* ---- making ---- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static void cpu_free(compute *c)
 {

@@ -60,7 +60,7 @@ static bool settle(gpu *self, demo_error *error)
     return !self->failed;
 }
 
-/* ---- memory ---- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void *gpu_alloc(compute *c, size_t bytes, demo_error *error)
 {
@@ -107,7 +107,7 @@ static bool gpu_reserve(compute *c, int64_t max_rows, demo_error *error)
     return self->rows != 0;
 }
 
-/* ---- operations ---- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 static void launch(gpu *self, enum kernel kernel, int64_t blocks, uint32_t threads, size_t shared_bytes,
                    void **parameters)
@@ -189,7 +189,7 @@ static void gpu_run_experts(compute *c, const expert_weights *w, const routed_ro
            (void *[]){&weights, &in.x, &in.topk_idx, &in.topk_weights, &c->sizes.top_k, &d, &f, &y});
 }
 
-/* ---- making ---- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static void gpu_free(compute *c)
 {

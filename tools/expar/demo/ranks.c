@@ -19,7 +19,7 @@ typedef struct rank_state {
     double seconds;
 } rank_state;
 
-/* ---- agreement before anything collective starts ---- */
+/* ---- agreement before anything collective starts ----------------------------------------------------------------- */
 
 typedef struct readiness {
     uint64_t task_hash;
@@ -77,7 +77,7 @@ static bool agree(const rank_state *s, bool ready, demo_error *error)
     return ok;
 }
 
-/* ---- the run ---- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static bool load(rank_state *s, demo_error *error)
 {
@@ -119,7 +119,7 @@ static bool generate(rank_state *s, generate_listener *listener, void *context, 
     return ok;
 }
 
-/* ---- telling rank 0 ---- */
+/* ---- telling rank 0 ---------------------------------------------------------------------------------------------- */
 
 /* What one rank tells: this head, the loads of its experts, then its texts, each in a slot of `context` bytes. */
 typedef struct report_head {

@@ -9,8 +9,7 @@
 /* Of each label at least, so that all sections are alike. */
 #define LABEL_WIDTH 21
 
-/* ---- a section ----------------------------------------------------------------------------------------------------
- */
+/* ---- a section --------------------------------------------------------------------------------------------------- */
 
 static struct table *section(void)
 {
@@ -63,8 +62,7 @@ static void put_text(struct table *table, const json_t *object, const char *name
         table_alarm(table, "not found");
 }
 
-/* ---- the sections -------------------------------------------------------------------------------------------------
- */
+/* ---- the sections ------------------------------------------------------------------------------------------------ */
 
 static bool print_build(const json_t *info)
 {

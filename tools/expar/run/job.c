@@ -67,7 +67,7 @@ static void begin_end(struct job_state *state, int signal_number)
     state->ending = true;
 }
 
-/* ---- deaths ----------------------------------------------------------------------------------------------------- */
+/* ---- deaths ------------------------------------------------------------------------------------------------------ */
 
 static int exit_code_of(int status)
 {
@@ -130,7 +130,7 @@ static void reap(struct job_state *state)
     begin_end(state, SIGTERM);
 }
 
-/* ---- signals, output, time -------------------------------------------------------------------------------------- */
+/* ---- signals, output, time --------------------------------------------------------------------------------------- */
 
 /* Ctrl-C at a terminal has reached the ranks that share the launcher's process group already. */
 static void forward_signal(struct job_state *state, const struct signalfd_siginfo *info)
@@ -247,7 +247,7 @@ static void supervise(struct job_state *state)
     if (output_left(state)) job_say("%s: nobody reads the output; the rest is lost\n", state->job->who);
 }
 
-/* ---- start and end ---------------------------------------------------------------------------------------------- */
+/* ---- start and end ----------------------------------------------------------------------------------------------- */
 
 static bool signals_open(struct job_state *state)
 {

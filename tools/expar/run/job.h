@@ -36,7 +36,7 @@ enum { JOB_EXIT_TIMEOUT = 124, JOB_EXIT_CANNOT_START = 125, JOB_EXIT_NOT_EXECUTA
    failed (128 + signal), or one of the above. Prints on stderr what went wrong. */
 int job_run(const struct job *job);
 
-/* ---- job_lines.c ------------------------------------------------------------------------------------------------ */
+/* ---- job_lines.c ------------------------------------------------------------------------------------------------- */
 
 /* The longest line that is forwarded in one piece; longer ones are split. */
 #define JOB_LINE_BYTES   65536
@@ -72,7 +72,7 @@ void job_lines_close(struct job_lines *lines);
 /* The launcher's own messages, on stderr; lost when that cannot take them now. */
 void job_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- job_spawn.c ------------------------------------------------------------------------------------------------ */
+/* ---- job_spawn.c ------------------------------------------------------------------------------------------------- */
 
 struct job_child {
     pid_t pid;      /* 0 when it has been reaped */
@@ -94,7 +94,7 @@ int job_spawn(const struct job_setting *setting, int rank, struct job_child *chi
 /* Sends a signal to all processes of a rank that has not been reaped. */
 void job_signal(const struct job_child *child, int signal_number);
 
-/* ---- job_bind.c ------------------------------------------------------------------------------------------------- */
+/* ---- job_bind.c -------------------------------------------------------------------------------------------------- */
 
 /* A core for each rank out of those that this process may use. NULL after saying why not; free() it. */
 cpu_set_t *job_bind_plan(const struct job *job);

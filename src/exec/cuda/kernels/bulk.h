@@ -29,7 +29,7 @@ GPU_FUNC void bulk_fence(void)
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* ---- barriers: addresses in shared memory ---- */
+/* ---- barriers: addresses in shared memory ------------------------------------------------------------------------ */
 
 /* By one lane, before the others use it. */
 GPU_FUNC void bulk_barrier_open(uint32_t barrier)
@@ -65,7 +65,7 @@ GPU_FUNC void bulk_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-/* ---- stages ---- */
+/* ---- stages ------------------------------------------------------------------------------------------------------ */
 
 /* By all threads of a block. Barriers stand behind the stages of all warps. */
 GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, int32_t warps, int32_t bytes)

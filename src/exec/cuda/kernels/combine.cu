@@ -30,8 +30,7 @@ typedef struct gpu_source {
 } gpu_source;
 static_assert(sizeof(gpu_source) + 2 * sizeof(gpu_ring) == GPU_COMBINE_RANK_BYTES, "the host plans shared memory");
 
-/* ---- hellos
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- hellos ------------------------------------------------------------------------------------------------------ */
 
 /* Rows that this rank has: what came, but no more than it had room for. */
 GPU_FUNC int32_t rows_held(const gpu_combine_args *a)
@@ -81,8 +80,7 @@ GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_sourc
     return against < 0;
 }
 
-/* ---- one token
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- one token --------------------------------------------------------------------------------------------------- */
 
 /* The rows of a token at the ranks of one word of 32: lane r has rank first + r. */
 typedef struct gpu_find {
@@ -206,7 +204,7 @@ GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint
     }
 }
 
-/* ---- all rows ---- */
+/* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
 #include "exec/cuda/kernels/combine_queue.h"
 
@@ -223,8 +221,7 @@ GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gp
         add_all(a, sources, slots);
 }
 
-/* ---- the kernel
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 GPU_FUNC void stamp(const gpu_combine_args *a, int32_t which)
 {

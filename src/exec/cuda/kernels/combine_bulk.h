@@ -14,8 +14,7 @@
 
 #ifdef GPU_HAS_BULK
 
-/* ---- which parts a warp takes --------------------------------------------------------------------------------------
- */
+/* ---- which parts a warp takes ------------------------------------------------------------------------------------ */
 
 /* A run is what a warp takes in turn: a whole row where tokens are many, so that it is looked up once, else one part,
    so that few rows spread over many warps. Runs are dealt out to the warps of the grid. */
@@ -59,8 +58,7 @@ GPU_FUNC gpu_course course_begin(const gpu_combine_args *a)
     return c;
 }
 
-/* ---- slots ----------------------------------------------------------------------------------------------------------
- */
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 /* Beside each slot, in shared memory. */
 typedef struct gpu_slot_note {
@@ -137,7 +135,7 @@ GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources
     if (lane == 0) bulk_arrive(barrier);
 }
 
-/* ---- sums ---- */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 /* Vector v of all parts, in rank order, two of them in flight. */
 GPU_FUNC void add_parts(const gpu_combine_args *a, const uint8_t *data, int32_t count, int32_t v, float sums[8])

@@ -11,8 +11,7 @@
 
 #include "exec/cuda/kernels/rings.h"
 
-/* ---- into the rings -------------------------------------------------------------------------------------------------
- */
+/* ---- into the rings ---------------------------------------------------------------------------------------------- */
 
 /* Rows that came from each owner's channel and go back there; those that were dropped do not exist. */
 GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
@@ -48,8 +47,7 @@ GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t
     }
 }
 
-/* ---- out of the rings -----------------------------------------------------------------------------------------------
- */
+/* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
 /* Rows of this rank's channel that come back by each ring. */
 GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const gpu_source *sources)
@@ -118,8 +116,7 @@ GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, 
     }
 }
 
-/* ---- both -----------------------------------------------------------------------------------------------------------
- */
+/* ---- both -------------------------------------------------------------------------------------------------------- */
 
 /* By every block, when some rank's rows come by the queue. rings: [2][N] shared. */
 GPU_FUNC void add_queued(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint32_t epoch)

@@ -40,8 +40,7 @@
 #define GPU_DTYPE(dtype) (dtype)
 #endif
 
-/* ---- ordered accesses ---------------------------------------------------------------------------------------------
- */
+/* ---- ordered accesses -------------------------------------------------------------------------------------------- */
 
 GPU_FUNC uint64_t load_acquire(const uint64_t *address)
 {
@@ -101,8 +100,7 @@ GPU_FUNC void store_row(uint4 *address, uint4 v)
                  : "memory");
 }
 
-/* ---- places -------------------------------------------------------------------------------------------------------
- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 GPU_FUNC uint8_t *heap_at(const gpu_world *world, int32_t pe, uint64_t offset)
 {
@@ -125,8 +123,7 @@ GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, i
     return (uint64_t *)buffer_at(world, pe, ep_done_at(&world->space, GPU_RANKS(world), epoch, source));
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------
- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 /* The first wait that is given up is the one that is reported. Nobody leaves before the report is whole: what a leaving
    thread then tells the host must not overtake it. */
@@ -188,8 +185,7 @@ GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t 
     }
 }
 
-/* ---- the end of a kernel -------------------------------------------------------------------------------------------
- */
+/* ---- the end of a kernel ----------------------------------------------------------------------------------------- */
 
 /* To be called by all threads of all blocks. True in the last block, for all its threads: whatever all blocks wrote is
    then ordered before its reads and its releases. for_peers: other GPUs, too, are to see what was written. The block
@@ -228,8 +224,7 @@ GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
     __syncthreads();
 }
 
-/* ---- verdicts ------------------------------------------------------------------------------------------------------
- */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 /* Copies by one thread; records are small and this is rare. */
 GPU_FUNC void copy_words(void *dest, const void *source, uint32_t bytes)
@@ -328,8 +323,7 @@ GPU_FUNC void tell_opened(const gpu_world *world)
     store_release(&world->report->opened, world->ticket);
 }
 
-/* ---- routing -------------------------------------------------------------------------------------------------------
- */
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
 
 /* Whether token t goes to rank r, and as the how-many-th of those that go there. */
 typedef struct gpu_hop {

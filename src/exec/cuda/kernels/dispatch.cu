@@ -22,8 +22,7 @@
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
 
-/* ---- where rows come to ---------------------------------------------------------------------------------------------
- */
+/* ---- where rows come to ------------------------------------------------------------------------------------------ */
 
 GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
 {
@@ -58,8 +57,7 @@ GPU_FUNC bool settle_landing(const gpu_dispatch_args *a, gpu_landing *landing)
     return fits;
 }
 
-/* ---- offers ---------------------------------------------------------------------------------------------------------
- */
+/* ---- offers ------------------------------------------------------------------------------------------------------ */
 
 /* By block 0. With the hello of a cached dispatch, else as the reply to the receivers' notify. */
 GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_landing *landing, uint32_t epoch)
@@ -161,8 +159,7 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
         first_row[pe] = targets[pe].first_row;
 }
 
-/* ---- rows of this rank that nobody sends ----------------------------------------------------------------------------
- */
+/* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
 /* Worst-case outputs: rows beyond those that come have no experts. */
 GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_landing *landing)
@@ -185,9 +182,7 @@ GPU_FUNC void tell_dropped(const gpu_dispatch_args *a, const gpu_landing *landin
     if (over > 0) report_dropped(&a->world, over);
 }
 
-/* ---- all rows
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
 /* rings: [2][N] shared; stages behind them. */
 GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_target *targets,
@@ -200,8 +195,7 @@ GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_landing *landing, 
     if (__syncthreads_or(queued)) move_queued(a, landing, targets, rings, epoch);
 }
 
-/* ---- the kernel -----------------------------------------------------------------------------------------------------
- */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 GPU_FUNC void stamp(const gpu_dispatch_args *a, int32_t which)
 {

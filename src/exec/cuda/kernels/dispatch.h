@@ -49,8 +49,7 @@ GPU_FUNC uint8_t *shuffle_pointer(uint8_t *value, int32_t lane)
     return (uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)value, lane);
 }
 
-/* ---- what goes with the row
- * ------------------------------------------------------------------------------------------ */
+/* ---- what goes with the row -------------------------------------------------------------------------------------- */
 
 /* One slot of a token. */
 typedef struct gpu_choice {
@@ -108,8 +107,7 @@ GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets,
     }
 }
 
-/* ---- the row
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the row ----------------------------------------------------------------------------------------------------- */
 
 /* Vectors that a lane has in flight. */
 #define GPU_VECTORS 4
@@ -152,8 +150,7 @@ GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, 
 }
 #endif
 
-/* ---- all tokens
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- all tokens -------------------------------------------------------------------------------------------------- */
 
 GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, bulk_stage *stage)
 {

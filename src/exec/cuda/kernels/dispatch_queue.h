@@ -27,8 +27,7 @@ GPU_FUNC int64_t token_at(const gpu_dispatch_args *a, int32_t rank, int32_t inde
     return low * GPU_PIECE_TOKENS + __ffs(hit) - 1;
 }
 
-/* ---- into the rings -------------------------------------------------------------------------------------------------
- */
+/* ---- into the rings ---------------------------------------------------------------------------------------------- */
 
 /* Rows of this rank's channel for each receiver that takes the queue. */
 GPU_FUNC void open_puts(const gpu_dispatch_args *a, const gpu_team *team, const gpu_target *targets)
@@ -72,8 +71,7 @@ GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t e
     }
 }
 
-/* ---- out of the rings -----------------------------------------------------------------------------------------------
- */
+/* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
 /* Rows that come here from each source's channel, and where the first of them belongs. */
 GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_team *team)
@@ -117,8 +115,7 @@ GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_landing *landin
     }
 }
 
-/* ---- both -----------------------------------------------------------------------------------------------------------
- */
+/* ---- both -------------------------------------------------------------------------------------------------------- */
 
 /* By every block, when some rank takes its rows by the queue. rings: [2][N] shared. */
 GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_target *targets,

@@ -65,8 +65,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_map(const __grid_constan
         map_expert(&a, rows * a.topk, e);
 }
 
-/* ---- copies
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* One row to the rows of all its slots; vectors of 16 bytes. */
 GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
@@ -126,8 +125,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_zero_padding(const __gri
     }
 }
 
-/* ---- sums
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 /* A token's expert-major rows, slots ascending. */
 GPU_FUNC void reduce_vector(const gpu_reduce_args *a, int64_t row, int32_t v)

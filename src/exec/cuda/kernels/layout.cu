@@ -14,8 +14,7 @@
  * Registers: under 100; shared memory, dynamic: [2][N] counts and, where there is room for them, [E] counters. */
 #include "exec/cuda/kernels/slots.h"
 
-/* ---- layout --------------------------------------------------------------------------------------------------------
- */
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 GPU_FUNC uint32_t ranks_by_hand(const gpu_notify_args *a, int64_t token, int32_t word, int32_t ranks)
 {
@@ -92,8 +91,7 @@ GPU_FUNC void stamp(const gpu_notify_args *a, int32_t moment)
     if (a->stamps && threadIdx.x == 0) a->stamps[moment] = clock_now();
 }
 
-/* ---- notify: what this rank sends ----------------------------------------------------------------------------------
- */
+/* ---- notify: what this rank sends -------------------------------------------------------------------------------- */
 
 /* Pieces of which a lane has the masks in flight. */
 #define GPU_LANE_PIECES 4
@@ -154,8 +152,7 @@ GPU_FUNC void close_layout(const gpu_notify_args *a, int32_t *sent)
     __syncthreads();
 }
 
-/* ---- notify: hellos -------------------------------------------------------------------------------------------------
- */
+/* ---- notify: hellos ---------------------------------------------------------------------------------------------- */
 
 /* Decimal, for the few texts that kernels write; gives the next free place. */
 GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
@@ -261,8 +258,7 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
     return end;
 }
 
-/* ---- notify: what comes here ----------------------------------------------------------------------------------------
- */
+/* ---- notify: what comes here ------------------------------------------------------------------------------------- */
 
 /* The notify part of the handle, and all counts for the host if it asks for this call: else it may still be reading
    those of another one. received: [N] shared. */
@@ -294,8 +290,7 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *r
     }
 }
 
-/* ---- the kernel ----------------------------------------------------------------------------------------------------
- */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 /* What this rank tells the others: the refusal that came with the call, or the first bad index. By the last warp, which
    has the least to sum up. */

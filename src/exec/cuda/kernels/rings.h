@@ -80,8 +80,7 @@ GPU_FUNC void team_begin(gpu_team *team, int32_t channel)
     team_meet(team);
 }
 
-/* ---- words and slots ------------------------------------------------------------------------------------------------
- */
+/* ---- words and slots --------------------------------------------------------------------------------------------- */
 
 /* What the other end of the ring has written, in this rank's memory. */
 GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *team, int32_t peer)
@@ -110,8 +109,7 @@ GPU_FUNC uint8_t *ring_slot(const gpu_world *world, const gpu_team *team, int32_
     return buffer_at(world, owner, ep_slot_at(&world->space, &world->shape, team->channel, source, (uint32_t)row));
 }
 
-/* ---- turns ----------------------------------------------------------------------------------------------------------
- */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* How many rows of the ring may be moved now. A put team leaves half of the ring for its next turn, so that both ends
    are at work at a time. */
@@ -173,8 +171,7 @@ GPU_FUNC void turn_close(const gpu_world *world, const gpu_team *team, uint32_t 
     }
 }
 
-/* ---- what each warp does in a turn ----------------------------------------------------------------------------------
- */
+/* ---- what each warp does in a turn ------------------------------------------------------------------------------- */
 
 /* One warp's piece of the turn's rows: a part of a row, where there are more warps than rows. */
 typedef struct gpu_piece {
@@ -227,8 +224,7 @@ GPU_FUNC void copy_lanes(void *to, const void *from, int32_t words)
         ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
 }
 
-/* ---- channels -------------------------------------------------------------------------------------------------------
- */
+/* ---- channels ---------------------------------------------------------------------------------------------------- */
 
 /* Rows of one rank's channels before channel c, of an inclusive prefix [N][C]. */
 GPU_FUNC int32_t channel_before(const int32_t *prefix, int32_t channels, int32_t rank, int32_t c)

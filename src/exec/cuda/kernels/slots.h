@@ -41,8 +41,7 @@ GPU_FUNC uint32_t teams_of(const gpu_route *route, const gpu_teams *teams, int64
     return bits;
 }
 
-/* ---- counts of a block ----------------------------------------------------------------------------------------------
- */
+/* ---- counts of a block ------------------------------------------------------------------------------------------- */
 
 /* By all threads: counters in shared memory, at zero. */
 GPU_FUNC void block_counts_open(int32_t *counts, int32_t number)

@@ -12,8 +12,7 @@
 /* Lanes of a dot product on the CPU: two vectors of 8. */
 #define LANES 16
 
-/* ---- dot products --------------------------------------------------------------------------------------------------
- */
+/* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /* Of n elements, n a multiple of LANES: lane l adds elements l, l + LANES, …; the upper half of the lanes is added to
    the lower, and those one after another. */
@@ -45,8 +44,7 @@ static __device__ __forceinline__ float product(const float *x, int32_t inputs, 
     return sum;
 }
 
-/* ---- the layers' parts ---------------------------------------------------------------------------------------------
- */
+/* ---- the layers' parts ------------------------------------------------------------------------------------------- */
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     demo_embed(const compute_row *rows, const float *embedding, int32_t d, float *x)
@@ -160,8 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) demo_add(float *y, const f
     if (i < n) y[i] += x[i];
 }
 
-/* ---- the experts ---------------------------------------------------------------------------------------------------
- */
+/* ---- the experts ------------------------------------------------------------------------------------------------- */
 
 /* Does an expert with this key come before the other, the best first, of equals the lower number? */
 static __device__ __forceinline__ bool comes_before(float key, int32_t expert, float other_key, int32_t other)

@@ -88,7 +88,7 @@ expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value
 }
 
 /* Reads "512", "64K", …; false when it is not that or does not fit. strtoull would take a sign. */
-static bool parse_bytes(const char *text, uint64_t *value)
+static bool env_parse_bytes(const char *text, uint64_t *value)
 {
     static const char suffixes[] = "KMGT";
     if (!is_digit(text[0])) return false;
@@ -110,7 +110,7 @@ expar_status env_bytes(const char *name, uint64_t low, uint64_t high, uint64_t *
     const char *text = env_string(name);
     if (!text) return EXPAR_OK;
     uint64_t number;
-    if (!parse_bytes(text, &number) || number < low || number > high) {
+    if (!env_parse_bytes(text, &number) || number < low || number > high) {
         return error_set(EXPAR_ERR_ARGUMENT,
                          "%s=%s: expected bytes from %" PRIu64 " to %" PRIu64 ", with or without a suffix K, M, G, T",
                          name, text, low, high);

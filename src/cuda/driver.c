@@ -55,7 +55,7 @@ static expar_status start_driver(void)
     return EXPAR_OK;
 }
 
-static expar_status open_library(void)
+static expar_status driver_open_library(void)
 {
     void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library)
@@ -71,7 +71,7 @@ static expar_status open_library(void)
 
 static void open_driver(void)
 {
-    error_keep(&driver.failure, open_library());
+    error_keep(&driver.failure, driver_open_library());
 }
 
 expar_status cuda_open(void)

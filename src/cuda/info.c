@@ -34,7 +34,7 @@ int32_t expar_cuda_ready_kernels(void)
 }
 
 /* A caller that was built with an older header has a shorter struct. */
-static expar_status fill(expar_gpu *gpu, const cuda_device *device)
+static expar_status gpu_fill(expar_gpu *gpu, const cuda_device *device)
 {
     size_t size = gpu->struct_size;
     expar_gpu facts = {.struct_size = size,
@@ -58,7 +58,7 @@ expar_status expar_cuda_gpu(int32_t index, expar_gpu *gpu)
     if (!gpu) return error_set(EXPAR_ERR_NULL, "expar_cuda_gpu: gpu is NULL");
     expar_status status = cuda_device_read(index, &device);
     if (status != EXPAR_OK) return error_prefix(status, "expar_cuda_gpu");
-    return fill(gpu, &device);
+    return gpu_fill(gpu, &device);
 }
 
 expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank, int32_t *atomics)

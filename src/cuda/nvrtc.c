@@ -58,7 +58,7 @@ void cuda_options_free(cuda_options *options)
 
 /* ---- compiling --------------------------------------------------------------------------------------------------- */
 
-static expar_status check(const nvrtc_functions *nvrtc, nvrtc_result result, const char *call)
+static expar_status nvrtc_check(const nvrtc_functions *nvrtc, nvrtc_result result, const char *call)
 {
     if (result == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_CUDA, "%s: %s", call, nvrtc->GetErrorString(result));
@@ -79,7 +79,7 @@ static size_t collect_headers(const cuda_source *source, const char **names, con
     return count;
 }
 
-static expar_status create(const nvrtc_functions *nvrtc, const cuda_source *source, nvrtc_program *out)
+static expar_status nvrtc_create(const nvrtc_functions *nvrtc, const cuda_source *source, nvrtc_program *out)
 {
     size_t most = cuda_num_sources + source->table_count;
     const char **texts = calloc(2 * most + 1, sizeof *texts);
@@ -88,7 +88,7 @@ static expar_status create(const nvrtc_functions *nvrtc, const cuda_source *sour
     size_t count = collect_headers(source, names, texts);
     nvrtc_result result = nvrtc->CreateProgram(out, source->text, source->name, (int)count, texts, names);
     free(texts);
-    return check(nvrtc, result, "nvrtcCreateProgram");
+    return nvrtc_check(nvrtc, result, "nvrtcCreateProgram");
 }
 
 /* NULL when there is no memory for it. */
@@ -103,11 +103,11 @@ static char *take_log(const nvrtc_functions *nvrtc, nvrtc_program program)
 
 static expar_status take_cubin(const nvrtc_functions *nvrtc, nvrtc_program program, void **cubin, size_t *bytes)
 {
-    expar_status status = check(nvrtc, nvrtc->GetCUBINSize(program, bytes), "nvrtcGetCUBINSize");
+    expar_status status = nvrtc_check(nvrtc, nvrtc->GetCUBINSize(program, bytes), "nvrtcGetCUBINSize");
     if (status != EXPAR_OK) return status;
     char *data = malloc(*bytes + 1);
     if (!data) return error_set(EXPAR_ERR_MEMORY, "no memory for a kernel of %zu bytes", *bytes);
-    status = check(nvrtc, nvrtc->GetCUBIN(program, data), "nvrtcGetCUBIN");
+    status = nvrtc_check(nvrtc, nvrtc->GetCUBIN(program, data), "nvrtcGetCUBIN");
     if (status == EXPAR_OK)
         *cubin = data;
     else
@@ -122,11 +122,11 @@ expar_status cuda_source_compile(const cuda_source *source, const cuda_options *
     nvrtc_program program = NULL;
     expar_status status = nvrtc_open(&nvrtc);
     if (log) *log = NULL;
-    if (status == EXPAR_OK) status = create(nvrtc, source, &program);
+    if (status == EXPAR_OK) status = nvrtc_create(nvrtc, source, &program);
     if (status != EXPAR_OK) return status;
     nvrtc_result result = nvrtc->CompileProgram(program, options->count, (const char *const *)options->items);
     char *messages = take_log(nvrtc, program);
-    status = check(nvrtc, result, "nvrtcCompileProgram");
+    status = nvrtc_check(nvrtc, result, "nvrtcCompileProgram");
     if (status == EXPAR_OK) status = take_cubin(nvrtc, program, cubin, cubin_bytes);
     if (log)
         *log = messages;

@@ -17,7 +17,7 @@ static struct {
     nvrtc_functions newer; /* the first that the driver is too old for; version 0: none. Written once, as the others */
 } found = {.once = PTHREAD_ONCE_INIT};
 
-static bool fill(void *library, nvrtc_functions *out)
+static bool nvrtc_fill(void *library, nvrtc_functions *out)
 {
 #define FIND(member, type, parameters)                                                                                 \
     if (!cuda_symbol_find(library, "nvrtc" #member, &out->member)) return false;
@@ -58,7 +58,7 @@ static bool take_library(const char *path, bool any)
        unloaded. */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) return false;
-    if (fill(library, &made)) {
+    if (nvrtc_fill(library, &made)) {
         if (any || !nvrtc_is_newer(&made)) {
             found.functions = made;
             return true;
@@ -124,7 +124,7 @@ static bool try_wheels(void)
     return try_pattern(wheel, local);
 }
 
-static expar_status find(void)
+static expar_status nvrtc_search(void)
 {
     /* The driver's version counts, where there is one. */
     (void)cuda_open();
@@ -148,7 +148,7 @@ static expar_status find(void)
 
 static void find_once(void)
 {
-    error_keep(&found.failure, find());
+    error_keep(&found.failure, nvrtc_search());
 }
 
 expar_status nvrtc_open(const nvrtc_functions **out)

@@ -152,8 +152,8 @@ static void set_state(cuda_program *self, program_state state)
 
 /* Without the lock: a load in another thread may hold up every call of the driver. compiler: whether there is one, and
    else, with this thread's last error, why not. */
-static expar_status make(cuda_program *self, const cuda_device *device, const cuda_source *source,
-                         const cuda_options *options, expar_status compiler)
+static expar_status program_make(cuda_program *self, const cuda_device *device, const cuda_source *source,
+                                 const cuda_options *options, expar_status compiler)
 {
     image code = {0};
     expar_status status = compiler == EXPAR_OK ? load_image(source, options, &self->key, &code)
@@ -183,7 +183,7 @@ static bool is_being_compiled(const cuda_key *key)
     return false;
 }
 
-static expar_status add(const cuda_device *device, const cuda_key *key, cuda_program **out)
+static expar_status program_add(const cuda_device *device, const cuda_key *key, cuda_program **out)
 {
     cuda_program *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for a program");
@@ -207,7 +207,7 @@ static void make_known(cuda_program *self, const cuda_device *device, const cuda
                        const cuda_options *options, expar_status compiler)
 {
     pthread_mutex_unlock(&lock);
-    error_keep(&self->made, make(self, device, source, options, compiler));
+    error_keep(&self->made, program_make(self, device, source, options, compiler));
     pthread_mutex_lock(&lock);
     self->state = self->made.status == EXPAR_OK ? PROGRAM_MADE : PROGRAM_FAILED;
     if (self->state == PROGRAM_FAILED) take_off(self);
@@ -226,7 +226,7 @@ static expar_status find_or_make(const cuda_device *device, const cuda_source *s
         while (self->state == PROGRAM_COMPILING || self->state == PROGRAM_LOADING)
             pthread_cond_wait(&changed, &lock);
     } else {
-        expar_status status = add(device, key, &self);
+        expar_status status = program_add(device, key, &self);
         if (status != EXPAR_OK) return status;
         make_known(self, device, source, options, compiler);
     }

@@ -9,7 +9,7 @@
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* All ranks learn whether all can; own is what this rank found wrong. ep: NULL where it found so. */
-static expar_status agree(expar_group *group, const expar_ep *ep, expar_status own)
+static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_status own)
 {
     const expar_ep none = {0};
     if (!ep) ep = &none;
@@ -71,7 +71,7 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
     expar_ep *ep = NULL;
     expar_status own = check_arguments(group, config, out, &full, &shape);
     if (own == EXPAR_OK) own = new_buffer(group, &shape, full.device, &ep);
-    expar_status status = agree(group, own == EXPAR_OK ? ep : NULL, own);
+    expar_status status = buffer_agree(group, own == EXPAR_OK ? ep : NULL, own);
     if (status == EXPAR_OK) {
         const executor_plan plan = {.group = group,
                                     .device = ep->device,

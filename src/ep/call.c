@@ -148,7 +148,7 @@ static void reach(ep_call *call, ep_phase phase)
     if (call->issued) ep_issue_reach(call->ep, phase);
 }
 
-static expar_status carry_out(ep_call *call)
+static expar_status call_carry_out(ep_call *call)
 {
     expar_status status = ep_call_check_poison(call);
     if (status == EXPAR_OK) status = call->halves->send(call);
@@ -162,7 +162,7 @@ static expar_status carry_out(ep_call *call)
 /* By the buffer's own thread. */
 static expar_status run_issued(ep_call *call)
 {
-    expar_status status = poison_with_group(call, carry_out(call));
+    expar_status status = poison_with_group(call, call_carry_out(call));
     expar_event_destroy(call->wait_event);
     call->halves->drop(call);
     free(call);
@@ -231,7 +231,7 @@ expar_status ep_call_finish(ep_call *call)
         return EXPAR_OK;
     }
     ep_issue_await(call->ep, EP_CALL_ENDED, 0);
-    expar_status status = carry_out(call);
+    expar_status status = call_carry_out(call);
     if (!went_through(status)) return status;
     expar_status closed = close_steps(call);
     return closed == EXPAR_OK ? status : closed;

@@ -23,7 +23,7 @@ typedef struct combine_call {
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-static expar_status check_x(const combine_call *call)
+static expar_status combine_check_x(const combine_call *call)
 {
     const expar_tensor *x = &call->args.x;
     const expar_ep_handle *handle = call->args.handle;
@@ -85,7 +85,7 @@ static expar_status check_expert_weights(const combine_call *call)
                            args->handle->routing.topk, EXPAR_F32, EXPAR_F32);
 }
 
-static expar_status check_options(const expar_combine_args *args)
+static expar_status combine_check_options(const expar_combine_args *args)
 {
     if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
         return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
@@ -94,18 +94,18 @@ static expar_status check_options(const expar_combine_args *args)
     return EXPAR_OK;
 }
 
-static expar_status check(combine_call *call, const expar_combine_args *args)
+static expar_status combine_check(combine_call *call, const expar_combine_args *args)
 {
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, true);
     call->base.wait_event = call->args.wait_event;
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
-    if (status == EXPAR_OK) status = check_x(call);
+    if (status == EXPAR_OK) status = combine_check_x(call);
     if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
     if (status == EXPAR_OK) status = check_biases(call);
     if (status == EXPAR_OK) status = check_weights(call);
     if (status == EXPAR_OK) status = check_expert_weights(call);
-    if (status == EXPAR_OK) status = check_options(&call->args);
+    if (status == EXPAR_OK) status = combine_check_options(&call->args);
     if (status != EXPAR_OK) return status;
     return ep_call_check_capture(&call->base, call->args.wait_event, call->args.async_finish);
 }
@@ -198,7 +198,7 @@ static void release_blocks(combine_call *call)
     release_stages(call);
 }
 
-static expar_status choose_mode(combine_call *call)
+static expar_status combine_choose_mode(combine_call *call)
 {
     const expar_tensor *weights = &call->args.topk_weights;
     int64_t rows = rows_held(call), pitch_bytes = tensor_pitch(weights) * 4;
@@ -243,7 +243,7 @@ static expar_status reduce(combine_call *call)
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-static void fill_form(combine_call *call)
+static void combine_fill_form(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
     call->base.form = (ep_form){.kind = EP_COMBINE,
@@ -331,7 +331,7 @@ static const ep_halves combine_halves = {.bytes = sizeof(combine_call),
                                          .drop = combine_drop};
 
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
-static expar_status keep_in_graph(const combine_call *call)
+static expar_status combine_keep_in_graph(const combine_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = call->args.handle;
@@ -340,19 +340,19 @@ static expar_status keep_in_graph(const combine_call *call)
 }
 
 /* All that is done before the others are asked. */
-static expar_status prepare(combine_call *call)
+static expar_status combine_prepare(combine_call *call)
 {
     executor *exec = call->base.ep->exec;
-    fill_form(call);
+    combine_fill_form(call);
     expar_status status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
     if (status == EXPAR_OK) status = choose_rows(call);
-    if (status == EXPAR_OK) status = choose_mode(call);
-    if (status == EXPAR_OK) status = keep_in_graph(call);
+    if (status == EXPAR_OK) status = combine_choose_mode(call);
+    if (status == EXPAR_OK) status = combine_keep_in_graph(call);
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
 }
 
 /* Blocks go with the call that finishes by itself, else here: who takes them next comes behind it. */
-static expar_status carry_out(combine_call *call)
+static expar_status combine_carry_out(combine_call *call)
 {
     expar_status status = ep_call_finish(&call->base);
     if (!call->base.issued) release_blocks(call);
@@ -365,10 +365,10 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     combine_call call = {0};
     expar_status status = ep_call_begin(&call.base, "expar_combine", &combine_halves, ep);
     if (status != EXPAR_OK) return status;
-    status = check(&call, args);
-    if (status == EXPAR_OK) status = prepare(&call);
+    status = combine_check(&call, args);
+    if (status == EXPAR_OK) status = combine_prepare(&call);
     if (status == EXPAR_OK) {
-        status = carry_out(&call);
+        status = combine_carry_out(&call);
     } else {
         release_blocks(&call);
         ep_call_refuse(&call.base, status);

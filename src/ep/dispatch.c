@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static void fill_form(dispatch_call *call)
+static void dispatch_fill_form(dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     ep_form *form = &call->base.form;
@@ -66,7 +66,7 @@ static expar_status make_handle(dispatch_call *call)
 }
 
 /* The host knows how many rows come. */
-static expar_status take_counts(dispatch_call *call)
+static expar_status dispatch_take_counts(dispatch_call *call)
 {
     expar_ep_handle *made = call->made;
     int64_t sum, coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = call->args.num_worst_tokens;
@@ -102,7 +102,7 @@ static expar_status notify(dispatch_call *call)
     if (step.refusal.status != EXPAR_OK) return ep_call_refused(base, &step.refusal);
     status = ep_call_verdict(base, &step.verdict);
     if (status != EXPAR_OK || !step.counted) return status;
-    status = take_counts(call);
+    status = dispatch_take_counts(call);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
     return EXPAR_OK;
 }
@@ -218,10 +218,10 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 /* All that is done before the others are asked. A fresh dispatch reads its routing behind the event. */
-static expar_status prepare(dispatch_call *call)
+static expar_status dispatch_prepare(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
-    fill_form(call);
+    dispatch_fill_form(call);
     bool fresh = !dispatch_cached(call);
     expar_status status = fresh ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
@@ -231,7 +231,7 @@ static expar_status prepare(dispatch_call *call)
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
 }
 
-static expar_status carry_out(dispatch_call *call)
+static expar_status dispatch_carry_out(dispatch_call *call)
 {
     expar_status status = dispatch_cached(call) ? EXPAR_OK : notify(call);
     return status == EXPAR_OK ? ep_call_finish(&call->base) : status;
@@ -251,9 +251,9 @@ expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar
     expar_status status = ep_call_begin(&call.base, "expar_dispatch", &dispatch_halves, ep);
     if (status != EXPAR_OK) return status;
     status = dispatch_check(&call, args, result);
-    if (status == EXPAR_OK) status = prepare(&call);
+    if (status == EXPAR_OK) status = dispatch_prepare(&call);
     if (status == EXPAR_OK) {
-        status = carry_out(&call);
+        status = dispatch_carry_out(&call);
     } else {
         ep_call_refuse(&call.base, status);
         status = ep_call_tell_refusal(&call.base);

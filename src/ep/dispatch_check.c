@@ -2,7 +2,7 @@
 /* What may be wrong with the arguments of a dispatch. */
 #include "ep/dispatch.h"
 
-static expar_status check_x(const dispatch_call *call)
+static expar_status dispatch_check_x(const dispatch_call *call)
 {
     const expar_ep *ep = call->base.ep;
     const expar_tensor *x = &call->args.x;
@@ -93,7 +93,7 @@ static expar_status check_cached(const dispatch_call *call)
     return EXPAR_OK;
 }
 
-static expar_status check_options(const expar_dispatch_args *args)
+static expar_status dispatch_check_options(const expar_dispatch_args *args)
 {
     if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
         return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
@@ -145,9 +145,9 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     call->base.wait_event = call->args.wait_event;
     call->given = call->args.handle;
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
-    if ((status = check_x(call)) != EXPAR_OK) return status;
+    if ((status = dispatch_check_x(call)) != EXPAR_OK) return status;
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);
-    if (status == EXPAR_OK) status = check_options(&call->args);
+    if (status == EXPAR_OK) status = dispatch_check_options(&call->args);
     if (status == EXPAR_OK) status = check_capture(call);
     return status == EXPAR_OK ? check_out_x(call) : status;
 }

@@ -94,7 +94,7 @@ static expar_status make_destination(dispatch_call *call)
 }
 
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
-static expar_status keep_in_graph(const dispatch_call *call)
+static expar_status dispatch_keep_in_graph(const dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
@@ -109,7 +109,7 @@ expar_status dispatch_make_output(dispatch_call *call)
     if (!call->ahead) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
     expar_status status = dispatch_cached(call) ? EXPAR_OK : size_fresh(call, call->ahead);
     if (status == EXPAR_OK) status = make_destination(call);
-    return status == EXPAR_OK ? keep_in_graph(call) : status;
+    return status == EXPAR_OK ? dispatch_keep_in_graph(call) : status;
 }
 
 /* ---- from the arrival to the results ----------------------------------------------------------------------------- */

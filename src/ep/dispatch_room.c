@@ -37,7 +37,7 @@ static bool counts_are_sound(const dispatch_call *call)
     return alignment <= 1 || (topk && shape->ranks * shape->tokens * topk + alignment <= INT32_MAX);
 }
 
-static bool take_block(const dispatch_call *call, mem_block **out)
+static bool room_take_block(const dispatch_call *call, mem_block **out)
 {
     const ep_wish wish = dispatch_wish(call);
     ep_block_shape shape = wish.shape;
@@ -54,7 +54,7 @@ void dispatch_room_take(dispatch_call *call)
     expar_ep_output *output = ep_output_make();
     if (!output) return;
     output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
-    if (output->tokens_per_expert && take_block(call, &output->block))
+    if (output->tokens_per_expert && room_take_block(call, &output->block))
         call->ahead = output;
     else
         expar_ep_output_release(output);

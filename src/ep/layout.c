@@ -19,8 +19,8 @@ static expar_status check_arrays(expar_device device, const expar_layout *layout
     return status;
 }
 
-static expar_status check(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                          const expar_layout *given, expar_layout *layout)
+static expar_status layout_check(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                                 const expar_layout *given, expar_layout *layout)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "group is NULL");
     if (!topk_idx) return error_set(EXPAR_ERR_NULL, "topk_idx is NULL");
@@ -39,7 +39,7 @@ expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_
                              const expar_layout *given)
 {
     expar_layout layout;
-    expar_status status = check(group, topk_idx, num_experts, given, &layout);
+    expar_status status = layout_check(group, topk_idx, num_experts, given, &layout);
     if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
     const ep_count_step step = {.device = topk_idx->device,
                                 .stream = layout.stream,

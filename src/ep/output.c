@@ -28,7 +28,8 @@ expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 
 /* Takes a block: from the pool while rows are to come directly, else (AUTO: or where there is no room, which then also
    settles the mode) from other memory. */
-static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes, ep_mode *mode, mem_block **block)
+static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes, ep_mode *mode,
+                                      mem_block **block)
 {
     bytes = bytes ? bytes : 1;
     if (*mode == EP_MODE_DIRECT) {
@@ -48,7 +49,7 @@ static expar_status take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
    symmetric when rows arrive elsewhere first: expert-major ones, and any where the executor stages them. */
-static expar_status choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
+static expar_status output_choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
 {
     const ep_block_shape *shape = &wish->shape;
     arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
@@ -97,7 +98,7 @@ static void place_rows(const ep_wish *wish, const mem_block *block, const ep_blo
 }
 
 /* Puts every part of the results in its place. */
-static void place(const ep_wish *wish, ep_destination *to)
+static void output_place(const ep_wish *wish, ep_destination *to)
 {
     ep_block_shape shape = block_shape(wish);
     ep_block_map map = ep_block_map_of(&shape);
@@ -142,21 +143,22 @@ static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
     if (to->output->block) return EXPAR_OK;
     ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
     expar_ep_output *output = to->output;
-    expar_status status = take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
+    expar_status status =
+        output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
     if (status != EXPAR_OK || !wish->expert_major) return status;
     ep_mode before = to->arrival.mode;
-    status = take_block(ep, wish, ep_block_map_of(&coming).total_bytes, &to->arrival.mode, &output->arrival);
+    status = output_take_block(ep, wish, ep_block_map_of(&coming).total_bytes, &to->arrival.mode, &output->arrival);
     if (status != EXPAR_OK || to->arrival.mode == before) return status;
     mem_block_release(output->block);
     output->block = NULL;
-    return take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
+    return output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
 }
 
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destination *out)
 {
     ep_wish own = *given, *wish = &own;
     ep_destination to = {.arrival.rows = (int32_t)wish->shape.rows};
-    expar_status status = choose_mode(ep, wish, &to.arrival);
+    expar_status status = output_choose_mode(ep, wish, &to.arrival);
     if (status != EXPAR_OK) {
         expar_ep_output_release(wish->output);
         return status;
@@ -168,7 +170,7 @@ expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destinat
         expar_ep_output_release(to.output);
         return status;
     }
-    place(wish, &to);
+    output_place(wish, &to);
     *out = to;
     return EXPAR_OK;
 }

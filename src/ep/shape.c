@@ -61,7 +61,7 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
 }
 
 /* As the pool rounds large blocks. */
-static uint64_t in_pool(uint64_t bytes)
+static uint64_t shape_in_pool(uint64_t bytes)
 {
     return align_up(bytes, MEM_POOL_LARGE_BYTES);
 }
@@ -81,7 +81,7 @@ static bool default_pool_overflows(const ep_shape *shape, const executor_kind *k
                               .topk = shape->topk,
                               .idx_bytes = 8,
                               .weights = 1};
-    *bytes = 2 * in_pool(ep_block_map_of(&largest).total_bytes);
+    *bytes = 2 * shape_in_pool(ep_block_map_of(&largest).total_bytes);
     *bytes += kind->beside_outputs(shape, (int64_t)rows);
     return *bytes >= UINT64_MAX / 4;
 }

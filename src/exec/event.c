@@ -58,7 +58,7 @@ void event_keep(expar_event *event, const event_keeper *keeper)
 }
 
 /* With the lock, which is given back meanwhile. */
-static void look(expar_event *event)
+static void event_look(expar_event *event)
 {
     event->looked_ns = clock_ns();
     pthread_mutex_unlock(&event->lock);
@@ -105,7 +105,7 @@ static void await_change(expar_event *event)
     }
     int64_t end_ns = clock_ns() + LOOK_NS;
     struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
-    if (pthread_cond_timedwait(&event->change, &event->lock, &end) == ETIMEDOUT && !event->done) look(event);
+    if (pthread_cond_timedwait(&event->change, &event->lock, &end) == ETIMEDOUT && !event->done) event_look(event);
 }
 
 expar_status expar_event_wait(expar_event *event)
@@ -123,7 +123,7 @@ expar_status expar_event_query(expar_event *event, int *done)
 {
     if (!event || !done) return error_set(EXPAR_ERR_NULL, "expar_event_query: %s is NULL", event ? "done" : "event");
     pthread_mutex_lock(&event->lock);
-    if (!event->done && event->keeper.look && clock_ns() - event->looked_ns >= LOOK_NS) look(event);
+    if (!event->done && event->keeper.look && clock_ns() - event->looked_ns >= LOOK_NS) event_look(event);
     *done = event->done;
     pthread_mutex_unlock(&event->lock);
     return EXPAR_OK;

@@ -82,7 +82,7 @@ static size_t best_fit(const mem_arena *arena, uint64_t bytes, uint64_t alignmen
 }
 
 /* Room for two more records: one take can split one block into three. */
-static bool make_room(mem_arena *arena)
+static bool arena_make_room(mem_arena *arena)
 {
     if (arena->count + 2 <= arena->capacity) return true;
     block *larger = realloc(arena->blocks, 2 * arena->capacity * sizeof *larger);
@@ -109,7 +109,7 @@ static uint64_t size_of(uint64_t bytes)
 static bool take(mem_arena *arena, uint64_t bytes, uint64_t alignment, bool whole, uint64_t *start, uint64_t *size)
 {
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
-    if (bytes > arena->total_bytes || !make_room(arena)) return false;
+    if (bytes > arena->total_bytes || !arena_make_room(arena)) return false;
     size_t at = best_fit(arena, size_of(bytes), alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment, start);
     if (at == arena->count) return false;
     block old = arena->blocks[at];
@@ -189,7 +189,7 @@ bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes)
 bool mem_arena_trim(mem_arena *arena, uint64_t offset, uint64_t bytes)
 {
     size_t at = find_used(arena, offset);
-    if (at == arena->count || size_of(bytes) > arena->blocks[at].bytes || !make_room(arena)) return false;
+    if (at == arena->count || size_of(bytes) > arena->blocks[at].bytes || !arena_make_room(arena)) return false;
     uint64_t rest = arena->blocks[at].bytes - size_of(bytes);
     arena->blocks[at].bytes -= rest;
     arena->used_bytes -= rest;

@@ -8,7 +8,7 @@
 #define SLEEP_NS 1000000
 
 /* Room comes by progress alone. */
-static void make_room(transport *self, uint32_t turn)
+static void post_make_room(transport *self, uint32_t turn)
 {
     if (self->ops->progress(self)) return;
     if (turn < YIELDS)
@@ -23,7 +23,7 @@ static expar_status post_patiently(transport *self, const transport_site *site, 
     expar_status status = EXPAR_ERR_BUSY;
     int64_t deadline_ns = clock_ns() + site->timeout_ms * 1000000;
     for (uint32_t turn = 0; status == EXPAR_ERR_BUSY; turn++) {
-        make_room(self, turn);
+        post_make_room(self, turn);
         status = site->check(site->context, request->pe, "posting");
         if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
         if (status == EXPAR_ERR_BUSY && clock_ns() > deadline_ns) {

@@ -16,31 +16,24 @@ void shm_set_end(expar_team *set)
     shm_must(expar_team_destroy(set));
 }
 
-static size_t bytes_of(size_t nelems, size_t element_bytes)
-{
-    size_t bytes;
-    if (__builtin_mul_overflow(nelems, element_bytes, &bytes)) shm_fail("a number of elements overflows");
-    return bytes;
-}
-
 /* ---- over teams -------------------------------------------------------------------------------------------------- */
 
 #define MOVING(T, size, broadcast, collect, fcollect, alltoall, alltoalls)                                             \
     int shmem_##broadcast(shmem_team_t team, T *dest, const T *source, size_t nelems, int PE_root)                     \
     {                                                                                                                  \
-        return shm_done(expar_broadcast(shm_team(team), dest, source, bytes_of(nelems, size), PE_root));               \
+        return shm_done(expar_broadcast(shm_team(team), dest, source, shm_bytes(nelems, size), PE_root));              \
     }                                                                                                                  \
     int shmem_##collect(shmem_team_t team, T *dest, const T *source, size_t nelems)                                    \
     {                                                                                                                  \
-        return shm_done(expar_collect(shm_team(team), dest, source, bytes_of(nelems, size)));                          \
+        return shm_done(expar_collect(shm_team(team), dest, source, shm_bytes(nelems, size)));                         \
     }                                                                                                                  \
     int shmem_##fcollect(shmem_team_t team, T *dest, const T *source, size_t nelems)                                   \
     {                                                                                                                  \
-        return shm_done(expar_fcollect(shm_team(team), dest, source, bytes_of(nelems, size)));                         \
+        return shm_done(expar_fcollect(shm_team(team), dest, source, shm_bytes(nelems, size)));                        \
     }                                                                                                                  \
     int shmem_##alltoall(shmem_team_t team, T *dest, const T *source, size_t nelems)                                   \
     {                                                                                                                  \
-        return shm_done(expar_alltoall(shm_team(team), dest, source, bytes_of(nelems, size)));                         \
+        return shm_done(expar_alltoall(shm_team(team), dest, source, shm_bytes(nelems, size)));                        \
     }                                                                                                                  \
     int shmem_##alltoalls(shmem_team_t team, T *dest, const T *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems)    \
     {                                                                                                                  \
@@ -77,15 +70,15 @@ void shmem_sync(int PE_start, int logPE_stride, int PE_size, long *pSync)
 #define SETS(W)                                                                                                        \
     void shmem_broadcast##W(void *dest, const void *source, size_t nelems, int PE_root, int PE_start,                  \
                             int logPE_stride, int PE_size, long *pSync)                                                \
-        OVER_SET(expar_broadcast_others(set, dest, source, bytes_of(nelems, W / 8), PE_root)) void shmem_collect##W(   \
+        OVER_SET(expar_broadcast_others(set, dest, source, shm_bytes(nelems, W / 8), PE_root)) void shmem_collect##W(  \
             void *dest, const void *source, size_t nelems, int PE_start, int logPE_stride, int PE_size, long *pSync)   \
-            OVER_SET(expar_collect(set, dest, source, bytes_of(nelems, W / 8))) void shmem_fcollect##W(                \
+            OVER_SET(expar_collect(set, dest, source, shm_bytes(nelems, W / 8))) void shmem_fcollect##W(               \
                 void *dest, const void *source, size_t nelems, int PE_start, int logPE_stride, int PE_size,            \
                 long *pSync)                                                                                           \
-                OVER_SET(expar_fcollect(set, dest, source, bytes_of(nelems, W / 8))) void shmem_alltoall##W(           \
+                OVER_SET(expar_fcollect(set, dest, source, shm_bytes(nelems, W / 8))) void shmem_alltoall##W(          \
                     void *dest, const void *source, size_t nelems, int PE_start, int logPE_stride, int PE_size,        \
                     long *pSync)                                                                                       \
-                    OVER_SET(expar_alltoall(set, dest, source, bytes_of(nelems, W / 8))) void shmem_alltoalls##W(      \
+                    OVER_SET(expar_alltoall(set, dest, source, shm_bytes(nelems, W / 8))) void shmem_alltoalls##W(     \
                         void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int PE_start,     \
                         int logPE_stride, int PE_size, long *pSync)                                                    \
                         OVER_SET(expar_alltoalls(set, dest, source, dst, sst, W / 8, nelems))

@@ -36,7 +36,7 @@ static const char *name_in_use(const variable *v)
 /* ---- what they ask for ------------------------------------------------------------------------------------------- */
 
 /* A number of bytes, perhaps with a fraction and a suffix K, M, G or T. */
-static bool parse_bytes(const char *text, size_t *bytes)
+static bool variable_parse_bytes(const char *text, size_t *bytes)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -57,7 +57,7 @@ static size_t heap_bytes(void)
     char wrong[160];
     size_t bytes;
     if (!name) return 0;
-    if (!parse_bytes(getenv(name), &bytes)) {
+    if (!variable_parse_bytes(getenv(name), &bytes)) {
         snprintf(wrong, sizeof wrong, "%s=%.64s: expected a number of bytes, perhaps with K, M, G or T behind it", name,
                  getenv(name));
         shm_fail(wrong);
@@ -68,7 +68,7 @@ static size_t heap_bytes(void)
 
 /* The standard has no time-out: a PE may compute for as long as it likes while others wait for it, and one that dies is
    found by other means. A year, the most that expar takes; 0: what EXPAR_TIMEOUT says. */
-static int64_t timeout_ms(void)
+static int64_t variable_timeout_ms(void)
 {
     return text_of("EXPAR_TIMEOUT") ? 0 : (int64_t)365 * 86400 * 1000;
 }
@@ -76,7 +76,7 @@ static int64_t timeout_ms(void)
 void shm_environment_read(expar_group_options *options)
 {
     options->heap_bytes = heap_bytes();
-    options->timeout_ms = timeout_ms();
+    options->timeout_ms = variable_timeout_ms();
     if (name_in_use(&variables[DEBUG]) && !text_of("EXPAR_LOG")) setenv("EXPAR_LOG", "debug", 1);
 }
 

@@ -2,13 +2,6 @@
 /* Puts, gets and signals of all types and sizes. */
 #include "openshmem/shm.h"
 
-static size_t bytes_of(size_t nelems, size_t element_bytes)
-{
-    size_t bytes;
-    if (__builtin_mul_overflow(nelems, element_bytes, &bytes)) shm_fail("a number of elements overflows");
-    return bytes;
-}
-
 /* Both forms of a call, the first on the default context. */
 #define BOTH(R, name, parameters, arguments, body)                                                                     \
     R shmem_ctx_##name(shmem_ctx_t ctx, EXPAR_SHMEM_UNPACK parameters)                                                 \
@@ -20,7 +13,7 @@ static size_t bytes_of(size_t nelems, size_t element_bytes)
 
 #define MOVE(name, T, size, call)                                                                                      \
     BOTH(void, name, (T * dest, const T *source, size_t nelems, int pe), (dest, source, nelems, pe),                   \
-         { SHM_ON(ctx, call, dest, source, bytes_of(nelems, size), pe); })
+         { SHM_ON(ctx, call, dest, source, shm_bytes(nelems, size), pe); })
 #define MOVE_STRIDED(name, T, size, call)                                                                              \
     BOTH(void, name, (T * dest, const T *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe),                 \
          (dest, source, dst, sst, nelems, pe), { SHM_ON(ctx, call, dest, source, dst, sst, size, nelems, pe); })
@@ -28,7 +21,7 @@ static size_t bytes_of(size_t nelems, size_t element_bytes)
     BOTH(void, name,                                                                                                   \
          (T * dest, const T *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe),          \
          (dest, source, nelems, sig_addr, signal, sig_op, pe),                                                         \
-         { SHM_ON(ctx, call, dest, source, bytes_of(nelems, size), sig_addr, signal, (expar_signal_op)sig_op, pe); })
+         { SHM_ON(ctx, call, dest, source, shm_bytes(nelems, size), sig_addr, signal, (expar_signal_op)sig_op, pe); })
 
 #define TYPED(T, N)                                                                                                    \
     MOVE(N##_put, T, sizeof(T), put)                                                                                   \

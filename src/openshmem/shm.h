@@ -26,6 +26,8 @@ extern shm_state shm;
 void shm_must(expar_status status);
 /* A mistake of the program that expar has not found. */
 void shm_fail(const char *what) __attribute__((noreturn));
+/* Bytes of so many elements; the job ends when that overflows. */
+size_t shm_bytes(size_t nelems, size_t element_bytes);
 
 /* A context of expar's; the job ends for SHMEM_CTX_INVALID. Not for SHMEM_CTX_DEFAULT, which is the group. */
 expar_ctx *shm_ctx(shmem_ctx_t ctx);

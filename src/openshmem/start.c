@@ -27,8 +27,8 @@ static _Atomic bool watcher_stops;
 
 /* Without the program's own handlers, which may not expect this while others of its threads go on; with that by which
    expar says good-bye to the launcher. The first thread to come ends the process. */
-static void leave(int status) __attribute__((noreturn));
-static void leave(int status)
+static void leave_process(int status) __attribute__((noreturn));
+static void leave_process(int status)
 {
     static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&leaving);
@@ -39,7 +39,7 @@ static void leave(int status)
 static void leave_if_asked(void)
 {
     uint64_t word = exit_word ? atomic_load_explicit((_Atomic uint64_t *)exit_word, memory_order_acquire) : 0;
-    if (word & EXIT_ASKED) leave((int)(uint32_t)word);
+    if (word & EXIT_ASKED) leave_process((int)(uint32_t)word);
 }
 
 static void *watch(void *unused)
@@ -58,7 +58,7 @@ void shmem_global_exit(int status)
     for (int32_t pe = 0; shm.group && pe < shm.size; pe++)
         if (pe != shm.rank) expar_atomic_set_u64(shm.group, exit_word, EXIT_ASKED | (uint32_t)status, pe);
     if (shm.group) expar_quiet(shm.group);
-    leave(status);
+    leave_process(status);
 }
 
 void shm_must(expar_status status)
@@ -73,6 +73,13 @@ void shm_fail(const char *what)
 {
     fprintf(stderr, "shmem: PE %d: %s\n", shm.rank, what);
     shmem_global_exit(EXIT_FAILURE);
+}
+
+size_t shm_bytes(size_t nelems, size_t element_bytes)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(nelems, element_bytes, &bytes)) shm_fail("a number of elements overflows");
+    return bytes;
 }
 
 int shm_done(expar_status status)

@@ -19,12 +19,12 @@ typedef struct combine_run {
 
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
-static const ep_offer *offer_from(const combine_run *run, int32_t provider)
+static const ep_offer *combine_offer_from(const combine_run *run, int32_t provider)
 {
     return &cpu_hello_from(run->self, run->step->epoch, provider)->offer;
 }
 
-static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
+static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step *step)
 {
     const cpu_offers offers = {.offer = {.x_offset = step->x_offset,
                                          .weights_offset = step->weights_offset,
@@ -44,14 +44,14 @@ static expar_status exchange_offers(cpu_executor *self, ep_combine_step *step)
 static int64_t row_at_provider(const combine_run *run, ep_target target)
 {
     int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
-    return row < offer_from(run, target.rank)->rows ? row : -1;
+    return row < combine_offer_from(run, target.rank)->rows ? row : -1;
 }
 
 /* Where the row of a target lies, and its weights. */
 static void find_row(const combine_run *run, int32_t channel, ep_target target, int64_t row, const void **x,
                      const void **weights)
 {
-    const ep_offer *offer = offer_from(run, target.rank);
+    const ep_offer *offer = combine_offer_from(run, target.rank);
     if (offer->mode == EP_MODE_DIRECT) {
         const sym *memory = run->self->sym;
         *x = (const uint8_t *)sym_at(memory, target.rank, offer->x_offset) + row * offer->x_pitch_bytes;
@@ -103,7 +103,7 @@ static void sum_share_direct(const combine_run *run, int32_t worker)
 /* True for a row that comes by the queue. */
 static bool is_queued(const combine_run *run, ep_target target)
 {
-    return offer_from(run, target.rank)->mode != EP_MODE_DIRECT && row_at_provider(run, target) >= 0;
+    return combine_offer_from(run, target.rank)->mode != EP_MODE_DIRECT && row_at_provider(run, target) >= 0;
 }
 
 /* True when each of the token's rows is in place or at the front of its ring. */
@@ -188,7 +188,7 @@ static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
 /* One look at all channels of a lane: true when anything moved. *open counts rows and tokens that are left. */
-static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
+static bool combine_lane_turn(const void *context, int32_t worker, uint64_t *open)
 {
     const combine_run *run = context;
     const ep_routing *routing = run->routing;
@@ -204,7 +204,7 @@ static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
 }
 
 /* For each peer: rows that came back by its rings, and rows that went into ours. */
-static expar_status report_lane(const void *context, int32_t worker, expar_status status)
+static expar_status combine_report_lane(const void *context, int32_t worker, expar_status status)
 {
     const combine_run *run = context;
     cpu_report report = {0};
@@ -217,7 +217,7 @@ static expar_status report_lane(const void *context, int32_t worker, expar_statu
             put += cpu_ring_of(run->self, c, r)->put;
             all += rows_to_return(run, c, r);
         }
-        if (offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows from", came, expected);
+        if (combine_offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
     return cpu_report_finish(&report, status);
@@ -226,7 +226,7 @@ static expar_status report_lane(const void *context, int32_t worker, expar_statu
 static expar_status combine_share(void *context, int32_t worker)
 {
     const combine_run *run = context;
-    static const cpu_lane lane = {.what = "combine: rows", .turn = lane_turn, .report = report_lane};
+    static const cpu_lane lane = {.what = "combine: rows", .turn = combine_lane_turn, .report = combine_report_lane};
     if (!run->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
     sum_share_direct(run, worker);
     return EXPAR_OK;
@@ -238,7 +238,7 @@ static bool takes_all_directly(const combine_run *run)
 {
     if (run->step->mode != EP_MODE_DIRECT) return false;
     for (int32_t r = 0; r < run->routing->ranks; r++)
-        if (ep_rows_to(run->routing, r) > 0 && offer_from(run, r)->mode != EP_MODE_DIRECT) return false;
+        if (ep_rows_to(run->routing, r) > 0 && combine_offer_from(run, r)->mode != EP_MODE_DIRECT) return false;
     return true;
 }
 
@@ -246,7 +246,7 @@ static bool takes_all_directly(const combine_run *run)
 expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     (void)call;
-    return exchange_offers(cpu_of(base), step);
+    return combine_exchange_offers(cpu_of(base), step);
 }
 
 expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void fill(const ep_count_step *step, const ep_routing *routing)
+static void count_fill(const ep_count_step *step, const ep_routing *routing)
 {
     for (int32_t r = 0; step->tokens_per_rank && r < routing->ranks; r++)
         step->tokens_per_rank[r] = ep_rows_to(routing, r);
@@ -30,7 +30,7 @@ expar_status cpu_count(const ep_count_step *step)
     expar_status status = cpu_routing_make(&routing, step->topk < step->ranks ? step->topk : step->ranks);
     if (status != EXPAR_OK) return status;
     status = cpu_layout(&step->route, &routing);
-    if (status == EXPAR_OK) fill(step, &routing);
+    if (status == EXPAR_OK) count_fill(step, &routing);
     ep_routing_free(&routing);
     return status;
 }

@@ -80,7 +80,7 @@ static bool no_times(executor *base, executor_times *out)
     return false;
 }
 
-static expar_status begin(executor *base, exec_call *call, void *stream)
+static expar_status cpu_call_begin(executor *base, exec_call *call, void *stream)
 {
     (void)base, (void)call, (void)stream;
     return EXPAR_OK;
@@ -98,21 +98,21 @@ static expar_status keep_nothing(executor *base, const exec_call *call, mem_bloc
     return EXPAR_OK;
 }
 
-static expar_status place(executor *base, exec_call *call)
+static expar_status cpu_call_place(executor *base, exec_call *call)
 {
     (void)base;
     call->placed = true;
     return EXPAR_OK;
 }
 
-static expar_status copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
+static expar_status cpu_call_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
 {
     (void)base, (void)call;
     if (bytes) memcpy(dest, source, (size_t)bytes);
     return EXPAR_OK;
 }
 
-static expar_status end(executor *base, exec_call *call)
+static expar_status cpu_call_end(executor *base, exec_call *call)
 {
     (void)base;
     call->placed = false;
@@ -120,8 +120,8 @@ static expar_status end(executor *base, exec_call *call)
 }
 
 /* Nobody may ask for it here. */
-static expar_status tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
-                         event_keeper *keeper)
+static expar_status cpu_call_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
+                                  event_keeper *keeper)
 {
     (void)base, (void)call, (void)done, (void)context, (void)keeper;
     return error_set(EXPAR_ERR_UNSUPPORTED, "steps on the CPU have ended when they return");
@@ -165,10 +165,10 @@ static const executor_ops cpu_ops = {
     .take = cpu_take,
     .routing_make = routing_make,
     .map_make = map_make,
-    .begin = begin,
+    .begin = cpu_call_begin,
     .prepare = prepare_nothing,
     .keep = keep_nothing,
-    .place = place,
+    .place = cpu_call_place,
     .notify = cpu_notify,
     .dispatch_send = cpu_dispatch_send,
     .dispatch_receive = cpu_dispatch_receive,
@@ -178,9 +178,9 @@ static const executor_ops cpu_ops = {
     .expand = cpu_expand,
     .pad = cpu_pad,
     .reduce = cpu_reduce,
-    .copy = copy,
-    .end = end,
-    .tell = tell,
+    .copy = cpu_call_copy,
+    .end = cpu_call_end,
+    .tell = cpu_call_tell,
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -222,7 +222,7 @@ static expar_status make_lanes(cpu_executor *self)
 }
 
 /* This rank's own part of a buffer that has its place in the heap. */
-static expar_status make_part(cpu_executor *self, const executor_plan *plan)
+static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
 {
     uint64_t pool = self->buffer + self->space.pool;
     expar_status status = check_mapped(self);
@@ -238,10 +238,10 @@ static expar_status make_part(cpu_executor *self, const executor_plan *plan)
 }
 
 /* All parts, or none: a rank that cannot make its own tells the others, and all give the place back. */
-static expar_status make_parts(cpu_executor *self, const executor_plan *plan)
+static expar_status cpu_make_parts(cpu_executor *self, const executor_plan *plan)
 {
     const boot_matter matter = {.what = buffer_name, .refused = "could not make its part"};
-    expar_status status = sym_agree(self->sym, &matter, make_part(self, plan));
+    expar_status status = sym_agree(self->sym, &matter, cpu_make_part(self, plan));
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;
     error_keep(&kept, status);
@@ -264,7 +264,7 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
     /* The pool, which is the last part, gets its memory as it is used. */
     expar_status status =
         sym_take_partly(symmetric, buffer_name, self->space.total_bytes, self->space.pool, 4096, &self->buffer);
-    if (status == EXPAR_OK) status = make_parts(self, plan);
+    if (status == EXPAR_OK) status = cpu_make_parts(self, plan);
     if (status != EXPAR_OK) {
         free(self);
         return status;

@@ -20,7 +20,7 @@ typedef struct dispatch_run {
 
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
-static const ep_offer *offer_from(const dispatch_run *run, int32_t receiver)
+static const ep_offer *dispatch_offer_from(const dispatch_run *run, int32_t receiver)
 {
     if (run->step->form.kind == EP_DISPATCH_CACHED)
         return &cpu_hello_from(run->self, run->step->epoch, receiver)->offer;
@@ -40,7 +40,7 @@ static cpu_offers offers_of(const ep_dispatch_step *step)
 }
 
 /* Posts this rank's offers, or its refusal, and waits for all others'. */
-static expar_status exchange_offers(cpu_executor *self, ep_dispatch_step *step)
+static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_step *step)
 {
     const cpu_offers offers = offers_of(step);
     bool cached = step->form.kind == EP_DISPATCH_CACHED;
@@ -64,7 +64,7 @@ static bool accept_offers(const dispatch_run *run)
     ep_routing *routing = run->step->routing;
     bool cached = run->step->form.kind == EP_DISPATCH_CACHED, all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
     for (int32_t r = 0; r < routing->ranks; r++) {
-        const ep_offer *offer = offer_from(run, r);
+        const ep_offer *offer = dispatch_offer_from(run, r);
         if (!cached) routing->first_row[r] = offer->first_row;
         if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
     }
@@ -165,7 +165,7 @@ static void send_share_direct(const dispatch_run *run, int32_t worker)
     int64_t end = ep_channel_begin(routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(routing->tokens, workers, worker); t < end; t++)
         for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
-            send_direct(run, t, routing->targets[i], offer_from(run, routing->targets[i].rank));
+            send_direct(run, t, routing->targets[i], dispatch_offer_from(run, routing->targets[i].rank));
     cpu_copy_fence();
 }
 
@@ -184,7 +184,7 @@ static bool send_some(const dispatch_run *run, int32_t channel)
         while (cursor->target >= routing->first[cursor->token + 1])
             cursor->token++;
         ep_target target = routing->targets[cursor->target];
-        const ep_offer *offer = offer_from(run, target.rank);
+        const ep_offer *offer = dispatch_offer_from(run, target.rank);
         if (offer->mode == EP_MODE_DIRECT)
             send_direct(run, cursor->token, target, offer);
         else if (!send_queued(run, channel, cursor->token, target))
@@ -239,7 +239,7 @@ static bool receive_some(const dispatch_run *run, int32_t channel, uint64_t *mis
 }
 
 /* One look at all channels of a lane: true when rows moved. *open counts rows that are still to be sent or received. */
-static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
+static bool dispatch_lane_turn(const void *context, int32_t worker, uint64_t *open)
 {
     const dispatch_run *run = context;
     bool moved = false;
@@ -254,7 +254,7 @@ static bool lane_turn(const void *context, int32_t worker, uint64_t *open)
 }
 
 /* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
-static expar_status report_lane(const void *context, int32_t worker, expar_status status)
+static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
     const dispatch_run *run = context;
     cpu_report report = {0};
@@ -268,7 +268,8 @@ static expar_status report_lane(const void *context, int32_t worker, expar_statu
             all += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c));
         }
         cpu_report_add(&report, r, "rows from", came, expected);
-        if (offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows into the ring of", put, all);
+        if (dispatch_offer_from(run, r)->mode != EP_MODE_DIRECT)
+            cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
     return cpu_report_finish(&report, status);
 }
@@ -276,7 +277,7 @@ static expar_status report_lane(const void *context, int32_t worker, expar_statu
 static expar_status send_share(void *context, int32_t worker)
 {
     const dispatch_run *run = context;
-    static const cpu_lane lane = {.what = "dispatch: rows", .turn = lane_turn, .report = report_lane};
+    static const cpu_lane lane = {.what = "dispatch: rows", .turn = dispatch_lane_turn, .report = dispatch_report_lane};
     if (!run->step->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
     send_share_direct(run, worker);
     return EXPAR_OK;
@@ -309,7 +310,7 @@ expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
 {
     (void)call;
     cpu_executor *self = cpu_of(base);
-    expar_status status = exchange_offers(self, step);
+    expar_status status = dispatch_exchange_offers(self, step);
     if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
     dispatch_run run = run_of(self, step);
     int32_t coming = rows_coming(step->routing);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Where one array begins behind those before it; *bytes grows by it. */
-static size_t place(size_t *bytes, size_t count, size_t each)
+static size_t routing_place(size_t *bytes, size_t count, size_t each)
 {
     size_t at = *bytes;
     *bytes += (size_t)ep_round(count * each, sizeof(int64_t));
@@ -16,15 +16,15 @@ expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets)
 {
     size_t tokens = (size_t)routing->tokens, n = (size_t)routing->ranks, experts = (size_t)routing->experts;
     size_t cells = n * (size_t)routing->channels, nodes = n / (size_t)routing->ranks_per_node, bytes = 0;
-    size_t first = place(&bytes, tokens + 1, sizeof *routing->first);
-    size_t targets = place(&bytes, tokens * (size_t)most_targets, sizeof *routing->targets);
-    size_t channel_prefix = place(&bytes, cells, sizeof(int32_t));
-    size_t expert_counts = place(&bytes, experts, sizeof(int32_t));
-    size_t node_counts = place(&bytes, nodes, sizeof(int32_t));
-    size_t rank_prefix = place(&bytes, n, sizeof(int32_t));
-    size_t recv_channel_prefix = place(&bytes, cells, sizeof(int32_t));
-    size_t recv_expert_counts = place(&bytes, experts / n, sizeof(int32_t));
-    size_t first_row = place(&bytes, n, sizeof(int32_t));
+    size_t first = routing_place(&bytes, tokens + 1, sizeof *routing->first);
+    size_t targets = routing_place(&bytes, tokens * (size_t)most_targets, sizeof *routing->targets);
+    size_t channel_prefix = routing_place(&bytes, cells, sizeof(int32_t));
+    size_t expert_counts = routing_place(&bytes, experts, sizeof(int32_t));
+    size_t node_counts = routing_place(&bytes, nodes, sizeof(int32_t));
+    size_t rank_prefix = routing_place(&bytes, n, sizeof(int32_t));
+    size_t recv_channel_prefix = routing_place(&bytes, cells, sizeof(int32_t));
+    size_t recv_expert_counts = routing_place(&bytes, experts / n, sizeof(int32_t));
+    size_t first_row = routing_place(&bytes, n, sizeof(int32_t));
     uint8_t *arrays = malloc(bytes);
     if (!arrays)
         return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)routing->tokens);

@@ -18,7 +18,7 @@ typedef struct counter {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static counter *counters; /* guarded by lock; entries are whole and stay */
 
-static counter *find(int32_t index)
+static counter *counter_find(int32_t index)
 {
     pthread_mutex_lock(&lock);
     counter *one = counters;
@@ -28,7 +28,7 @@ static counter *find(int32_t index)
     return one;
 }
 
-static expar_status load(counter *self)
+static expar_status counter_load(counter *self)
 {
     int mode;
     expar_status status = gpu_leave_captures(&mode);
@@ -40,13 +40,13 @@ static expar_status load(counter *self)
 }
 
 /* Two threads may make one for the same GPU: they share the program, and both entries are right. */
-static expar_status make(int32_t index, counter **out)
+static expar_status counter_make(int32_t index, counter **out)
 {
     counter *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for a layout's kernel");
     expar_status status = cuda_device_open(index, &self->device);
     if (status != EXPAR_OK) goto no_device;
-    status = load(self);
+    status = counter_load(self);
     if (status != EXPAR_OK) goto no_program;
     pthread_mutex_lock(&lock);
     self->next = counters;
@@ -64,8 +64,8 @@ no_device:
 
 static expar_status counter_for(int32_t index, counter **out)
 {
-    *out = find(index);
-    return *out ? EXPAR_OK : make(index, out);
+    *out = counter_find(index);
+    return *out ? EXPAR_OK : counter_make(index, out);
 }
 
 expar_status gpu_count_open(int32_t index)

@@ -22,7 +22,7 @@ static size_t most_bytes(const gpu_executor *self)
     return (size_t)shape->ranks * (size_t)shape->local_experts * sizeof(int32_t);
 }
 
-static expar_status add(gpu_executor *self)
+static expar_status counts_add(gpu_executor *self)
 {
     gpu_counts *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of counts");
@@ -41,14 +41,14 @@ no_scratch:
 }
 
 /* One that no copy will read any more. An event that was not recorded yet has passed. */
-static expar_status find(gpu_executor *self, gpu_counts **out)
+static expar_status counts_find(gpu_executor *self, gpu_counts **out)
 {
     for (gpu_counts *one = self->counts; one; one = one->next) {
         if (one->in_graph || cuda_driver()->EventQuery(one->copied) != CU_OK) continue;
         *out = one;
         return EXPAR_OK;
     }
-    expar_status status = add(self);
+    expar_status status = counts_add(self);
     if (status == EXPAR_OK) *out = self->counts;
     return status;
 }
@@ -58,14 +58,14 @@ static expar_status find_beside_captures(gpu_executor *self, gpu_counts **out)
     int mode;
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
-    status = find(self, out);
+    status = counts_find(self, out);
     gpu_return_to_captures(mode);
     return status;
 }
 
 expar_status gpu_counts_open(gpu_executor *self)
 {
-    return add(self);
+    return counts_add(self);
 }
 
 expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts)

@@ -87,7 +87,7 @@ static const executor_ops gpu_ops = {
 /* ---- this rank's share of its GPU -------------------------------------------------------------------------------- */
 
 /* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. */
-static expar_status agree(const gpu_executor *self, expar_status own, cu_uuid *uuids)
+static expar_status gpu_agree(const gpu_executor *self, expar_status own, cu_uuid *uuids)
 {
     const boot_matter matter = {.what = buffer_name,
                                 .refused = "could not make its part",
@@ -103,7 +103,7 @@ static expar_status count_sharers(const gpu_executor *self, int32_t *sharers)
     const int32_t size = self->sym->size;
     cu_uuid *uuids = calloc((size_t)size, sizeof *uuids);
     if (!uuids) return sym_out_of_step(self->sym, buffer_name, error_set(EXPAR_ERR_MEMORY, "no memory"));
-    expar_status status = agree(self, EXPAR_OK, uuids);
+    expar_status status = gpu_agree(self, EXPAR_OK, uuids);
     *sharers = 0;
     for (int32_t r = 0; r < size && status == EXPAR_OK; r++)
         *sharers += memcmp(&uuids[r], &uuids[self->sym->rank], sizeof *uuids) == 0;
@@ -163,7 +163,7 @@ static expar_status make_memory(gpu_executor *self)
     return status;
 }
 
-static expar_status make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
+static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
 {
     const gpu_world *world = &self->world;
     self->shares_gpu = plan->group->threads && sharers > 1;
@@ -180,7 +180,7 @@ static expar_status make_part(gpu_executor *self, const executor_plan *plan, int
 }
 
 /* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
-static expar_status make(gpu_executor *self, const executor_plan *plan)
+static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
 {
     int32_t sharers = 0;
     expar_status status = device_heap_create(self->sym, plan->device.index, &self->heap);
@@ -188,7 +188,7 @@ static expar_status make(gpu_executor *self, const executor_plan *plan)
     self->device = device_heap_device(self->heap);
     status = device_heap_take(self->heap, "expar_ep_create", self->world.space.total_bytes, 4096, &self->world.buffer);
     if (status == EXPAR_OK) status = count_sharers(self, &sharers);
-    if (status == EXPAR_OK) status = agree(self, make_part(self, plan, sharers), NULL);
+    if (status == EXPAR_OK) status = gpu_agree(self, gpu_make_part(self, plan, sharers), NULL);
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;
     error_keep(&kept, status);
@@ -210,7 +210,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
                                      .space = ep_space_of(plan->shape),
                                      .timeout_ns = (uint64_t)symmetric->timeout_ms * 1000000u,
                                      .rank = symmetric->rank}};
-    expar_status status = make(self, plan);
+    expar_status status = gpu_make(self, plan);
     if (status != EXPAR_OK) {
         free(self);
         return status;

@@ -38,7 +38,7 @@ static gpu_executor *claim(ending *end)
     return self;
 }
 
-static void leave(gpu_executor *self)
+static void endings_leave(gpu_executor *self)
 {
     atomic_fetch_sub_explicit(&self->endings, 1, memory_order_release);
 }
@@ -48,7 +48,7 @@ static void tell_lost(gpu_executor *self, const ending *end, expar_status status
 {
     const ep_verdict none = {.rank = -1};
     end->done(end->context, status, &none, 0);
-    leave(self);
+    endings_leave(self);
 }
 
 /* The memory that the call gives back may serve later ones: they follow it on the GPU all the same. */
@@ -60,7 +60,7 @@ static expar_status look_at_group(ending *end, const gpu_executor *self)
     return status;
 }
 
-static void look(void *context)
+static void endings_look(void *context)
 {
     ending *end = context;
     pthread_mutex_lock(&lock);
@@ -71,10 +71,10 @@ static void look(void *context)
     expar_status status = gpu_order_look(self);
     if (status == EXPAR_OK) status = look_at_group(end, self);
     if (status != EXPAR_OK && claim(end)) tell_lost(self, end, status);
-    leave(self);
+    endings_leave(self);
 }
 
-static void forget(ending *end)
+static void ending_forget(ending *end)
 {
     pthread_mutex_lock(&lock);
     ending **place = &all;
@@ -93,9 +93,9 @@ static void end_of_call(void *context)
         ep_verdict verdict;
         int32_t dropped = gpu_verdict_read(self, end->ticket, &verdict);
         end->done(end->context, gpu_check(&self->base, "on the GPU"), &verdict, dropped);
-        leave(self);
+        endings_leave(self);
     }
-    forget(end);
+    ending_forget(end);
 }
 
 static ending *remember(gpu_executor *self, uint64_t ticket, executor_done_fn done, void *context)
@@ -123,11 +123,11 @@ expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn do
         cuda_leave();
     }
     if (status == EXPAR_OK) {
-        *keeper = (event_keeper){.look = look, .drop = drop, .context = end};
+        *keeper = (event_keeper){.look = endings_look, .drop = drop, .context = end};
         return EXPAR_OK;
     }
-    leave(self);
-    forget(end);
+    endings_leave(self);
+    ending_forget(end);
     drop(end);
     return status;
 }

@@ -64,7 +64,7 @@ expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out)
 }
 
 /* As the pool rounds large blocks. */
-static uint64_t in_pool(uint64_t bytes)
+static uint64_t gpu_in_pool(uint64_t bytes)
 {
     return ep_round(bytes, MEM_POOL_LARGE_BYTES);
 }
@@ -75,8 +75,9 @@ static uint64_t in_pool(uint64_t bytes)
 uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows)
 {
     const uint64_t weights_bytes = sizeof(float) * (uint64_t)shape->topk;
-    return 2 * in_pool(gpu_routing_bytes(shape, shape->tokens)) + in_pool((uint64_t)rows * (uint64_t)shape->row_bytes) +
-           in_pool((uint64_t)rows * weights_bytes) + MEM_POOL_LARGE_BYTES;
+    return 2 * gpu_in_pool(gpu_routing_bytes(shape, shape->tokens)) +
+           gpu_in_pool((uint64_t)rows * (uint64_t)shape->row_bytes) + gpu_in_pool((uint64_t)rows * weights_bytes) +
+           MEM_POOL_LARGE_BYTES;
 }
 
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens)

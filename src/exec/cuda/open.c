@@ -20,7 +20,7 @@ static expar_status send_counts(gpu_executor *self, const exec_call *call, const
 }
 
 /* Counts that kernels wrote, for the caller. */
-static void take_counts(const gpu_executor *self, ep_routing *routing)
+static void gpu_take_counts(const gpu_executor *self, ep_routing *routing)
 {
     const int32_t *counts = (const int32_t *)(self->report + 1);
     size_t ranks = (size_t)routing->ranks, cells = ranks * (size_t)routing->channels;
@@ -88,7 +88,7 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
     if (call->ticket) gpu_order_note_wait(self, false);
     if (self->report->counts_refused == call->ticket) gpu_verdict_read(self, call->ticket, &step->verdict);
     step->counted = step->verdict.rank < 0 && step->routing;
-    if (step->counted) take_counts(self, step->routing);
+    if (step->counted) gpu_take_counts(self, step->routing);
     return EXPAR_OK;
 }
 

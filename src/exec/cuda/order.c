@@ -55,7 +55,7 @@ static expar_status make_events(gpu_order *order)
     return status;
 }
 
-static void destroy(gpu_order *order)
+static void order_destroy(gpu_order *order)
 {
     for (int i = 0; i < CAPTURES; i++) {
         if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
@@ -98,7 +98,7 @@ expar_status gpu_order_hold(gpu_executor *self)
     pthread_mutex_init(&order->lock, NULL);
     expar_status status = make_events(order);
     if (status != EXPAR_OK) {
-        destroy(order);
+        order_destroy(order);
         return status;
     }
     order->device = self->device->index;
@@ -144,7 +144,7 @@ void gpu_order_release(gpu_executor *self)
     while (*place != order)
         place = &(*place)->next;
     *place = order->next;
-    destroy(order);
+    order_destroy(order);
 }
 
 /* ---- beside captures --------------------------------------------------------------------------------------------- */

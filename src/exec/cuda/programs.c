@@ -41,7 +41,7 @@ static bool is_number(int32_t dtype)
 }
 
 /* Rows that cannot be added are only dispatched. */
-static expar_status load(gpu_executor *self, gpu_programs *out)
+static expar_status programs_load(gpu_executor *self, gpu_programs *out)
 {
     const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
                                  {"EXPAR_ROW_BYTES", out->row_bytes},
@@ -64,13 +64,13 @@ static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
     int mode;
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
-    status = load(self, out);
+    status = programs_load(self, out);
     gpu_return_to_captures(mode);
     return status;
 }
 
 /* All that a shape needs, before a call launches any of it. */
-static expar_status add(gpu_executor *self, const gpu_programs *wanted)
+static expar_status programs_add(gpu_executor *self, const gpu_programs *wanted)
 {
     gpu_programs *made = malloc(sizeof *made);
     if (!made) return error_set(EXPAR_ERR_MEMORY, "no memory for a shape's kernels");
@@ -93,7 +93,7 @@ expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t to
     while (p && !p->any_shape && (p->row_bytes != row_bytes || p->topk != topk || p->dtype != dtype))
         p = p->next;
     if (!p) {
-        expar_status status = add(self, &wanted);
+        expar_status status = programs_add(self, &wanted);
         if (status != EXPAR_OK) return status;
         p = self->programs;
     }
@@ -121,7 +121,7 @@ expar_status gpu_programs_open(gpu_executor *self)
         status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
     const gpu_programs any = {.any_shape = true};
-    if (status == EXPAR_OK && self->shares_gpu) status = add(self, &any);
+    if (status == EXPAR_OK && self->shares_gpu) status = programs_add(self, &any);
     return status == EXPAR_OK && self->shares_gpu ? gpu_count_open(self->device->index) : status;
 }
 

@@ -9,7 +9,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gpu_scratch *all; /* guarded by lock */
 
-static void destroy(gpu_scratch *self)
+static void scratch_destroy(gpu_scratch *self)
 {
     if (cuda_enter(self->device) == EXPAR_OK) {
         if (self->memory) cuda_driver()->MemFree(self->memory);
@@ -20,7 +20,8 @@ static void destroy(gpu_scratch *self)
     free(self);
 }
 
-static expar_status create(const cuda_device *device, uint64_t memory_bytes, uint64_t pinned_bytes, gpu_scratch **out)
+static expar_status scratch_create(const cuda_device *device, uint64_t memory_bytes, uint64_t pinned_bytes,
+                                   gpu_scratch **out)
 {
     gpu_scratch *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for an executor's scratch");
@@ -39,7 +40,7 @@ static expar_status create(const cuda_device *device, uint64_t memory_bytes, uin
     if (status == EXPAR_OK)
         *out = self;
     else
-        destroy(self);
+        scratch_destroy(self);
     return status;
 }
 
@@ -53,7 +54,7 @@ expar_status gpu_scratch_take(const cuda_device *device, uint64_t memory_bytes, 
                      found->pinned.bytes < pinned_bytes))
         found = found->next;
     if (!found) {
-        status = create(device, memory_bytes, pinned_bytes, &found);
+        status = scratch_create(device, memory_bytes, pinned_bytes, &found);
         if (status == EXPAR_OK) {
             found->next = all;
             all = found;
@@ -84,7 +85,7 @@ void gpu_scratch_give(gpu_scratch *self)
             continue;
         }
         *place = s->next;
-        destroy(s);
+        scratch_destroy(s);
     }
     pthread_mutex_unlock(&lock);
 }

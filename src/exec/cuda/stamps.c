@@ -17,7 +17,7 @@ uint64_t *gpu_stamps_of_rows(const gpu_executor *self)
     return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
 }
 
-static expar_status forget(const gpu_executor *self)
+static expar_status stamps_forget(const gpu_executor *self)
 {
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
@@ -42,7 +42,7 @@ expar_status gpu_time(executor *base, bool on)
     self->stamps = NULL;
     if (on && !self->stamp_memory)
         status = gpu_scratch_take(self->device, stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
-    if (status == EXPAR_OK && on) status = forget(self);
+    if (status == EXPAR_OK && on) status = stamps_forget(self);
     if (status == EXPAR_OK && on) self->stamps = (uint64_t *)(uintptr_t)self->stamp_memory->memory;
     return status;
 }

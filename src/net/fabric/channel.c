@@ -98,7 +98,7 @@ static expar_status insert(fabric *f, const introduction *all)
 }
 
 /* Where one rank has no such network, none has. A rank without it knows no provider. */
-static expar_status exchange(const fabric *f, const introduction *own, expar_status mine, introduction *all)
+static expar_status channel_exchange(const fabric *f, const introduction *own, expar_status mine, introduction *all)
 {
     const bool known = mine == EXPAR_OK;
     const boot_field fields[] = {
@@ -121,7 +121,7 @@ expar_status fabric_channels_connect(fabric *f, expar_status mine)
     if (mine == EXPAR_OK) mine = introduce(f, &own);
     introduction *all = calloc((size_t)f->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the addresses of %d ranks", f->size);
-    expar_status status = exchange(f, &own, mine, all);
+    expar_status status = channel_exchange(f, &own, mine, all);
     if (status == EXPAR_OK) status = insert(f, all);
     free(all);
     return status;

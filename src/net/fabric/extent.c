@@ -18,7 +18,7 @@ static expar_status register_own(fabric *f, fabric_extent *e)
 
 /* Hands the keys round. Memory that one rank cannot register is none that any has; to miss the others is another
    failure, this rank's alone. */
-static expar_status exchange(const fabric *f, fabric_extent *e, expar_status mine)
+static expar_status extent_exchange(const fabric *f, fabric_extent *e, expar_status mine)
 {
     bool out_of_step;
     char lacks[64];
@@ -43,7 +43,7 @@ expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint
     e->peers = calloc((size_t)f->size, sizeof *e->peers);
     expar_status status =
         e->peers ? register_own(f, e) : error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
-    status = exchange(f, e, status);
+    status = extent_exchange(f, e, status);
     if (status != EXPAR_OK) {
         fabric_extent_close(e);
         return status;

@@ -297,7 +297,7 @@ static void fabric_describe(const transport *self, char *text, size_t text_bytes
              f->num_channels == 1 ? "" : "s", traffic, f->verdict);
 }
 
-static void add(transport_count *sum, const transport_count *one)
+static void count_add(transport_count *sum, const transport_count *one)
 {
     sum->operations += one->operations;
     sum->bytes += one->bytes;
@@ -309,9 +309,9 @@ static void fabric_add_traffic(const transport *self, transport_traffic *sum)
     for (int32_t i = 0; i < f->num_channels; i++) {
         fabric_channel *c = &f->channels[i];
         pthread_mutex_lock(&c->lock);
-        add(&sum->puts, &c->traffic.puts);
-        add(&sum->gets, &c->traffic.gets);
-        add(&sum->atomics, &c->traffic.atomics);
+        count_add(&sum->puts, &c->traffic.puts);
+        count_add(&sum->gets, &c->traffic.gets);
+        count_add(&sum->atomics, &c->traffic.atomics);
         pthread_mutex_unlock(&c->lock);
     }
 }

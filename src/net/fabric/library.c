@@ -9,7 +9,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fabric_library opened;
 static error_kept failure; /* why it is not opened */
 
-static bool find(void *handle, const char *name, void *function, size_t bytes)
+static bool library_find(void *handle, const char *name, void *function, size_t bytes)
 {
     void *address = dlsym(handle, name);
     /* ISO C has no cast from an object's pointer to a function's; POSIX promises that this works. */
@@ -33,15 +33,15 @@ static void load_providers(void)
 }
 
 /* NULL, or why not. */
-static const char *open_library(void)
+static const char *library_open(void)
 {
     keep_signals();
     void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (handle && find(handle, "fi_getinfo", &opened.getinfo, sizeof opened.getinfo) &&
-        find(handle, "fi_freeinfo", &opened.freeinfo, sizeof opened.freeinfo) &&
-        find(handle, "fi_dupinfo", &opened.dupinfo, sizeof opened.dupinfo) &&
-        find(handle, "fi_fabric", &opened.fabric, sizeof opened.fabric) &&
-        find(handle, "fi_strerror", &opened.strerror, sizeof opened.strerror)) {
+    if (handle && library_find(handle, "fi_getinfo", &opened.getinfo, sizeof opened.getinfo) &&
+        library_find(handle, "fi_freeinfo", &opened.freeinfo, sizeof opened.freeinfo) &&
+        library_find(handle, "fi_dupinfo", &opened.dupinfo, sizeof opened.dupinfo) &&
+        library_find(handle, "fi_fabric", &opened.fabric, sizeof opened.fabric) &&
+        library_find(handle, "fi_strerror", &opened.strerror, sizeof opened.strerror)) {
         load_providers();
         return NULL;
     }
@@ -52,7 +52,7 @@ static const char *open_library(void)
 static void open_once(void)
 {
     env_change_begin();
-    const char *reason = open_library();
+    const char *reason = library_open();
     env_change_end();
     if (!reason) return;
     /* Behind the change, since an error may look variables up. */

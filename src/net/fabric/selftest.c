@@ -78,7 +78,7 @@ static expar_status touch_all(fabric *f)
 }
 
 /* All ranks come to the same end, so that none uses a transport that another has given up. */
-static expar_status agree(const fabric *f, expar_status mine)
+static expar_status selftest_agree(const fabric *f, expar_status mine)
 {
     const boot_matter matter = {.refused = "failed", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "failed the self-test"};
     return boot_agree(f->site->boot, &matter, mine == EXPAR_OK ? EXPAR_OK : EXPAR_ERR_UNSUPPORTED, NULL);
@@ -92,7 +92,7 @@ expar_status fabric_selftest(fabric *f)
     if (status == EXPAR_OK) status = try_atomics(f, next, 4);
     if (status == EXPAR_OK) status = try_atomics(f, next, 8);
     if (status == EXPAR_OK) status = touch_all(f);
-    status = agree(f, status);
+    status = selftest_agree(f, status);
     snprintf(f->verdict, sizeof f->verdict, "puts, gets and atomics %s in %.1f ms",
              status == EXPAR_OK ? "right" : "WRONG", (double)(clock_ns() - start_ns) * 1e-6);
     return status;

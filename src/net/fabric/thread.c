@@ -18,7 +18,7 @@
 /* Connections in the making do not wake every provider's queue. */
 #define LONGEST_SLEEP_NS 100000000
 
-static void nap(fabric *f, int64_t nap_ns)
+static void fabric_nap(fabric *f, int64_t nap_ns)
 {
     uint64_t count;
     struct pollfd wake = {.fd = f->wake_event, .events = POLLIN};
@@ -40,7 +40,7 @@ static void leave_to_attendants(fabric *f, uint32_t *visits)
         if (f->stops || (atomic_load(&f->attendants) == 0 && now == *visits)) return;
         const int64_t most_ns = now != *visits ? LONG_NAP_NS - 1 : LAST_NAP_NS;
         *visits = now;
-        nap(f, nap_ns < most_ns ? nap_ns : most_ns);
+        fabric_nap(f, nap_ns < most_ns ? nap_ns : most_ns);
         nap_ns = nap_ns < most_ns ? nap_ns * 2 : most_ns;
     }
 }

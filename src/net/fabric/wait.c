@@ -27,7 +27,7 @@ static void look_to(patience *p, int32_t pe)
     p->answers = answers;
 }
 
-static int64_t timeout_ms(const fabric *f)
+static int64_t fabric_timeout_ms(const fabric *f)
 {
     return f->opened ? f->site->timeout_ms : f->site->boot->timeout_ms;
 }
@@ -40,11 +40,11 @@ static expar_status silent(patience *p)
     char where[FABRIC_ADDRESS_TEXT];
     fabric_address_text(f, p->pe, where);
     return fabric_peer_error(f, p->pe, "%s: rank %d at %s did not answer for %lld ms", p->what, p->pe, where,
-                             (long long)timeout_ms(f));
+                             (long long)fabric_timeout_ms(f));
 }
 
 /* One step of waiting for an answer of pe. */
-static expar_status turn(patience *p, int32_t pe)
+static expar_status patience_turn(patience *p, int32_t pe)
 {
     fabric *f = p->f;
     look_to(p, pe);
@@ -61,7 +61,7 @@ static expar_status turn(patience *p, int32_t pe)
     }
     int64_t now_ns = clock_ns(), limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
     if (p->since_ns == 0) p->since_ns = now_ns;
-    if (now_ns - p->since_ns > timeout_ms(f) * 1000000) return silent(p);
+    if (now_ns - p->since_ns > fabric_timeout_ms(f) * 1000000) return silent(p);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
     if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) p->turn = 0;
     return EXPAR_OK;
@@ -71,7 +71,7 @@ static expar_status post_all(patience *p, fabric_sending *sending, transport_bat
 {
     expar_status status;
     while ((status = fabric_post(p->f, sending, batch)) == EXPAR_ERR_BUSY &&
-           (status = turn(p, fabric_full_of(p->f, sending->request->pe))) == EXPAR_OK) {
+           (status = patience_turn(p, fabric_full_of(p->f, sending->request->pe))) == EXPAR_OK) {
     }
     return status;
 }
@@ -95,7 +95,7 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
     fabric_attend(f, 1);
     expar_status status = post_all(&p, &sending, &batch);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0)
-        status = turn(&p, request->pe);
+        status = patience_turn(&p, request->pe);
     fabric_attend(f, -1);
     if (status != EXPAR_OK) {
         fabric_drop(f, request->pe, &batch, status);
@@ -126,7 +126,7 @@ static void settle_channel(patience *p, fabric_channel *c, const transport_batch
     uint64_t number = c->posted;
     pthread_mutex_unlock(&c->lock);
     while ((pe = oldest_pe(c, batch, number)) >= 0) {
-        expar_status status = turn(p, pe);
+        expar_status status = patience_turn(p, pe);
         if (status != EXPAR_OK) fabric_drop(p->f, pe, batch, status);
     }
 }
@@ -139,7 +139,7 @@ static expar_status failure_of(fabric *f, const char *what, transport_batch *bat
     expar_status status = f->site->check(f->site->context, pe, what);
     if (status != EXPAR_OK) return status;
     return fabric_peer_error(f, pe, "%s: an operation to rank %d failed, or was not answered for %lld ms", what, pe,
-                             (long long)timeout_ms(f));
+                             (long long)fabric_timeout_ms(f));
 }
 
 expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch)

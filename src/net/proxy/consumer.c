@@ -52,7 +52,7 @@ static bool is_wanted(const void *context)
     return atomic_load_explicit(&self->stops, memory_order_acquire) || proxy_has_work(self);
 }
 
-static void nap(proxy *self, uint32_t naps)
+static void consumer_nap(proxy *self, uint32_t naps)
 {
     int64_t limit_ns = FIRST_NAP_NS << (naps < 5 ? naps : 5);
     if (limit_ns > LAST_NAP_NS) limit_ns = LAST_NAP_NS;
@@ -70,7 +70,7 @@ static void idle(proxy *self)
         return;
     }
     proxy_end_hopeless(self);
-    nap(self, turn - SPINS - YIELDS);
+    consumer_nap(self, turn - SPINS - YIELDS);
 }
 
 static bool work(proxy *self)

@@ -61,7 +61,7 @@ static bool changes_memory(const proxy_command *c)
     return c->kind != PROXY_GET && !(c->kind == PROXY_ATOMIC && c->op == TRANSPORT_FETCH);
 }
 
-static void end(proxy *self, flight *f, expar_status status)
+static void flight_end(proxy *self, flight *f, expar_status status)
 {
     int32_t pe = f->command.pe;
     if (f->state == FLIGHT_POSTED && atomic_load_explicit(&f->batch.left, memory_order_acquire) > 0)
@@ -108,7 +108,7 @@ static bool post(proxy *self, flight *f)
     f->via = ways[request.pe];
     f->batch = (transport_batch){0};
     if (!f->via) {
-        end(self, f, EXPAR_ERR_UNSUPPORTED);
+        flight_end(self, f, EXPAR_ERR_UNSUPPORTED);
         return true;
     }
     proxy_between_steps(self);
@@ -116,7 +116,7 @@ static bool post(proxy *self, flight *f)
     if (request.bytes > 0) status = f->via->ops->post(f->via, &request, &f->batch);
     if (status == EXPAR_ERR_BUSY) return false;
     f->state = FLIGHT_POSTED;
-    if (status != EXPAR_OK) end(self, f, status);
+    if (status != EXPAR_OK) flight_end(self, f, status);
     return true;
 }
 
@@ -126,7 +126,7 @@ static void land(proxy *self, flight *f)
     expar_status status = (expar_status)atomic_load_explicit(&f->batch.status, memory_order_relaxed);
     self->peers[f->command.pe].since_ns = 0;
     if (status != EXPAR_OK || f->signals || f->command.kind != PROXY_PUT_SIGNAL) {
-        end(self, f, status);
+        flight_end(self, f, status);
         return;
     }
     f->signals = true;
@@ -201,7 +201,7 @@ static bool is_there(const proxy *self, uint64_t number)
     return proxy_load(&slot->sequence) == number + 1;
 }
 
-static void begin(proxy *self, flight *f)
+static void flight_begin(proxy *self, flight *f)
 {
     expar_status status = check_command(self, &f->command);
     if (f->command.kind == PROXY_FENCE) {
@@ -211,7 +211,7 @@ static void begin(proxy *self, flight *f)
     }
     f->epoch = self->epoch;
     if (status == EXPAR_OK) status = self->peers[f->command.pe].lost;
-    if (status != EXPAR_OK) end(self, f, status);
+    if (status != EXPAR_OK) flight_end(self, f, status);
 }
 
 bool proxy_take(proxy *self)
@@ -223,7 +223,7 @@ bool proxy_take(proxy *self)
     *f = (flight){.command = proxy_slot_of(self->ring, self->port.num_slots, number)->command};
     proxy_between_steps(self);
     proxy_store(&self->ring->consumed, number + 1);
-    begin(self, f);
+    flight_begin(self, f);
     self->taken = number + 1;
     return true;
 }
@@ -257,12 +257,12 @@ void proxy_end_hopeless(proxy *self)
         if (f->state == FLIGHT_ENDED) continue;
         proxy_peer *peer = &self->peers[f->command.pe];
         if (peer->lost == EXPAR_OK) peer->lost = judge(self, f->command.pe, now_ns);
-        if (peer->lost != EXPAR_OK) end(self, f, peer->lost);
+        if (peer->lost != EXPAR_OK) flight_end(self, f, peer->lost);
     }
 }
 
 void proxy_end_all(proxy *self)
 {
     for (uint64_t n = self->done; n != self->taken; n++)
-        if (flight_of(self, n)->state != FLIGHT_ENDED) end(self, flight_of(self, n), EXPAR_ERR_ABORTED);
+        if (flight_of(self, n)->state != FLIGHT_ENDED) flight_end(self, flight_of(self, n), EXPAR_ERR_ABORTED);
 }

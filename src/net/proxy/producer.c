@@ -30,7 +30,7 @@ static bool is_over(const void *context)
     return proxy_load(&port->head) - proxy_load(&port->ring->consumed) < port->num_slots;
 }
 
-static expar_status turn(wait *w)
+static expar_status wait_turn(wait *w)
 {
     proxy *self = w->self;
     uint32_t number = w->turn++;
@@ -53,7 +53,7 @@ expar_status proxy_issue(proxy *self, const char *what, const proxy_command *com
 {
     wait w = {.self = self, .what = what, .for_room = true};
     expar_status status = EXPAR_OK;
-    while (!proxy_try_issue(&self->port, command) && (status = turn(&w)) == EXPAR_OK) {
+    while (!proxy_try_issue(&self->port, command) && (status = wait_turn(&w)) == EXPAR_OK) {
     }
     if (status == EXPAR_OK) proxy_gate_open(&self->work);
     return status;
@@ -74,7 +74,7 @@ expar_status proxy_quiet(proxy *self, const char *what)
 {
     wait w = {.self = self, .what = what, .head = proxy_head(&self->port)};
     expar_status status = EXPAR_OK;
-    while (!is_over(&w) && (status = turn(&w)) == EXPAR_OK) {
+    while (!is_over(&w) && (status = wait_turn(&w)) == EXPAR_OK) {
     }
     return status == EXPAR_OK ? tell_failure(self, what) : status;
 }

@@ -12,7 +12,7 @@
 #define GATE_DELAY_NS   UINT64_C(50000)
 #define GATE_TIMEOUT_NS UINT64_C(30000000000)
 
-/* As the library chooses (ep/gpu.c). */
+/* As the library chooses (exec/cuda/create.c). */
 #define DEFAULT_SMS 24
 
 static int default_sms(const struct bench_world *world)

@@ -11,7 +11,7 @@
 
 extern const struct bench_baseline mpi_baseline;
 
-/* ---- mpi_sum.c --------------------------------------------------------------------------------------------------- */
+/* ---- sum.c ------------------------------------------------------------------------------------------------------- */
 
 /* sum[j] += row[j]; and sum rounded into a row. Plain loops that the compiler vectorises. */
 void mpi_sum_add(expar_dtype dtype, const void *row, int hidden, float *sum);

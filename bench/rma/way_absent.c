@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for rma_way_fabric.c where libfabric's headers were not found. */
+/* Stands in for way_fabric.c where libfabric's headers were not found. */
 #include "bench/rma/rma.h"
 #include <stdio.h>
 

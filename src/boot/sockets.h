@@ -72,9 +72,9 @@ typedef struct exchange_call {
     frame_op op;
     size_t bytes;              /* record size */
     int32_t root, only_from;   /* only_from: the one rank that sends records, -1: all do */
-    const unsigned char *send; /* record for rank r at send + r·send_stride */
+    const unsigned char *send; /* record for rank r at send + r·send_stride_bytes */
     size_t send_stride_bytes;
-    unsigned char *receive; /* record of rank r at receive + r·receive_stride */
+    unsigned char *receive; /* record of rank r at receive + r·receive_stride_bytes */
     size_t receive_stride_bytes;
     int fd; /* to hand to ranks of this host, -1: none */
 } exchange_call;

@@ -177,7 +177,7 @@ EP_FUNC uint64_t ep_round(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* The one description of a buffer. The caller has bounded the shape so that nothing overflows (ep_shape_check). */
+/* The one description of a buffer. The caller has bounded the shape so that nothing overflows (ep_shape_make). */
 EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 {
     ep_space s;

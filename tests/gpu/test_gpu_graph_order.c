@@ -49,7 +49,7 @@ static const scenario scenarios[] = {
     {"a graph behind the last call of a graph", 2, {{GATED_GRAPH, 0}, {GRAPH, 1}}},
 };
 
-/* As bench/kernels/gate.cu has it. */
+/* As bench/gpu/kernels/gate.cu has it. */
 struct gate {
     cu_address turns;
     uint64_t turn, delay_ns, timeout_ns;
@@ -122,7 +122,7 @@ static bool actor_begin(actor *one, expar_group *group)
     config.pool_bytes = 8 << 20;
     if (!card_open(&one->card, one->rank)) return false;
     config = card_config(&one->card, &config);
-    return CHECK_OK(tool_kernel_load(one->card.device, "bench/kernels/gate.cu", &one->program)) &&
+    return CHECK_OK(tool_kernel_load(one->card.device, "bench/gpu/kernels/gate.cu", &one->program)) &&
            CHECK_OK(cuda_program_kernel(one->program, "bench_gate", 0, &one->gate)) && take_memory(one) &&
            CHECK_OK(expar_ep_create(group, &config, &one->ep));
 }

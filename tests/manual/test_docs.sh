@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The pages name what is there, and the check would see it if they did not.
+# usage: test_docs.sh ROOT
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "test_docs: $1" >&2
+    exit 1
+}
+
+"$here/check_docs.sh" "$root" "$root"/docs/*.md "$root/README.md" "$root/CONTRIBUTING.md" || fail "the pages name what is not there"
+
+# sees EDIT TEXT: with that edit of the page the check finds fault, in these words.
+sees() {
+    sed "$1" "$root/docs/architecture.md" >"$work/architecture.md"
+    if "$here/check_docs.sh" "$root" "$work/architecture.md" 2>"$work/found"; then fail "not seen: $2"; fi
+    sed 's/^\(docs: architecture.md:\)[0-9]*/\1N/' "$work/found" | grep -qxF "docs: $2" ||
+        fail "expected '$2', found: $(cat "$work/found")"
+}
+
+sees 's|src/ep/call.c|src/ep/calls.c|' 'architecture.md:N: there is no src/ep/calls.c'
+sees 's|ep_call_begin|ep_call_started|' 'architecture.md:N: nothing is called ep_call_started'
+# A name that is there, but not in the file that it is said to be in.
+sees 's|send_direct|cpu_sum_rows|' 'architecture.md:N: cpu_sum_rows does not stand in the files of its cell'
+sees 's|gpu_report.counts_ready|gpu_report.counts_there|' 'architecture.md:N: nothing is called counts_there'
+sees 's|  bell.h  tree.h$|  bell.h|' 'picture of the layers: shmem/tree.h is missing'
+sees 's|src/group/group.h$|src/group/parts.h|' 'picture of the layers: group/parts.h is not for other layers'
+sees 's|src/mem/mem.h |src/ep/ep.h |' 'picture of the layers: ep/ep.h stands too low'

@@ -3,6 +3,7 @@
  * whatever is put on another stream behind it follows it from its launch on. Each step is a dispatch and a combine of
  * what the step before it has brought back, so that one that ran too early gives other bytes. One rank a GPU, two at
  * most: ranks of a process that share a GPU wait on the host instead (docs/gpu.md). */
+#include "bench/gpu/kernels/forms.h"
 #include "cuda/gpus.h"
 #include "ep/ranks.h"
 #include "gpu/lap.h"
@@ -47,14 +48,6 @@ static const scenario scenarios[] = {
     {"calls behind a graph, on its stream too", 3, {{GRAPH, 0}, {CALL, 1}, {GRAPH, 0}}},
     {"a call behind the last call of a graph", 2, {{GATED_GRAPH, 0}, {CALL, 1}}},
     {"a graph behind the last call of a graph", 2, {{GATED_GRAPH, 0}, {GRAPH, 1}}},
-};
-
-/* As bench/gpu/kernels/gate.cu has it. */
-struct gate {
-    cu_address turns;
-    uint64_t turn, delay_ns, timeout_ns;
-    cu_address expired;
-    int32_t ranks, unused;
 };
 
 /* In pinned memory. */
@@ -144,12 +137,12 @@ static void actor_end(actor *one)
 
 static bool put_gate(const actor *one, cu_stream stream)
 {
-    const cu_address at = one->pinned.device;
-    struct gate gate = {.turns = at + offsetof(words, turn),
-                        .turn = 1,
-                        .timeout_ns = (uint64_t)RANKS_TIMEOUT_MS / 2 * 1000000,
-                        .expired = at + offsetof(words, expired),
-                        .ranks = 1};
+    const uintptr_t at = (uintptr_t)one->pinned.device;
+    gate_call gate = {.turns = (const uint64_t *)(at + offsetof(words, turn)),
+                      .turn = 1,
+                      .timeout_ns = (uint64_t)RANKS_TIMEOUT_MS / 2 * 1000000,
+                      .expired = (uint32_t *)(at + offsetof(words, expired)),
+                      .ranks = 1};
     void *parameters[] = {&gate};
     const cuda_launch launch = {.function = one->gate, .stream = stream, .blocks = 1, .threads = 32};
     return CHECK_OK(cuda_launch_kernel(&launch, parameters));

@@ -6,13 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+expar_status ep_call_prefix(const ep_call *call, expar_status status)
+{
+    return error_prefix(status, "%s on rank %d", call->name, call->ep->group->rank);
+}
+
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 static void poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
     pthread_mutex_lock(&ep->poison_lock);
-    if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, error_prefix(status, "%s", call->name));
+    if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, ep_call_prefix(call, status));
     pthread_mutex_unlock(&ep->poison_lock);
 }
 
@@ -22,7 +27,8 @@ expar_status ep_call_check_poison(const ep_call *call)
     pthread_mutex_lock(&ep->poison_lock);
     expar_status status = error_restore(&ep->poison);
     pthread_mutex_unlock(&ep->poison_lock);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: the buffer is poisoned", call->name);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    return ep_call_prefix(call, error_prefix(status, "the buffer is poisoned"));
 }
 
 static bool is_of_group(expar_status status)
@@ -42,7 +48,7 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
     if (!call->exec.captured)
         poison(call, status);
     else if (!is_of_group(status))
-        error_prefix(status, "%s", call->name);
+        ep_call_prefix(call, status);
     return status;
 }
 
@@ -190,12 +196,13 @@ static void end_by_stream(void *context, expar_status status, const ep_verdict *
 {
     ending *end = context;
     if (status != EXPAR_OK)
-        error_prefix(status, "%s", end->call.name);
+        ep_call_prefix(&end->call, status);
     else
         status = ep_call_verdict(&end->call, verdict);
     if (status == EXPAR_OK && dropped > 0)
-        status = error_set(EXPAR_ERR_DROPPED, "%s: %lld rows were dropped: num_worst_tokens is too small",
-                           end->call.name, (long long)dropped);
+        status = ep_call_prefix(
+            &end->call,
+            error_set(EXPAR_ERR_DROPPED, "%lld rows were dropped: num_worst_tokens is too small", (long long)dropped));
     event_finish(end->event, status);
     free(end);
 }
@@ -205,7 +212,7 @@ static expar_status have_told(ep_call *call)
     executor *exec = call->ep->exec;
     event_keeper keeper;
     ending *end = malloc(sizeof *end);
-    if (!end) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for an asynchronous call", call->name);
+    if (!end) return ep_call_prefix(call, error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call"));
     *end = (ending){.call = *call, .event = call->event};
     expar_status status = exec->ops->tell(exec, &call->exec, end_by_stream, end, &keeper);
     if (status == EXPAR_OK) {
@@ -213,7 +220,7 @@ static expar_status have_told(ep_call *call)
         return EXPAR_OK;
     }
     free(end);
-    return error_prefix(status, "%s", call->name);
+    return ep_call_prefix(call, status);
 }
 
 /* Behind the halves, in the caller's thread. */
@@ -260,13 +267,13 @@ expar_status ep_call_refuse(ep_call *call, expar_status status)
 {
     call->refusal = ep_refusal_of(status);
     if (!call->issued) call->ep->own_refusal = call->refusal;
-    return error_prefix(status, "%s", call->name);
+    return ep_call_prefix(call, status);
 }
 
 expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
 {
     call->refusal = call->ep->own_refusal = *refusal;
-    return error_set((expar_status)refusal->status, "%s: %s", call->name, refusal->text);
+    return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
 }
 
 expar_status ep_call_tell_refusal(ep_call *call)
@@ -305,11 +312,11 @@ void ep_call_tell_untold(const ep_call *call)
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};
 
 /* Names the first member in which two forms differ. */
-static expar_status mismatch(const ep_call *call, int32_t rank, const ep_form *a, const ep_form *b)
+static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form *b)
 {
     if (a->kind != b->kind)
-        return error_set(EXPAR_ERR_MISMATCH, "%s: rank %d called %s while rank 0 called %s", call->name, rank,
-                         kind_names[a->kind], kind_names[b->kind]);
+        return error_set(EXPAR_ERR_MISMATCH, "rank %d called %s while rank 0 called %s", rank, kind_names[a->kind],
+                         kind_names[b->kind]);
     const struct {
         const char *name;
         int64_t a, b;
@@ -323,8 +330,8 @@ static expar_status mismatch(const ep_call *call, int32_t rank, const ep_form *a
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (members[i].a != members[i].b)
-            return error_set(EXPAR_ERR_MISMATCH, "%s: %s is %lld on rank %d and %lld on rank 0; expected the same",
-                             call->name, members[i].name, (long long)members[i].a, rank, (long long)members[i].b);
+            return error_set(EXPAR_ERR_MISMATCH, "%s is %lld on rank %d and %lld on rank 0; expected the same",
+                             members[i].name, (long long)members[i].a, rank, (long long)members[i].b);
     const struct {
         const char *name;
         int32_t a, b;
@@ -334,8 +341,8 @@ static expar_status mismatch(const ep_call *call, int32_t rank, const ep_form *a
     size_t i = 0;
     while (i + 1 < ARRAY_LENGTH(dtypes) && dtypes[i].a == dtypes[i].b)
         i++;
-    return error_set(EXPAR_ERR_MISMATCH, "%s: dtype of %s is %s on rank %d and %s on rank 0; expected the same",
-                     call->name, dtypes[i].name, expar_dtype_string((expar_dtype)dtypes[i].a), rank,
+    return error_set(EXPAR_ERR_MISMATCH, "dtype of %s is %s on rank %d and %s on rank 0; expected the same",
+                     dtypes[i].name, expar_dtype_string((expar_dtype)dtypes[i].a), rank,
                      expar_dtype_string((expar_dtype)dtypes[i].b));
 }
 
@@ -344,10 +351,11 @@ expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict)
     if (call->refusal.status != EXPAR_OK) return (expar_status)call->refusal.status;
     if (verdict->rank < 0) return EXPAR_OK;
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
-        return mismatch(call, verdict->rank, &verdict->form, &verdict->form0);
+        return ep_call_prefix(call, form_mismatch(verdict->rank, &verdict->form, &verdict->form0));
     /* What kernels find wrong with this rank's own arguments is known to them before the host. */
     if (verdict->rank == call->ep->group->rank)
-        return error_set((expar_status)verdict->reason.status, "%s: %s", call->name, verdict->reason.text);
-    return error_set(EXPAR_ERR_REMOTE, "%s: rank %d refused its arguments: %s: %s", call->name, verdict->rank,
-                     expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
+        return ep_call_prefix(call, error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text));
+    return ep_call_prefix(call,
+                          error_set(EXPAR_ERR_REMOTE, "rank %d refused its arguments: %s: %s", verdict->rank,
+                                    expar_status_string((expar_status)verdict->reason.status), verdict->reason.text));
 }

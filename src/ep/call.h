@@ -75,6 +75,9 @@ void ep_call_break_promise(ep_call *call);
 
 /* ---- what steps come to ------------------------------------------------------------------------------------------ */
 
+/* Puts the call's name and this rank before the last error's text. Returns status. */
+expar_status ep_call_prefix(const ep_call *call, expar_status status);
+
 /* How a step ended that all ranks take part in. Where steps are put on streams one that failed, for whatever reason, is
    not known to have reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where
    nothing runs yet. The error's text names the call. Returns status. */

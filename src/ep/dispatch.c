@@ -150,10 +150,11 @@ static expar_status tell_dropped(const dispatch_call *call)
     long long dropped = call->step.dropped;
     if (dropped == 0) return EXPAR_OK;
     if (handle->recv_tokens < 0)
-        return error_set(EXPAR_ERR_DROPPED,
-                         "expar_dispatch: %lld rows were dropped: the handle's num_worst_tokens is too small", dropped);
-    return error_set(EXPAR_ERR_DROPPED, "expar_dispatch: %lld of %lld rows were dropped: num_worst_tokens is %lld",
-                     dropped, dropped + (long long)handle->recv_tokens, (long long)handle->rows);
+        error_set(EXPAR_ERR_DROPPED, "%lld rows were dropped: the handle's num_worst_tokens is too small", dropped);
+    else
+        error_set(EXPAR_ERR_DROPPED, "%lld of %lld rows were dropped: num_worst_tokens is %lld", dropped,
+                  dropped + (long long)handle->recv_tokens, (long long)handle->rows);
+    return ep_call_prefix(&call->base, EXPAR_ERR_DROPPED);
 }
 
 static expar_status dispatch_receive(ep_call *base)

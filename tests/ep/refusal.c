@@ -2,6 +2,7 @@
 /* One wrong argument on one rank. */
 #include "ep/refusal.h"
 #include "ep/pitched.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,15 @@ static void check_own_text(const refusal_case *what)
     check_text(__FILE__, __LINE__, words);
 }
 
+/* Each rank's error begins with the call and the rank itself. */
+static void check_title(const refusal_scene *scene, bool combine)
+{
+    char title[64];
+    snprintf(title, sizeof title, "expar_%s on rank %d: ", combine ? "combine" : "dispatch", scene->stage->rank);
+    CHECK(strncmp(expar_last_error(), title, strlen(title)) == 0, "\"%s\" does not begin with \"%s\"",
+          expar_last_error(), title);
+}
+
 static void make_calls(const refusal_scene *scene, const refusal_case *what)
 {
     bool combine = what->spoil_combine || what->is_combine;
@@ -76,13 +86,14 @@ static void make_calls(const refusal_scene *scene, const refusal_case *what)
         CHECK_STATUS(EXPAR_ERR_REMOTE, combine ? call_combine(scene, NULL) : call_dispatch(scene, NULL));
         CHECK_TEXT(combine ? "expar_combine" : "expar_dispatch", "rank 1", expar_status_string(what->status),
                    what->words[0]);
+        check_title(scene, combine);
         return;
     }
     CHECK_STATUS(what->status, what->call ? what->call(scene)
                                : combine  ? call_combine(scene, what)
                                           : call_dispatch(scene, what));
     check_own_text(what);
-    CHECK_TEXT(combine ? "expar_combine" : "expar_dispatch");
+    check_title(scene, combine);
 }
 
 static void play_refusal(stage *s, void *shared)

@@ -6,6 +6,9 @@
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define RANKS 2
 #define ODD   1 /* the rank that something is wrong with */
 
@@ -238,10 +241,11 @@ static void launches_that_fail(expar_group *group, void *shared)
     CHECK_TEXT("cuLaunchKernelEx");
     unsetenv("FAKE_LAUNCH");
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
-    CHECK_TEXT("expar_combine: the buffer is poisoned",
-               in_combine ? "expar_combine: " : "expar_dispatch: ", "cuLaunchKernelEx");
+    CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned",
+               in_combine ? "poisoned: expar_combine on rank " : "poisoned: expar_dispatch on rank ",
+               "cuLaunchKernelEx");
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
-    CHECK_TEXT("expar_dispatch: the buffer is poisoned", "cuLaunchKernelEx");
+    CHECK_TEXT("expar_dispatch on rank ", ": the buffer is poisoned", "cuLaunchKernelEx");
     idle_end(&one);
 }
 
@@ -262,12 +266,14 @@ static void calls_without_a_place(expar_group *group, void *shared)
     setenv("FAKE_STREAM", "0", 1);
     CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuStreamGetId");
-    CHECK(strncmp(expar_last_error(), in_combine ? "expar_combine: cuStream" : "expar_dispatch: cuStream", 23) == 0,
-          "%s", expar_last_error());
+    char begin[64];
+    snprintf(begin, sizeof begin, "expar_%s on rank %d: cuStream", in_combine ? "combine" : "dispatch",
+             expar_group_rank(group));
+    CHECK(strncmp(expar_last_error(), begin, strlen(begin)) == 0, "%s", expar_last_error());
     unsetenv("FAKE_STREAM");
     CHECK(atomic_load(&desk->launches) == launches, "%d kernels", atomic_load(&desk->launches) - launches);
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
-    CHECK_TEXT("expar_combine: the buffer is poisoned", "cuStreamGetId");
+    CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned", "cuStreamGetId");
     idle_end(&one);
 }
 

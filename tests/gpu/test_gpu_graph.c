@@ -278,7 +278,7 @@ static bool capture_many(actor *one, const lap *p, const cu_stream streams[MOST 
     for (int i = 0; i < 2 * MOST; i++)
         CHECK_OK(lap_combine(p, one->ep, streams[i % MOST]));
     CHECK_STATUS(EXPAR_ERR_STATE, lap_combine(p, one->ep, streams[MOST]));
-    CHECK_TEXT("expar_combine: ", "expected 8 captures at a time at most");
+    CHECK_TEXT("expar_combine on rank ", "expected 8 captures at a time at most");
     CHECK_OK(CUDA_CALL(StreamEndCapture, streams[0], &graphs[0]));
     CHECK_OK(lap_combine(p, one->ep, streams[MOST]));
     for (int i = 1; i <= MOST; i++)

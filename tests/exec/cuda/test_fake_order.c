@@ -150,11 +150,12 @@ static void check_refused(const idle_rank *one, cu_stream stream)
     again.topk_idx = (expar_tensor){0};
     again.num_experts = 0;
     CHECK_STATUS(EXPAR_ERR_STATE, expar_combine(one->ep, &back));
-    CHECK_TEXT("expar_combine: ", "being captured while 8 other captures", "expected 8 captures at a time at most");
+    CHECK_TEXT("expar_combine on rank 0: ", "being captured while 8 other captures",
+               "expected 8 captures at a time at most");
     CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &fresh, &result));
-    CHECK_TEXT("expar_dispatch: ", "expected 8 captures at a time at most");
+    CHECK_TEXT("expar_dispatch on rank 0: ", "expected 8 captures at a time at most");
     CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &again, &result));
-    CHECK_TEXT("expar_dispatch: ", "expected 8 captures at a time at most");
+    CHECK_TEXT("expar_dispatch on rank 0: ", "expected 8 captures at a time at most");
     put = atomic_load(&desk->others) + atomic_load(&desk->launches) - put;
     CHECK(put == 0, "%d kernels and waits were put on a stream", put);
 }
@@ -432,11 +433,11 @@ static void play_a_call_without_a_mark(expar_group *group, void *shared)
     expar_combine_args args = idle_combine_args(&one);
     setenv("FAKE_RECORD", "0", 1);
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
-    CHECK_TEXT("expar_combine: ");
+    CHECK_TEXT("expar_combine on rank ");
     CHECK_TEXT("cuEventRecord");
     unsetenv("FAKE_RECORD");
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
-    CHECK_TEXT("expar_combine: the buffer is poisoned: expar_combine: ");
+    CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned: expar_combine on rank ");
     idle_end(&one);
 }
 

@@ -34,7 +34,7 @@ static void dispatch_rows(const idle_rank *one, const fake_desk *desk, expar_dty
     }
     take_turns(one, desk);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(one->ep, &args, &unused));
-    CHECK_TEXT("expar_dispatch: ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
+    CHECK_TEXT("expar_dispatch on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
 }
 
 static void combine_rows(const idle_rank *one, const fake_desk *desk, expar_dtype dtype, int64_t hidden)
@@ -47,7 +47,7 @@ static void combine_rows(const idle_rank *one, const fake_desk *desk, expar_dtyp
     }
     take_turns(one, desk);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_combine(one->ep, &args));
-    CHECK_TEXT("expar_combine: ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
+    CHECK_TEXT("expar_combine on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
 }
 
 static void call_with_other_rows(idle_rank *one, const fake_desk *desk)

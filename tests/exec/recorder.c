@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/recorder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_BYTES ((uint64_t)1 << 20)
+
+/* ---- writing down ---- */
+
+static void note(executor *base, const char *what)
+{
+    recorder *self = recorder_of(base);
+    size_t used = strlen(self->text);
+    snprintf(self->text + used, sizeof self->text - used, "%s ", what);
+}
+
+static void note_step(executor *base, const char *what, uint32_t epoch, const char *extra)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s#%u%s", what, epoch, extra);
+    note(base, text);
+}
+
+static expar_status answer(executor *base, const char *step)
+{
+    const recorder *self = recorder_of(base);
+    if (!self->fails || strcmp(self->fails, step) != 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_MEMORY, "%s was told to fail", step);
+}
+
+static void judge(executor *base, const char *step, ep_verdict *verdict)
+{
+    const recorder *self = recorder_of(base);
+    if (!self->refused || strcmp(self->refused, step) != 0) return;
+    verdict->rank = 0;
+    verdict->reason = (ep_refusal){.status = EXPAR_ERR_SHAPE, .text = "as the test says"};
+}
+
+/* ---- the buffer and its memory ---- */
+
+static expar_status check(executor *base, const char *what)
+{
+    (void)base, (void)what;
+    return EXPAR_OK;
+}
+
+static bool untold(executor *base, ep_verdict *verdict, int64_t *dropped)
+{
+    (void)base, (void)verdict, (void)dropped;
+    return false;
+}
+
+static expar_status time_calls(executor *base, bool on)
+{
+    note(base, on ? "time" : "time-off");
+    return EXPAR_OK;
+}
+
+static bool times(executor *base, executor_times *out)
+{
+    (void)base, (void)out;
+    return false;
+}
+
+static void destroy(executor *base, bool sound, bool quiet)
+{
+    (void)sound, (void)quiet;
+    recorder *self = recorder_of(base);
+    mem_pool_close(base->pool);
+    free(self->memory);
+    free(self);
+}
+
+static bool reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+{
+    const recorder *self = (const recorder *)base;
+    uintptr_t at = (uintptr_t)data, begin = (uintptr_t)self->memory;
+    if (at < begin || at + bytes > begin + POOL_BYTES) return false;
+    *offset = at - begin;
+    return true;
+}
+
+static expar_status take(executor *base, uint64_t bytes, mem_block **out)
+{
+    note(base, "take");
+    return mem_block_private(bytes, out);
+}
+
+static expar_status routing_make(executor *base, ep_routing *routing, int32_t most_targets)
+{
+    (void)most_targets;
+    note(base, "routing");
+    size_t cells = (size_t)routing->ranks * (size_t)routing->channels, n = (size_t)routing->ranks;
+    routing->local_experts = routing->experts / routing->ranks;
+    int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);
+    if (!arrays) return error_set(EXPAR_ERR_MEMORY, "no memory for a routing");
+    routing->arrays = arrays;
+    routing->channel_prefix = arrays;
+    routing->rank_prefix = arrays + cells;
+    routing->recv_expert_counts = arrays + cells + n;
+    return EXPAR_OK;
+}
+
+static expar_status map_make(executor *base, int64_t slots, mem_block **out)
+{
+    note(base, "map-room");
+    return mem_block_private((uint64_t)slots * sizeof(int32_t), out);
+}
+
+/* ---- a call ---- */
+
+static expar_status begin(executor *base, exec_call *call, void *stream)
+{
+    note(base, call->asked ? "begin" : "begin-unasked");
+    call->stream = stream;
+    return answer(base, "begin");
+}
+
+static expar_status prepare(executor *base, const ep_form *form, int64_t row_bytes)
+{
+    (void)form, (void)row_bytes;
+    note(base, "prepare");
+    return answer(base, "prepare");
+}
+
+static expar_status keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
+{
+    (void)call, (void)blocks, (void)count;
+    note(base, "keep");
+    return EXPAR_OK;
+}
+
+static expar_status place(executor *base, exec_call *call)
+{
+    expar_status status = answer(base, "place");
+    note(base, "place");
+    call->placed = status == EXPAR_OK;
+    return status;
+}
+
+static void fill_counts(const recorder *self, ep_routing *routing)
+{
+    for (int32_t r = 0; r < routing->ranks; r++)
+        routing->rank_prefix[r] = self->coming;
+    memset(routing->recv_expert_counts, 0, (size_t)routing->local_experts * sizeof(int32_t));
+    routing->recv_expert_counts[0] = self->coming;
+}
+
+static expar_status notify(executor *base, exec_call *call, ep_notify_step *step)
+{
+    (void)call;
+    note_step(base, "notify", step->epoch, step->refusal.status ? "-refused" : step->rows ? "+rows" : "");
+    if (answer(base, "notify") != EXPAR_OK) return EXPAR_ERR_MEMORY;
+    judge(base, "notify", &step->verdict);
+    step->counted = step->routing && step->verdict.rank < 0 && !(base->ops->streams && step->deferred);
+    if (step->counted) fill_counts(recorder_of(base), step->routing);
+    return EXPAR_OK;
+}
+
+static expar_status dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    (void)call;
+    note_step(base, "send", step->epoch, step->refusal.status ? "-refused" : step->sent_ahead ? "-ahead" : "");
+    judge(base, "send", &step->verdict);
+    return answer(base, "send");
+}
+
+static expar_status dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    (void)call;
+    note_step(base, "receive", step->epoch, "");
+    return answer(base, "receive");
+}
+
+static expar_status combine_send(executor *base, exec_call *call, ep_combine_step *step)
+{
+    (void)call;
+    note_step(base, "send-back", step->epoch, step->refusal.status ? "-refused" : "");
+    judge(base, "send-back", &step->verdict);
+    return answer(base, "send-back");
+}
+
+static expar_status combine_receive(executor *base, exec_call *call, ep_combine_step *step)
+{
+    (void)call;
+    note_step(base, "receive-back", step->epoch, "");
+    return answer(base, "receive-back");
+}
+
+static expar_status map(executor *base, exec_call *call, const ep_map_step *step)
+{
+    (void)call, (void)step;
+    note(base, "map");
+    return answer(base, "map");
+}
+
+static expar_status expand(executor *base, exec_call *call, const ep_expand_step *step)
+{
+    (void)call, (void)step;
+    note(base, "expand");
+    return answer(base, "expand");
+}
+
+static expar_status pad(executor *base, exec_call *call, const ep_padding_step *step)
+{
+    (void)call, (void)step;
+    note(base, "pad");
+    return answer(base, "pad");
+}
+
+static expar_status reduce(executor *base, exec_call *call, const ep_reduce_step *step)
+{
+    (void)call, (void)step;
+    note(base, "reduce");
+    return answer(base, "reduce");
+}
+
+static expar_status copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
+{
+    (void)call, (void)dest, (void)source, (void)bytes;
+    note(base, "copy");
+    return answer(base, "copy");
+}
+
+static expar_status end(executor *base, exec_call *call)
+{
+    if (call->placed) note(base, "end");
+    call->placed = false;
+    return answer(base, "end");
+}
+
+static void nothing(void *context)
+{
+    (void)context;
+}
+
+static expar_status tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
+                         event_keeper *keeper)
+{
+    (void)call;
+    recorder *self = recorder_of(base);
+    note(base, "tell");
+    *keeper = (event_keeper){.look = nothing, .drop = nothing};
+    self->done = done;
+    self->context = context;
+    return answer(base, "tell");
+}
+
+/* ---- making ---- */
+
+static const executor_ops recorder_ops = {
+    .name = "recorder",
+    .unit_bytes = 1,
+    .check = check,
+    .untold = untold,
+    .await = check,
+    .time = time_calls,
+    .times = times,
+    .destroy = destroy,
+    .reaches = reaches,
+    .take = take,
+    .routing_make = routing_make,
+    .map_make = map_make,
+    .begin = begin,
+    .prepare = prepare,
+    .keep = keep,
+    .place = place,
+    .notify = notify,
+    .dispatch_send = dispatch_send,
+    .dispatch_receive = dispatch_receive,
+    .combine_send = combine_send,
+    .combine_receive = combine_receive,
+    .map = map,
+    .expand = expand,
+    .pad = pad,
+    .reduce = reduce,
+    .copy = copy,
+    .end = end,
+    .tell = tell,
+};
+
+static expar_status make(const executor_plan *plan, bool streams, executor **out)
+{
+    recorder *self = calloc(1, sizeof *self);
+    void *memory = aligned_alloc(4096, POOL_BYTES);
+    if (!self || !memory) {
+        free(self);
+        free(memory);
+        return error_set(EXPAR_ERR_MEMORY, "no memory for a recorder");
+    }
+    self->shape = *plan->shape;
+    self->memory = memory;
+    self->ops = recorder_ops;
+    self->ops.streams = self->ops.stages = self->base.offers_room = streams;
+    self->base.ops = &self->ops;
+    *out = &self->base;
+    return mem_pool_create(memory, 0, POOL_BYTES, &self->base.pool);
+}
+
+static expar_status make_at_once(const executor_plan *plan, executor **out)
+{
+    return make(plan, false, out);
+}
+
+static expar_status make_on_streams(const executor_plan *plan, executor **out)
+{
+    return make(plan, true, out);
+}
+
+const executor_kind recorder_at_once = {.create = make_at_once}, recorder_on_streams = {.create = make_on_streams};

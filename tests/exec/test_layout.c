@@ -3,6 +3,7 @@
 #include "exec/cpu/cpu.h"
 #include "oracle/unit.h"
 
+#include <malloc.h>
 #include <string.h>
 
 static ep_routing make_routing(int64_t tokens, int32_t topk, int32_t experts, int32_t ranks, int32_t channels)
@@ -113,10 +114,35 @@ static void ranks_named_by_hand(void **state)
     ep_routing_free(&routing);
 }
 
+/* Every fresh dispatch makes one: its arrays lie in one allocation, one behind the other, whatever the sizes. */
+static void a_routing_is_one_allocation(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t tokens;
+        int32_t topk, experts, ranks, channels;
+    } sizes[] = {{0, 1, 2, 2, 1}, {1, 1, 2, 2, 1}, {7, 3, 8, 2, 3}, {33, 8, 64, 8, 5}};
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        ep_routing r =
+            make_routing(sizes[i].tokens, sizes[i].topk, sizes[i].experts, sizes[i].ranks, sizes[i].channels);
+        const void *arrays[] = {r.first,       r.targets,     r.channel_prefix,      r.expert_counts,
+                                r.node_counts, r.rank_prefix, r.recv_channel_prefix, r.recv_expert_counts,
+                                r.first_row};
+        uintptr_t begin = (uintptr_t)r.arrays, end = (uintptr_t)(r.first_row + r.ranks);
+        assert_true(end - begin <= malloc_usable_size(r.arrays));
+        for (size_t a = 0; a < ARRAY_LENGTH(arrays); a++)
+            assert_in_range((uintptr_t)arrays[a], begin, end);
+        for (size_t a = 1; a < ARRAY_LENGTH(arrays); a++)
+            assert_true((uintptr_t)arrays[a] >= (uintptr_t)arrays[a - 1]);
+        ep_routing_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_example_of_the_definition),
+        cmocka_unit_test(a_routing_is_one_allocation),
         cmocka_unit_test(ranks_are_sorted_and_stand_once),
         cmocka_unit_test(an_index_out_of_range_names_token_and_slot),
         cmocka_unit_test(rows_may_lie_apart),

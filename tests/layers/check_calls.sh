@@ -1,0 +1,14 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Calls of ep name no device and branch on none: which executor carries them out is settled when the buffer is made. What
+# checks arguments may speak of devices (check.c, shape.c), for tensors lie on them.
+# usage: check_calls.sh SRC_DIR
+set -eu
+cd "$1/ep"
+calls=$(ls | grep -E '^(call|issue|dispatch|combine|output|handle|layout|buffer|times).*\.[ch]$')
+[ "$(echo "$calls" | wc -l)" -ge 12 ] || { echo "ep: its files have other names than tests/layers knows"; exit 1; }
+# shellcheck disable=SC2086 # words on purpose
+if grep -nEi 'cuda|gpu|EXPAR_CPU *[)?:;,]|exec/cpu' $calls /dev/null | grep -v '^layout.c:.*const expar_device cpu\|^buffer.c:.*device.type : EXPAR_CPU'; then
+    echo "ep: a call names a device"
+    exit 1
+fi

@@ -85,7 +85,7 @@ static void give_back(expar_dispatch_result *result)
     expar_ep_handle_destroy(result->handle);
 }
 
-/* ---- whole calls ---- */
+/* ---- whole calls ------------------------------------------------------------------------------------------------- */
 
 static void facts_known_at_once(void **state)
 {
@@ -210,7 +210,7 @@ static void memory_of_the_callers(void **state)
     }
 }
 
-/* ---- calls that finish by themselves ---- */
+/* ---- calls that finish by themselves ----------------------------------------------------------------------------- */
 
 static void by_a_thread(void **state)
 {
@@ -251,7 +251,7 @@ static void by_the_stream(void **state)
     clear(s);
 }
 
-/* ---- refusals and failures ---- */
+/* ---- refusals and failures --------------------------------------------------------------------------------------- */
 
 /* What is wrong with arguments is told by a notify without a routing; nothing else is done. */
 static void refused_at_once(void **state)

@@ -7,7 +7,7 @@
 
 #define POOL_BYTES ((uint64_t)1 << 20)
 
-/* ---- writing down ---- */
+/* ---- writing down ------------------------------------------------------------------------------------------------ */
 
 static void note(executor *base, const char *what)
 {
@@ -38,7 +38,7 @@ static void judge(executor *base, const char *step, ep_verdict *verdict)
     verdict->reason = (ep_refusal){.status = EXPAR_ERR_SHAPE, .text = "as the test says"};
 }
 
-/* ---- the buffer and its memory ---- */
+/* ---- the buffer and its memory ----------------------------------------------------------------------------------- */
 
 static expar_status check(executor *base, const char *what)
 {
@@ -109,7 +109,7 @@ static expar_status map_make(executor *base, int64_t slots, mem_block **out)
     return mem_block_private((uint64_t)slots * sizeof(int32_t), out);
 }
 
-/* ---- a call ---- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 static expar_status begin(executor *base, exec_call *call, void *stream)
 {
@@ -248,7 +248,7 @@ static expar_status tell(executor *base, const exec_call *call, executor_done_fn
     return answer(base, "tell");
 }
 
-/* ---- making ---- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static const executor_ops recorder_ops = {
     .name = "recorder",

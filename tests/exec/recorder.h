@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A third executor, for tests of ep alone: it writes down what it is asked for, and carries nothing out. Whether facts are
- * known at once or when a stream comes there, how ranks answer and which step fails is the test's to say. */
+/* A third executor, for tests of ep alone: it writes down what it is asked for, and carries nothing out. Whether facts
+ * are known at once or when a stream comes there, how ranks answer and which step fails is the test's to say. */
 #ifndef TESTS_EXEC_RECORDER_H
 #define TESTS_EXEC_RECORDER_H
 

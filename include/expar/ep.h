@@ -5,44 +5,48 @@
  * this rank receives, C channels, M nodes, P ranks a node. Expert e lives on rank e / L and is local expert e % L
  * there.
  *
- * Calls on one group are issued in the same order on all its ranks. One EP buffer carries one call at a time
- * (EXPAR_ERR_BUSY for a second thread); several buffers and groups may be used from several threads. On a GPU a call on
- * one buffer of a group waits while another thread of this rank is in a call on another one there, but for its
- * wait_event: it takes its place among the rank's calls when that has happened, and it is these places that must be in
- * the same order on all ranks.
+ * Calls on one group are issued in the same order on all its ranks. One thread at a time is in a call on an EP buffer
+ * (EXPAR_ERR_BUSY for a second one); several buffers and groups may be used from several threads.
+ *
+ * With async_finish a call returns before its rows are there, and its event tells when they are. On the CPU up to two
+ * calls of a buffer are in flight: a call begins while the one before is on its way, a third waits in its caller's
+ * thread until the first has ended, and a call without async_finish comes behind both. What both use is in use
+ * meanwhile, room in the pool included. docs/normal-mode.md, "Asynchronous calls", says which part waits for which.
  *
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
- * with that rank and reason, and the buffer stays usable. Arguments that do not fit between ranks (H, dtype, K, E,
- * cached or not) are EXPAR_ERR_MISMATCH on all. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call the buffer is
- * poisoned: later calls fail at once with the same report. On a GPU so it is on a rank whose kernel could not be
- * launched, or broke off, where others wait for it (EXPAR_ERR_CUDA); they are told by their time-out. A buffer may be
- * poisoned on some ranks alone. As long as the group is sound (nobody died, left or fell silent, a rank was only late)
- * all ranks destroy it together all the same, and can create another one.
+ * with that rank and reason. Arguments that do not fit between ranks (H, dtype, K, E, cached or not) are
+ * EXPAR_ERR_MISMATCH on all. Either way the buffer stays usable. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call,
+ * and after EXPAR_ERR_CUDA where other ranks wait for its kernels, it is poisoned: later calls fail at once with the
+ * same report. It may be so on some ranks alone; as long as the group is sound all ranks destroy it together all the
+ * same, and can create another one.
  *
- * On GPUs (config.device) calls put their work on the stream that they are given; results are there for what comes
- * behind them in that stream. A call waits on the host until it is known whether all ranks go on (a fresh dispatch:
- * until counts are known as well), and returns what any of them refuses; rows may still be on their way. With
- * async_finish it waits for counts only, and the event tells the rest. With num_worst_tokens a fresh dispatch waits for
- * nothing: num_recv_tokens is -1 and recv_tokens_per_expert NULL; what others refuse and rows that are dropped come
- * with the event, or are logged by a later call where there is none; a dispatch that was refused brings no rows. A wait
- * that is given up on the device fails the event and the next call. A stream that has not come to a call is waited for,
- * however long; but once the group has failed the call, or its event, ends with that, and the tensors of its args must
- * stay until the stream has come past it, for which expar_ep_destroy waits, too. A call with wait_event returns only
- * once that has happened, with async_finish too: somebody else has to make it happen, another thread or a call that was
- * made before. A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use. Memory
- * of outputs and handles that are freed is used again by later calls in that order: whoever reads an output on another
- * stream keeps it until that is done. Ranks that are threads of one process need streams other than the default one;
- * where they share a GPU, too, they return from a fresh dispatch only when all ranks have called it, and from a call
- * behind one that was not waited for only when all have called that, with num_worst_tokens and async_finish too
- * (docs/gpu.md says why).
+ * On GPUs (config.device) calls put their work on the stream that they are given, and results are there for what comes
+ * behind them in that stream. docs/gpu.md, "Calls, streams and graphs", has the reasons; the facts are:
+ *
+ * A call waits on the host until it is known whether all ranks go on, a fresh dispatch until its counts are known as
+ * well; rows may still be on their way. With async_finish it waits for counts only. With num_worst_tokens a fresh
+ * dispatch waits for nothing: num_recv_tokens is -1, recv_tokens_per_expert NULL, and what goes wrong comes with the
+ * event, or is logged by a later call where there is none. wait_event is waited for on the host in any case, so
+ * somebody else has to make it happen, another thread or a call that was made before.
+ *
+ * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use, and a thread's call
+ * waits while another one is in a call there; the order on all ranks is that in which calls go on behind their
+ * wait_event. Freed memory of outputs and handles is used again in that order: whoever reads an output on another
+ * stream keeps it until that is done.
+ *
+ * A stream that does not come to a call is waited for. Once the group has failed the call, or its event, ends with
+ * that, and the tensors of its args must stay until the stream has come past it, for which expar_ep_destroy waits, too.
+ * A wait that is given up on the device fails the event and the next call.
+ *
+ * Ranks that are threads of one process need streams other than the default one. Where they share a GPU as well, a
+ * fresh dispatch returns only when all ranks have called it, and a call behind one that was not waited for only when
+ * all have called that.
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
  * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
- * A rank's calls may take turns between up to 8 captures that go on at a time; one in a ninth is EXPAR_ERR_STATE. All
- * ranks capture the same calls and launch their graphs in the same order among their calls. Graphs of one buffer may be
- * launched again and again, beside each other and calls. A graph keeps the memory that its calls use until it is
- * destroyed, with all that was made of it, also when outputs and handles are freed; it is not launched any more once
- * the buffer is destroyed. */
+ * Calls in a ninth capture that goes on at a time are EXPAR_ERR_STATE. All ranks capture the same calls and launch
+ * their graphs in the same order among their calls, as often as they like. A graph keeps the memory that its calls use
+ * until it is destroyed, with all that was made of it; it is not launched any more once the buffer is destroyed. */
 #ifndef EXPAR_EP_H
 #define EXPAR_EP_H
 
@@ -72,13 +76,9 @@ typedef struct expar_ep_config {
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
-    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output as its rows come. When it is
-                              used up outputs come from private memory, by the queue. On a GPU handles, row maps and
-                              copies of rows that are not in symmetric memory lie there, too, and expert-major outputs
-                              beside their rows as they come; 0: two of the largest outputs as their rows come, their
-                              handles, and a copy of as many rows and weights for a combine. What more is to be held at
-                              a time, and expert-major outputs (K + 1 times the rows at worst, and as many paddings as
-                              there are local experts), is not included: when it is used up the call is
+    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output as its rows come, on a GPU with
+                              handles and a combine's copies (docs/gpu.md), expert-major outputs not included. When it
+                              is used up outputs come from private memory, by the queue; on a GPU the call is
                               EXPAR_ERR_BUFFER_SIZE and says how much would do */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
@@ -94,14 +94,17 @@ typedef struct expar_ep_config {
 EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
 /* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
-   (EXPAR_ERR_MISMATCH). */
+   (EXPAR_ERR_MISMATCH). One thread of a rank makes and destroys the group's buffers at a time. *ep is set on success
+   only; the group must outlive it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member and what is expected),
+   EXPAR_ERR_UNSUPPORTED (ranks on several nodes, or out of each other's reach; no CUDA, no compiler of kernels),
+   EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA; on the other ranks then EXPAR_ERR_REMOTE; EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
-/* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for the
-   others for up to twice the group's time-out, as one of them may be in a call that only its time-out ends. A rank that
-   does not come by then is logged, and the group has failed. After EXPAR_ERR_PEER in a call ranks are asked first
-   whether they live: the group has failed if one is silent. Where the group has failed nobody is waited for. Outputs of
-   the buffer become invalid (their tensors must not be touched), but outputs and handles still have to be freed. NULL
-   is allowed. */
+/* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
+   in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
+   group has failed. Where the group has failed nobody is waited for. Outputs of the buffer become invalid (their
+   tensors must not be touched), but outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
+   another thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 
 /* Counts that follow from topk_idx alone. Each array belongs to the caller and may be NULL (not wanted). */
@@ -116,10 +119,11 @@ typedef struct expar_layout {
 #define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
 
 /* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. The arrays lie where it does: in host
-   memory, or in the memory of a GPU. Local, no communication; nothing is written on an error. EXPAR_ERR_INDEX names
-   token and slot of an index outside [-1, E); EXPAR_ERR_DEVICE an array that lies elsewhere. On a GPU the counts are
-   put on the stream and not waited for, also into a graph; an index out of range counts as -1 there (a dispatch refuses
-   it). */
+   memory, or in the memory of a GPU. Local, no communication; any thread; nothing is written on an error. On a GPU the
+   counts are put on the stream and not waited for, also into a graph; an index out of range counts as -1 there (a
+   dispatch refuses it). Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE,
+   EXPAR_ERR_INDEX (token and slot of an index outside [-1, E)), EXPAR_ERR_DEVICE (an array that lies elsewhere),
+   EXPAR_ERR_MEMORY, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 
@@ -131,7 +135,7 @@ typedef struct expar_dispatch_args {
     expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
     int32_t num_experts;           /* E. Ignored with a handle */
     int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
-    const expar_ep_handle *handle; /* repeat the routing of an earlier dispatch: no layout, no notify */
+    const expar_ep_handle *handle; /* repeat the routing of an earlier dispatch: no layout, no counts */
     expar_path path;               /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
     expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
     expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
@@ -183,10 +187,18 @@ typedef struct expar_dispatch_result {
 /* Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, or with
    async_finish when the outputs are known: then all tensors of args and result must be left alone until result.event
    has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_combine with the same
-   handle. */
+   handle. The protocol is the library's own (docs/normal-mode.md).
+
+   Errors of this rank's arguments: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE,
+   EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_INDEX, EXPAR_ERR_LIMIT (names the member of config
+   to raise), EXPAR_ERR_HANDLE, EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE, EXPAR_ERR_STATE (wait_event ended badly, or a
+   ninth capture), EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_UNSUPPORTED (no kernels for the shape), EXPAR_ERR_CUDA.
+   Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED; and EXPAR_ERR_BUSY,
+   EXPAR_ERR_DROPPED. */
 EXPAR_API expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result);
 
-/* Frees the results' memory; the tensors of the dispatch must not be used after. Not collective. NULL is allowed. */
+/* Gives the results' memory back; the tensors of the dispatch must not be used after. A dispatch in flight keeps it
+   until it has ended. Not collective; any thread. NULL is allowed. */
 EXPAR_API void expar_ep_output_release(expar_ep_output *output);
 
 typedef struct expar_combine_args {
@@ -217,7 +229,8 @@ typedef struct expar_combine_args {
  *
  * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
  * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
- * travels. Its backward is expar_dispatch with the handle. */
+ * travels. Its backward is expar_dispatch with the handle. Errors as of expar_dispatch, but for EXPAR_ERR_INDEX and
+ * EXPAR_ERR_DROPPED. */
 EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
 
 /* What a handle knows; pointers last as long as the handle. On a GPU tokens_per_node is NULL: there is one node, and
@@ -236,8 +249,11 @@ typedef struct expar_handle_info {
     const int32_t *tokens_per_node; /* [M] tokens that this rank sends to each node, each counted once */
 } expar_handle_info;
 #define EXPAR_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_handle_info)
+/* Fills as much as info->struct_size says that there is. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
+   (struct_size), EXPAR_ERR_HANDLE (destroyed). */
 EXPAR_API expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info);
-/* Not collective. May outlive the buffer. NULL is allowed. */
+/* May outlive the buffer; calls in flight keep it until they have ended. Not collective; any thread. NULL is
+   allowed. */
 EXPAR_API void expar_ep_handle_destroy(expar_ep_handle *handle);
 
 #ifdef __cplusplus

@@ -41,10 +41,10 @@ typedef enum expar_heap_kind {
     EXPAR_HEAP_STATIC = 2
 } expar_heap_kind;
 
-/* What pages the heap of a process consists of. System: small ones, which the kernel may make huge by itself (it is
-   asked to). Huge: those of 2 MiB that the administrator has set aside (vm.nr_hugepages), where enough of them are free
-   for the start, else system, with a warning in the log; expar_heap_get_stats says which. An allocation for which they
-   run out later fails with EXPAR_ERR_MEMORY, and variables of the program cannot be shared. Each rank by itself. */
+/* What pages the heap of a process consists of; each rank by itself. System: small ones, which the kernel may make huge
+   by itself. Huge: those of 2 MiB that the administrator has set aside (vm.nr_hugepages), where enough are free for the
+   start, else system, with a warning. An allocation for which they run out later fails with EXPAR_ERR_MEMORY, and
+   variables of the program cannot be shared. docs/pgas.md, "The heap". */
 typedef enum expar_heap_pages {
     EXPAR_PAGES_DEFAULT = 0, /* EXPAR_HEAP_PAGES, else system */
     EXPAR_PAGES_SYSTEM = 1,

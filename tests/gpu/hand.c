@@ -11,7 +11,7 @@
 #define OWN_BYTES     ((size_t)32 << 20)
 #define SHARED_BYTES  ((size_t)16 << 20)
 #define UNIT_BYTES    256
-#define LANDING_BYTES ((size_t)1 << 20)
+#define STAGING_BYTES ((size_t)1 << 20)
 #define MOST_GPUS     16
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -23,7 +23,7 @@ static buffer *buffers; /* guarded by lock */
 typedef struct way_back {
     pthread_mutex_t lock;
     cu_stream stream; /* this and the next guarded by lock; made with the first hand */
-    mem_pinned landing;
+    mem_pinned staging;
 } way_back;
 static way_back ways[MOST_GPUS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -74,7 +74,7 @@ static void open_way_back(int32_t device)
     pthread_mutex_lock(&way->lock);
     if (!way->stream) {
         mirror_need(CUDA_CALL(StreamCreate, &way->stream, CU_STREAM_NON_BLOCKING), "make a stream");
-        mirror_need(mem_pinned_create(LANDING_BYTES, &way->landing), "take host memory");
+        mirror_need(mem_pinned_create(STAGING_BYTES, &way->staging), "take host memory");
     }
     pthread_mutex_unlock(&way->lock);
 }
@@ -108,10 +108,10 @@ void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes)
     mirror_need(cuda_enter(h->device), "enter the GPU");
     pthread_mutex_lock(&way->lock);
     for (size_t done = 0, part; done < bytes; done += part) {
-        part = bytes - done < LANDING_BYTES ? bytes - done : LANDING_BYTES;
-        mirror_need(CUDA_CALL(MemcpyDtoHAsync, way->landing.host, from + done, part, way->stream), "copy back");
+        part = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
+        mirror_need(CUDA_CALL(MemcpyDtoHAsync, way->staging.host, from + done, part, way->stream), "copy back");
         mirror_need(CUDA_CALL(StreamSynchronize, way->stream), "wait for the copy");
-        memcpy((char *)to + done, way->landing.host, part);
+        memcpy((char *)to + done, way->staging.host, part);
     }
     pthread_mutex_unlock(&way->lock);
     cuda_leave();

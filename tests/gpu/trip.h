@@ -11,7 +11,7 @@
 typedef struct trip {
     buffer *buffer;
     hand *hand;
-    expar_event *event; /* of an asynchronous call, by which its landing is found */
+    expar_event *event; /* of an asynchronous call, by which the trip is found */
     struct {
         expar_tensor from;
         void *to;

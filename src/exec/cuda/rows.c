@@ -46,9 +46,9 @@ gpu_route gpu_route_of(const ep_route_view *route)
                        .idx_bytes = route->idx_bytes};
 }
 
-static gpu_landing landing_of(const ep_arrival *arrival)
+static gpu_arrival arrival_of(const ep_arrival *arrival)
 {
-    return (gpu_landing){.offer = {.x_offset = arrival->x_offset,
+    return (gpu_arrival){.offer = {.x_offset = arrival->x_offset,
                                    .scales_offset = arrival->scales_offset,
                                    .idx_offset = arrival->idx_offset,
                                    .weights_offset = arrival->weights_offset,
@@ -76,7 +76,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .scales = step->scales,
                               .scales_row_pitch = step->scales_row_pitch,
                               .scales_column_pitch = step->scales_column_pitch,
-                              .landing = landing_of(&step->arrival),
+                              .arrival = arrival_of(&step->arrival),
                               .room = step->room,
                               .stamps = gpu_stamps_of_rows(self),
                               .tokens = routing->tokens,

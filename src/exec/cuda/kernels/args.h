@@ -194,13 +194,13 @@ typedef struct gpu_notify_args {
 } gpu_notify_args;
 
 /* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
-typedef struct gpu_landing {
+typedef struct gpu_arrival {
     ep_offer offer; /* first_row is filled in for each sender */
     uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
     uint8_t *x;     /* this and the rest: for rows that come through the queue */
     uint32_t *scales;
     float *weights;
-} gpu_landing;
+} gpu_arrival;
 
 typedef struct gpu_dispatch_args {
     gpu_world world;
@@ -215,8 +215,8 @@ typedef struct gpu_dispatch_args {
     int64_t x_pitch_bytes, row_bytes;
     const uint32_t *scales;
     int64_t scales_row_pitch, scales_column_pitch;
-    gpu_landing landing;
-    ep_room room;        /* as in ep_dispatch_step: instead of the landing, unless it has no bytes */
+    gpu_arrival arrival;
+    ep_room room;        /* as in ep_dispatch_step: instead of the arrival, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
     int32_t unused;
     uint64_t *stamps; /* [GPU_MOMENTS][blocks], or NULL */

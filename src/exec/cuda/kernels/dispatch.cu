@@ -45,22 +45,22 @@ GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int
 }
 
 /* By one thread: where the rows come to in this rank's own room. False where they do not fit. */
-GPU_FUNC bool settle_landing(const gpu_dispatch_args *a, gpu_landing *landing)
+GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 {
     const gpu_world *world = &a->world;
-    bool fits = offer_of_room(a, &a->room, rows_coming(a), &landing->offer);
-    const ep_offer *offer = &landing->offer;
-    landing->x = heap_at(world, world->rank, offer->x_offset);
-    landing->scales = (uint32_t *)heap_at(world, world->rank, offer->scales_offset);
-    landing->idx = a->form.idx_dtype ? heap_at(world, world->rank, offer->idx_offset) : NULL;
-    landing->weights = (float *)heap_at(world, world->rank, offer->weights_offset);
+    bool fits = offer_of_room(a, &a->room, rows_coming(a), &arrival->offer);
+    const ep_offer *offer = &arrival->offer;
+    arrival->x = heap_at(world, world->rank, offer->x_offset);
+    arrival->scales = (uint32_t *)heap_at(world, world->rank, offer->scales_offset);
+    arrival->idx = a->form.idx_dtype ? heap_at(world, world->rank, offer->idx_offset) : NULL;
+    arrival->weights = (float *)heap_at(world, world->rank, offer->weights_offset);
     return fits;
 }
 
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
 /* By block 0. With the hello of a cached dispatch, else as the reply to the receivers' notify. */
-GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_landing *landing, uint32_t epoch)
+GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world);
@@ -69,7 +69,7 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_landing *landing
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         ep_hello *hello = hello_at(world, pe, epoch, world->rank);
         ep_reply *reply = reply_at(world, pe, epoch, world->rank);
-        ep_offer offer = landing->offer;
+        ep_offer offer = arrival->offer;
         offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
         if (cached) hello->form = a->form;
         *(cached ? &hello->offer : &reply->offer) = offer;
@@ -162,37 +162,37 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 /* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
 /* Worst-case outputs: rows beyond those that come have no experts. */
-GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_landing *landing)
+GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival)
 {
     int32_t topk = GPU_TOPK(a);
     int64_t came = rows_coming(a);
-    int64_t end = (int64_t)landing->offer.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
+    int64_t end = (int64_t)arrival->offer.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = came * topk + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end; i += stride)
         if (a->route.idx_bytes == 8)
-            ((int64_t *)landing->idx)[i] = -1;
+            ((int64_t *)arrival->idx)[i] = -1;
         else
-            ((int32_t *)landing->idx)[i] = -1;
+            ((int32_t *)arrival->idx)[i] = -1;
 }
 
 /* Rows that will find no room; by a dispatch with a handle, too. */
-GPU_FUNC void tell_dropped(const gpu_dispatch_args *a, const gpu_landing *landing)
+GPU_FUNC void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arrival)
 {
     if (blockIdx.x || threadIdx.x) return;
-    int32_t over = rows_coming(a) - landing->offer.rows;
+    int32_t over = rows_coming(a) - arrival->offer.rows;
     if (over > 0) report_dropped(&a->world, over);
 }
 
 /* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
 /* rings: [2][N] shared; stages behind them. */
-GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_target *targets,
+GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                         gpu_ring *rings, uint8_t *stages, uint32_t epoch)
 {
     bool queued = false;
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
         queued |= targets[pe].mode == EP_MODE_QUEUE;
     send_rows(a, targets, stages);
-    if (__syncthreads_or(queued)) move_queued(a, landing, targets, rings, epoch);
+    if (__syncthreads_or(queued)) move_queued(a, arrival, targets, rings, epoch);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
@@ -209,31 +209,31 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     const gpu_world *world = &a.world;
     gpu_target *targets = (gpu_target *)shared;
     gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(world));
-    __shared__ gpu_landing settled;
-    const gpu_landing *landing = &a.landing;
+    __shared__ gpu_arrival settled;
+    const gpu_arrival *arrival = &a.arrival;
     bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->state->refused;
     bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(world)); /* the offer that notify made */
     if (a.room.bytes) {
-        if (!__syncthreads_and(threadIdx.x || settle_landing(&a, &settled))) return;
-        landing = &settled;
+        if (!__syncthreads_and(threadIdx.x || settle_arrival(&a, &settled))) return;
+        arrival = &settled;
     }
     if (refused) {
         /* As a dispatch that brought nothing: notify has emptied the routing. */
-        if (landing->idx) blank_tail(&a, landing);
+        if (arrival->idx) blank_tail(&a, arrival);
         return;
     }
     uint32_t epoch = world->state->epoch + cached;
     stamp(&a, 0);
-    if (blockIdx.x == 0 && !stands) post_offers(&a, landing, epoch);
+    if (blockIdx.x == 0 && !stands) post_offers(&a, arrival, epoch);
     bool go = accept_offers(&a, epoch, targets);
-    if (go) tell_dropped(&a, landing);
+    if (go) tell_dropped(&a, arrival);
     if (blockIdx.x == 0) tell_opened(world);
     stamp(&a, 1);
     if (go) {
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
-        move_rows(&a, landing, targets, rings,
+        move_rows(&a, arrival, targets, rings,
                   shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
-        if (landing->idx) blank_tail(&a, landing);
+        if (arrival->idx) blank_tail(&a, arrival);
     }
     stamp(&a, 2);
     if (!last_block(world, true)) return;

@@ -74,7 +74,7 @@ GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t e
 /* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
 /* Rows that come here from each source's channel, and where the first of them belongs. */
-GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_team *team)
+GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_team *team)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
@@ -82,35 +82,35 @@ GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_landing *landing,
         gpu_ring *ring = &team->rings[pe];
         int32_t before = channel_before(prefix, a->channels, pe, team->channel);
         ring->first = ep_prefix_before(rank_prefix, pe) + before;
-        ring->all = landing->offer.mode == EP_MODE_QUEUE ? prefix[pe * a->channels + team->channel] - before : 0;
+        ring->all = arrival->offer.mode == EP_MODE_QUEUE ? prefix[pe * a->channels + team->channel] - before : 0;
         ring->moved = 0;
     }
 }
 
-GPU_FUNC void place_piece(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_team *team,
+GPU_FUNC void place_piece(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_team *team,
                           const gpu_piece *p)
 {
     const ep_space *space = &a->world.space;
     int32_t topk = GPU_TOPK(a), scales = a->form.scales;
     int64_t row = team->rings[p->peer].first + (int64_t)p->row, entry = row * topk;
-    if (row >= landing->offer.rows) return;
+    if (row >= arrival->offer.rows) return;
     const uint8_t *slot = ring_slot(&a->world, team, p->peer, p->row);
-    copy_part(landing->x + row * GPU_ROW_BYTES(a), slot, (int32_t)(GPU_ROW_BYTES(a) / 16), p);
+    copy_part(arrival->x + row * GPU_ROW_BYTES(a), slot, (int32_t)(GPU_ROW_BYTES(a) / 16), p);
     if (p->part) return;
-    if (scales) copy_lanes(landing->scales + row * scales, slot + space->slot_scales, scales);
+    if (scales) copy_lanes(arrival->scales + row * scales, slot + space->slot_scales, scales);
     if (!a->form.idx_dtype) return;
-    copy_lanes(landing->idx + entry * a->route.idx_bytes, slot + space->slot_idx, topk * (a->route.idx_bytes / 4));
-    if (a->form.weights) copy_lanes(landing->weights + entry, slot + space->slot_weights, topk);
+    copy_lanes(arrival->idx + entry * a->route.idx_bytes, slot + space->slot_idx, topk * (a->route.idx_bytes / 4));
+    if (a->form.weights) copy_lanes(arrival->weights + entry, slot + space->slot_weights, topk);
 }
 
-GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_landing *landing, gpu_team *team, uint32_t epoch)
+GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_arrival *arrival, gpu_team *team, uint32_t epoch)
 {
     int32_t warp = team_thread(team) / 32, warps = team->threads / 32;
     for (int32_t rows; (rows = turn_open(&a->world, team, epoch)) != 0; turn_close(&a->world, team, epoch)) {
         int32_t parts = team_parts(team, rows);
         for (int32_t i = warp; i < rows * parts; i += warps) {
             gpu_piece p = piece_of(team, i, parts);
-            place_piece(a, landing, team, &p);
+            place_piece(a, arrival, team, &p);
         }
     }
 }
@@ -118,7 +118,7 @@ GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_landing *landin
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
 /* By every block, when some rank takes its rows by the queue. rings: [2][N] shared. */
-GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_landing *landing, const gpu_target *targets,
+GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                           gpu_ring *rings, uint32_t epoch)
 {
     gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
@@ -128,8 +128,8 @@ GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_landing *landing
             open_puts(a, team, targets);
             put_channel(a, team, epoch);
         } else {
-            open_takes(a, landing, team);
-            take_channel(a, landing, team, epoch);
+            open_takes(a, arrival, team);
+            take_channel(a, arrival, team, epoch);
         }
     }
 }

@@ -10,7 +10,7 @@
 void bounded_drop(bounded *self)
 {
     pthread_mutex_lock(&self->lock);
-    bool last = --self->holders == 0;
+    bool last = --self->references == 0;
     pthread_mutex_unlock(&self->lock);
     if (!last) return;
     pthread_cond_destroy(&self->ended);
@@ -38,7 +38,7 @@ static void bounded_prepare(bounded *self)
     pthread_cond_init(&self->ended, &clock);
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&self->lock, NULL);
-    self->holders = 2;
+    self->references = 2;
     self->done = false;
 }
 
@@ -65,7 +65,7 @@ expar_status bounded_start(bounded *self, void (*work)(bounded *self), void (*di
     bounded_prepare(self);
     int error = bounded_start_thread(self);
     if (error == 0) return EXPAR_OK;
-    self->holders = 1;
+    self->references = 1;
     bounded_drop(self);
     return error_set(EXPAR_ERR_SYSTEM, "cannot start a thread: %s", strerror(error));
 }

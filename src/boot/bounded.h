@@ -11,7 +11,7 @@ typedef struct bounded {
     void (*work)(struct bounded *self);    /* by the thread */
     void (*dispose)(struct bounded *self); /* frees it all; by the last holder */
     pthread_mutex_t lock;                  /* guards the two below */
-    int holders;                           /* the caller and the thread */
+    int references;                        /* the caller and the thread */
     bool done;
     pthread_cond_t ended;
 } bounded;

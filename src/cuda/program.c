@@ -15,12 +15,12 @@
 typedef enum program_state { PROGRAM_COMPILING, PROGRAM_LOADING, PROGRAM_MADE, PROGRAM_FAILED } program_state;
 
 struct cuda_program {
-    cuda_program *next; /* guarded by lock, as are state and holds */
+    cuda_program *next; /* guarded by lock, as are state and references */
     cu_context context;
     cuda_key key;
-    program_state state; /* until it is made or failed its maker alone touches what follows the holds, then nobody */
-    int32_t holds;
-    cuda_device *device; /* a hold of its own, so that the context outlives the module; NULL: not opened */
+    program_state state; /* until it is made or failed its maker alone touches what follows `references`, then nobody */
+    int32_t references;
+    cuda_device *device; /* a reference of its own, so that the context outlives the module; NULL: not opened */
     cu_module module;    /* NULL: not loaded */
     bool generic;
     error_kept made; /* failed: why, for those who waited */
@@ -188,7 +188,7 @@ static expar_status program_add(const cuda_device *device, const cuda_key *key, 
     cuda_program *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for a program");
     *self = (cuda_program){
-        .next = programs, .context = device->context, .key = *key, .state = PROGRAM_COMPILING, .holds = 1};
+        .next = programs, .context = device->context, .key = *key, .state = PROGRAM_COMPILING, .references = 1};
     programs = *out = self;
     return EXPAR_OK;
 }
@@ -214,7 +214,7 @@ static void make_known(cuda_program *self, const cuda_device *device, const cuda
     pthread_cond_broadcast(&changed);
 }
 
-/* With the lock. A hold on the program, which may have failed. */
+/* With the lock. A reference to the program, which may have failed. */
 static expar_status find_or_make(const cuda_device *device, const cuda_source *source, const cuda_options *options,
                                  const cuda_key *key, expar_status compiler, cuda_program **out)
 {
@@ -222,7 +222,7 @@ static expar_status find_or_make(const cuda_device *device, const cuda_source *s
     while (!(self = find_known(device, key)) && is_being_compiled(key))
         pthread_cond_wait(&changed, &lock);
     if (self) {
-        self->holds++;
+        self->references++;
         while (self->state == PROGRAM_COMPILING || self->state == PROGRAM_LOADING)
             pthread_cond_wait(&changed, &lock);
     } else {
@@ -296,7 +296,7 @@ void cuda_program_release(cuda_program *self)
 {
     if (!self) return;
     pthread_mutex_lock(&lock);
-    bool last = --self->holds == 0;
+    bool last = --self->references == 0;
     if (last && self->state == PROGRAM_MADE) take_off(self);
     pthread_mutex_unlock(&lock);
     if (!last) return;

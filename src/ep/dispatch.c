@@ -170,7 +170,7 @@ static void dispatch_hold(ep_call *base)
 {
     dispatch_call *call = (dispatch_call *)base;
     ep_handle_hold(dispatch_handle(call));
-    atomic_fetch_add_explicit(&call->to.output->holds, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&call->to.output->references, 1, memory_order_relaxed);
 }
 
 static void dispatch_drop(ep_call *base)

@@ -46,13 +46,13 @@ struct expar_ep {
 };
 
 struct expar_ep_handle {
-    uint64_t magic;      /* EP_HANDLE_MAGIC while alive */
-    uint64_t serial;     /* of its buffer */
-    uint32_t route;      /* epoch of its dispatch: the same on all ranks */
-    atomic_int holds;    /* the caller's, and one for each call that finishes by itself and uses it */
-    int64_t rows;        /* of the output: R, or W */
-    int64_t recv_tokens; /* rows of it that came: R, at most W; -1: not known to the host */
-    int64_t dropped;     /* rows that did not fit W, as far as the host knows */
+    uint64_t magic;        /* EP_HANDLE_MAGIC while alive */
+    uint64_t serial;       /* of its buffer */
+    uint32_t route;        /* epoch of its dispatch: the same on all ranks */
+    atomic_int references; /* the caller's, and one for each call that finishes by itself and uses it */
+    int64_t rows;          /* of the output: R, or W */
+    int64_t recv_tokens;   /* rows of it that came: R, at most W; -1: not known to the host */
+    int64_t dropped;       /* rows that did not fit W, as far as the host knows */
     ep_routing routing;
     mem_block *map;      /* [rows][K] int32 of an expert-major dispatch, or NULL */
     int32_t alignment;   /* of its experts */
@@ -66,7 +66,7 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 }
 
 struct expar_ep_output {
-    atomic_int holds;           /* the caller's, and one of a dispatch that finishes by itself and fills it */
+    atomic_int references;      /* the caller's, and one of a dispatch that finishes by itself and fills it */
     mem_block *block;           /* all tensors of the result, but for the caller's own recv_x */
     mem_block *arrival;         /* expert-major: token-major rows on their way; NULL once expanded, and else */
     int32_t *tokens_per_expert; /* [L]; NULL where the host does not know them */
@@ -127,7 +127,7 @@ typedef struct ep_destination {
     void *x, *scales;   /* the results' rows: those of the arrival, or the expert-major ones */
     int32_t *row_map;   /* NULL without */
 } ep_destination;
-/* Empty, with one hold; NULL: no memory. */
+/* Empty, with one reference; NULL: no memory. */
 expar_ep_output *ep_output_make(void);
 /* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);

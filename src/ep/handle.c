@@ -22,7 +22,7 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int3
         return status;
     }
     handle->magic = EP_HANDLE_MAGIC;
-    atomic_init(&handle->holds, 1);
+    atomic_init(&handle->references, 1);
     handle->serial = ep->serial;
     handle->route = epoch;
     *out = handle;
@@ -32,13 +32,13 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int3
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle)
 {
     expar_ep_handle *held = (expar_ep_handle *)handle;
-    atomic_fetch_add_explicit(&held->holds, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&held->references, 1, memory_order_relaxed);
     return held;
 }
 
 void expar_ep_handle_destroy(expar_ep_handle *handle)
 {
-    if (!handle || atomic_fetch_sub_explicit(&handle->holds, 1, memory_order_acq_rel) > 1) return;
+    if (!handle || atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1) return;
     handle->magic = 0;
     ep_routing_free(&handle->routing);
     mem_block_release(handle->map);

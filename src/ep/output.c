@@ -7,13 +7,13 @@
 expar_ep_output *ep_output_make(void)
 {
     expar_ep_output *output = calloc(1, sizeof *output);
-    if (output) atomic_init(&output->holds, 1);
+    if (output) atomic_init(&output->references, 1);
     return output;
 }
 
 void expar_ep_output_release(expar_ep_output *output)
 {
-    if (!output || atomic_fetch_sub_explicit(&output->holds, 1, memory_order_acq_rel) > 1) return;
+    if (!output || atomic_fetch_sub_explicit(&output->references, 1, memory_order_acq_rel) > 1) return;
     mem_block_release(output->arrival);
     mem_block_release(output->block);
     free(output->tokens_per_expert);

@@ -10,7 +10,7 @@
 struct expar_event {
     pthread_mutex_t lock; /* guards all below; waiting on `change` gives what was written before the signal */
     pthread_cond_t change;
-    int32_t holds;
+    int32_t references;
     bool of_call; /* made by a call: the caller cannot signal it */
     bool done;
     error_kept ended;    /* how the call went */
@@ -32,7 +32,7 @@ static expar_status event_make(bool of_call, expar_event **out)
     pthread_cond_init(&event->change, &clock);
     pthread_condattr_destroy(&clock);
     event->of_call = of_call;
-    event->holds = of_call ? 2 : 1;
+    event->references = of_call ? 2 : 1;
     *out = event;
     return EXPAR_OK;
 }
@@ -45,7 +45,7 @@ expar_status event_create_for_call(expar_event **out)
 void event_retain(expar_event *event)
 {
     pthread_mutex_lock(&event->lock);
-    event->holds++;
+    event->references++;
     pthread_mutex_unlock(&event->lock);
 }
 
@@ -133,7 +133,7 @@ void expar_event_destroy(expar_event *event)
 {
     if (!event) return;
     pthread_mutex_lock(&event->lock);
-    bool last = --event->holds == 0;
+    bool last = --event->references == 0;
     pthread_mutex_unlock(&event->lock);
     if (!last) return;
     if (event->keeper.drop) event->keeper.drop(event->keeper.context);

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include <expar/event.h>
 
-/* An event that belongs to a call, with two holds: the caller's and the call's. */
+/* An event that belongs to a call, with two references: the caller's and the call's. */
 expar_status event_create_for_call(expar_event **out);
 void event_retain(expar_event *event);
 
@@ -20,7 +20,7 @@ typedef struct event_keeper {
 /* Before anybody but its call knows the event. */
 void event_keep(expar_event *event, const event_keeper *keeper);
 
-/* The call has ended with status; on failure with this thread's last error as its text. Drops the call's hold. */
+/* The call has ended with status; on failure with this thread's last error as its text. Drops the call's reference. */
 void event_finish(expar_event *event, expar_status status);
 
 #endif

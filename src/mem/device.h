@@ -27,7 +27,7 @@ expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chu
 expar_status mem_chunk_export(const mem_chunk *chunk, int *fd);
 /* From a peer's descriptor, which is closed in any case. */
 expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out);
-/* Gives the hold back; mappings stay. An empty chunk is allowed. */
+/* Gives the reference back; mappings stay. An empty chunk is allowed. */
 void mem_chunk_release(mem_chunk *chunk);
 
 /* A range of device addresses that holds nothing yet. */

@@ -16,7 +16,7 @@ typedef struct ending {
     uint64_t ticket;
     executor_done_fn done;
     void *context;
-    atomic_int holds; /* the driver's and the keeper's; who gives the last one back (acq_rel) frees it */
+    atomic_int references; /* the driver's and the keeper's; who gives the last one back (acq_rel) frees it */
 } ending;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -25,7 +25,7 @@ static ending *all; /* guarded by lock: those that the driver has not come to ye
 static void drop(void *context)
 {
     ending *end = context;
-    if (atomic_fetch_sub_explicit(&end->holds, 1, memory_order_acq_rel) == 1) free(end);
+    if (atomic_fetch_sub_explicit(&end->references, 1, memory_order_acq_rel) == 1) free(end);
 }
 
 /* The executor, for the one who is to tell how the call ended; else NULL. It stays until one is taken off `endings`. */
@@ -103,7 +103,7 @@ static ending *remember(gpu_executor *self, uint64_t ticket, executor_done_fn do
     ending *end = malloc(sizeof *end);
     if (!end) return NULL;
     *end = (ending){.self = self, .ticket = ticket, .done = done, .context = context};
-    atomic_init(&end->holds, 2);
+    atomic_init(&end->references, 2);
     atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     end->next = all;
@@ -139,7 +139,7 @@ static ending *find_untold(const gpu_executor *self)
     ending *end = all;
     while (end && end->self != self)
         end = end->next;
-    if (end) atomic_fetch_add_explicit(&end->holds, 1, memory_order_relaxed);
+    if (end) atomic_fetch_add_explicit(&end->references, 1, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     return end;
 }

@@ -35,7 +35,7 @@ struct gpu_order {
     gpu_order *next;
     gpu_orders *orders; /* of which it is one */
     int32_t device;     /* index */
-    int32_t holds;      /* buffers that use it */
+    int32_t references; /* buffers that use it */
     /* Held by the thread that makes a call, from gpu_place to gpu_end. It guards what follows;
        the events themselves stay as long as the order. */
     pthread_mutex_t lock;
@@ -89,7 +89,7 @@ expar_status gpu_order_hold(gpu_executor *self)
     while (order && order->device != self->device->index)
         order = order->next;
     if (order) {
-        order->holds++;
+        order->references++;
         self->order = order;
         return EXPAR_OK;
     }
@@ -102,7 +102,7 @@ expar_status gpu_order_hold(gpu_executor *self)
         return status;
     }
     order->device = self->device->index;
-    order->holds = 1;
+    order->references = 1;
     order->orders = orders;
     order->next = orders->first;
     self->order = orders->first = order;
@@ -139,7 +139,7 @@ void gpu_order_release(gpu_executor *self)
     gpu_order *order = self->order;
     if (!order) return;
     self->order = NULL;
-    if (--order->holds) return;
+    if (--order->references) return;
     gpu_order **place = &order->orders->first;
     while (*place != order)
         place = &(*place)->next;

@@ -8,7 +8,7 @@
 #include "mem/device.h"
 
 typedef struct gpu_scratch {
-    cuda_device *device; /* a hold of its own: the memory goes with the context */
+    cuda_device *device; /* a reference of its own: the memory goes with the context */
     cu_address memory;
     uint64_t memory_bytes;
     mem_pinned pinned; /* zero when taken; memory is not */

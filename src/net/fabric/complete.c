@@ -68,7 +68,7 @@ static void finish(fabric *f, fabric_channel *c, fabric_op *op, expar_status sta
 void fabric_op_release(fabric *f, fabric_channel *c, fabric_op *signal, expar_status status)
 {
     if (status != EXPAR_OK) signal->status = status;
-    if (--signal->holds == 0) finish(f, c, signal, signal->status);
+    if (--signal->references == 0) finish(f, c, signal, signal->status);
 }
 
 static void send_late(fabric *f, fabric_channel *c)

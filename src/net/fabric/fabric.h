@@ -84,7 +84,7 @@ typedef struct fabric_op {
     /* A put in several pieces: they name the record of the signal behind them all, which itself is not posted until
        none of them, nor their poster, holds it back. */
     struct fabric_op *behind;
-    uint32_t holds;
+    uint32_t references;
     expar_status status; /* of the pieces that have come back */
 } fabric_op;
 

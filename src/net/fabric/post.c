@@ -193,7 +193,7 @@ static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *send
     if (!has_room(f, c, put->pe)) return false;
     sending->behind = take_op(c, put, batch);
     add_signal(sending->behind, put);
-    sending->behind->holds = 1; /* by `sending` */
+    sending->behind->references = 1; /* by `sending` */
     sending->behind->status = EXPAR_OK;
     return true;
 }
@@ -221,7 +221,7 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
     if (code == 0) {
         if (r->kind == TRANSPORT_KIND_PUT && f->quirks->early) add_confirmation(op, p);
         op->behind = sending->behind;
-        if (op->behind) op->behind->holds++;
+        if (op->behind) op->behind->references++;
         return EXPAR_OK;
     }
     fabric_op_unlink(c, op);

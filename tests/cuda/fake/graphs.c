@@ -21,7 +21,7 @@ typedef struct graph {
     struct graph *next;         /* of those whose captures go on */
     unsigned long long capture; /* its number */
     node *first;
-    int holds; /* the caller's, and one for each cu_graph_exec made of it; by the caller's thread */
+    int references; /* the caller's, and one for each cu_graph_exec made of it; by the caller's thread */
 } graph;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -35,7 +35,7 @@ static void add(unsigned long long capture, node *one)
         g = g->next;
     if (!g) {
         g = calloc(1, sizeof *g);
-        *g = (graph){.capture = capture, .next = open_graphs, .holds = 1};
+        *g = (graph){.capture = capture, .next = open_graphs, .references = 1};
         open_graphs = g;
     }
     node **place = &g->first;
@@ -80,7 +80,7 @@ cu_graph graph_close(unsigned long long capture)
 
 static void let_go(graph *g)
 {
-    if (!g || --g->holds) return;
+    if (!g || --g->references) return;
     while (g->first) {
         node *one = g->first;
         g->first = one->next;
@@ -94,7 +94,7 @@ cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph of, unsigned
     graph *g = (graph *)(void *)of;
     (void)flags;
     if (!g) return INVALID_VALUE;
-    g->holds++;
+    g->references++;
     *exec = (cu_graph_exec)(void *)g;
     return CU_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The full fence, as used by doorbells and by quiet.
+/* The full fence, as used by bells and by quiet.
  *
  * ThreadSanitizer does not model fences, and the compiler warns of it. No data in this library is published by a fence
  * alone: flags are stored with release and read with acquire, which it does model. Fences only keep a sleeper and its

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The doorbell: a futex in the control page, and the handshake that keeps its users from missing each other. */
+/* The bell: a futex in the control page, and the handshake that keeps its users from missing each other. */
 #include "shmem/bell.h"
 
 #include <limits.h>

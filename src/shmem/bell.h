@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The doorbell's two ends; how they meet is told at sym_bell. Called by shmem, and by the short way of pgas
+/* The bell's two ends; how they meet is told at sym_bell. Called by shmem, and by the short way of pgas
  * (pgas/direct.h), which rings as fast as it stores. */
 #ifndef EXPAR_SHMEM_BELL_H
 #define EXPAR_SHMEM_BELL_H

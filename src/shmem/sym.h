@@ -18,7 +18,7 @@ struct expar_heap_stats; /* expar/memory.h */
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
-/* A PE's doorbell. The sleeper sets `watched`, full fence, looks again at what it waits for, and sleeps on `rings`; the
+/* A PE's bell. The sleeper sets `watched`, full fence, looks again at what it waits for, and sleeps on `rings`; the
    writer stores its flag, full fence, reads `watched`, and if it is set takes it down, raises `rings` and wakes all
    sleepers. One of the two always sees the other. Several threads of a PE may sleep on its bell: whoever wakes sets
    `watched` again before it looks again. Every sleep is bounded all the same, since raw stores through expar_ptr ring

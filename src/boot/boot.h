@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* boot: how the ranks of a group find each other, talk during set-up, and notice that one is gone.
  *
- * Called by the group (src/group) and the launchers in tools; calls base only. Two implementations of one table of
- * operations: sockets (processes: rendezvous, then a mesh of control sockets between all pairs) and threads (ranks of
- * one process: a shared block). Set-up data only: nothing here is on a hot path.
+ * Called by group, which opens one, by shmem and by the transports; calls base only. Two implementations of one table
+ * of operations: sockets (processes: rendezvous, then a mesh of control sockets between all pairs) and threads (ranks
+ * of one process: a shared block). Set-up data only: nothing here is on a hot path.
  *
  * Order on the wire, for every connection: both sides prove that they know the secret (challenge and HMAC) before
  * either parses anything else; then versions are compared; then records flow, each with a bounded length. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda: NVIDIA GPUs as the layers above see them: the driver, devices, compiled kernels, launches, pointers.
  *
- * Called by mem (device memory), shmem (device heap), exec/cuda, ep (checks) and the tool; calls base only. The driver
+ * Called by mem (device memory), shmem (device heap), exec/cuda, the tool and bench/gpu; calls base only. The driver
  * (libcuda.so.1) and the run-time compiler (libnvrtc.so) are opened with dlopen when they are first needed: the library
  * builds, loads and works on machines that have neither, and says EXPAR_ERR_UNSUPPORTED with what to install.
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The symmetric device heap: GPU memory that has the same offset on every rank of a group.
  *
- * Called by ep (buffers on GPUs) and exec/cuda; calls mem, cuda and boot. Each rank has one GPU, several ranks may have
- * the same one. Every PE's heap is a range of addresses on every rank, equally long; memory is put behind it chunk by
+ * Called by exec/cuda (buffers on GPUs); calls mem, cuda and boot. Each rank has one GPU, several ranks may have the
+ * same one. Every PE's heap is a range of addresses on every rank, equally long; memory is put behind it chunk by
  * chunk as it is taken. Kernels find PE r's copy of an offset at bases[r] + offset. Ranks that are processes hand each
  * other descriptors; ranks that are threads of one process share the mapping. Take and give are collective: the same
  * calls in the same order on all ranks, as in the host's heap.

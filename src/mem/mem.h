@@ -34,14 +34,14 @@ expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
 /* Opens the region up to `end`, at least. EXPAR_ERR_MEMORY: a limit of this process or the system, named. */
 expar_status mem_region_open(mem_region *region, size_t end);
 /* What one thread at a time may commit before the limits on memory are looked at again. */
-typedef struct mem_credit {
+typedef struct mem_budget {
     size_t vetted_bytes; /* 0 at first */
     int32_t sharers;     /* ranks of the host, which take as much at the same time */
-} mem_credit;
+} mem_budget;
 /* Takes memory for an open range, so that lack of it is EXPAR_ERR_MEMORY here and no signal on a later touch. Stops
    short of what the machine and this process's memory cgroup have left; part of the range may have been taken then.
    What the range holds stays as it is. */
-expar_status mem_region_commit(const mem_region *region, mem_credit *credit, size_t offset, size_t bytes);
+expar_status mem_region_commit(const mem_region *region, mem_budget *budget, size_t offset, size_t bytes);
 /* Gives the physical pages of a range back; the range reads as zero afterwards. Rounded inwards to whole pages. */
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes);
 /* The memory that the region has; 0 where the system does not say (anonymous memory). */

@@ -27,7 +27,7 @@ struct mem_pool {
     pool_record *spare;
     const mem_region *region; /* NULL: memory is there. Else it is committed from origin up to `filled` */
     uint64_t filled;
-    mem_credit credit;
+    mem_budget budget;
 };
 
 /* The range may start anywhere; the arena starts at the large alignment below it and has the bytes before it taken. */
@@ -65,7 +65,7 @@ expar_status mem_pool_create(void *heap_base, uint64_t offset, uint64_t bytes, m
 void mem_pool_fill(mem_pool *pool, const mem_region *region, int32_t sharers)
 {
     pool->region = region;
-    pool->credit.sharers = sharers;
+    pool->budget.sharers = sharers;
 }
 
 static void pool_free(mem_pool *pool)
@@ -145,7 +145,7 @@ static expar_status fill_up_to(mem_pool *pool, uint64_t end)
 {
     if (!pool->region || end <= pool->filled) return EXPAR_OK;
     expar_status status =
-        mem_region_commit(pool->region, &pool->credit, pool->origin + pool->filled, end - pool->filled);
+        mem_region_commit(pool->region, &pool->budget, pool->origin + pool->filled, end - pool->filled);
     if (status == EXPAR_OK) pool->filled = end;
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "the output pool");
 }

@@ -206,16 +206,16 @@ expar_status mem_region_open(mem_region *region, size_t end)
 
 /* Allows the next step of `bytes` that are still to come: when there is room for all of them, and for a step of every
    sharer. */
-static expar_status vet(mem_credit *credit, size_t bytes)
+static expar_status vet(mem_budget *budget, size_t bytes)
 {
     mem_room room;
     mem_room_find("", &room);
     const size_t needed = bytes < COMMIT_STEP_BYTES ? bytes : COMMIT_STEP_BYTES;
-    const uint64_t share = room.bytes / (uint64_t)credit->sharers & ~(uint64_t)(page_bytes() - 1);
+    const uint64_t share = room.bytes / (uint64_t)budget->sharers & ~(uint64_t)(page_bytes() - 1);
     if (share < needed || room.bytes < bytes)
         return error_set(EXPAR_ERR_MEMORY, "%llu bytes of memory are left for %d ranks (%s), %zu more are needed",
-                         (unsigned long long)room.bytes, credit->sharers, room.limit, bytes);
-    credit->vetted_bytes = share < COMMIT_STEP_BYTES ? (size_t)share : COMMIT_STEP_BYTES;
+                         (unsigned long long)room.bytes, budget->sharers, room.limit, bytes);
+    budget->vetted_bytes = share < COMMIT_STEP_BYTES ? (size_t)share : COMMIT_STEP_BYTES;
     return EXPAR_OK;
 }
 
@@ -234,17 +234,17 @@ static expar_status populate(const mem_region *region, size_t offset, size_t byt
     return EXPAR_ERR_MEMORY;
 }
 
-expar_status mem_region_commit(const mem_region *region, mem_credit *credit, size_t offset, size_t bytes)
+expar_status mem_region_commit(const mem_region *region, mem_budget *budget, size_t offset, size_t bytes)
 {
     const size_t page = region->page_bytes;
     size_t at = offset & ~(page - 1), last = (size_t)align_up(offset + bytes, page);
     if (page >= HUGE_BYTES) return bytes > 0 ? huge_take(region->fd, at, last - at) : EXPAR_OK;
     while (at < last) {
-        expar_status status = credit->vetted_bytes == 0 ? vet(credit, last - at) : EXPAR_OK;
-        size_t step = last - at < credit->vetted_bytes ? last - at : credit->vetted_bytes;
+        expar_status status = budget->vetted_bytes == 0 ? vet(budget, last - at) : EXPAR_OK;
+        size_t step = last - at < budget->vetted_bytes ? last - at : budget->vetted_bytes;
         if (status == EXPAR_OK) status = populate(region, at, step);
         if (status != EXPAR_OK) return status;
-        credit->vetted_bytes -= step;
+        budget->vetted_bytes -= step;
         at += step;
     }
     return EXPAR_OK;

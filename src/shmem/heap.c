@@ -94,7 +94,7 @@ static expar_status no_memory(sym *self, const char *what, const wish *mine)
 static void commit(sym *self, const char *what, const block_range *range, wish *mine)
 {
     if (mine->bytes == 0 || mine->status != EXPAR_OK) return;
-    expar_status status = mem_region_commit(&self->heap, &self->credit, range->offset, range->bytes);
+    expar_status status = mem_region_commit(&self->heap, &self->budget, range->offset, range->bytes);
     mine->status = status == EXPAR_ERR_MEMORY ? no_memory(self, what, mine) : status;
 }
 

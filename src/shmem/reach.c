@@ -199,7 +199,7 @@ static expar_status start_heap(sym *self)
     expar_status status = EXPAR_OK;
     for (int32_t t = 0; t < self->num_transports; t++)
         if (self->transports[t]->ops->grow) self->keeps_pages = true;
-    if (self->keeps_pages) status = mem_region_commit(&self->heap, &self->credit, 0, self->heap.open_bytes);
+    if (self->keeps_pages) status = mem_region_commit(&self->heap, &self->budget, 0, self->heap.open_bytes);
     return status == EXPAR_OK ? sym_grow(self, self->heap.open_bytes) : status;
 }
 

@@ -56,7 +56,7 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->nodes = nodes;
     self->timeout_ms = timeout_ms;
     self->host_ranks = boot_host_ranks(ctl, ctl->rank);
-    self->credit.sharers = self->host_ranks;
+    self->budget.sharers = self->host_ranks;
     self->heap.fd = -1;
     self->reach_map = calloc(size, sizeof(transport *));
     self->reach_rma = calloc(size, sizeof(transport *));
@@ -90,7 +90,7 @@ static expar_status open_heap(sym *self)
 {
     size_t bytes = self->fixed_heap ? self->heap.bytes : SYM_CONTROL_BYTES;
     expar_status status = mem_region_open(&self->heap, sym_border(self, bytes));
-    if (status == EXPAR_OK) status = mem_region_commit(&self->heap, &self->credit, 0, bytes);
+    if (status == EXPAR_OK) status = mem_region_commit(&self->heap, &self->budget, 0, bytes);
     if (status == EXPAR_OK || !self->fixed_heap) return status;
     return error_prefix(status, "a static symmetric heap of %zu bytes on each rank", bytes);
 }

@@ -105,7 +105,7 @@ typedef struct sym {
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
     bool splits;        /* some PE's data go by one transport, its atomics by another */
     int32_t host_ranks; /* ranks on this host */
-    mem_credit credit;  /* of collective calls */
+    mem_budget budget;  /* of collective calls */
     mem_region heap;
     transport **reach_map;    /* [size] transport that maps the PE, or NULL */
     transport **reach_rma;    /* [size] */

@@ -150,12 +150,12 @@ static void test_open(void **state)
 static void check_commit(bool shareable)
 {
     mem_region region;
-    mem_credit credit = {.sharers = 1};
+    mem_budget budget = {.sharers = 1};
     assert_int_equal(mem_region_create(64 * MIB, shareable, &region), EXPAR_OK);
     assert_int_equal(mem_region_open(&region, 40 * MIB), EXPAR_OK);
     uint8_t *base = region.base;
     base[5 * MIB] = 77;
-    assert_int_equal(mem_region_commit(&region, &credit, 4 * MIB + 1, 34 * MIB), EXPAR_OK);
+    assert_int_equal(mem_region_commit(&region, &budget, 4 * MIB + 1, 34 * MIB), EXPAR_OK);
     assert_int_equal(base[5 * MIB], 77); /* what was there stays */
     assert_int_equal(base[6 * MIB], 0);
     if (shareable) assert_true(mem_region_memory(&region) >= 34 * MIB);
@@ -176,17 +176,17 @@ static void test_commit_too_much(void **state)
 {
     (void)state;
     mem_region region;
-    mem_credit credit = {.sharers = 1};
+    mem_budget budget = {.sharers = 1};
     const size_t bytes = (machine_memory_bytes() + GIB) & ~(MIB - 1);
     assert_true(bytes > GIB);
     if (bytes > (size_t)1 << 40) skip(); /* more than a region can be made for everywhere */
     assert_int_equal(mem_region_create(bytes, true, &region), EXPAR_OK);
     assert_int_equal(mem_region_open(&region, bytes), EXPAR_OK);
-    assert_int_equal(mem_region_commit(&region, &credit, 0, bytes), EXPAR_ERR_MEMORY);
+    assert_int_equal(mem_region_commit(&region, &budget, 0, bytes), EXPAR_ERR_MEMORY);
     assert_non_null(strstr(expar_last_error(), "bytes of memory are left"));
     assert_int_equal(blocks_bytes(region.fd), 0);
-    credit = (mem_credit){.sharers = INT32_MAX};
-    assert_int_equal(mem_region_commit(&region, &credit, 0, MIB), EXPAR_ERR_MEMORY);
+    budget = (mem_budget){.sharers = INT32_MAX};
+    assert_int_equal(mem_region_commit(&region, &budget, 0, MIB), EXPAR_ERR_MEMORY);
     assert_non_null(strstr(expar_last_error(), "2147483647 ranks"));
     mem_region_close(&region);
 }

@@ -66,24 +66,24 @@ static void test_region(void **state)
 {
     (void)state;
     mem_region region, peer;
-    mem_credit credit = {.sharers = 1};
+    mem_budget budget = {.sharers = 1};
     set_aside(4);
     assert_int_equal(mem_region_create_huge(64 * MIB, 1, &region), EXPAR_OK);
     assert_int_equal(region.page_bytes, PAGE);
     assert_int_equal(mem_region_memory(&region), PAGE);
     assert_int_equal(mem_region_open(&region, 5 * MIB), EXPAR_OK);
     assert_int_equal(region.open_bytes, 6 * MIB);
-    assert_int_equal(mem_region_commit(&region, &credit, MIB, 2 * MIB), EXPAR_OK);
+    assert_int_equal(mem_region_commit(&region, &budget, MIB, 2 * MIB), EXPAR_OK);
     assert_int_equal(mem_region_huge_bytes(&region), 4 * MIB);
     memset(region.base, 7, 4 * MIB);
     assert_int_equal(mem_region_map(dup(region.fd), region.bytes, &peer), EXPAR_OK);
     assert_int_equal(((uint8_t *)peer.base)[3 * MIB], 7);
-    assert_int_equal(mem_region_commit(&region, &credit, 0, 3 * MIB), EXPAR_OK); /* what it holds stays */
+    assert_int_equal(mem_region_commit(&region, &budget, 0, 3 * MIB), EXPAR_OK); /* what it holds stays */
     assert_int_equal(((uint8_t *)region.base)[MIB], 7);
     mem_region_discard(&region, MIB, 3 * MIB); /* rounded inwards: the second page */
     assert_int_equal(((uint8_t *)region.base)[2 * MIB - 1], 7);
     assert_int_equal(mem_region_memory(&region), PAGE);
-    assert_int_equal(mem_region_commit(&region, &credit, PAGE, PAGE), EXPAR_OK);
+    assert_int_equal(mem_region_commit(&region, &budget, PAGE, PAGE), EXPAR_OK);
     assert_int_equal(((uint8_t *)peer.base)[PAGE], 0);
     mem_region_close(&peer);
     mem_region_close(&region);
@@ -94,12 +94,12 @@ static void test_region_runs_out(void **state)
 {
     (void)state;
     mem_region region, other;
-    mem_credit credit = {.sharers = 1};
+    mem_budget budget = {.sharers = 1};
     set_aside(2);
     const size_t all = (size_t)read_number(FREE) * PAGE;
     assert_int_equal(mem_region_create_huge(all + 64 * MIB, all, &region), EXPAR_OK);
     assert_int_equal(mem_region_open(&region, all + PAGE), EXPAR_OK);
-    assert_int_equal(mem_region_commit(&region, &credit, all, 1), EXPAR_ERR_MEMORY);
+    assert_int_equal(mem_region_commit(&region, &budget, all, 1), EXPAR_ERR_MEMORY);
     assert_non_null(strstr(expar_last_error(), "no huge pages for 2097152 more bytes: 0 of "));
     assert_int_equal(mem_region_create_huge(PAGE, PAGE, &other), EXPAR_ERR_MEMORY);
     mem_region_close(&region);
@@ -111,7 +111,7 @@ static void test_kernel_pages(void **state)
     (void)state;
     char word[128] = "";
     mem_region region;
-    mem_credit credit = {.sharers = 1};
+    mem_budget budget = {.sharers = 1};
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
     if (file) {
         if (!fgets(word, sizeof word, file)) word[0] = 0;
@@ -124,7 +124,7 @@ static void test_kernel_pages(void **state)
     assert_int_equal(mem_region_create(64 * MIB, true, &region), EXPAR_OK);
     assert_int_equal(mem_region_huge_bytes(&region), 0);
     assert_int_equal(mem_region_open(&region, 64 * MIB), EXPAR_OK);
-    assert_int_equal(mem_region_commit(&region, &credit, 0, 64 * MIB), EXPAR_OK);
+    assert_int_equal(mem_region_commit(&region, &budget, 0, 64 * MIB), EXPAR_OK);
     assert_int_not_equal(mem_region_huge_bytes(&region), 0);
     assert_true(mem_region_huge_bytes(&region) <= mem_region_memory(&region));
     mem_region_close(&region);

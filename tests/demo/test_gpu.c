@@ -2,9 +2,9 @@
 /* The demo on GPUs: every operation has the CPU's bits, and texts that ranks on GPUs grew equal the CPU's reference and
  * what was shipped. Ranks share GPUs where there are fewer. */
 #include "cmocka_headers.h"
-#include "crew.h"
 #include "cuda/gpus.h"
 #include "operations.h"
+#include "rank_threads.h"
 #include "ranks.h"
 #include "reference.h"
 #include <stdio.h>
@@ -76,7 +76,7 @@ static void texts_equal_the_reference(void **state)
     if (!demo_task_prepare(&run.task, model_folder(), &error)) fail_msg("%s", error.text);
     for (int32_t r = 0; r < ranks; r++)
         assert_true(demo_results_create(&run.task, &run.results[r], &error));
-    int code = crew_run(ranks, run_rank, &run, &error);
+    int code = rank_threads_run(ranks, run_rank, &run, &error);
     for (int32_t r = 0; r < ranks; r++)
         if (run.errors[r].text[0]) fail_msg("rank %d: %s", r, run.errors[r].text);
     assert_int_equal(code, 0);

@@ -2,7 +2,7 @@
 /* expar demo: its options, and who does what: the process that was typed starts ranks, each rank runs. */
 #include "demo_command.h"
 
-#include "crew.h"
+#include "rank_threads.h"
 #include "ranks.h"
 #include "reference.h"
 #include "report.h"
@@ -221,7 +221,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
     if (task->ranks == 0) task->ranks = DEFAULT_RANKS;
     if (!demo_task_prepare(task, request->directory, &error)) return fail(&error);
     if (!task->kind->threads) return launch_self(task->ranks, false, argc, argv);
-    int code = crew_run(task->ranks, run_member, task, &error);
+    int code = rank_threads_run(task->ranks, run_member, task, &error);
     return error.text[0] ? fail(&error) : code;
 }
 

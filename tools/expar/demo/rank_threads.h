@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as threads of this process. */
-#ifndef EXPAR_DEMO_CREW_H
-#define EXPAR_DEMO_CREW_H
+#ifndef EXPAR_DEMO_RANK_THREADS_H
+#define EXPAR_DEMO_RANK_THREADS_H
 
 #include "failure.h"
 #include <expar/group.h>
 
 /* What one rank does; leaves the group. Returns its exit code. */
-typedef int crew_member(expar_group *group, void *context);
+typedef int rank_body(expar_group *group, void *context);
 
 /* Makes a group of `ranks` threads, each of which runs `member`. Returns 0 when all did, else the first exit code that
    is not 0; what went wrong here is in *error. */
-int crew_run(int32_t ranks, crew_member *member, void *context, demo_error *error);
+int rank_threads_run(int32_t ranks, rank_body *member, void *context, demo_error *error);
 
 #endif

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads and the group that they form. */
-#include "crew.h"
+#include "rank_threads.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-typedef struct crew_thread {
+typedef struct rank_thread {
     pthread_t thread;
     expar_group *group;
-    crew_member *member;
+    rank_body *member;
     void *context;
     int code;
-} crew_thread;
+} rank_thread;
 
 static void *run(void *argument)
 {
-    crew_thread *self = argument;
+    rank_thread *self = argument;
     self->code = self->member(self->group, self->context);
     return NULL;
 }
 
 /* How many could be started. The others leave the group, so that nobody waits for them. */
-static int32_t start(crew_thread *threads, int32_t ranks)
+static int32_t start(rank_thread *threads, int32_t ranks)
 {
     int32_t started = 0;
     while (started < ranks && pthread_create(&threads[started].thread, NULL, run, &threads[started]) == 0)
@@ -34,7 +34,7 @@ static int32_t start(crew_thread *threads, int32_t ranks)
 }
 
 /* The groups are the threads' from now on. */
-static int run_all(int32_t ranks, crew_thread *threads, demo_error *error)
+static int run_all(int32_t ranks, rank_thread *threads, demo_error *error)
 {
     int32_t started = start(threads, ranks);
     for (int32_t r = 0; r < started; r++)
@@ -47,14 +47,14 @@ static int run_all(int32_t ranks, crew_thread *threads, demo_error *error)
     return code;
 }
 
-int crew_run(int32_t ranks, crew_member *member, void *context, demo_error *error)
+int rank_threads_run(int32_t ranks, rank_body *member, void *context, demo_error *error)
 {
     expar_group **groups = demo_calloc(error, (size_t)ranks, sizeof(expar_group *));
-    crew_thread *threads = demo_calloc(error, (size_t)ranks, sizeof *threads);
+    rank_thread *threads = demo_calloc(error, (size_t)ranks, sizeof *threads);
     bool made =
         groups && threads && demo_check(error, "making the group", expar_group_create_threads(ranks, NULL, groups));
     for (int32_t r = 0; r < ranks && made; r++)
-        threads[r] = (crew_thread){.group = groups[r], .member = member, .context = context};
+        threads[r] = (rank_thread){.group = groups[r], .member = member, .context = context};
     int code = made ? run_all(ranks, threads, error) : EXIT_FAILURE;
     free(threads);
     free(groups);

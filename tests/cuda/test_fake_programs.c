@@ -2,7 +2,7 @@
 /* Threads that ask for programs while another thread makes one, on a driver that plays GPUs and lets no module in while
  * kernels of its context run (fake/modules.c), with a compiler that can be held: who asks for another program does not
  * wait, who asks for the same one gets the same, or the same error. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,8 +18,8 @@ static const cuda_source sources[] = {{.name = "tests/one.cu", .text = "one"},
                                       {.name = "tests/held.cu", .text = "held"}};
 enum { ONE, OTHER, REFUSED, HELD };
 
-static fake_desk *desk;
-static fake_compiler_desk *compiler;
+static fake_controls *controls;
+static fake_compiler_controls *compiler;
 static cuda_device *gpus[FAKE_GPUS];
 static cuda_program *spin_program; /* of GPU 0, made before any test */
 static cu_function spin;
@@ -64,7 +64,7 @@ static void start_kernel(runner *self)
 {
     *self = (runner){.end = 0};
     assert_int_equal(pthread_create(&self->thread, NULL, run_kernel, self), 0);
-    assert_true(desk_await(&desk->running[0], 1));
+    assert_true(controls_await(&controls->running[0], 1));
 }
 
 static void end_kernel(runner *self)
@@ -110,33 +110,33 @@ static void start_asker(asker *self, int source, int gpu)
 static void ask_at_once(asker *askers)
 {
     runner kernel;
-    int loads = atomic_load(&desk->loads);
+    int loads = atomic_load(&controls->loads);
     start_kernel(&kernel);
     for (int i = 0; i < ASKERS; i++)
         start_asker(&askers[i], ONE, 0);
-    assert_true(desk_await(&desk->waiting, 1));
-    assert_true(desk_await(&waiters, ASKERS - 1));
+    assert_true(controls_await(&controls->waiting, 1));
+    assert_true(controls_await(&waiters, ASKERS - 1));
     end_kernel(&kernel);
     for (int i = 0; i < ASKERS; i++)
         pthread_join(askers[i].thread, NULL);
-    assert_int_equal(atomic_load(&desk->loads), loads + 1);
+    assert_int_equal(atomic_load(&controls->loads), loads + 1);
 }
 
 static void who_asks_for_the_same_program_gets_the_same(void **state)
 {
     (void)state;
     asker askers[ASKERS];
-    int modules = atomic_load(&desk->modules);
+    int modules = atomic_load(&controls->modules);
     ask_at_once(askers);
     for (int i = 0; i < ASKERS; i++) {
         assert_int_equal(askers[i].status, EXPAR_OK);
         assert_ptr_equal(askers[i].program, askers[0].program);
     }
     for (int i = 0; i < ASKERS; i++) {
-        assert_int_equal(atomic_load(&desk->modules), modules + 1);
+        assert_int_equal(atomic_load(&controls->modules), modules + 1);
         cuda_program_release(askers[i].program);
     }
-    assert_int_equal(atomic_load(&desk->modules), modules);
+    assert_int_equal(atomic_load(&controls->modules), modules);
 }
 
 static void all_hear_why_it_was_not_made(void **state)
@@ -144,8 +144,8 @@ static void all_hear_why_it_was_not_made(void **state)
     (void)state;
     asker askers[ASKERS];
     cuda_program *program = NULL;
-    int modules = atomic_load(&desk->modules);
-    atomic_store(&desk->refusals, 1);
+    int modules = atomic_load(&controls->modules);
+    atomic_store(&controls->refusals, 1);
     ask_at_once(askers);
     for (int i = 0; i < ASKERS; i++) {
         assert_int_equal(askers[i].status, EXPAR_ERR_CUDA);
@@ -155,9 +155,9 @@ static void all_hear_why_it_was_not_made(void **state)
     }
     /* The next one tries again. */
     assert_int_equal(ask(gpus[0], ONE, &program), EXPAR_OK);
-    assert_int_equal(atomic_load(&desk->modules), modules + 1);
+    assert_int_equal(atomic_load(&controls->modules), modules + 1);
     cuda_program_release(program);
-    assert_int_equal(atomic_load(&desk->modules), modules);
+    assert_int_equal(atomic_load(&controls->modules), modules);
 }
 
 static void nobody_waits_for_a_load_of_another_program(void **state)
@@ -169,7 +169,7 @@ static void nobody_waits_for_a_load_of_another_program(void **state)
     assert_int_equal(ask(gpus[0], OTHER, &made), EXPAR_OK);
     start_kernel(&kernel);
     start_asker(&first, ONE, 0);
-    assert_true(desk_await(&desk->waiting, 1));
+    assert_true(controls_await(&controls->waiting, 1));
     /* One that is made already; the same source on the other GPU; one that is not even loaded. */
     assert_int_equal(ask(gpus[0], OTHER, &other), EXPAR_OK);
     assert_ptr_equal(other, made);
@@ -179,7 +179,7 @@ static void nobody_waits_for_a_load_of_another_program(void **state)
     cuda_program_release(made);
     cuda_program_release(other);
     cuda_program_release(elsewhere);
-    assert_int_equal(atomic_load(&desk->waiting), 1);
+    assert_int_equal(atomic_load(&controls->waiting), 1);
     end_kernel(&kernel);
     pthread_join(first.thread, NULL);
     assert_int_equal(first.status, EXPAR_OK);
@@ -197,9 +197,9 @@ static void a_source_is_compiled_once_for_all_gpus(void **state)
     const int begun = atomic_load(&compiler->begun);
     atomic_store(&compiler->hold, 1);
     start_asker(&first, HELD, 0);
-    assert_true(desk_await(&compiler->begun, begun + 1));
+    assert_true(controls_await(&compiler->begun, begun + 1));
     start_asker(&second, HELD, 1);
-    assert_true(desk_await(&waiters, 1));
+    assert_true(controls_await(&waiters, 1));
     assert_int_equal(ask(gpus[0], OTHER, &other), EXPAR_OK);
     cuda_program_release(other);
     const int with_others = atomic_load(&compiler->begun);
@@ -249,18 +249,18 @@ static void programs_come_and_go(void **state)
 {
     (void)state;
     asker askers[ASKERS];
-    int modules = atomic_load(&desk->modules);
-    atomic_store(&desk->refusals, REFUSED_ROUNDS);
+    int modules = atomic_load(&controls->modules);
+    atomic_store(&controls->refusals, REFUSED_ROUNDS);
     for (int i = 0; i < ASKERS; i++) {
         askers[i] = (asker){.number = i};
         assert_int_equal(pthread_create(&askers[i].thread, NULL, ask_again_and_again, &askers[i]), 0);
     }
     for (int i = 0; i < ASKERS; i++)
         pthread_join(askers[i].thread, NULL);
-    atomic_store(&desk->refusals, 0);
+    atomic_store(&controls->refusals, 0);
     for (int i = 0; i < ASKERS; i++)
         assert_int_equal(askers[i].surprises, 0);
-    assert_int_equal(atomic_load(&desk->modules), modules);
+    assert_int_equal(atomic_load(&controls->modules), modules);
 }
 
 int main(void)
@@ -279,9 +279,9 @@ int main(void)
     if (cuda_device_open(0, &gpus[0]) != EXPAR_OK || cuda_device_open(1, &gpus[1]) != EXPAR_OK) return 1;
     if (cuda_program_make(gpus[0], &source, NULL, 0, &spin_program) != EXPAR_OK) return 1;
     if (cuda_program_kernel(spin_program, FAKE_SPIN, 0, &spin) != EXPAR_OK) return 1;
-    desk = desk_find();
-    compiler = desk_find_compiler();
-    if (!desk || !compiler) return 1;
+    controls = controls_find();
+    compiler = controls_find_compiler();
+    if (!controls || !compiler) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cuda_program_release(spin_program);
     for (int i = 0; i < FAKE_GPUS; i++)

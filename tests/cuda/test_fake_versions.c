@@ -2,7 +2,7 @@
 /* Which run-time compiler is taken where one is newer than the driver, which then would not load what it compiles; on a
  * driver that plays GPUs (fake/fake.c), with compilers that are played too (fake/nvrtc.c): NVRTC 13 where the loader
  * looks, NVRTC 12 in a toolkit. The search is made once in a process; the argument names the scene. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,11 +95,11 @@ static void the_one_that_is_named(void **state)
     (void)state;
     int32_t version = 0;
     cuda_program *program = NULL;
-    fake_desk *desk = desk_find();
-    assert_non_null(desk);
+    fake_controls *controls = controls_find();
+    assert_non_null(controls);
     assert_int_equal(find_compiler(&version), EXPAR_OK);
     assert_int_equal(version / 1000, 13);
-    atomic_store(&desk->refusals, 1);
+    atomic_store(&controls->refusals, 1);
     assert_int_equal(cuda_program_make(gpu, &ready, NULL, 0, &program), EXPAR_ERR_CUDA);
     assert_says_what_is_expected();
     assert_non_null(strstr(expar_last_error(), "tests/ready.cu: cuModuleLoadData"));

@@ -2,7 +2,7 @@
 /* Pools on GPUs that are used up, on a driver that plays GPUs (cuda/fake/fake.c): the call says what would do, that
  * much does, the other ranks are told, and room that is given back serves. What the pool holds that the library
  * chooses. And expert-major outputs, as far as ranks without tokens have them. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
 #include "exec/cuda/gpu.h"
@@ -230,7 +230,7 @@ static void give_tensor(const expar_tensor *tensor)
 static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
 {
     const int64_t hidden = FULL_HIDDEN / (int64_t)sizeof(float);
-    const fake_desk *desk = desk_find();
+    const fake_controls *controls = controls_find();
     expar_combine_args args = idle_combine_args(one);
     args.x = take_tensor(EXPAR_F32, hidden);
     args.topk_weights = take_tensor(EXPAR_F32, 1);
@@ -238,12 +238,13 @@ static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
     args.out_topk_weights = idle_tensor(EXPAR_F32, 1);
     args.handle = handle;
     CHECK_OK(expar_barrier_all(one->group));
-    int others = desk ? atomic_load(&desk->others) : 0;
+    int others = controls ? atomic_load(&controls->others) : 0;
     CHECK_OK(expar_barrier_all(one->group));
     CHECK_OK(expar_combine(one->ep, &args));
     CHECK_OK(expar_barrier_all(one->group));
     int expected = 2 * (one->group->threads ? RANKS : 1);
-    CHECK(desk && atomic_load(&desk->others) == others + expected, "rows or weights were not copied to the pool");
+    CHECK(controls && atomic_load(&controls->others) == others + expected,
+          "rows or weights were not copied to the pool");
     give_tensor(&args.x);
     give_tensor(&args.topk_weights);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one rank cannot do is told to all, on a driver that plays GPUs (cuda/fake/fake.c): the rank returns its own
  * error, the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/epochs.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
@@ -255,14 +255,14 @@ static void calls_without_a_place(expar_group *group, void *shared)
     idle_rank one;
     bool in_combine = *(const bool *)shared;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    const fake_desk *desk = desk_find();
-    if (!CHECK(desk, "another driver is open")) return;
+    const fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.handle = one.came.handle;
     args.topk_idx = EXPAR_TENSOR_NONE;
     expar_combine_args back = idle_combine_args(&one);
-    int launches = atomic_load(&desk->launches);
+    int launches = atomic_load(&controls->launches);
     setenv("FAKE_STREAM", "0", 1);
     CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuStreamGetId");
@@ -271,7 +271,7 @@ static void calls_without_a_place(expar_group *group, void *shared)
              expar_group_rank(group));
     CHECK(strncmp(expar_last_error(), begin, strlen(begin)) == 0, "%s", expar_last_error());
     unsetenv("FAKE_STREAM");
-    CHECK(atomic_load(&desk->launches) == launches, "%d kernels", atomic_load(&desk->launches) - launches);
+    CHECK(atomic_load(&controls->launches) == launches, "%d kernels", atomic_load(&controls->launches) - launches);
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
     CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned", "cuStreamGetId");
     idle_end(&one);

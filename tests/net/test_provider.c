@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What fabric makes of its provider, which is a fake one (fake/fake.h): traffic classes reach it, faults are found by
  * the self-test, quirks are made up for, and what it is handed is counted. Ranks are threads, so that all share its
- * desk. */
+ * controls. */
 #include "ep/check.h"
 #include "ep/ranks.h"
 #include "net/fake/fake.h"
@@ -18,31 +18,31 @@
 
 #include <cmocka.h>
 
-static fake_desk *desk;
+static fake_controls *controls;
 
 /* The library has been opened by a group before, as expar wants it. */
-static int find_desk(void **state)
+static int find_controls(void **state)
 {
     expar_group *group;
-    fake_desk_function *desk_of;
+    fake_controls_function *controls_of;
     (void)state;
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
     if (expar_group_create_threads(1, NULL, &group) != EXPAR_OK) return 1;
     expar_group_destroy(group);
     void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *address = library ? dlsym(library, "fake_desk_of") : NULL;
+    void *address = library ? dlsym(library, "fake_controls_of") : NULL;
     if (!address) return 1;
-    memcpy(&desk_of, &address, sizeof desk_of);
-    desk = desk_of();
+    memcpy(&controls_of, &address, sizeof controls_of);
+    controls = controls_of();
     return 0;
 }
 
 static int clear(void **state)
 {
     (void)state;
-    atomic_store(&desk->classes, FAKE_CLASSES_REAL);
-    atomic_store(&desk->fault, FAKE_NO_FAULT);
-    atomic_store(&desk->one_endpoint, 0);
+    atomic_store(&controls->classes, FAKE_CLASSES_REAL);
+    atomic_store(&controls->fault, FAKE_NO_FAULT);
+    atomic_store(&controls->one_endpoint, 0);
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
     unsetenv("EXPAR_FABRIC_TRAFFIC_CLASS");
     unsetenv("EXPAR_FABRIC_CHANNELS");
@@ -52,8 +52,8 @@ static int clear(void **state)
 
 static void order_fault(fake_fault fault, int32_t faults)
 {
-    atomic_store(&desk->faults, faults);
-    atomic_store(&desk->fault, (int32_t)fault);
+    atomic_store(&controls->faults, faults);
+    atomic_store(&controls->fault, (int32_t)fault);
 }
 
 /* ---- traffic classes --------------------------------------------------------------------------------------------- */
@@ -87,12 +87,12 @@ static void test_classes_reach_the_provider(void **state)
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         char text[512], expected[64];
         bool own = i % 2 == 0; /* the endpoint's, or its domain's */
-        atomic_store(&desk->classes, own ? FAKE_CLASSES_TAKEN : FAKE_CLASSES_DOMAIN);
+        atomic_store(&controls->classes, own ? FAKE_CLASSES_TAKEN : FAKE_CLASSES_DOMAIN);
         setenv("EXPAR_FABRIC_TRAFFIC_CLASS", classes[i].text, 1);
         describe(text, sizeof text);
         snprintf(expected, sizeof expected, ", traffic class %s; self-test", classes[i].text);
         assert_non_null(strstr(text, expected));
-        assert_int_equal(own ? desk->endpoint_class : desk->domain_class, classes[i].value);
+        assert_int_equal(own ? controls->endpoint_class : controls->domain_class, classes[i].value);
     }
 }
 
@@ -148,11 +148,11 @@ static void test_dropped_classes_are_told(void **state)
         char text[512];
         FILE *heard = tmpfile();
         assert_non_null(heard);
-        atomic_store(&desk->classes, (int32_t)ways[i]);
+        atomic_store(&controls->classes, (int32_t)ways[i]);
         setenv("EXPAR_FABRIC_TRAFFIC_CLASS", "bulk", 1);
         describe(text, sizeof text);
         assert_non_null(strstr(text, ", without traffic classes (bulk dropped); self-test"));
-        assert_int_equal(desk->endpoint_class, FI_TC_UNSPEC);
+        assert_int_equal(controls->endpoint_class, FI_TC_UNSPEC);
         int before = begin_listening(heard);
         bool formed = ranks_run(&(ranks_plan){.kind = RANKS_THREADS, .size = 2}, nothing, NULL);
         assert_int_equal(end_listening(heard, before, "EXPAR_FABRIC_TRAFFIC_CLASS=bulk is dropped"), 1);
@@ -240,7 +240,7 @@ static void test_one_endpoint(void **state)
     setenv("EXPAR_FABRIC_CHANNELS", "3", 1);
     describe(text, sizeof text);
     assert_non_null(strstr(text, ", 3 channels"));
-    atomic_store(&desk->one_endpoint, 1);
+    atomic_store(&controls->one_endpoint, 1);
     int before = begin_listening(heard);
     describe(text, sizeof text);
     assert_int_equal(end_listening(heard, before, "EXPAR_FABRIC_CHANNELS=3"), 1);
@@ -272,10 +272,10 @@ static void atomics_by_network(expar_group *group, void *shared)
               "fabric to %d", pe);
         CHECK(expar_transport_selected(group, p2p, pe) == (near ? rma | EXPAR_REACH_MAP : 0u), "p2p to %d", pe);
     }
-    uint64_t before = atomic_load(&desk->atomics);
+    uint64_t before = atomic_load(&controls->atomics);
     for (uint64_t i = 0; i < 100; i++)
         CHECK_OK(expar_atomic_fetch_add_u64(group, word, i, me ^ 1, &sum));
-    CHECK(atomic_load(&desk->atomics) - before >= 100, "atomics on the neighbour did not go by the network");
+    CHECK(atomic_load(&controls->atomics) - before >= 100, "atomics on the neighbour did not go by the network");
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(expar_atomic_fetch_u64(group, word, me, &sum));
     CHECK(sum == 4950, "sum %llu", (unsigned long long)sum);
@@ -315,12 +315,12 @@ static void put_and_count(expar_group *group, void *shared)
     CHECK_OK(expar_calloc(group, 1, LARGE_BYTES, (void **)&box));
     CHECK_OK(expar_calloc(group, 1, sizeof *signal, (void **)&signal));
     if (expar_group_rank(group) == 0) {
-        uint64_t puts = atomic_load(&desk->puts), gets = atomic_load(&desk->gets);
-        uint64_t get_bytes = atomic_load(&desk->get_bytes);
+        uint64_t puts = atomic_load(&controls->puts), gets = atomic_load(&controls->gets);
+        uint64_t get_bytes = atomic_load(&controls->get_bytes);
         put_all(group, box, signal);
-        puts = atomic_load(&desk->puts) - puts;
-        gets = atomic_load(&desk->gets) - gets;
-        get_bytes = atomic_load(&desk->get_bytes) - get_bytes;
+        puts = atomic_load(&controls->puts) - puts;
+        gets = atomic_load(&controls->gets) - gets;
+        get_bytes = atomic_load(&controls->get_bytes) - get_bytes;
         CHECK(puts == PUTS, "%llu puts", (unsigned long long)puts);
         CHECK(gets == (*confirms ? puts : 0), "%llu gets", (unsigned long long)gets);
         CHECK(get_bytes == (*confirms ? SMALL * 3 + 3 * 8 : 0), "of %llu bytes", (unsigned long long)get_bytes);
@@ -352,9 +352,9 @@ static void test_early_puts_are_confirmed(void **state)
 static void count_both(expar_group *group, void *shared)
 {
     expar_network_stats now = EXPAR_NETWORK_STATS_INIT;
-    uint64_t puts = atomic_load(&desk->puts), put_bytes = atomic_load(&desk->put_bytes);
-    uint64_t gets = atomic_load(&desk->gets), get_bytes = atomic_load(&desk->get_bytes);
-    uint64_t atomics = atomic_load(&desk->atomics), *words, old;
+    uint64_t puts = atomic_load(&controls->puts), put_bytes = atomic_load(&controls->put_bytes);
+    uint64_t gets = atomic_load(&controls->gets), get_bytes = atomic_load(&controls->get_bytes);
+    uint64_t atomics = atomic_load(&controls->atomics), *words, old;
     (void)shared;
     CHECK_OK(expar_network_get_stats(group, &now));
     CHECK(now.puts + now.gets + now.atomics == 0, "the self-test is counted");
@@ -366,9 +366,9 @@ static void count_both(expar_group *group, void *shared)
     }
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(expar_network_get_stats(group, &now));
-    CHECK(now.puts == desk->puts - puts && now.put_bytes == desk->put_bytes - put_bytes, "puts");
-    CHECK(now.gets == desk->gets - gets && now.get_bytes == desk->get_bytes - get_bytes, "gets");
-    CHECK(now.atomics == desk->atomics - atomics && now.atomics >= 20 && now.atomic_bytes == 8 * now.atomics,
+    CHECK(now.puts == controls->puts - puts && now.put_bytes == controls->put_bytes - put_bytes, "puts");
+    CHECK(now.gets == controls->gets - gets && now.get_bytes == controls->get_bytes - get_bytes, "gets");
+    CHECK(now.atomics == controls->atomics - atomics && now.atomics >= 20 && now.atomic_bytes == 8 * now.atomics,
           "atomics");
     CHECK(now.put_bytes == 8 * 190 && now.get_bytes == 4 * 190, "bytes");
     CHECK_OK(expar_free(group, words));
@@ -393,5 +393,5 @@ int main(void)
         cmocka_unit_test_setup(test_early_puts_are_confirmed, clear),
         cmocka_unit_test_setup(test_counts_are_the_providers, clear),
     };
-    return cmocka_run_group_tests(tests, find_desk, NULL);
+    return cmocka_run_group_tests(tests, find_controls, NULL);
 }

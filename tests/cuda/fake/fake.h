@@ -3,8 +3,8 @@
 #ifndef TESTS_CUDA_FAKE_FAKE_H
 #define TESTS_CUDA_FAKE_FAKE_H
 
+#include "controls.h"
 #include "cuda/driver.h"
-#include "desk.h"
 
 #include <stdbool.h>
 
@@ -28,7 +28,7 @@ int current_device(void);
 void enter_device(int device);
 
 /* ---- modules.c --------------------------------------------------------------------------------------------------- */
-fake_desk *fake_desk_of(void);
+fake_controls *fake_controls_of(void);
 /* A dispatch that was given room ahead of its counts. */
 void note_ahead(void);
 /* A call asks whether its stream is being captured. */

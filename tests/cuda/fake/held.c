@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that their streams have not come to, and host functions and waits for events behind them, in the driver that
- * plays GPUs: a test holds them (desk.h). Each runs in a thread of its own, behind those that its stream had before;
- * copies do not wait for them. */
+ * plays GPUs: a test holds them (controls.h). Each runs in a thread of its own, behind those that its stream had
+ * before; copies do not wait for them. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -51,8 +51,8 @@ static bool has_before(cu_stream stream, unsigned long long mark)
 static bool may_run(const held_work *self)
 {
     pthread_mutex_lock(&lock);
-    bool may =
-        !atomic_load(&fake_desk_of()->hold) && !has_older(self->stream, self) && !has_before(self->other, self->mark);
+    bool may = !atomic_load(&fake_controls_of()->hold) && !has_older(self->stream, self) &&
+               !has_before(self->other, self->mark);
     pthread_mutex_unlock(&lock);
     return may;
 }
@@ -65,7 +65,7 @@ static void forget(held_work *self)
         place = &(*place)->next;
     *place = self->next;
     pthread_mutex_unlock(&lock);
-    atomic_fetch_sub(&fake_desk_of()->held, 1);
+    atomic_fetch_sub(&fake_controls_of()->held, 1);
     free(self);
 }
 
@@ -93,7 +93,7 @@ static held_work *add(cu_stream stream, size_t bytes)
     self->stream = stream;
     self->number = ++last_number;
     self->device = current_device();
-    atomic_fetch_add(&fake_desk_of()->held, 1);
+    atomic_fetch_add(&fake_controls_of()->held, 1);
     return *place = self;
 }
 
@@ -108,7 +108,7 @@ bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, 
 {
     const size_t bytes = kernel_argument_bytes(function);
     pthread_mutex_lock(&lock);
-    bool behind = atomic_load(&fake_desk_of()->hold) || has_older(stream, NULL);
+    bool behind = atomic_load(&fake_controls_of()->hold) || has_older(stream, NULL);
     held_work *self = behind && bytes ? add(stream, bytes) : NULL;
     pthread_mutex_unlock(&lock);
     *played = self != NULL;
@@ -162,8 +162,8 @@ bool holds_kernels(cu_stream stream)
 
 void await_held_kernels(cu_stream stream)
 {
-    atomic_fetch_add(&fake_desk_of()->awaited, 1);
+    atomic_fetch_add(&fake_controls_of()->awaited, 1);
     while (holds_kernels(stream))
         rest();
-    atomic_fetch_sub(&fake_desk_of()->awaited, 1);
+    atomic_fetch_sub(&fake_controls_of()->awaited, 1);
 }

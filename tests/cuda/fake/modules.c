@@ -12,20 +12,20 @@
 /* Generous: only a load that waits in vain meets it. */
 #define LIMIT_MS 60000
 
-static fake_desk desk;
+static fake_controls controls;
 
 /* Held by a load until it is done, by a launch until its kernel counts as running. */
 static pthread_mutex_t gates[FAKE_GPUS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 
-fake_desk *fake_desk_of(void)
+fake_controls *fake_controls_of(void)
 {
-    return &desk;
+    return &controls;
 }
 
 static void await_kernels(int device)
 {
-    atomic_fetch_add(&desk.waiting, 1);
-    for (int ms = 0; atomic_load(&desk.running[device]) > 0; ms++) {
+    atomic_fetch_add(&controls.waiting, 1);
+    for (int ms = 0; atomic_load(&controls.running[device]) > 0; ms++) {
         if (ms == LIMIT_MS) {
             fprintf(stderr, "fake driver: cuModuleLoadData waited %d s for kernels of GPU %d to end\n", LIMIT_MS / 1000,
                     device);
@@ -33,13 +33,13 @@ static void await_kernels(int device)
         }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    atomic_fetch_sub(&desk.waiting, 1);
+    atomic_fetch_sub(&controls.waiting, 1);
 }
 
 static bool is_refused(void)
 {
-    int left = atomic_load(&desk.refusals);
-    while (left > 0 && !atomic_compare_exchange_weak(&desk.refusals, &left, left - 1))
+    int left = atomic_load(&controls.refusals);
+    while (left > 0 && !atomic_compare_exchange_weak(&controls.refusals, &left, left - 1))
         ;
     return left > 0;
 }
@@ -49,18 +49,18 @@ cu_result cuModuleLoadData(cu_module *module, const void *image)
     if (!has_context()) return INVALID_CONTEXT;
     int device = current_device();
     pthread_mutex_lock(&gates[device]);
-    atomic_fetch_add(&desk.loads, 1);
+    atomic_fetch_add(&controls.loads, 1);
     await_kernels(device);
     pthread_mutex_unlock(&gates[device]);
     if (!image || is_refused()) return INVALID_VALUE;
     *module = calloc(1, 1);
-    atomic_fetch_add(&desk.modules, 1);
+    atomic_fetch_add(&controls.modules, 1);
     return CU_OK;
 }
 cu_result cuModuleUnload(cu_module module)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    atomic_fetch_sub(&desk.modules, 1);
+    atomic_fetch_sub(&controls.modules, 1);
     free(module);
     return CU_OK;
 }
@@ -82,42 +82,42 @@ bool run_kernel(cu_function function, void *arguments)
 {
     int device = current_device();
     pthread_mutex_lock(&gates[device]);
-    atomic_fetch_add(&desk.running[device], 1);
+    atomic_fetch_add(&controls.running[device], 1);
     pthread_mutex_unlock(&gates[device]);
     bool played = kernel_play(function, arguments);
-    atomic_fetch_sub(&desk.running[device], 1);
+    atomic_fetch_sub(&controls.running[device], 1);
     return played;
 }
 
 void note_ahead(void)
 {
-    atomic_fetch_add(&desk.ahead, 1);
+    atomic_fetch_add(&controls.ahead, 1);
 }
 
 void note_begun(void)
 {
-    atomic_fetch_add(&desk.begun, 1);
+    atomic_fetch_add(&controls.begun, 1);
 }
 
 void note_other(bool outside)
 {
-    atomic_fetch_add(&desk.others, 1);
-    if (outside) atomic_fetch_add(&desk.outside, 1);
+    atomic_fetch_add(&controls.others, 1);
+    if (outside) atomic_fetch_add(&controls.outside, 1);
 }
 
 bool note_look(cu_stream stream)
 {
-    atomic_fetch_add(&desk.looks, 1);
-    return !atomic_load(&desk.unfinished) && !holds_kernels(stream);
+    atomic_fetch_add(&controls.looks, 1);
+    return !atomic_load(&controls.unfinished) && !holds_kernels(stream);
 }
 
 static void count_launch(cu_function function, cu_stream stream)
 {
     const char *name = (const char *)(void *)function; /* kernel_named */
-    unsigned launch = (unsigned)atomic_fetch_add(&desk.launches, 1);
-    atomic_store(&desk.streams[launch % FAKE_LAUNCHES], stream);
-    if (strstr(name, "dispatch")) atomic_fetch_add(&desk.dispatches, 1);
-    if (strstr(name, "combine")) atomic_fetch_add(&desk.combines, 1);
+    unsigned launch = (unsigned)atomic_fetch_add(&controls.launches, 1);
+    atomic_store(&controls.streams[launch % FAKE_LAUNCHES], stream);
+    if (strstr(name, "dispatch")) atomic_fetch_add(&controls.dispatches, 1);
+    if (strstr(name, "combine")) atomic_fetch_add(&controls.combines, 1);
 }
 
 bool put_kernel(cu_stream stream, cu_function function, void *arguments)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run-time compiler for the driver that plays GPUs (fake.c): it takes every source but those whose names hold the
- * word in FAKE_REFUSES, and what it makes is no code. A test may hold some (desk.h). */
+ * word in FAKE_REFUSES, and what it makes is no code. A test may hold some (controls.h). */
 #include "cuda/nvrtc.h"
-#include "desk.h"
+#include "controls.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +21,11 @@ struct _nvrtcProgram {
     bool refused, held;
 };
 
-static fake_compiler_desk desk;
+static fake_compiler_controls controls;
 
-fake_compiler_desk *fake_compiler_desk_of(void)
+fake_compiler_controls *fake_compiler_controls_of(void)
 {
-    return &desk;
+    return &controls;
 }
 
 const char *nvrtcGetErrorString(nvrtc_result result)
@@ -61,8 +61,8 @@ nvrtc_result nvrtcCreateProgram(nvrtc_program *program, const char *source, cons
 nvrtc_result nvrtcCompileProgram(nvrtc_program program, int num_options, const char *const *options)
 {
     (void)num_options, (void)options;
-    atomic_fetch_add(&desk.begun, 1);
-    while (program->held && atomic_load(&desk.hold))
+    atomic_fetch_add(&controls.begun, 1);
+    while (program->held && atomic_load(&controls.hold))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return program->refused ? COMPILATION_FAILED : 0;
 }

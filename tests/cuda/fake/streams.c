@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns,
- * and has come to its end, unless a test says that it has not, or holds the kernels (desk.h). An event is behind all
- * that its stream has. */
+ * and has come to its end, unless a test says that it has not, or holds the kernels (controls.h). An event is behind
+ * all that its stream has. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>

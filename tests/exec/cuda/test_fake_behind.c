@@ -2,7 +2,7 @@
 /* What is put on streams behind a kernel that may be waiting for another rank, as the driver that plays GPUs sees it
  * (cuda/fake/fake.c): by ranks of a process that share a GPU nothing, by process ranks what there is. The driver lets
  * no stream come to its end, and counts. Ranks without tokens. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
@@ -17,24 +17,24 @@
    then. */
 typedef struct watch {
     pthread_t thread;
-    fake_desk *desk;
+    fake_controls *controls;
     int before, work; /* kernels, copies, waits */
     bool looked;
 } watch;
 
-static int work_of(const fake_desk *desk)
+static int work_of(const fake_controls *controls)
 {
-    return atomic_load(&desk->launches) + atomic_load(&desk->others);
+    return atomic_load(&controls->launches) + atomic_load(&controls->others);
 }
 
 static void *watch_launches(void *argument)
 {
     watch *w = argument;
-    int left_ms = 60000, looks = atomic_load(&w->desk->looks);
-    while (!(w->looked = atomic_load(&w->desk->looks) >= looks + 1000) && left_ms-- > 0)
+    int left_ms = 60000, looks = atomic_load(&w->controls->looks);
+    while (!(w->looked = atomic_load(&w->controls->looks) >= looks + 1000) && left_ms-- > 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    w->work = work_of(w->desk) - w->before;
-    atomic_store(&w->desk->unfinished, 0);
+    w->work = work_of(w->controls) - w->before;
+    atomic_store(&w->controls->unfinished, 0);
     return NULL;
 }
 
@@ -42,12 +42,12 @@ static void *watch_launches(void *argument)
    them. */
 static void check_behind(const idle_rank *one, const expar_dispatch_args *args, int expected, const char *what)
 {
-    watch w = {.desk = desk_find()};
+    watch w = {.controls = controls_find()};
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    bool watches = one->group->rank == 0 && CHECK(w.desk, "another driver is open");
+    bool watches = one->group->rank == 0 && CHECK(w.controls, "another driver is open");
     if (watches) {
-        w.before = work_of(w.desk);
-        atomic_store(&w.desk->unfinished, 1);
+        w.before = work_of(w.controls);
+        atomic_store(&w.controls->unfinished, 1);
         pthread_create(&w.thread, NULL, watch_launches, &w);
     }
     CHECK_OK(expar_barrier_all(one->group));
@@ -73,15 +73,15 @@ static void dispatch(const idle_rank *one, const expar_dispatch_args *args)
 /* A call that is waited for: behind it none of this rank's kernels may be waiting, and the next one need not look. */
 static void make_calm(const idle_rank *one)
 {
-    const fake_desk *desk = desk_find();
+    const fake_controls *controls = controls_find();
     const expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     dispatch(one, &args);
     CHECK_OK(expar_barrier_all(one->group));
-    int looks = desk ? atomic_load(&desk->looks) : -1;
+    int looks = controls ? atomic_load(&controls->looks) : -1;
     CHECK_OK(expar_barrier_all(one->group));
     dispatch(one, &args);
     CHECK_OK(expar_barrier_all(one->group));
-    CHECK(desk && atomic_load(&desk->looks) == looks, "looked behind a call that was waited for");
+    CHECK(controls && atomic_load(&controls->looks) == looks, "looked behind a call that was waited for");
 }
 
 /* ---- within a call ----------------------------------------------------------------------------------------------- */
@@ -178,16 +178,16 @@ static void play_alone(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    fake_desk *desk = desk_find();
-    if (!CHECK(desk, "another driver is open")) return;
-    atomic_store(&desk->unfinished, 1);
-    int looks = atomic_load(&desk->looks);
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
+    atomic_store(&controls->unfinished, 1);
+    int looks = atomic_load(&controls->looks);
     expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 4;
     for (int i = 0; i < 3; i++)
         dispatch(&one, &args);
-    CHECK(atomic_load(&desk->looks) == looks, "%d looks", atomic_load(&desk->looks) - looks);
-    atomic_store(&desk->unfinished, 0);
+    CHECK(atomic_load(&controls->looks) == looks, "%d looks", atomic_load(&controls->looks) - looks);
+    atomic_store(&controls->unfinished, 0);
     idle_end(&one);
 }
 

@@ -2,7 +2,7 @@
 /* Calls whose stream does not come to them, on a driver that plays GPUs (cuda/fake/fake.c): something stands there that
  * does not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
  * without tokens. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
 #include "exec/cuda/gpu.h"
@@ -20,32 +20,32 @@
 typedef struct helper {
     pthread_t thread;
     expar_group *group; /* to be aborted once a call waits; NULL: none */
-    fake_desk *desk;
+    fake_controls *controls;
     int looks;           /* of those that wait, so far */
     int64_t hold_ns;     /* how long a call is to wait before its stream goes on; 0: until it ends */
     atomic_int returned; /* 1: the call has, by its thread */
     bool in_time;
 } helper;
 
-static void await_looks(const fake_desk *desk, int looks)
+static void await_looks(const fake_controls *controls, int looks)
 {
     int left_ms = 60000;
-    while (atomic_load(&desk->looks) < looks && left_ms-- > 0)
+    while (atomic_load(&controls->looks) < looks && left_ms-- > 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static void *help(void *argument)
 {
     helper *h = argument;
-    await_looks(h->desk, h->looks + LOOKS);
+    await_looks(h->controls, h->looks + LOOKS);
     if (h->group) expar_group_abort(h->group);
     if (h->hold_ns) {
         nanosleep(&(struct timespec){.tv_nsec = h->hold_ns}, NULL);
         h->in_time = !atomic_load(&h->returned);
-        atomic_store(&h->desk->hold, 0);
+        atomic_store(&h->controls->hold, 0);
     } else {
-        h->in_time = desk_await(&h->returned, 1);
-        if (!h->in_time) atomic_store(&h->desk->hold, 0);
+        h->in_time = controls_await(&h->returned, 1);
+        if (!h->in_time) atomic_store(&h->controls->hold, 0);
     }
     return NULL;
 }
@@ -53,10 +53,10 @@ static void *help(void *argument)
 /* From now on streams come to no kernel. */
 static bool begin_to_hold(helper *h)
 {
-    h->desk = desk_find();
-    if (!CHECK(h->desk, "another driver is open")) return false;
-    h->looks = atomic_load(&h->desk->looks);
-    atomic_store(&h->desk->hold, 1);
+    h->controls = controls_find();
+    if (!CHECK(h->controls, "another driver is open")) return false;
+    h->looks = atomic_load(&h->controls->looks);
+    atomic_store(&h->controls->hold, 1);
     if (pthread_create(&h->thread, NULL, help, h)) abort();
     return true;
 }
@@ -74,22 +74,22 @@ static void *go_on(void *argument)
 {
     helper *h = argument;
     int left_ms = 60000;
-    while (!atomic_load(&h->desk->awaited) && left_ms-- > 0)
+    while (!atomic_load(&h->controls->awaited) && left_ms-- > 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     h->in_time = left_ms >= 0;
-    atomic_store(&h->desk->hold, 0);
+    atomic_store(&h->controls->hold, 0);
     return NULL;
 }
 
 /* Whoever destroys the buffer waits for what stands on its stream. */
 static void end_behind_the_stream(idle_rank *one, helper *h)
 {
-    CHECK(atomic_load(&h->desk->held) > 0, "no kernel is left on the stream");
+    CHECK(atomic_load(&h->controls->held) > 0, "no kernel is left on the stream");
     if (pthread_create(&h->thread, NULL, go_on, h)) abort();
     expar_ep_output_release(one->came.output);
     expar_ep_handle_destroy(one->came.handle);
     CHECK_OK(expar_ep_destroy(one->ep));
-    CHECK(atomic_load(&h->desk->held) == 0, "the buffer went before its kernels had run");
+    CHECK(atomic_load(&h->controls->held) == 0, "the buffer went before its kernels had run");
     pthread_join(h->thread, NULL);
     CHECK(h->in_time, "expar_ep_destroy did not wait for the stream");
     CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
@@ -175,8 +175,8 @@ static void a_combine_ends_with_the_group(void **state)
 /* Rank 1, once rank 0 waits (which only a thread of its process sees). */
 static void leave(idle_rank *one)
 {
-    const fake_desk *desk = desk_find();
-    if (desk && one->group->threads) await_looks(desk, atomic_load(&desk->looks) + LOOKS);
+    const fake_controls *controls = controls_find();
+    if (controls && one->group->threads) await_looks(controls, atomic_load(&controls->looks) + LOOKS);
     CHECK_OK(expar_group_abort(one->group));
     idle_end(one);
 }

@@ -3,7 +3,7 @@
  * that word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does
  * not. The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
  * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
 #include "exec/cuda/gpu.h"
@@ -13,16 +13,16 @@ typedef struct launches {
     int all, dispatches, combines, ahead;
 } launches;
 
-static launches launches_now(const fake_desk *desk)
+static launches launches_now(const fake_controls *controls)
 {
-    return (launches){atomic_load(&desk->launches), atomic_load(&desk->dispatches), atomic_load(&desk->combines),
-                      atomic_load(&desk->ahead)};
+    return (launches){atomic_load(&controls->launches), atomic_load(&controls->dispatches),
+                      atomic_load(&controls->combines), atomic_load(&controls->ahead)};
 }
 
 /* Since `before`. */
-static void check_launches(const fake_desk *desk, launches before, launches expected, const char *what)
+static void check_launches(const fake_controls *controls, launches before, launches expected, const char *what)
 {
-    launches now = launches_now(desk);
+    launches now = launches_now(controls);
     CHECK(now.all - before.all == expected.all, "%s: %d kernels, expected %d", what, now.all - before.all,
           expected.all);
     CHECK(now.dispatches - before.dispatches == expected.dispatches, "%s: %d dispatch", what,
@@ -30,39 +30,39 @@ static void check_launches(const fake_desk *desk, launches before, launches expe
     CHECK(now.combines - before.combines == expected.combines, "%s: %d combine", what, now.combines - before.combines);
 }
 
-static void play_fresh(idle_rank *one, const fake_desk *desk, expar_path path, int64_t worst)
+static void play_fresh(idle_rank *one, const fake_controls *controls, expar_path path, int64_t worst)
 {
     expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    launches before = launches_now(desk);
+    launches before = launches_now(controls);
     args.path = path;
     args.num_worst_tokens = worst;
     if (!CHECK_OK(expar_dispatch(one->ep, &args, &result))) return;
-    check_launches(desk, before, (launches){.all = 2, .dispatches = 1, .ahead = !worst}, "a fresh dispatch");
+    check_launches(controls, before, (launches){.all = 2, .dispatches = 1, .ahead = !worst}, "a fresh dispatch");
     expar_ep_output_release(result.output);
     expar_ep_handle_destroy(result.handle);
 }
 
-static void play_cached(idle_rank *one, const fake_desk *desk, expar_path path)
+static void play_cached(idle_rank *one, const fake_controls *controls, expar_path path)
 {
     expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    launches before = launches_now(desk);
+    launches before = launches_now(controls);
     args.path = path;
     args.handle = one->came.handle;
     args.topk_idx = EXPAR_TENSOR_NONE;
     if (!CHECK_OK(expar_dispatch(one->ep, &args, &result))) return;
-    check_launches(desk, before, (launches){.all = 1, .dispatches = 1}, "a dispatch with a handle");
+    check_launches(controls, before, (launches){.all = 1, .dispatches = 1}, "a dispatch with a handle");
     expar_ep_output_release(result.output);
 }
 
-static void play_combine(idle_rank *one, const fake_desk *desk, expar_path path)
+static void play_combine(idle_rank *one, const fake_controls *controls, expar_path path)
 {
     expar_combine_args args = idle_combine_args(one);
-    launches before = launches_now(desk);
+    launches before = launches_now(controls);
     args.path = path;
     CHECK_OK(expar_combine(one->ep, &args));
-    check_launches(desk, before, (launches){.all = 1, .combines = 1}, "a combine");
+    check_launches(controls, before, (launches){.all = 1, .combines = 1}, "a combine");
 }
 
 static void play_calls(expar_group *group, void *shared)
@@ -71,12 +71,12 @@ static void play_calls(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    const fake_desk *desk = desk_find();
-    for (size_t i = 0; CHECK(desk, "another driver is open") && i < ARRAY_LENGTH(paths); i++) {
-        play_fresh(&one, desk, paths[i], 0);
-        play_fresh(&one, desk, paths[i], 8);
-        play_cached(&one, desk, paths[i]);
-        play_combine(&one, desk, paths[i]);
+    const fake_controls *controls = controls_find();
+    for (size_t i = 0; CHECK(controls, "another driver is open") && i < ARRAY_LENGTH(paths); i++) {
+        play_fresh(&one, controls, paths[i], 0);
+        play_fresh(&one, controls, paths[i], 8);
+        play_cached(&one, controls, paths[i]);
+        play_combine(&one, controls, paths[i]);
     }
     idle_end(&one);
 }
@@ -92,13 +92,13 @@ static void a_call_is_one_kernel(void **state)
 /* Of a fresh dispatch that has been made ready by the caller. */
 static void check_ahead(idle_rank *one, const expar_dispatch_args *args, int ahead, const char *what)
 {
-    const fake_desk *desk = desk_find();
+    const fake_controls *controls = controls_find();
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK(desk, "another driver is open")) return;
-    int before = atomic_load(&desk->ahead);
+    if (!CHECK(controls, "another driver is open")) return;
+    int before = atomic_load(&controls->ahead);
     if (!CHECK_OK(expar_dispatch(one->ep, args, &result))) return;
-    CHECK(atomic_load(&desk->ahead) - before == ahead, "%s: %d launched ahead", what,
-          atomic_load(&desk->ahead) - before);
+    CHECK(atomic_load(&controls->ahead) - before == ahead, "%s: %d launched ahead", what,
+          atomic_load(&controls->ahead) - before);
     expar_ep_output_release(result.output);
     expar_ep_handle_destroy(result.handle);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of a rank's calls (exec/cuda/order.c), on the driver that plays GPUs: captures that go on at a time, graphs
  * and calls whose streams are slow, and a driver that does not take the order's events. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
 #include "exec/cuda/gpu.h"
@@ -54,15 +54,15 @@ static void close_capture(capture *c)
 /* Waits for what comes before the launch of a graph, and others, that a combine on the stream adds. */
 static void check_waits(const idle_rank *one, cu_stream stream, int outside, int inside, const char *what)
 {
-    const fake_desk *desk = desk_find();
+    const fake_controls *controls = controls_find();
     expar_combine_args args = idle_combine_args(one);
     args.stream = stream;
-    if (!CHECK(desk, "another driver is open")) return;
-    int outside_before = atomic_load(&desk->outside), others_before = atomic_load(&desk->others);
+    if (!CHECK(controls, "another driver is open")) return;
+    int outside_before = atomic_load(&controls->outside), others_before = atomic_load(&controls->others);
     CHECK_OK(expar_combine(one->ep, &args));
-    int got = atomic_load(&desk->outside) - outside_before;
+    int got = atomic_load(&controls->outside) - outside_before;
     CHECK(got == outside, "%s: %d waits for what comes before the launch", what, got);
-    got = atomic_load(&desk->others) - others_before - got;
+    got = atomic_load(&controls->others) - others_before - got;
     CHECK(got == inside, "%s: %d waits for calls of the capture", what, got);
 }
 
@@ -138,12 +138,12 @@ static void a_capture_that_outlasts_others(void **state)
 
 static void check_refused(const idle_rank *one, cu_stream stream)
 {
-    const fake_desk *desk = desk_find();
+    const fake_controls *controls = controls_find();
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     expar_dispatch_args fresh = idle_dispatch_args(one, EXPAR_F32), again = fresh;
     expar_combine_args back = idle_combine_args(one);
-    if (!CHECK(desk, "another driver is open")) return;
-    int put = atomic_load(&desk->others) + atomic_load(&desk->launches);
+    if (!CHECK(controls, "another driver is open")) return;
+    int put = atomic_load(&controls->others) + atomic_load(&controls->launches);
     fresh.stream = again.stream = back.stream = stream;
     fresh.num_worst_tokens = 4;
     again.handle = one->came.handle;
@@ -156,7 +156,7 @@ static void check_refused(const idle_rank *one, cu_stream stream)
     CHECK_TEXT("expar_dispatch on rank 0: ", "expected 8 captures at a time at most");
     CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &again, &result));
     CHECK_TEXT("expar_dispatch on rank 0: ", "expected 8 captures at a time at most");
-    put = atomic_load(&desk->others) + atomic_load(&desk->launches) - put;
+    put = atomic_load(&controls->others) + atomic_load(&controls->launches) - put;
     CHECK(put == 0, "%d kernels and waits were put on a stream", put);
 }
 
@@ -205,7 +205,7 @@ static void captures_one_after_another(void **state)
 
 /* Two buffers of a rank, so that epochs tell whose call has run; a graph with a combine of each, and a slow kernel. */
 typedef struct slow {
-    fake_desk *desk;
+    fake_controls *controls;
     idle_rank ranks[2]; /* the second one has the first one's stream */
     cu_graph_exec execs[2];
     cu_stream other; /* stream */
@@ -228,10 +228,10 @@ static bool has_run(const slow *s, int i)
 
 static bool slow_begin(slow *s, expar_group *group)
 {
-    *s = (slow){.desk = NULL};
+    *s = (slow){.controls = NULL};
     if (!idle_begin(&s->ranks[0], group) || !idle_dispatch(&s->ranks[0], EXPAR_F32)) return false;
-    s->desk = desk_find();
-    if (!CHECK(s->desk, "another driver is open")) return false;
+    s->controls = controls_find();
+    if (!CHECK(s->controls, "another driver is open")) return false;
     const expar_ep_config config = idle_config(group);
     s->ranks[1] = s->ranks[0];
     s->ranks[1].came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
@@ -269,21 +269,21 @@ static void put_slow_kernel(slow *s, cu_stream stream)
     fake_spin_args args = {&s->end};
     void *parameters[] = {&args};
     const cuda_launch launch = {.function = s->spin, .stream = stream, .blocks = 1, .threads = 1};
-    atomic_store(&s->desk->hold, 1);
+    atomic_store(&s->controls->hold, 1);
     CHECK_OK(cuda_launch_kernel(&launch, parameters));
 }
 
 /* Buffer 0's call stands behind the slow kernel, buffer 1's on another stream. */
 static void check_order(slow *s)
 {
-    atomic_store(&s->desk->hold, 0);
-    CHECK(desk_await(&s->desk->running[0], 1), "the slow kernel does not run");
+    atomic_store(&s->controls->hold, 0);
+    CHECK(controls_await(&s->controls->running[0], 1), "the slow kernel does not run");
     for (int i = 0; i < LOOKS && !has_run(s, 0) && !has_run(s, 1); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     CHECK(!has_run(s, 0), "the first call has run, though its stream had not come to it");
     CHECK(!has_run(s, 1), "the second call has run before the first");
     atomic_store(&s->end, 1);
-    CHECK(desk_await(&s->desk->held, 0), "something is left on the streams");
+    CHECK(controls_await(&s->controls->held, 0), "something is left on the streams");
     CHECK(has_run(s, 0) && has_run(s, 1), "a call has not run");
 }
 

@@ -2,7 +2,7 @@
 /* Calls whose rows differ from rank to rank, and so the kernels they need, on a driver that plays GPUs and lets no
  * module in while kernels of its context run (cuda/fake/modules.c): all ranks are told, nobody waits in vain, and the
  * buffer takes the next call. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
@@ -16,15 +16,15 @@ static bool is_odd(const idle_rank *one)
 
 /* The odd rank calls last: what it loads comes when kernels of all others wait for it. Processes see no more of each
    other than that all have done with the call before. */
-static void take_turns(const idle_rank *one, const fake_desk *desk)
+static void take_turns(const idle_rank *one, const fake_controls *controls)
 {
     CHECK_OK(expar_group_barrier(one->group));
     if (!is_odd(one) || kind_of_ranks == RANKS_PROCESSES) return;
-    CHECK(desk_await(&desk->running[0], RANKS - 1), "%d kernels run; expected those of %d ranks",
-          atomic_load(&desk->running[0]), RANKS - 1);
+    CHECK(controls_await(&controls->running[0], RANKS - 1), "%d kernels run; expected those of %d ranks",
+          atomic_load(&controls->running[0]), RANKS - 1);
 }
 
-static void dispatch_rows(const idle_rank *one, const fake_desk *desk, expar_dtype dtype, int64_t hidden)
+static void dispatch_rows(const idle_rank *one, const fake_controls *controls, expar_dtype dtype, int64_t hidden)
 {
     expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
@@ -32,12 +32,12 @@ static void dispatch_rows(const idle_rank *one, const fake_desk *desk, expar_dty
         args.x = idle_tensor(dtype, hidden);
         args.x.device = args.topk_idx.device;
     }
-    take_turns(one, desk);
+    take_turns(one, controls);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(one->ep, &args, &unused));
     CHECK_TEXT("expar_dispatch on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
 }
 
-static void combine_rows(const idle_rank *one, const fake_desk *desk, expar_dtype dtype, int64_t hidden)
+static void combine_rows(const idle_rank *one, const fake_controls *controls, expar_dtype dtype, int64_t hidden)
 {
     expar_combine_args args = idle_combine_args(one);
     const expar_device device = args.x.device;
@@ -45,18 +45,18 @@ static void combine_rows(const idle_rank *one, const fake_desk *desk, expar_dtyp
         args.x = args.y = idle_tensor(dtype, hidden);
         args.x.device = args.y.device = device;
     }
-    take_turns(one, desk);
+    take_turns(one, controls);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_combine(one->ep, &args));
     CHECK_TEXT("expar_combine on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
 }
 
-static void call_with_other_rows(idle_rank *one, const fake_desk *desk)
+static void call_with_other_rows(idle_rank *one, const fake_controls *controls)
 {
-    dispatch_rows(one, desk, EXPAR_F32, IDLE_HIDDEN / 2);
-    dispatch_rows(one, desk, EXPAR_F16, IDLE_HIDDEN);
+    dispatch_rows(one, controls, EXPAR_F32, IDLE_HIDDEN / 2);
+    dispatch_rows(one, controls, EXPAR_F16, IDLE_HIDDEN);
     if (!idle_dispatch(one, EXPAR_F32)) return;
-    combine_rows(one, desk, EXPAR_F32, IDLE_HIDDEN / 4);
-    combine_rows(one, desk, EXPAR_BF16, IDLE_HIDDEN);
+    combine_rows(one, controls, EXPAR_F32, IDLE_HIDDEN / 4);
+    combine_rows(one, controls, EXPAR_BF16, IDLE_HIDDEN);
     idle_combine(one);
 }
 
@@ -66,13 +66,13 @@ static void rows_that_differ(expar_group *group, void *shared)
     const bool apart = *(const bool *)shared, shares = kind_of_ranks == RANKS_THREADS && !apart;
     idle_rank one;
     if (!idle_begin_at(&one, group, apart && group->rank == ODD)) return;
-    const fake_desk *desk = desk_find();
-    if (!CHECK(desk != NULL, "this is not the driver that plays GPUs")) return;
-    const int loads = atomic_load(&desk->loads);
+    const fake_controls *controls = controls_find();
+    if (!CHECK(controls != NULL, "this is not the driver that plays GPUs")) return;
+    const int loads = atomic_load(&controls->loads);
     for (int32_t round = 0; round < 2 && !check_failures(); round++)
-        call_with_other_rows(&one, desk);
+        call_with_other_rows(&one, controls);
     CHECK_OK(expar_group_barrier(group));
-    const int more = atomic_load(&desk->loads) - loads;
+    const int more = atomic_load(&controls->loads) - loads;
     CHECK((more == 0) == shares, "%d modules were loaded with the calls; expected %s", more, shares ? "none" : "some");
     CHECK_OK(expar_group_barrier(group));
     idle_end(&one);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads of one rank that call on two buffers of a group, on the driver that plays GPUs: the rank's calls follow
  * each other whole, a call that waits for an event holds nobody up, and a stream is told by its number. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "exec/event.h"
 #include "shmem/kind.h"
@@ -82,11 +82,12 @@ static void run(ranks_body body)
 /* ---- whole calls ------------------------------------------------------------------------------------------------- */
 
 /* How many kernels were launched between those of a call on another stream: each call has two, one after the other. */
-static int32_t strangers(const fake_desk *desk, int first, int launches)
+static int32_t strangers(const fake_controls *controls, int first, int launches)
 {
     int32_t count = 0;
     for (int i = first; i < first + launches; i += 2)
-        count += atomic_load(&desk->streams[i % FAKE_LAUNCHES]) != atomic_load(&desk->streams[(i + 1) % FAKE_LAUNCHES]);
+        count += atomic_load(&controls->streams[i % FAKE_LAUNCHES]) !=
+                 atomic_load(&controls->streams[(i + 1) % FAKE_LAUNCHES]);
     return count;
 }
 
@@ -96,17 +97,17 @@ static void play_at_once(expar_group *group, void *shared)
     idle_rank one;
     caller two[2];
     if (!open_two(&one, two, group)) return;
-    fake_desk *desk = desk_find();
-    if (!CHECK(desk, "another driver is open")) return;
-    int first = atomic_load(&desk->launches);
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
+    int first = atomic_load(&controls->launches);
     two[0].calls = two[1].calls = CALLS;
     for (int i = 0; i < 2; i++)
         begin(&two[i]);
     for (int i = 0; i < 2; i++)
         end(&two[i]);
-    int launches = atomic_load(&desk->launches) - first;
+    int launches = atomic_load(&controls->launches) - first;
     CHECK(launches == 4 * CALLS && launches <= FAKE_LAUNCHES, "%d kernels, expected %d", launches, 4 * CALLS);
-    CHECK(strangers(desk, first, launches) == 0, "%d calls were not whole", strangers(desk, first, launches));
+    CHECK(strangers(controls, first, launches) == 0, "%d calls were not whole", strangers(controls, first, launches));
     close_two(&one, two);
 }
 
@@ -126,12 +127,12 @@ static void play_with_event(expar_group *group, void *shared)
     caller two[2];
     expar_event *event;
     if (!open_two(&one, two, group) || !CHECK_OK(event_create_for_call(&event))) return;
-    fake_desk *desk = desk_find();
-    if (!CHECK(desk, "another driver is open")) return;
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
     two[0].wait_event = event;
-    int begun = atomic_load(&desk->begun);
+    int begun = atomic_load(&controls->begun);
     begin(&two[0]);
-    CHECK(desk_await(&desk->begun, begun + 1), "the first call did not begin");
+    CHECK(controls_await(&controls->begun, begun + 1), "the first call did not begin");
     begin(&two[1]);
     end(&two[1]);
     event_finish(event, EXPAR_OK);
@@ -154,16 +155,17 @@ static void play_by_one_name(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    fake_desk *desk = desk_find();
-    if (!CHECK(desk, "another driver is open")) return;
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
     caller mine = {.one = &one, .ep = one.ep, .stream = FAKE_THREADS_STREAM, .calls = 2}, other = mine;
     other.calls = 1;
     call(&mine);
     CHECK(mine.status == EXPAR_OK, "%s", expar_last_error());
-    int others = atomic_load(&desk->others);
+    int others = atomic_load(&controls->others);
     begin(&other);
     end(&other);
-    CHECK(atomic_load(&desk->others) == others + 1, "%d waits, expected 1", atomic_load(&desk->others) - others);
+    CHECK(atomic_load(&controls->others) == others + 1, "%d waits, expected 1",
+          atomic_load(&controls->others) - others);
     idle_end(&one);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program's first calls on a GPU compile kernels, with a compiler that is played (cuda/fake/nvrtc.c); those of the
  * next program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. */
-#include "cuda/find_desk.h"
+#include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
 
@@ -26,13 +26,13 @@ static void play(expar_group *group, void *shared)
 {
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !idle_combine(&one)) return;
-    const fake_compiler_desk *desk = desk_find_compiler();
-    if (!CHECK(desk, "another compiler is open")) return;
-    int begun = atomic_load(&desk->begun);
+    const fake_compiler_controls *controls = controls_find_compiler();
+    if (!CHECK(controls, "another compiler is open")) return;
+    int begun = atomic_load(&controls->begun);
     CHECK(shared ? begun == 0 : begun >= 4, "%d kernel sources were compiled", begun);
     for (int64_t room = 1; room <= 16; room *= 2)
         dispatch_into(&one, room);
-    CHECK(atomic_load(&desk->begun) == begun, "other numbers of tokens were compiled for");
+    CHECK(atomic_load(&controls->begun) == begun, "other numbers of tokens were compiled for");
     idle_end(&one);
 }
 

@@ -25,11 +25,11 @@ static struct {
     const char *(*strerror)(int);
 } real;
 
-static fake_desk desk;
+static fake_controls controls;
 
-fake_desk *fake_desk_of(void)
+fake_controls *fake_controls_of(void)
 {
-    return &desk;
+    return &controls;
 }
 
 static void find(void *handle, const char *name, void *function, size_t bytes)
@@ -64,13 +64,13 @@ static struct fi_info *real_info(const struct fi_info *info)
     struct fi_info *copy = real.dupinfo(info);
     if (!copy) abort();
     if (getenv("FAKE_PROVIDER")) rename_provider(copy, PROVIDER);
-    if (atomic_load(&desk.one_endpoint)) copy->domain_attr->mr_mode &= ~FI_MR_ENDPOINT;
+    if (atomic_load(&controls.one_endpoint)) copy->domain_attr->mr_mode &= ~FI_MR_ENDPOINT;
     return copy;
 }
 
 static void set_classes(struct fi_info *info, uint32_t wanted)
 {
-    int32_t classes = atomic_load(&desk.classes);
+    int32_t classes = atomic_load(&controls.classes);
     if (classes == FAKE_CLASSES_REAL) return;
     info->tx_attr->tclass = classes == FAKE_CLASSES_TAKEN ? wanted : FI_TC_UNSPEC;
     info->domain_attr->tclass = classes == FAKE_CLASSES_DOMAIN ? wanted : FI_TC_UNSPEC;
@@ -81,13 +81,13 @@ static int ask(uint32_t version, const char *node, uint64_t flags, const struct 
     const char *name = getenv("FAKE_PROVIDER");
     uint32_t wanted = hints->tx_attr->tclass;
     if (name && strcmp(name, hints->fabric_attr->prov_name) != 0) return -FI_ENODATA;
-    if (wanted != FI_TC_UNSPEC && atomic_load(&desk.classes) == FAKE_CLASSES_REFUSED) return -FI_ENODATA;
+    if (wanted != FI_TC_UNSPEC && atomic_load(&controls.classes) == FAKE_CLASSES_REFUSED) return -FI_ENODATA;
     struct fi_info *asked = real_info(hints);
     int code = real.getinfo(version, node ? node : "127.0.0.1", NULL, flags | FI_SOURCE, asked, info);
     real.freeinfo(asked);
     for (struct fi_info *one = *info; code == 0 && one; one = one->next) {
         if (name) rename_provider(one, name);
-        if (atomic_load(&desk.one_endpoint)) one->domain_attr->mr_mode |= FI_MR_ENDPOINT;
+        if (atomic_load(&controls.one_endpoint)) one->domain_attr->mr_mode |= FI_MR_ENDPOINT;
         set_classes(one, wanted);
     }
     return code;
@@ -122,9 +122,9 @@ static struct fi_ops_atomic real_atomic, own_atomic;
 
 static bool takes_fault(fake_fault fault)
 {
-    int32_t left = atomic_load(&desk.faults);
-    if (atomic_load(&desk.fault) != (int32_t)fault) return false;
-    while (left > 0 && !atomic_compare_exchange_weak(&desk.faults, &left, left - 1)) {
+    int32_t left = atomic_load(&controls.faults);
+    if (atomic_load(&controls.fault) != (int32_t)fault) return false;
+    while (left > 0 && !atomic_compare_exchange_weak(&controls.faults, &left, left - 1)) {
     }
     return left > 0;
 }
@@ -132,7 +132,7 @@ static bool takes_fault(fake_fault fault)
 /* What was turned away had no fault. */
 static ssize_t with_fault(ssize_t code)
 {
-    if (code != 0) atomic_fetch_add(&desk.faults, 1);
+    if (code != 0) atomic_fetch_add(&controls.faults, 1);
     return code;
 }
 
@@ -161,19 +161,19 @@ static ssize_t write_message(struct fid_ep *ep, const struct fi_msg_rma *message
     if (takes_fault(FAKE_LOSE_PUT)) return lose(ep, message);
     bool early = takes_fault(FAKE_EARLY_PUT);
     ssize_t code = real_rma.writemsg(ep, message, early ? flags & ~FI_DELIVERY_COMPLETE : flags);
-    return count(early ? with_fault(code) : code, &desk.puts, &desk.put_bytes, length);
+    return count(early ? with_fault(code) : code, &controls.puts, &controls.put_bytes, length);
 }
 
 static ssize_t read_message(struct fid_ep *ep, const struct fi_msg_rma *message, uint64_t flags)
 {
-    return count(real_rma.readmsg(ep, message, flags), &desk.gets, &desk.get_bytes, message->msg_iov->iov_len);
+    return count(real_rma.readmsg(ep, message, flags), &controls.gets, &controls.get_bytes, message->msg_iov->iov_len);
 }
 
 static ssize_t read_bytes(struct fid_ep *ep, void *buffer, size_t length, void *descriptor, fi_addr_t from,
                           uint64_t address, uint64_t key, void *context)
 {
-    return count(real_rma.read(ep, buffer, length, descriptor, from, address, key, context), &desk.gets,
-                 &desk.get_bytes, length);
+    return count(real_rma.read(ep, buffer, length, descriptor, from, address, key, context), &controls.gets,
+                 &controls.get_bytes, length);
 }
 
 static ssize_t fetch_atomic(struct fid_ep *ep, const void *buffer, size_t words, void *descriptor, void *result,
@@ -186,7 +186,7 @@ static ssize_t fetch_atomic(struct fid_ep *ep, const void *buffer, size_t words,
     if (wrong) operand++;
     ssize_t code = real_atomic.readwrite(ep, &operand, words, descriptor, result, result_descriptor, to, address, key,
                                          type, op, context);
-    return count(wrong ? with_fault(code) : code, &desk.atomics, NULL, 0);
+    return count(wrong ? with_fault(code) : code, &controls.atomics, NULL, 0);
 }
 
 static ssize_t compare_atomic(struct fid_ep *ep, const void *buffer, size_t words, void *descriptor,
@@ -196,7 +196,7 @@ static ssize_t compare_atomic(struct fid_ep *ep, const void *buffer, size_t word
 {
     return count(real_atomic.compwrite(ep, buffer, words, descriptor, compare, compare_descriptor, result,
                                        result_descriptor, to, address, key, type, op, context),
-                 &desk.atomics, NULL, 0);
+                 &controls.atomics, NULL, 0);
 }
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ static int open_endpoint(struct fid_domain *domain, struct fi_info *info, struct
     int code = real_domain.endpoint(domain, asked, ep, context);
     real.freeinfo(asked);
     if (code != 0) return code;
-    atomic_store(&desk.endpoint_class, info->tx_attr->tclass);
+    atomic_store(&controls.endpoint_class, info->tx_attr->tclass);
     pthread_mutex_lock(&tables);
     if (!own_rma.writemsg) {
         real_rma = own_rma = *(*ep)->rma;
@@ -249,7 +249,7 @@ static int register_memory(struct fid *domain, const void *base, size_t bytes, u
                            uint64_t key, uint64_t flags, struct fid_mr **memory, void *context)
 {
     int code = real_mr.reg(domain, base, bytes, access, offset, key, flags, memory, context);
-    if (code != 0 || !atomic_load(&desk.one_endpoint)) return code;
+    if (code != 0 || !atomic_load(&controls.one_endpoint)) return code;
     pthread_mutex_lock(&tables);
     if (!own_memory.bind) {
         own_memory = *(*memory)->fid.ops;
@@ -267,7 +267,7 @@ static int open_domain(struct fid_fabric *fabric, struct fi_info *info, struct f
     int code = real_fabric.domain(fabric, asked, domain, context);
     real.freeinfo(asked);
     if (code != 0) return code;
-    atomic_store(&desk.domain_class, info->domain_attr->tclass);
+    atomic_store(&controls.domain_class, info->domain_attr->tclass);
     pthread_mutex_lock(&tables);
     if (!own_domain.endpoint) {
         real_domain = own_domain = *(*domain)->ops;

@@ -28,16 +28,16 @@ typedef enum fake_fault {
 } fake_fault;
 
 /* Written by the test between groups; the counts by the fake as well. */
-typedef struct fake_desk {
+typedef struct fake_controls {
     _Atomic int32_t classes;                       /* fake_classes */
     _Atomic int32_t fault;                         /* fake_fault */
     _Atomic int32_t faults;                        /* how many more operations shall have it */
     _Atomic int32_t one_endpoint;                  /* 1: memory is registered for one endpoint alone (FI_MR_ENDPOINT) */
     _Atomic uint32_t endpoint_class, domain_class; /* with which the last ones were opened */
     _Atomic uint64_t puts, put_bytes, gets, get_bytes, atomics; /* that were handed over with success */
-} fake_desk;
+} fake_controls;
 
 /* Of the library that has been opened; by dlsym. */
-typedef fake_desk *fake_desk_function(void);
+typedef fake_controls *fake_controls_function(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a test sees and orders of the driver that plays GPUs (fake.c), in its own process. */
-#ifndef TESTS_CUDA_FAKE_DESK_H
-#define TESTS_CUDA_FAKE_DESK_H
+#ifndef TESTS_CUDA_FAKE_CONTROLS_H
+#define TESTS_CUDA_FAKE_CONTROLS_H
 
 #include <stdatomic.h>
 
@@ -9,7 +9,7 @@
 #define FAKE_LAUNCHES 4096
 
 /* The driver writes the counts; a test sets the refusals, and the driver takes them off. All in sequential order. */
-typedef struct fake_desk {
+typedef struct fake_controls {
     atomic_int running[FAKE_GPUS];        /* kernels */
     atomic_int loads;                     /* of modules, so far: those that wait and those that failed, too */
     atomic_int waiting;                   /* loads that wait for kernels; of each GPU the first */
@@ -27,17 +27,17 @@ typedef struct fake_desk {
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
     atomic_int awaited;    /* callers that wait for such */
-} fake_desk;
+} fake_controls;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */
-typedef struct fake_compiler_desk {
+typedef struct fake_compiler_controls {
     atomic_int begun; /* compilations, so far */
     atomic_int hold;  /* 1: those of sources with "held" in their names wait until it is 0 */
-} fake_compiler_desk;
+} fake_compiler_controls;
 
 /* Of the libraries that have been opened; by dlsym. */
-typedef fake_desk *fake_desk_function(void);
-typedef fake_compiler_desk *fake_compiler_desk_function(void);
+typedef fake_controls *fake_controls_function(void);
+typedef fake_compiler_controls *fake_compiler_controls_function(void);
 
 /* Another stream in each thread, by the driver's own name for it. */
 #define FAKE_THREADS_STREAM ((void *)2)

@@ -5,7 +5,8 @@
 # usage: check_calls.sh SRC_DIR
 set -eu
 cd "$1/ep"
-calls=$(ls | grep -E '^(call|issue|dispatch|combine|output|handle|layout|buffer|times).*\.[ch]$')
+calls=$(find . -name '*.[ch]' | sed 's|^\./||' | sort |
+    grep -E '^(call|issue|dispatch|combine|output|handle|layout|buffer|times)')
 [ "$(echo "$calls" | wc -l)" -ge 12 ] || { echo "ep: its files have other names than tests/layers knows"; exit 1; }
 # shellcheck disable=SC2086 # words on purpose
 if grep -nEi 'cuda|gpu|EXPAR_CPU *[)?:;,]|exec/cpu' $calls /dev/null | grep -v '^layout.c:.*const expar_device cpu\|^buffer.c:.*device.type : EXPAR_CPU'; then

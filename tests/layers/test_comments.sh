@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Comments name what is there, and the check would see it if they did not.
+# usage: test_comments.sh ROOT
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "test_comments: $1" >&2
+    exit 1
+}
+
+"$here/check_comments.sh" "$1" || fail "a comment names what is not there"
+
+for folder in src include tools bench examples tests cmake; do
+    cp -r "$1/$folder" "$work"
+done
+heap=$work/src/shmem/heap.c
+lines=$(wc -l <"$heap")
+# At once, in a line behind code, over two lines; and what is in strings is no comment.
+cat >>"$heap" <<'END'
+static const char *glob = "/sys/*"; /* see gone_file.c */
+/* heap_gone() and sym_*, sum_NAME,
+   shmem/gone.h, shmem/heap.c, heap.h */
+END
+if "$here/check_comments.sh" "$work" >"$work/found"; then fail "not seen: names of nothing"; fi
+cat >"$work/expected" <<END
+src/shmem/heap.c:$((lines + 1)): nothing is called gone_file.c
+src/shmem/heap.c:$((lines + 1)): nothing is called gone_file
+src/shmem/heap.c:$((lines + 2)): nothing is called heap_gone
+src/shmem/heap.c:$((lines + 3)): nothing is called shmem/gone.h
+src/shmem/heap.c:$((lines + 3)): nothing is called heap.h
+END
+diff "$work/expected" "$work/found" || fail "found other names than these"

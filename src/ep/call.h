@@ -29,8 +29,8 @@ typedef struct ep_halves {
     size_t bytes; /* of the whole call, whose first member is its ep_call */
     expar_status (*send)(ep_call *call);
     expar_status (*receive)(ep_call *call);
-    /* Of a call that runs by itself: what it uses is held for it before (the caller may give its own holds back at any
-       time), and let go when it has ended. */
+    /* Of a call that runs by itself: what it uses is held for it before (the caller may give its own references back at
+       any time), and let go when it has ended. */
     void (*hold)(ep_call *call);
     void (*drop)(ep_call *call);
 } ep_halves;

@@ -330,7 +330,7 @@ static const ep_halves combine_halves = {.bytes = sizeof(combine_call),
                                          .hold = combine_hold,
                                          .drop = combine_drop};
 
-/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
+/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's references. */
 static expar_status combine_keep_in_graph(const combine_call *call)
 {
     executor *exec = call->base.ep->exec;

@@ -93,7 +93,7 @@ static expar_status make_destination(dispatch_call *call)
     return ep_destination_make(call->base.ep, &wish, &call->to);
 }
 
-/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's holds. */
+/* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's references. */
 static expar_status dispatch_keep_in_graph(const dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;

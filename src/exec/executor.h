@@ -92,7 +92,7 @@ typedef struct executor_ops {
     /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some. */
     expar_status (*take)(executor *self, uint64_t bytes, mem_block **out);
     /* Room for a routing whose tokens, ranks, ranks_per_node, channels, topk and experts are set, with at most
-       most_targets destinations each; its arrays are not filled. Given back by ep_routing_free. */
+       most_targets targets each; its arrays are not filled. Given back by ep_routing_free. */
     expar_status (*routing_make)(executor *self, ep_routing *routing, int32_t most_targets);
     /* Room for a row map of so many slots. What nothing has been written to names no row, unless steps are carried out
        in any case once they are put on a stream. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout: from topk_idx, or from token_in_rank, to each token's list of destinations, and the counts that follow from
+/* Layout: from topk_idx, or from token_in_rank, to each token's list of targets, and the counts that follow from
  * it. */
 #include "exec/cpu/cpu.h"
 
@@ -17,7 +17,7 @@ static expar_status check_range(const ep_route_view *route, const ep_routing *ro
     return EXPAR_OK;
 }
 
-/* Inserts rank into the sorted list of one token's destinations, unless it is there. Lists are short: at most K. */
+/* Inserts rank into the sorted list of one token's targets, unless it is there. Lists are short: at most K. */
 static int32_t insert_rank(ep_target *list, int32_t length, int32_t rank)
 {
     int32_t at = length;
@@ -56,7 +56,7 @@ static int32_t ranks_by_hand(const ep_route_view *route, ep_routing *routing, in
     return length;
 }
 
-/* One token: its destinations in rank order, each with its place among all tokens that go there. sent[r] counts them.
+/* One token: its targets in rank order, each with its place among all tokens that go there. sent[r] counts them.
  */
 static void route_token(const ep_route_view *route, ep_routing *routing, int32_t *sent, int64_t token)
 {

@@ -2,8 +2,8 @@
 /* splitmix: random bits from a counter, the same on every machine for the same seed. Routings and the contents of rows
  * come from it. (The oracle of the tests has its own, on purpose.)
  *
- * Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014; the constants are Stafford's variant 13.
- */
+ * Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014; the constants are
+ * Stafford's variant 13. */
 #ifndef EXPAR_BENCH_COMMON_SPLITMIX_H
 #define EXPAR_BENCH_COMMON_SPLITMIX_H
 

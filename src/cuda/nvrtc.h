@@ -34,8 +34,8 @@ typedef struct nvrtc_functions {
 /* Finds and opens a compiler whose code the driver loads, or the one that EXPAR_NVRTC names; the first call does, later
  * ones give the same answer. EXPAR_ERR_UNSUPPORTED. */
 expar_status nvrtc_open(const nvrtc_functions **out);
-/* Of a later major version than the driver, which then loads nothing that it compiles: EXPAR_NVRTC alone may name such.
- */
+/* Of a later major version than the driver, which then loads nothing that it compiles: EXPAR_NVRTC alone
+   may name such. */
 bool nvrtc_is_newer(const nvrtc_functions *nvrtc);
 /* That it is, and what is expected. */
 void nvrtc_describe_newer(const nvrtc_functions *nvrtc, char *text, size_t bytes);

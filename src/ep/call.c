@@ -249,8 +249,8 @@ expar_status ep_call_end(ep_call *call, expar_status status)
     executor *exec = call->ep->exec;
     poison_with_group(call, status);
     if (!went_through(status)) {
-        /* A call that failed on its way has left work on its stream all the same. Why it failed stays the last error.
-         */
+        /* A call that failed on its way has left work on its stream all the same. Why it failed stays
+           the last error. */
         error_kept kept;
         error_keep(&kept, status);
         ep_call_step(call, exec->ops->end(exec, &call->exec));

@@ -11,8 +11,8 @@
  * So a buffer may have EP_OPEN_CALLS calls open at a time. They keep the order of their epochs: a call opens, which is
  * to say posts its first record, when the one before it is sent; it sends when that has ended; and one is begun when
  * the one before the last has ended. That is what two parities of records bear (exec/index.h): all hellos of call n + 1
- * are posted by ranks that have judged those of n, and a rank has heard the end of n from all before it begins n + 2.
- */
+ * are posted by ranks that have judged those of n, and a rank has heard the end of n from all before
+ * it begins n + 2. */
 #ifndef EXPAR_EP_CALL_H
 #define EXPAR_EP_CALL_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors and other arguments: each wrong one gets a status and a text that names it, its value, and what was expected.
- */
+/* Tensors and other arguments: each wrong one gets a status and a text that names it, its value, and
+ * what was expected. */
 #include "ep/ep.h"
 
 #include <stdio.h>

@@ -103,7 +103,7 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
 }
 
 /* ---- handle.c ---------------------------------------------------------------------------------------------------- */
-/* Room for the routing of `tokens` tokens with at most most_targets targets each, by the dispatch of this epoch;
+/* Room for the routing of `tokens` tokens with at most `most_targets` targets each, by the dispatch of this epoch;
    nothing is filled. */
 expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int32_t topk, int32_t experts,
                               int32_t most_targets, expar_ep_handle **out);

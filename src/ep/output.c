@@ -126,8 +126,8 @@ static void output_place(const ep_wish *wish, ep_destination *to)
     if (shape.map) to->row_map = (int32_t *)(data + map.map);
 }
 
-/* Rows that were to pass through the pool on their way to the caller's memory come by the queue where it has no room.
- */
+/* Rows that were to pass through the pool on their way to the caller's memory come by the queue where
+   it has no room. */
 static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
     ep_block_shape shape = block_shape(wish);

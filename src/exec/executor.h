@@ -54,8 +54,8 @@ typedef struct executor_times {
  * no rows of the second before the first is received.
  *
  * Statuses: EXPAR_OK with a verdict where a step has one, for a refusal of some rank is no failure of the executor.
- * Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error of the device.
- */
+ * Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error
+ * of the device. */
 typedef struct executor_ops {
     const char *name;
     /* Steps only put work on the caller's stream: a call's rest needs no thread of its own to finish by itself, `end`

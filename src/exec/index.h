@@ -235,8 +235,8 @@ EP_FUNC uint64_t ep_slot_at(const ep_space *s, const ep_shape *shape, int32_t ch
 
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
-/* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights and recv_row_map, in this order.
- */
+/* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights and recv_row_map,
+   in this order. */
 typedef struct ep_block_shape {
     int64_t x_rows;      /* rows of recv_x and its scales */
     int64_t rows;        /* rows of the rest */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups whose ranks are threads of one process: one thread makes them all, with a heap for each in anonymous memory.
- */
+/* Groups whose ranks are threads of one process: one thread makes them all, with a heap for each in
+ * anonymous memory. */
 #include "group/parts.h"
 
 #include <pthread.h>

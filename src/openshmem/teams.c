@@ -103,8 +103,8 @@ int shmem_ctx_create(long options, shmem_ctx_t *ctx)
     return shmem_team_create_ctx(SHMEM_TEAM_WORLD, options, ctx);
 }
 
-/* The standard's options are expar's. One that is not known is a failure to create the context, as want of memory is.
- */
+/* The standard's options are expar's. One that is not known is a failure to create the context, as
+   want of memory is. */
 int shmem_team_create_ctx(shmem_team_t team, long options, shmem_ctx_t *ctx)
 {
     expar_ctx_options known = EXPAR_CTX_OPTIONS_INIT;

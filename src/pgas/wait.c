@@ -163,8 +163,8 @@ static const char *number(const word_set *set, uint64_t value, number_text text)
     return text;
 }
 
-/* Names the first word that is still waited for, and the ranks that are silent: one of them may have been to change it.
- */
+/* Names the first word that is still waited for, and the ranks that are silent: one of them may have
+   been to change it. */
 static expar_status say_what_is_missing(expar_group *group, const word_set *set)
 {
     uint64_t seen;

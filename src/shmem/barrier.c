@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* PEs at equal distances that meet, each `place` from the first; words of the control page from `word` on are theirs.
- */
+/* PEs at equal distances that meet, each `place` from the first; words of the control page from `word`
+   on are theirs. */
 typedef struct meeting {
     int32_t first, stride, count, place, word;
 } meeting;
@@ -67,8 +67,8 @@ static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t tex
     return used > 0;
 }
 
-/* Names those who have not come at all, besides who is to blame for a time-out: the ranks are out of step from then on.
- */
+/* Names those who have not come at all, besides who is to blame for a time-out: the ranks are out of
+   step from then on. */
 static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *rest, expar_status status)
 {
     char missing[256];

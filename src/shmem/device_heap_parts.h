@@ -44,8 +44,8 @@ expar_status heap_agree(device_heap *heap, const char *what, const heap_word *wo
 /* ---- device_heap_grow.c ------------------------------------------------------------------------------------------ */
 /* Addresses for what is to come: this rank's own, and those of peers in other processes. */
 expar_status heap_reserve(device_heap *heap);
-/* Puts memory behind the heap up to end_bytes. `wish` is what all must agree on before anything is shared. Collective.
- */
+/* Puts memory behind the heap up to end_bytes. `wish` is what all must agree on before anything is
+   shared. Collective. */
 expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, const heap_word *wish);
 /* Gives memory and addresses back. The device is closed after it, or kept with what must stay. */
 void heap_release(device_heap *heap, bool quiet);

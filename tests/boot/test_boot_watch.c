@@ -41,8 +41,8 @@ static void await_gone(gone_note *note, int32_t rank)
 /* Ranks that have seen all they had to; in memory that all share. */
 static atomic_int *done;
 
-/* Of all but the rank that is lost: nobody leaves before all are done, or who is a little late sees him leave instead.
- */
+/* Of all but the rank that is lost: nobody leaves before all are done, or who is a little late sees him
+   leave instead. */
 static void await_others(void)
 {
     int64_t deadline_ns = clock_ns() + (int64_t)20 * 1000 * 1000 * 1000;

@@ -187,8 +187,8 @@ static void nobody_waits_for_a_load_of_another_program(void **state)
     cuda_program_release(first.program);
 }
 
-/* Whoever wants it on the second GPU waits for the compiler, and finds it on the disk; whoever wants another does not.
- */
+/* Whoever wants it on the second GPU waits for the compiler, and finds it on the disk; whoever wants
+   another does not. */
 static void a_source_is_compiled_once_for_all_gpus(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine with a GPU but without NVRTC: the kernels that the build made ready serve, or it is said what is missing.
- */
+/* A machine with a GPU but without NVRTC: the kernels that the build made ready serve, or it is said
+ * what is missing. */
 #include "cuda/gpus.h"
 #include "cuda/parts.h"
 

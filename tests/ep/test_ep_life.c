@@ -292,8 +292,8 @@ static void test_two_groups_at_once(void **state)
     assert_true(groups[0].passed && groups[1].passed);
 }
 
-/* The inner group's ranks are the threads that are ranks of the outer one: both are used in turns by the same threads.
- */
+/* The inner group's ranks are the threads that are ranks of the outer one: both are used in turns by
+   the same threads. */
 typedef struct nested {
     const family *family;
     stage *outer[3];

@@ -62,8 +62,8 @@ typedef struct answers {
 answers *answers_make(const traffic *t, bool with_weights, random_source *random);
 void answers_free(answers *a);
 
-/* count elements: mostly of moderate size, some rows with NaN, infinities, signed zeros, denormals and large numbers.
- */
+/* count elements: mostly of moderate size, some rows with NaN, infinities, signed zeros, denormals and
+   large numbers. */
 void traffic_fill_rows(random_source *random, oracle_type type, int64_t rows, int64_t width, void *array);
 /* calloc that ends the program instead of failing; never NULL. */
 void *traffic_alloc(size_t count, size_t bytes);

@@ -84,8 +84,8 @@ static void test_a_signal_publishes(void **state)
     }
 }
 
-/* Of a call: it ends with the call's status and text, only the call can end it; it lives as long as anybody holds it.
- */
+/* Of a call: it ends with the call's status and text, only the call can end it; it lives as long as
+   anybody holds it. */
 static void test_an_event_of_a_call(void **state)
 {
     (void)state;

@@ -3,8 +3,8 @@
  *
  * Puts and atomics without a result are kept, with a copy of what the caller may change, until their time has come; a
  * thread carries out whichever is due. A fence raises the epoch of what comes after it: nothing starts before all of
- * earlier epochs to the same PE has been carried out and is complete. Calls that wait do so after a delay of their own.
- */
+ * earlier epochs to the same PE has been carried out and is complete. Calls that wait do so after a
+ * delay of their own. */
 #include "shim.h"
 
 #include <pthread.h>

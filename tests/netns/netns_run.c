@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* netns_run COMMAND…: runs a test program on host 0 of a network of its own (netns.h); its ranks go to their hosts by
- * themselves. netns_run --rank COMMAND…: is a rank that `expar run` has started: goes to its host and becomes COMMAND.
- */
+ * themselves. netns_run --rank COMMAND…: is a rank that `expar run` has started: goes to its host and
+ * becomes COMMAND. */
 #include "netns/netns.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks on two hosts whose network is slow, loses segments, or is cut: the bytes are right, or an error names a rank.
- */
+/* Ranks on two hosts whose network is slow, loses segments, or is cut: the bytes are right, or an
+ * error names a rank. */
 #include "netns/stage.h"
 #include "shmem/kind.h"
 

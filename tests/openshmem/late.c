@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PE 0 computes for hours while the others wait for it, and nobody's wait times out. Nor does the test take that long:
- * who waits has a clock that is an hour further each time it is read, and PE 0 is late until all have seen five hours.
- */
+ * who waits has a clock that is an hour further each time it is read, and PE 0 is late until all have
+ * seen five hours. */
 #include "expect.h"
 
 #include <pthread.h>

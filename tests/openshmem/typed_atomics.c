@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every atomic of every type, by name and by type, with a context and without: each PE changes a word of the next one.
- */
+/* Every atomic of every type, by name and by type, with a context and without: each PE changes a word
+ * of the next one. */
 #include "forms.h"
 
 static uint64_t there;

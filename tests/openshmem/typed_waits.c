@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wait and test of every type, by name and by type: on a word that the PE before sets, and on some that are set.
- */
+/* Every wait and test of every type, by name and by type: on a word that the PE before sets, and on
+ * some that are set. */
 #include "forms.h"
 
 enum { WORDS = 4 };

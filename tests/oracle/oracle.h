@@ -5,8 +5,8 @@
  * tokens and slots in the plainest order. Slow on purpose; tests compare the library's bytes with its own.
  *
  * Rows and weights are handled as bits, so that NaN payloads and signed zeros are compared as they are. Letters in
- * shapes: N ranks, T tokens of a rank, H hidden, K top-k, E experts, L = E/N, R rows that a rank receives, C channels.
- */
+ * shapes: N ranks, T tokens of a rank, H hidden, K top-k, E experts, L = E/N, R rows that a rank
+ * receives, C channels. */
 #ifndef TESTS_ORACLE_ORACLE_H
 #define TESTS_ORACLE_ORACLE_H
 

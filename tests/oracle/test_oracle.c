@@ -52,8 +52,8 @@ static void test_layout_with_two_nodes(void **state)
     ASSERT_ARRAY(nodes, 3, 3);
 }
 
-/* Two ranks, two experts each. Rank 0: token 0 to expert 3 twice and to 0; token 1 nowhere. Rank 1: tokens to 1, 2, 2.
- */
+/* Two ranks, two experts each. Rank 0: token 0 to expert 3 twice and to 0; token 1 nowhere. Rank 1:
+   tokens to 1, 2, 2. */
 static const int64_t idx0[] = {3, 0, 3, -1, -1, -1};
 static const int64_t idx1[] = {1, -1, -1, 2, -1, 2, -1, -1, 2};
 static const uint32_t weights0[] = {10, 11, 12, 13, 14, 15};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle's options on examples worked by hand: scales, routing by hand, worst-case sizes, expert-major rows,
- * biases.
- */
+ * biases. */
 #include "oracle/oracle.h"
 #include "oracle/unit.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bell alone: no wake-up is ever lost. Sleeps here are bounded by DEADLINE_NS only, which no sleeper may reach.
- */
+/* The bell alone: no wake-up is ever lost. Sleeps here are bounded by DEADLINE_NS only, which no sleeper may reach. */
 #include "shmem/bell.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The symmetric device heap, on ranks that are threads and on ranks that are processes, on as many GPUs as there are.
- */
+/* The symmetric device heap, on ranks that are threads and on ranks that are processes, on as many
+ * GPUs as there are. */
 #include "cuda/gpus.h"
 #include "shmem/device_heap.h"
 #include "shmem/kind.h"

@@ -156,8 +156,8 @@ static void use_heap(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, block));
 }
 
-/* A file under which the kernel may lay huge pages is none that consists of them. This process alone sees where it is.
- */
+/* A file under which the kernel may lay huge pages is none that consists of them. This process alone
+   sees where it is. */
 static void read_card(expar_group *group, void *shared)
 {
     int32_t rank, size;

@@ -22,8 +22,8 @@
 #define WARM_UP 10
 /* Few rounds end before memory has settled: they are only checked for results. */
 #define ROUNDS_TO_JUDGE 10000
-/* What is resident or in use differs from call to call by the other ranks' calls; a leak of 100 bytes a call is more.
- */
+/* What is resident or in use differs from call to call by the other ranks' calls; a leak of 100 bytes
+   a call is more. */
 #define RESIDENT_SLACK_BYTES  ((int64_t)6 << 20)
 #define ALLOCATED_SLACK_BYTES ((int64_t)2 << 20)
 #define SAMPLE_MOVES          500

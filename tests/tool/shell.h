@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shell: runs a command line and keeps what came of it. The tool is "$EXPAR" there, a folder of the test's own "$TMP".
- */
+/* shell: runs a command line and keeps what came of it. The tool is "$EXPAR" there, a folder of the
+ * test's own "$TMP". */
 #ifndef TESTS_TOOL_SHELL_H
 #define TESTS_TOOL_SHELL_H
 

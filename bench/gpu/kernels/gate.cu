@@ -3,8 +3,8 @@
  * this turn, and a little longer, so that what they are about to put behind the gate is there when it opens: then all
  * streams start at the same moment, as far as a word travels from pinned host memory to the GPUs (about a microsecond).
  *
- * Who waits for whom: lane l for the hosts of ranks l, l + 32, …; with a deadline. Registers: under 32; nothing shared.
- */
+ * Who waits for whom: lane l for the hosts of ranks l, l + 32, …; with a deadline. Registers: under 32;
+ * nothing shared. */
 #include "bench/gpu/kernels/forms.h"
 #include "exec/cuda/kernels/tools.h"
 

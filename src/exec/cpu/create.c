@@ -29,8 +29,8 @@ static mem_pool *private_pool(cpu_executor *self)
     return self->private_pool;
 }
 
-/* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is taken by itself.
- */
+/* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is
+   taken by itself. */
 static expar_status cpu_take(executor *base, uint64_t bytes, mem_block **out)
 {
     mem_pool *pool = private_pool(cpu_of(base));

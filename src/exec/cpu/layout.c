@@ -56,8 +56,7 @@ static int32_t ranks_by_hand(const ep_route_view *route, ep_routing *routing, in
     return length;
 }
 
-/* One token: its targets in rank order, each with its place among all tokens that go there. sent[r] counts them.
- */
+/* One token: its targets in rank order, each with its place among all tokens that go there. sent[r] counts them. */
 static void route_token(const ep_route_view *route, ep_routing *routing, int32_t *sent, int64_t token)
 {
     ep_target *list = routing->targets + routing->first[token];

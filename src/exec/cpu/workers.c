@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool of threads that run one function side by side. The caller is worker 0; with one worker there are no threads.
- */
+/* A pool of threads that run one function side by side. The caller is worker 0; with one worker there
+ * are no threads. */
 #include "exec/cpu/cpu.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expert-major rows on the GPU. All sizes are known on the device only: kernels take the room, and stop at what came.
- */
+/* Expert-major rows on the GPU. All sizes are known on the device only: kernels take the room, and
+ * stop at what came. */
 #include "exec/cuda/gpu.h"
 
 #define THREADS 256

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is launched again.
- */
+/* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is
+ * launched again. */
 #include "exec/cuda/gpu.h"
 
 /* Both teams of the queue need one. */

@@ -222,8 +222,8 @@ typedef struct fabric_sending {
 /* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. What is small goes by way
    of the stage, puts as gets: a put's source is free at once, and both can be given up. */
 expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch);
-/* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where status is EXPAR_OK.
- */
+/* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where
+   status is EXPAR_OK. */
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);
 /* What is left of an op that has come back goes out by the same record: the read that confirms a put, or else the
    signal. The lock is held. As libfabric's calls: 0, or -FI_EAGAIN when there is no room now. */

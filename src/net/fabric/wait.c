@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for one's own operations. Whoever waits makes the progress: spins, yields, then sleeps until something comes.
- */
+/* Waiting for one's own operations. Whoever waits makes the progress: spins, yields, then sleeps until
+ * something comes. */
 #include "net/fabric/fabric.h"
 
 #include <sched.h>
@@ -117,8 +117,8 @@ static int32_t oldest_pe(fabric_channel *c, const transport_batch *batch, uint64
     return pe;
 }
 
-/* Waits for what was posted before; a PE that does not answer is given up, and the others are waited for all the same.
- */
+/* Waits for what was posted before; a PE that does not answer is given up, and the others are waited
+   for all the same. */
 static void settle_channel(patience *p, fabric_channel *c, const transport_batch *batch)
 {
     int32_t pe;

@@ -83,8 +83,8 @@ expar_status channel_tell(const expar_team *team, int32_t to)
     return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
 }
 
-/* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends on.
- */
+/* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this
+   rank sends on. */
 static bool can_post(const sym *self, int32_t rank)
 {
     return !self->peers[rank] && self->reach_rma[rank] && self->reach_rma[rank] == self->reach_atomic[rank];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* late: p2p behind the shim, as a transport of its own: it is added by the steps of CONTRIBUTING and by nothing else.
- * With LATE_ATOMICS=none it carries puts and gets alone, so that atomics and signals go by whatever stands behind it.
- */
+ * With LATE_ATOMICS=none it carries puts and gets alone, so that atomics and signals go by whatever
+ * stands behind it. */
 #include "net/shim.h"
 #include "net/transport.h"
 

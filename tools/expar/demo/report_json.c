@@ -47,8 +47,8 @@ static json_t *shipped_json(const demo_verdict *verdict)
     return verdict->shipped ? json_boolean(verdict->equal_shipped == verdict->shipped) : json_null();
 }
 
-/* Where the first text that is not the reference's departs from it, and how close the choice was there; null: nowhere.
- */
+/* Where the first text that is not the reference's departs from it, and how close the choice was there;
+   null: nowhere. */
 static json_t *difference_json(const demo_results *results)
 {
     int32_t i = 0;

@@ -69,8 +69,8 @@ json_t *info_heaps(void)
 
 /* ---- for a person ------------------------------------------------------------------------------------------------ */
 
-/* What a column shows of a heap: `key` in MiB with `digits` behind the point, or, where digits is negative, as it is.
- */
+/* What a column shows of a heap: `key` in MiB with `digits` behind the point, or, where digits is
+   negative, as it is. */
 static const struct column {
     const char *title, *key;
     int digits;

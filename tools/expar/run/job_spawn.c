@@ -132,8 +132,8 @@ static int refuse(const struct job *job, int rank, int cause)
     return JOB_EXIT_CANNOT_START;
 }
 
-/* Waits until the child has executed the program (the pipe closes) or says why it could not. Returns that errno or 0.
- */
+/* Waits until the child has executed the program (the pipe closes) or says why it could not. Returns
+   that errno or 0. */
 static int exec_result(struct spawn_plan *plan)
 {
     close(plan->report[1]);

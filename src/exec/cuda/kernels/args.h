@@ -80,8 +80,8 @@ typedef struct gpu_report {
     /* Of calls that nobody asks for (ticket 0: in graphs, for one): the first that did not end well. `ticket` is set to
        1 by the kernel (release), and to 0 by the host once it has read the rest (release). */
     gpu_verdict untold;
-    /* Behind it, of the last notify with a ticket: int32 rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L].
-     */
+    /* Behind it, of the last notify with a ticket: int32 rank_prefix[N], channel_prefix[N][C],
+       recv_expert_counts[L]. */
 } gpu_report;
 
 /* A handle's arrays, as offsets in its block of device memory. */

@@ -44,7 +44,7 @@ expar_status error_restore(const error_kept *kept);
 
 /* ---- log (log.c) ------------------------------------------------------------------------------------------------- */
 
-/* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/mesh.c:81 text". Level from EXPAR_LOG:
+/* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/meet/mesh.c:81 text". Level from EXPAR_LOG:
    error, warn (default), info, debug, trace. */
 typedef enum log_level { LOG_ERROR = 0, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE } log_level;
 bool log_wants(log_level level);

@@ -5,6 +5,12 @@
  * of operations: sockets (processes: rendezvous, then a mesh of control sockets between all pairs) and threads (ranks
  * of one process: a shared block). Set-up data only: nothing here is on a hot path.
  *
+ *   launch/    what a launcher has told this process       agree.c    agreement, by the operations of either
+ *   meet/      processes come together                      notes.c    what a rank waits for, for peers who ask
+ *   sockets/   their boot, once they have                   place.c, devices.c   where a rank is
+ *   wire/      bytes between two of them                    ranks.c    sets of ranks as text
+ *   join.c     the way of processes through these           threads.c  the boot of threads
+ *
  * Order on the wire, for every connection: both sides prove that they know the secret (challenge and HMAC) before
  * either parses anything else; then versions are compared; then records flow, each with a bounded length. */
 #ifndef EXPAR_BOOT_BOOT_H
@@ -14,6 +20,9 @@
 #include <expar/group.h>
 
 typedef struct boot boot;
+
+#define BOOT_MAX_RANKS      4096 /* every pair has a socket: descriptors limit it further */
+#define BOOT_MAX_TIMEOUT_MS ((int64_t)24 * 3600 * 1000)
 
 /* Where a rank is, told to all at the start. Two ranks with equal `host` can hand each other file descriptors: same
    kernel (boot id), same network and IPC reach. */
@@ -150,7 +159,7 @@ typedef struct boot_request {
     int32_t rank, size;
     int64_t timeout_ms;
     bool own_id;   /* id was made for this group alone, by this rank */
-    char roll[40]; /* what this host's ranks of the job are called (roll.h); "" where that is not known */
+    char roll[40]; /* what this host's ranks of the job are called (meet/roll.c); "" where that is not known */
     int roll_fd;   /* with it: this rank's socket */
     /* What all ranks must agree on, compared at the rendezvous: a mismatch is refused there, naming rank and field. */
     int32_t ranks_per_node;

@@ -5,7 +5,6 @@
  * out, comes to a second barrier. Staging buffers belong to the block and are written again only after that, so a rank
  * that gives up in between leaves nothing dangling under the others. */
 #include "boot/boot.h"
-#include "boot/hello.h"
 #include "boot/notes.h"
 #include "boot/place.h"
 #include "boot/ranks.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random and damaged bytes into everything that parses what a peer or the environment says. */
-#include "boot/ask.h"
-#include "boot/hello.h"
-#include "boot/peer.h"
+#include "boot/meet/hello.h"
+#include "boot/meet/peer.h"
+#include "boot/meet/session.h"
 #include "boot/ranks.h"
-#include "boot/session.h"
+#include "boot/sockets/ask.h"
 #include "boot/unit.h"
 
 #include <ctype.h>
@@ -217,7 +217,7 @@ static void session_names(void **state)
         hello_mesh theirs = {.magic = HELLO_MAGIC,
                              .from = 3 + (int32_t)random_below(5),
                              .to = 2,
-                             .line = (int32_t)random_below(HELLO_LINES)};
+                             .line = (int32_t)random_below(BOOT_LINES)};
         hello_mesh valid = theirs;
         session accepts;
         auth proof;
@@ -226,7 +226,7 @@ static void session_names(void **state)
         socket_pair(ends);
         if (round % 8) damage((unsigned char *)&theirs, sizeof theirs);
         bool in_range = theirs.from > 2 && theirs.from < 8;
-        if (theirs.line >= 0 && theirs.line < HELLO_LINES) valid.line = theirs.line;
+        if (theirs.line >= 0 && theirs.line < BOOT_LINES) valid.line = theirs.line;
         valid.from = theirs.from;
         bool fits = in_range && memcmp(&valid, &theirs, sizeof valid) == 0;
         session_start(&accepts, ends[1], AUTH_ACCEPTS, &key, &mine);

@@ -7,10 +7,14 @@ cd "$1"
 
 # Each folder with the height of its layer, and its headers that others may include; the rest is private to it. A layer
 # calls those of less height; those of equal height stand beside each other and do not know each other. A folder inside
-# a layer is one more row of the same height.
+# a layer is one more row of the same height. A header in parentheses is for the folders of its own layer alone.
 table='
 0 base             base.h portable.h
-1 boot             boot.h ranks.h
+1 boot             boot.h ranks.h (notes.h)
+1 boot/launch
+1 boot/meet        (meet.h)
+1 boot/sockets     (create.h)
+1 boot/wire        (wire.h)
 1 cuda             cuda.h
 2 mem              mem.h device.h fence.h
 3 net              transport.h
@@ -43,7 +47,10 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
             words = split(row[i], word, " ")
             if (words < 2) continue
             height[word[2]] = word[1]
-            for (w = 3; w <= words; w++) shown[word[2] "/" word[w]] = 1
+            for (w = 3; w <= words; w++) {
+                if (word[w] ~ /^\(.*\)$/) inside[word[2] "/" substr(word[w], 2, length(word[w]) - 2)] = 1
+                else shown[word[2] "/" word[w]] = 1
+            }
         }
         split(generated, word, " ")
         for (w in word) made[word[w]] = 1
@@ -60,7 +67,9 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         else if (!(other in height)) complain("\"" to "\" names no folder of src")
         else if (own == other) next
         else if (layer_of(own) != layer_of(other) && lies_above(own, other)) complain(to " is of a layer that " layer_of(own) " does not stand on")
-        else if (!(to in shown)) complain(to " is private to " other)
+        else if (to in shown) next
+        else if (!(to in inside)) complain(to " is private to " other)
+        else if (layer_of(own) != layer_of(other)) complain(to " is private to " layer_of(other))
     }
     END {
         for (folder in height) if (!(folder in seen)) { from = folder; complain("there is no such folder, or nothing is included in it") }
@@ -70,6 +79,8 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
 # What the table shows is there.
 echo "$table" | while read -r _ folder headers; do
     for header in $headers; do
+        header=${header#"("}
+        header=${header%")"}
         [ -f "$folder/$header" ] || { echo "$folder/$header: is in the table of tests/layers, but not there"; exit 1; }
     done
 done

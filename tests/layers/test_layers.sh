@@ -31,7 +31,7 @@ plant "$1" net/fabric/wait.c shmem/sym.h 'shmem/sym.h is of a layer that net doe
 # Layers that stand beside each other.
 plant "$1" ep/call.c pgas/pgas.h 'pgas/pgas.h is of a layer that ep does not stand on'
 plant "$1" pgas/wait.c ep/ep.h 'ep/ep.h is of a layer that pgas does not stand on'
-plant "$1" boot/mesh.c cuda/cuda.h 'cuda/cuda.h is of a layer that boot does not stand on'
+plant "$1" boot/meet/mesh.c cuda/cuda.h 'cuda/cuda.h is of a layer that boot does not stand on'
 # OpenSHMEM's names stand on the public interface alone, and nobody on them.
 plant "$1" openshmem/rma.c base/base.h 'base/base.h is of a layer that openshmem does not stand on'
 plant "$1" pgas/rma.c openshmem/shm.h 'openshmem/shm.h is of a layer that pgas does not stand on'
@@ -41,6 +41,11 @@ plant "$1" pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private
 plant "$1" pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
 plant "$1" exec/cuda/rows.c exec/cpu/cpu.h 'exec/cpu/cpu.h is private to exec/cpu'
 plant "$1" shmem/barrier.c net/proxy/ring.h 'net/proxy/ring.h is private to net/proxy'
+plant "$1" boot/join.c boot/meet/mesh.h 'boot/meet/mesh.h is private to boot/meet'
+plant "$1" boot/sockets/ask.c boot/place.h 'boot/place.h is private to boot'
+# What folders of a layer show to each other alone.
+plant "$1" group/group.c boot/wire/wire.h 'boot/wire/wire.h is private to boot'
+plant "$1" shmem/silence.c boot/notes.h 'boot/notes.h is private to boot'
 # Ways round.
 plant "$1" shmem/heap.c ../group/group.h '"../group/group.h" names no folder of src'
 plant "$1" shmem/heap.c parts.h '"parts.h" names no folder of src'

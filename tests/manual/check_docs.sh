@@ -97,9 +97,9 @@ awk -v files="$work/files" -v words="$work/words" '
         exit failed
     }' "$@" >&2
 
-# "HEIGHT HEADER" of the table of layers, and the headers of the picture from its top to its bottom.
+# "HEIGHT HEADER" of the table of layers, but for those in parentheses, and the headers of the picture from its top to its bottom.
 sed -n "/^table='/,/^'/p" tests/layers/check_layers.sh |
-    awk '$1 ~ /^[0-9]+$/ { for (i = 3; i <= NF; i++) print $1, $2 "/" $i }' >"$work/table"
+    awk '$1 ~ /^[0-9]+$/ { for (i = 3; i <= NF; i++) if ($i !~ /^[(]/) print $1, $2 "/" $i }' >"$work/table"
 for page in "$@"; do
     [ "$(basename "$page")" = architecture.md ] || continue
     awk '/^```/ { fences++ } fences == 1' "$page" | awk '

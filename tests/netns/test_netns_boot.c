@@ -2,8 +2,8 @@
 /* Groups over two hosts: how they meet, which addresses they take, and what is said when a host cannot be reached. */
 #include "boot/collectives.h"
 #include "boot/crew.h"
-#include "boot/sockets.h"
-#include "boot/unique_id.h"
+#include "boot/meet/meet.h"
+#include "boot/sockets/sockets.h"
 #include "group/parts.h"
 #include "netns/stage.h"
 

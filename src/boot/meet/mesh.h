@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mesh: control sockets between all pairs of ranks, two for each (boot_line).
+ *
+ * Every rank listens (an abstract Unix name that nobody can guess; TCP where the group spans hosts), connects to all
+ * lower ranks and accepts all higher ones, everything at once. Each connection: both prove the secret, the connecting
+ * rank says who it is, the accepting one answers in kind. Meanwhile the rendezvous is listened to: it knows first who
+ * died. */
+#ifndef EXPAR_BOOT_MEET_MESH_H
+#define EXPAR_BOOT_MEET_MESH_H
+
+#include "boot/meet/hello.h"
+#include "boot/wire/wire.h"
+
+typedef struct mesh {
+    int unix_listener, tcp_listener; /* -1: none */
+    hello_contact contact;
+} mesh;
+
+struct rendezvous;
+
+expar_status mesh_open(mesh *self);
+/* A port at the address by which this rank reaches the rendezvous. Does nothing when there is one already. */
+expar_status mesh_listen_tcp(mesh *self, const address *local);
+/* Connects everybody in the table that lies in the rendezvous' inbox. On success fds[line · size + rank] are filled
+   (own: -1), places copied, and all other ranks are as far; on failure nothing is left open. */
+expar_status mesh_connect(mesh *self, struct rendezvous *entrance, const boot_request *request, int *fds,
+                          boot_place *places);
+void mesh_close(mesh *self);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* server: the rendezvous thread. */
+#include "boot/meet/server.h"
+#include "boot/meet/attempt.h"
+#include "boot/wire/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    MAX_STRANGERS = 128, /* connections that have not said who they are */
+    MAX_GUESTS = MAX_STRANGERS + 2 * BOOT_MAX_RANKS,
+    MAX_ACCEPTS = 64 /* in one round, so that a flood does not starve those who are inside */
+};
+#define STRANGER_NS ((int64_t)5000 * 1000 * 1000) /* how long one may stay so; and how long a last word may take */
+#define PAUSE_NS    ((int64_t)50 * 1000 * 1000)   /* no accepting, when descriptors are short */
+#define FLUSH_NS    ((int64_t)500 * 1000 * 1000)  /* for last words when the server stops */
+
+struct boot_server {
+    pthread_t thread;
+    int listener;
+    int stop_event; /* eventfd: written by boot_server_stop, polled by the thread */
+    auth_key key;
+    /* The rest belongs to the thread. */
+    attempt attempt;
+    guest *guests[MAX_GUESTS];
+    int32_t num_guests;
+    int64_t paused_until_ns;
+    struct pollfd polls[MAX_GUESTS + 2];
+};
+
+/* ---- guests ------------------------------------------------------------------------------------------------------ */
+
+static bool is_transient(const guest *one)
+{
+    return one->state != GUEST_MEMBER;
+}
+
+static void server_drop(boot_server *server, int32_t index)
+{
+    guest *one = server->guests[index];
+    attempt_lost(&server->attempt, one);
+    guest_destroy(one);
+    server->guests[index] = server->guests[--server->num_guests];
+}
+
+/* Guests move when one is dropped, so the oldest is found by its time. False when there is none. */
+static bool drop_oldest_transient(boot_server *server)
+{
+    int32_t oldest = -1;
+    for (int32_t i = 0; i < server->num_guests; i++) {
+        const guest *one = server->guests[i];
+        if (is_transient(one) && (oldest < 0 || one->since_ns < server->guests[oldest]->since_ns)) oldest = i;
+    }
+    if (oldest < 0) return false;
+    LOG(LOG_DEBUG, "rendezvous: too many unknown connections, dropping the oldest");
+    server_drop(server, oldest);
+    return true;
+}
+
+static int32_t count_transient(const boot_server *server)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < server->num_guests; i++)
+        count += is_transient(server->guests[i]);
+    return count;
+}
+
+static bool out_of_descriptors(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/* False: nobody waits at the door. */
+static bool accept_one(boot_server *server)
+{
+    int fd = address_accept(server->listener);
+    if (fd < 0) {
+        int error = errno;
+        if (!out_of_descriptors(error)) return error == EINTR || error == ECONNABORTED;
+        bool room = drop_oldest_transient(server);
+        if (!room) server->paused_until_ns = clock_ns() + PAUSE_NS;
+        return room;
+    }
+    if (!address_same_user(fd)) {
+        LOG(LOG_WARN, "rendezvous: dropping a connection from another user");
+        wire_close(&fd);
+        return true;
+    }
+    if (count_transient(server) >= MAX_STRANGERS || server->num_guests == MAX_GUESTS) drop_oldest_transient(server);
+    guest *one = server->num_guests < MAX_GUESTS ? guest_create(fd, &server->key) : NULL;
+    if (one)
+        server->guests[server->num_guests++] = one;
+    else
+        wire_close(&fd);
+    return true;
+}
+
+static void accept_some(boot_server *server)
+{
+    for (int count = 0; count < MAX_ACCEPTS && accept_one(server); count++)
+        continue;
+}
+
+/* False: the guest is to be dropped. */
+static bool serve_guest(boot_server *server, guest *one)
+{
+    wire_result result;
+    while ((result = guest_step(one)) == WIRE_DONE) {
+        if (!attempt_frame(&server->attempt, one)) result = WIRE_BAD;
+        if (result == WIRE_BAD) break;
+    }
+    if (result == WIRE_BAD) LOG(LOG_INFO, "rendezvous: dropping a peer with a wrong secret or a malformed frame");
+    return result == WIRE_AGAIN;
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+/* Serves whom poll found ready. From the end, so that dropping one moves only those already seen. */
+static void serve_ready(boot_server *server, int32_t polled)
+{
+    for (int32_t i = polled - 1; i >= 0; i--) {
+        if (server->polls[i + 2].revents != 0 && !serve_guest(server, server->guests[i])) server_drop(server, i);
+    }
+}
+
+static void drop_expired(boot_server *server, int64_t now_ns)
+{
+    for (int32_t i = server->num_guests - 1; i >= 0; i--) {
+        const guest *one = server->guests[i];
+        bool gone = one->state == GUEST_LEAVING && wire_outbox_empty(&one->outbox);
+        if (gone || (is_transient(one) && now_ns - one->since_ns >= STRANGER_NS)) server_drop(server, i);
+    }
+}
+
+static int64_t next_deadline_ns(const boot_server *server)
+{
+    int64_t next_ns = attempt_deadline_ns(&server->attempt);
+    if (server->paused_until_ns > 0 && server->paused_until_ns < next_ns) next_ns = server->paused_until_ns;
+    for (int32_t i = 0; i < server->num_guests; i++) {
+        const guest *one = server->guests[i];
+        if (is_transient(one) && one->since_ns + STRANGER_NS < next_ns) next_ns = one->since_ns + STRANGER_NS;
+    }
+    return next_ns;
+}
+
+/* Returns how many guests are among the polled ones. */
+static int32_t server_poll(boot_server *server)
+{
+    bool paused = server->paused_until_ns > 0;
+    server->polls[0] = (struct pollfd){.fd = server->stop_event, .events = POLLIN};
+    server->polls[1] = (struct pollfd){.fd = paused ? -1 : server->listener, .events = POLLIN};
+    for (int32_t i = 0; i < server->num_guests; i++)
+        server->polls[i + 2] = (struct pollfd){.fd = server->guests[i]->fd, .events = guest_events(server->guests[i])};
+    int64_t next_ns = next_deadline_ns(server);
+    int32_t polled = server->num_guests;
+    int wait_ms = next_ns == INT64_MAX ? -1 : wire_poll_ms(next_ns);
+    if (poll(server->polls, (nfds_t)polled + 2, wait_ms) < 0) {
+        for (int32_t i = 0; i < polled + 2; i++)
+            server->polls[i].revents = 0;
+    }
+    return polled;
+}
+
+/* Sends last words that the sockets did not take at once, then drops everybody. */
+static void server_say_goodbye(boot_server *server)
+{
+    int64_t deadline_ns = clock_ns() + FLUSH_NS;
+    attempt_close(&server->attempt);
+    while (server->num_guests > 0) {
+        guest *one = server->guests[server->num_guests - 1];
+        while (one->state == GUEST_LEAVING && guest_step(one) == WIRE_AGAIN && wire_wait(one->fd, POLLOUT, deadline_ns))
+            continue;
+        server_drop(server, server->num_guests - 1);
+    }
+}
+
+static void *server_run(void *argument)
+{
+    boot_server *server = argument;
+    for (;;) {
+        int32_t polled = server_poll(server);
+        if (server->polls[0].revents != 0) break;
+        int64_t now_ns = clock_ns();
+        if (now_ns >= server->paused_until_ns) server->paused_until_ns = 0;
+        serve_ready(server, polled);
+        if (server->polls[1].revents != 0) accept_some(server);
+        attempt_check_time(&server->attempt, now_ns);
+        drop_expired(server, now_ns);
+    }
+    server_say_goodbye(server);
+    return NULL;
+}
+
+/* ---- start and stop ---------------------------------------------------------------------------------------------- */
+
+/* Signals are for the threads of the program. Returns what pthread_create does. */
+static int server_start_thread(boot_server *server)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&server->thread, NULL, server_run, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void server_free(boot_server *server)
+{
+    wire_close(&server->listener);
+    if (server->stop_event >= 0) close(server->stop_event);
+    free(server);
+}
+
+expar_status boot_server_start(int listener, const unsigned char secret[AUTH_SECRET_BYTES], boot_server **out)
+{
+    boot_server *server = calloc(1, sizeof *server);
+    if (!server) {
+        wire_close(&listener);
+        return error_set(EXPAR_ERR_MEMORY, "rendezvous: out of memory");
+    }
+    server->listener = listener;
+    auth_key_derive(secret, &server->key);
+    server->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    expar_status status = server->stop_event >= 0 ? EXPAR_OK : error_errno("rendezvous: eventfd");
+    if (status == EXPAR_OK && (errno = server_start_thread(server)) != 0)
+        status = error_errno("rendezvous: cannot start its thread");
+    if (status != EXPAR_OK) {
+        server_free(server);
+        return status;
+    }
+    *out = server;
+    return EXPAR_OK;
+}
+
+void boot_server_stop(boot_server *server)
+{
+    if (!server) return;
+    uint64_t one = 1;
+    if (write(server->stop_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "rendezvous: cannot be stopped");
+    pthread_join(server->thread, NULL);
+    server_free(server);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session: one control socket on its way: connect, proof of the secret, names. */
+#ifndef EXPAR_BOOT_MEET_SESSION_H
+#define EXPAR_BOOT_MEET_SESSION_H
+
+#include "boot/meet/hello.h"
+#include "boot/wire/wire.h"
+
+typedef enum session_state {
+    SESSION_IDLE, /* no socket: to be tried (again) at retry_ns */
+    SESSION_CONNECT,
+    SESSION_AUTH,
+    SESSION_NAMES,
+    SESSION_DONE /* its socket is the caller's */
+} session_state;
+
+typedef struct session {
+    session_state state;
+    auth_side side;
+    int fd;
+    int32_t rank; /* the peer; of an accepted one -1 until it has named itself */
+    auth auth;
+    hello_mesh mine, theirs;
+    size_t mine_bytes, theirs_bytes;
+    int64_t since_ns, retry_ns;
+} session;
+
+/* `names` says who this end is and whom it expects; to or from -1: not known yet. */
+void session_start(session *self, int fd, auth_side side, const auth_key *key, const hello_mesh *names);
+/* WIRE_DONE: the socket is a control socket to self->rank. WIRE_CLOSED, WIRE_BAD: to be closed. */
+wire_result session_step(session *self, int32_t size);
+short session_events(const session *self);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask: what a rank waits for, asked and answered between monitors; and who died first, told by all to all.
+ *
+ * Every pair of ranks has a second control socket for this, its line: on the first one an answer would have to wait
+ * behind a frame whose collective the rank has not come to, which is when it matters. Whoever waits asks on the line
+ * itself; the monitor reads the lines, answers from the notes (notes.h), and hands answers to who asked. So a rank
+ * answers whatever its other threads do, unless it is stopped or cut off.
+ *
+ * Who learns of a death, by a closed socket or by being told, tells everybody on the lines before it does anything
+ * else: its caller may end the process as soon as it knows. So whoever sees a socket close reads that rank's line to
+ * its end, and finds there why the rank has gone, if it was because of another. */
+#ifndef EXPAR_BOOT_SOCKETS_ASK_H
+#define EXPAR_BOOT_SOCKETS_ASK_H
+
+#include "boot/notes.h"
+
+#define ASK_MARK 0x45584100u
+typedef enum ask_kind {
+    ASK_QUESTION = 1,
+    ASK_ANSWER,
+    ASK_DEATH /* `rank` has died, before any other that the sender knows of */
+} ask_kind;
+
+/* All that travels on a line. */
+typedef struct ask_record {
+    uint32_t mark;   /* ASK_MARK | ask_kind */
+    uint32_t serial; /* of the question; its answer has the same; a death: 0, and so are subject and doing */
+    int32_t subject;
+    uint32_t doing; /* boot_doing; in a question BOOT_IDLE */
+    int32_t rank;   /* that it is about, or -1 */
+    int32_t blamed; /* or -1 */
+} ask_record;
+
+/* Whether what came can be a record of a group of `size` ranks. */
+bool ask_record_check(const ask_record *record, int32_t size);
+
+typedef struct ask_desk ask_desk;
+
+/* lines: [size] sockets, -1 for this rank itself; they and the notes stay the caller's. */
+expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, ask_desk **out);
+void ask_close(ask_desk *self);
+/* Takes what came from a peer. False: nothing more will. Any thread. */
+bool ask_hear(ask_desk *self, int32_t peer);
+/* The same of a peer that is gone, all that it has said: a network may bring the end of its line later than that of the
+   other socket, which is waited for until the deadline. */
+void ask_hear_out(ask_desk *self, int32_t peer, int64_t deadline_ns);
+/* This rank has seen the death of another: unless it knows of one before, tells all. Returns the first. Any thread. */
+int32_t ask_tell_death(ask_desk *self, int32_t rank);
+/* The first death that this rank has seen or was told of; -1: none. Any thread. */
+int32_t ask_first_death(ask_desk *self);
+/* As boot_ops.ask. */
+void ask_peers(ask_desk *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
+
+#endif

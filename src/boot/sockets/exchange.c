@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange: the one pattern behind all collectives over control sockets: a frame to and from every peer, all at once.
+ *
+ * Everybody hears from everybody, so every rank sees by itself which peer is in another call, died or stays silent. The
+ * cost grows with the square of the ranks in all, which set-up can bear; the payloads move once, straight into place.
+ */
+#include "boot/ranks.h"
+#include "boot/sockets/sockets.h"
+#include "boot/wire/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SINK_BYTES = 4096 };
+#define FINISH_NS ((int64_t)300 * 1000 * 1000)
+#define DEATH_NS  ((int64_t)100 * 1000 * 1000)
+
+const char *boot_exchange_name(frame_op op)
+{
+    static const char *const names[FRAME_OPS] = {
+        [FRAME_BARRIER] = "barrier",     [FRAME_ALLGATHER] = "allgather",         [FRAME_ALLTOALL] = "alltoall",
+        [FRAME_BROADCAST] = "broadcast", [FRAME_FDS] = "exchange of descriptors", [FRAME_BYE] = "leaving",
+    };
+    return op > 0 && op < FRAME_OPS ? names[op] : "?";
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+/* The first bytes of a head, with a descriptor. */
+static ssize_t send_with_fd(int socket_fd, const lane *one, int fd)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)&one->out_head, .iov_len = sizeof one->out_head};
+    union {
+        struct cmsghdr align;
+        unsigned char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    memset(&control, 0, sizeof control);
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *item = CMSG_FIRSTHDR(&message);
+    *item = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(item), &fd, sizeof fd);
+    return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static wire_result push_head(int socket_fd, lane *one, int fd)
+{
+    if (one->out_head.with_fd && one->out_done_bytes == 0) {
+        ssize_t count;
+        do {
+            count = send_with_fd(socket_fd, one, fd);
+        } while (count < 0 && errno == EINTR);
+        if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? WIRE_AGAIN : WIRE_CLOSED;
+        one->out_done_bytes = (size_t)count;
+    }
+    return wire_push(socket_fd, &one->out_head, sizeof one->out_head, &one->out_done_bytes);
+}
+
+static wire_result lane_send(int socket_fd, lane *one, int fd)
+{
+    if (one->out_done_bytes < sizeof one->out_head) {
+        wire_result result = push_head(socket_fd, one, fd);
+        if (result != WIRE_DONE) return result;
+    }
+    size_t moved = one->out_done_bytes - sizeof one->out_head;
+    wire_result result = wire_push(socket_fd, one->out, one->out_head.payload_bytes, &moved);
+    one->out_done_bytes = sizeof one->out_head + moved;
+    one->sent = result == WIRE_DONE;
+    return result;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
+
+/* Keeps the first descriptor that came and closes any other. */
+static void take_fds(struct msghdr *message, lane *one)
+{
+    for (struct cmsghdr *item = CMSG_FIRSTHDR(message); item; item = CMSG_NXTHDR(message, item)) {
+        if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
+        size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(item) + i * sizeof fd, sizeof fd);
+            if (one->fd < 0)
+                one->fd = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+static wire_result pull_head(int socket_fd, lane *one)
+{
+    while (one->in_done_bytes < sizeof one->in_head) {
+        union {
+            struct cmsghdr align;
+            unsigned char bytes[CMSG_SPACE(sizeof(int))];
+        } control;
+        struct iovec part = {.iov_base = (unsigned char *)&one->in_head + one->in_done_bytes,
+                             .iov_len = sizeof one->in_head - one->in_done_bytes};
+        struct msghdr message = {
+            .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+        ssize_t count = recvmsg(socket_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (count > 0) {
+            take_fds(&message, one);
+            one->in_done_bytes += (size_t)count;
+        } else if (count == 0) {
+            return WIRE_CLOSED;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return WIRE_AGAIN;
+        } else if (errno != EINTR) {
+            return WIRE_CLOSED;
+        }
+    }
+    return WIRE_DONE;
+}
+
+static frame_op op_of(const frame_head *head)
+{
+    return (frame_op)(head->mark & 0xff);
+}
+
+/* Whether a head can be one at all. */
+static bool head_is_sane(const frame_head *head)
+{
+    frame_op op = op_of(head);
+    return (head->mark & ~0xffu) == FRAME_MARK && op >= FRAME_BARRIER && op <= FRAME_BYE &&
+           head->payload_bytes <= EXPAR_CONTROL_MAX_BYTES;
+}
+
+/* Reads a head; one that says good-bye counts as the end of the stream. */
+static wire_result receive_head(boot_sockets *self, int32_t peer, lane *one)
+{
+    pthread_mutex_lock(&self->read_lock);
+    wire_result result = pull_head(self->fds[peer], one);
+    if (result == WIRE_DONE && !head_is_sane(&one->in_head)) result = WIRE_BAD;
+    if (result == WIRE_DONE && op_of(&one->in_head) == FRAME_BYE) {
+        self->byes[peer] = true;
+        result = WIRE_CLOSED;
+    }
+    pthread_mutex_unlock(&self->read_lock);
+    return result;
+}
+
+/* Reads and forgets a payload that has no place. */
+static wire_result lane_drain(int socket_fd, size_t bytes, size_t *moved)
+{
+    unsigned char sink[SINK_BYTES];
+    while (*moved < bytes) {
+        size_t part = 0, want = bytes - *moved < sizeof sink ? bytes - *moved : sizeof sink;
+        wire_result result = wire_pull(socket_fd, sink, want, &part);
+        *moved += part;
+        if (result != WIRE_DONE) return result;
+    }
+    return WIRE_DONE;
+}
+
+static bool lane_head_fits(const lane *one, size_t expected_payload_bytes)
+{
+    const frame_head *in = &one->in_head, *out = &one->out_head;
+    return in->mark == out->mark && in->record_bytes == out->record_bytes && in->root == out->root &&
+           in->payload_bytes == expected_payload_bytes;
+}
+
+static wire_result lane_receive(boot_sockets *self, int32_t peer, lane *one, size_t expected_payload_bytes)
+{
+    if (one->in_done_bytes < sizeof one->in_head) {
+        wire_result result = receive_head(self, peer, one);
+        if (result != WIRE_DONE) return result;
+        one->fits = lane_head_fits(one, expected_payload_bytes);
+    }
+    size_t moved = one->in_done_bytes - sizeof one->in_head;
+    wire_result result = one->fits ? wire_pull(self->fds[peer], one->in, one->in_head.payload_bytes, &moved)
+                                   : lane_drain(self->fds[peer], one->in_head.payload_bytes, &moved);
+    one->in_done_bytes = sizeof one->in_head + moved;
+    one->received = result == WIRE_DONE;
+    return result;
+}
+
+/* ---- what went wrong --------------------------------------------------------------------------------------------- */
+
+/* The last bytes of what waits unread, or fewer where others read at the same time. A plain peek ends behind the first
+   descriptor, so it starts where the last bytes lie; TCP carries no descriptors, and old kernels know no such start. */
+static size_t peek_last(int fd, size_t waiting_bytes, void *last, size_t bytes)
+{
+    int start = (int)(waiting_bytes - bytes), from_front = -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &start, sizeof start) == 0) {
+        ssize_t count = recv(fd, last, bytes, MSG_PEEK | MSG_DONTWAIT);
+        (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from_front, sizeof from_front);
+        return count > 0 ? (size_t)count : 0;
+    }
+    unsigned char *waiting = malloc(waiting_bytes);
+    ssize_t count = waiting ? recv(fd, waiting, waiting_bytes, MSG_PEEK | MSG_DONTWAIT) : 0;
+    bool enough = count >= (ssize_t)bytes;
+    if (enough) memcpy(last, waiting + count - bytes, bytes);
+    free(waiting);
+    return enough ? bytes : 0;
+}
+
+bool boot_sockets_said_bye(boot_sockets *self, int32_t rank)
+{
+    frame_head last;
+    int before_bytes = 0, after_bytes = 0;
+    if (self->byes[rank]) return true;
+    /* A good-bye is always the last frame. The exchange reads payloads without read_lock: looked at again when it did.
+     */
+    do {
+        if (ioctl(self->fds[rank], FIONREAD, &before_bytes) != 0 || before_bytes < (int)sizeof last) return false;
+        size_t count = peek_last(self->fds[rank], (size_t)before_bytes, &last, sizeof last);
+        if (count == sizeof last && last.mark == (FRAME_MARK | FRAME_BYE)) return true;
+    } while (ioctl(self->fds[rank], FIONREAD, &after_bytes) == 0 && after_bytes != before_bytes);
+    return false;
+}
+
+static expar_status report_aborted(const exchange_call *call)
+{
+    return error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", boot_exchange_name(call->op));
+}
+
+static bool has_said_bye(boot_sockets *self, int32_t rank)
+{
+    pthread_mutex_lock(&self->read_lock);
+    bool bye = boot_sockets_said_bye(self, rank);
+    pthread_mutex_unlock(&self->read_lock);
+    return bye;
+}
+
+/* A rank that died, -1: none. Survivors leave because of it, so a death explains a good-bye and not the reverse. The
+   kernel closes the sockets of a dead process one by one: this one's may be the last, so it is waited for a little. A
+   survivor that left without having heard of the death has told of none. */
+static int32_t find_dead(boot_sockets *self)
+{
+    int64_t deadline_ns = clock_ns() + DEATH_NS;
+    int32_t size = self->base.size;
+    do {
+        for (int32_t rank = 0; rank < size; rank++) {
+            bool mute = self->fds[rank] < 0 || has_said_bye(self, rank);
+            self->polls[rank] = (struct pollfd){.fd = mute ? -1 : self->fds[rank], .events = POLLRDHUP};
+        }
+        if (poll(self->polls, (nfds_t)size, wire_poll_ms(deadline_ns)) == 0) return -1;
+        for (int32_t rank = 0; rank < size; rank++) {
+            if (self->polls[rank].revents == 0 || has_said_bye(self, rank)) continue;
+            ask_hear_out(self->desk, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+            return rank;
+        }
+    } while (clock_ns() < deadline_ns);
+    return -1;
+}
+
+static expar_status report_lost(boot_sockets *self, const exchange_call *call, int32_t peer, wire_result how)
+{
+    const char *name = boot_exchange_name(call->op);
+    if (how == WIRE_BAD) return error_set(EXPAR_ERR_PEER, "%s: rank %d sent what is no frame of expar", name, peer);
+    ask_hear_out(self->desk, peer, clock_ns() + BOOT_LAST_WORDS_NS);
+    int32_t dead = ask_first_death(self->desk);
+    if (dead < 0) dead = has_said_bye(self, peer) ? find_dead(self) : peer;
+    /* Before the caller knows, who may end the process. */
+    bool bye = dead < 0;
+    if (!bye) peer = ask_tell_death(self->desk, dead);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d (pid %d) %s", name, peer, self->base.places[peer].pid,
+                     bye ? "has left the group" : "died");
+}
+
+static expar_status report_silence(boot_sockets *self, const exchange_call *call)
+{
+    boot *base = &self->base;
+    bool *awaited = calloc((size_t)base->size, sizeof *awaited);
+    char text[256] = "?";
+    for (int32_t peer = 0; awaited && peer < base->size; peer++)
+        awaited[peer] = peer != base->rank && !(self->lanes[peer].sent && self->lanes[peer].received);
+    if (awaited) ranks_format(awaited, true, base->size, text, sizeof text);
+    free(awaited);
+    base->timed_out = true;
+    return error_set(EXPAR_ERR_PEER, "%s: time-out after %lld ms; still awaited: rank %s", boot_exchange_name(call->op),
+                     (long long)base->timeout_ms, text);
+}
+
+static expar_status report_mismatch(const boot_sockets *self, int32_t peer)
+{
+    const lane *one = &self->lanes[peer];
+    return error_set(EXPAR_ERR_MISMATCH, "rank %d is in %s of %u bytes (root %d), rank %d in %s of %u bytes (root %d)",
+                     self->base.rank, boot_exchange_name(op_of(&one->out_head)), one->out_head.record_bytes,
+                     one->out_head.root, peer, boot_exchange_name(op_of(&one->in_head)), one->in_head.record_bytes,
+                     one->in_head.root);
+}
+
+/* ---- the exchange ------------------------------------------------------------------------------------------------ */
+
+static size_t payload_from(const exchange_call *call, int32_t rank)
+{
+    return call->only_from < 0 || call->only_from == rank ? call->bytes : 0;
+}
+
+static void lanes_prepare(boot_sockets *self, const exchange_call *call)
+{
+    const boot *base = &self->base;
+    for (int32_t peer = 0; peer < base->size; peer++) {
+        size_t stride = (size_t)peer;
+        bool with_fd = call->fd >= 0 && base->places[peer].host == base->places[base->rank].host;
+        self->lanes[peer] = (lane){
+            .out_head = {.mark = FRAME_MARK | (uint32_t)call->op,
+                         .record_bytes = (uint32_t)call->bytes,
+                         .root = call->root,
+                         .payload_bytes = (uint32_t)payload_from(call, base->rank),
+                         .with_fd = with_fd},
+            .out = call->send ? call->send + stride * call->send_stride_bytes : NULL,
+            .in = call->receive ? call->receive + stride * call->receive_stride_bytes : NULL,
+            .fd = -1,
+            .sent = peer == base->rank,
+            .received = peer == base->rank,
+            .fits = peer == base->rank,
+        };
+    }
+}
+
+/* Moves what can be moved to and from one peer. */
+static wire_result lane_step(boot_sockets *self, const exchange_call *call, int32_t peer)
+{
+    lane *one = &self->lanes[peer];
+    wire_result result = WIRE_DONE;
+    if (!one->received) result = lane_receive(self, peer, one, payload_from(call, peer));
+    if (result == WIRE_CLOSED || result == WIRE_BAD || one->sent) return result;
+    return lane_send(self->fds[peer], one, call->fd);
+}
+
+static int32_t collect_polls(boot_sockets *self)
+{
+    int32_t open = 0, size = self->base.size;
+    for (int32_t peer = 0; peer < size; peer++) {
+        const lane *one = &self->lanes[peer];
+        bool done = one->lost || (one->sent && one->received);
+        short events = (short)((one->received ? 0 : POLLIN) | (one->sent ? 0 : POLLOUT));
+        self->polls[peer] = (struct pollfd){.fd = done ? -1 : self->fds[peer], .events = events};
+        open += !done;
+    }
+    self->polls[size] = (struct pollfd){.fd = self->abort_event, .events = POLLIN};
+    return open;
+}
+
+static bool half_sent(const boot_sockets *self)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        const lane *one = &self->lanes[peer];
+        if (!one->lost && !one->sent && one->out_done_bytes > 0) return true;
+    }
+    return false;
+}
+
+static void step_ready(boot_sockets *self, const exchange_call *call, int32_t *lost, wire_result *how)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        if (self->polls[peer].revents == 0) continue;
+        wire_result result = lane_step(self, call, peer);
+        if (result != WIRE_CLOSED && result != WIRE_BAD) continue;
+        self->lanes[peer].lost = true;
+        *lost = peer;
+        *how = result;
+    }
+}
+
+/* After a loss: goes on among the survivors for a moment, until no frame is half sent. So a good-bye can follow it, and
+   the others see that this rank leaves and does not die. */
+static void finish_frames(boot_sockets *self, const exchange_call *call)
+{
+    int64_t deadline_ns = clock_ns() + FINISH_NS;
+    while (half_sent(self)) {
+        int32_t lost;
+        wire_result how;
+        collect_polls(self);
+        if (poll(self->polls, (nfds_t)self->base.size, wire_poll_ms(deadline_ns)) == 0) return;
+        step_ready(self, call, &lost, &how);
+    }
+}
+
+static expar_status exchange_run(boot_sockets *self, const exchange_call *call)
+{
+    int64_t deadline_ns = clock_ns() + self->base.timeout_ms * 1000000;
+    int32_t size = self->base.size;
+    while (collect_polls(self) > 0) {
+        int wait_ms = wire_poll_ms(deadline_ns);
+        int ready = poll(self->polls, (nfds_t)size + 1, wait_ms);
+        if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
+        if (ready == 0 && wait_ms == 0) return report_silence(self, call);
+        int32_t lost = -1;
+        wire_result how = WIRE_DONE;
+        if (ready > 0) step_ready(self, call, &lost, &how);
+        if (lost < 0) continue;
+        expar_status status = report_lost(self, call, lost, how);
+        finish_frames(self, call);
+        return status;
+    }
+    return EXPAR_OK;
+}
+
+static void close_received_fds(boot_sockets *self)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        if (self->lanes[peer].fd >= 0) close(self->lanes[peer].fd);
+        self->lanes[peer].fd = -1;
+    }
+}
+
+static expar_status check_lanes(const boot_sockets *self)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        const lane *one = &self->lanes[peer];
+        if (!one->fits) return report_mismatch(self, peer);
+    }
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        const lane *one = &self->lanes[peer];
+        if (one->in_head.with_fd && one->fd < 0)
+            return error_set(EXPAR_ERR_SYSTEM, "the descriptor of rank %d did not arrive: too many open files?", peer);
+    }
+    return EXPAR_OK;
+}
+
+expar_status boot_exchange(boot_sockets *self, const exchange_call *call)
+{
+    if (error_restore(&self->broken) != EXPAR_OK) return self->broken.status;
+    if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
+    lanes_prepare(self, call);
+    expar_status status = exchange_run(self, call);
+    /* From here on the sockets may hold half a frame: every later call gets the same answer. */
+    if (status != EXPAR_OK)
+        error_keep(&self->broken, status);
+    else
+        status = check_lanes(self);
+    if (status != EXPAR_OK) close_received_fds(self);
+    return status;
+}

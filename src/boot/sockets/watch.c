@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch: the monitor, a thread that sleeps until a peer's control socket closes, or a peer asks.
+ *
+ * Of control sockets it asks poll for the end of the stream alone (POLLRDHUP), so data that waits for a collective
+ * neither wakes it nor is ever taken by it. The lines beside them are its own (ask.h). Idle, it uses no time at all. */
+#include "boot/sockets/ask.h"
+#include "boot/sockets/sockets.h"
+#include "boot/wire/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct watch {
+    boot_sockets *boot;
+    boot_gone_fn gone;
+    void *context;
+    pthread_t thread;
+    /* Written by who leaves, read by the monitor; relaxed: the barrier of leaving comes before any peer goes. */
+    atomic_bool hushed;
+    int stop_event;       /* eventfd: written by watch_stop, polled by the thread */
+    struct pollfd *polls; /* [2 · size + 1]: control sockets, lines, stop_event; fd -1: at its end, or this rank */
+};
+
+/* A peer is reported once: its entry is disabled. */
+static void report(watch *self, int32_t rank, bool clean)
+{
+    if (self->polls[rank].fd < 0) return;
+    self->polls[rank].fd = -1;
+    LOG(LOG_DEBUG, "rank %d is gone (%s)", rank, clean ? "said good-bye" : "died");
+    self->gone(self->context, rank, clean);
+}
+
+/* A socket has closed. If the rank went because of another's death, whose own socket may close later here, that one is
+   the first to report. All others are told before anybody here can act on it. */
+static void look_into(watch *self, int32_t rank)
+{
+    if (atomic_load_explicit(&self->hushed, memory_order_relaxed)) {
+        self->polls[rank].fd = -1;
+        return;
+    }
+    ask_hear_out(self->boot->desk, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+    pthread_mutex_lock(&self->boot->read_lock);
+    bool clean = boot_sockets_said_bye(self->boot, rank);
+    pthread_mutex_unlock(&self->boot->read_lock);
+    int32_t first = clean ? ask_first_death(self->boot->desk) : ask_tell_death(self->boot->desk, rank);
+    if (first >= 0 && first != rank) report(self, first, false);
+    report(self, rank, clean);
+}
+
+/* Questions first: who asks waits. */
+static void watch_serve(watch *self)
+{
+    int32_t size = self->boot->base.size;
+    for (int32_t rank = 0; rank < size; rank++) {
+        struct pollfd *line = &self->polls[size + rank];
+        if (line->fd >= 0 && line->revents != 0 && !ask_hear(self->boot->desk, rank)) line->fd = -1;
+    }
+    for (int32_t rank = 0; rank < size; rank++)
+        if (self->polls[rank].fd >= 0 && self->polls[rank].revents != 0) look_into(self, rank);
+}
+
+static void *watch_run(void *argument)
+{
+    watch *self = argument;
+    const nfds_t stop = 2 * (nfds_t)self->boot->base.size;
+    log_set_rank(self->boot->base.rank);
+    for (;;) {
+        if (poll(self->polls, stop + 1, -1) < 0) continue;
+        if (self->polls[stop].revents != 0) return NULL;
+        watch_serve(self);
+    }
+}
+
+static int watch_start_thread(watch *self)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&self->thread, NULL, watch_run, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void watch_free(watch *self)
+{
+    if (self->stop_event >= 0) close(self->stop_event);
+    free(self->polls);
+    free(self);
+}
+
+static expar_status watch_prepare(watch *self)
+{
+    const boot_sockets *sockets = self->boot;
+    int32_t size = sockets->base.size;
+    self->polls = calloc(2 * (size_t)size + 1, sizeof *self->polls);
+    if (!self->polls) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+    self->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->stop_event < 0) return error_errno("watch: eventfd");
+    for (int32_t rank = 0; rank < size; rank++) {
+        self->polls[rank] = (struct pollfd){.fd = sockets->fds[rank], .events = POLLRDHUP};
+        self->polls[size + rank] = (struct pollfd){.fd = sockets->lines[rank], .events = POLLIN};
+    }
+    self->polls[2 * size] = (struct pollfd){.fd = self->stop_event, .events = POLLIN};
+    return EXPAR_OK;
+}
+
+expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context, watch **out)
+{
+    watch *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+    *self = (watch){.boot = sockets, .gone = gone, .context = context, .stop_event = -1};
+    expar_status status = watch_prepare(self);
+    if (status == EXPAR_OK && (errno = watch_start_thread(self)) != 0)
+        status = error_errno("watch: cannot start the monitor's thread");
+    if (status == EXPAR_OK)
+        *out = self;
+    else
+        watch_free(self);
+    return status;
+}
+
+void watch_hush(watch *self)
+{
+    if (self) atomic_store_explicit(&self->hushed, true, memory_order_relaxed);
+}
+
+void watch_stop(watch *self)
+{
+    if (!self) return;
+    uint64_t one = 1;
+    if (write(self->stop_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "watch: the monitor cannot be stopped");
+    pthread_join(self->thread, NULL);
+    watch_free(self);
+}

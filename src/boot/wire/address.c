@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* address: naming of sockets, listening and connecting. */
+#include "boot/wire/wire.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+bool address_from_unix_name(const char *name, address *out)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length >= ADDRESS_UNIX_BYTES) return false;
+    *out = (address){0};
+    struct sockaddr_un *local = (struct sockaddr_un *)&out->storage;
+    local->sun_family = AF_UNIX;
+    /* sun_path[0] stays 0: the abstract namespace. */
+    memcpy(local->sun_path + 1, name, length);
+    out->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    return true;
+}
+
+void address_random_unix_name(char name[ADDRESS_UNIX_BYTES])
+{
+    unsigned char random[16];
+    char digits[2 * sizeof random + 1];
+    randombytes_buf(random, sizeof random);
+    sodium_bin2hex(digits, sizeof digits, random, sizeof random);
+    snprintf(name, ADDRESS_UNIX_BYTES, "expar-%s", digits);
+}
+
+/* The resolver takes any number and cuts it. */
+static bool is_port(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits <= 5 && text[digits] == 0 && strtol(text, NULL, 10) <= UINT16_MAX;
+}
+
+/* "HOST:PORT"; a colon within HOST (IPv6) needs no brackets but may have them. */
+static expar_status parse_tcp(const char *text, address *out)
+{
+    char host[ADDRESS_TEXT];
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text || (size_t)(colon - text) >= sizeof host || !is_port(colon + 1))
+        return error_set(EXPAR_ERR_ARGUMENT, "\"tcp:%s\" is not tcp:HOST:PORT", text);
+    size_t length = (size_t)(colon - text);
+    bool brackets = length > 2 && text[0] == '[' && text[length - 1] == ']';
+    memcpy(host, text + brackets, length - 2 * brackets);
+    host[length - 2 * brackets] = 0;
+
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
+    int failure = getaddrinfo(host, colon + 1, &hints, &found);
+    if (failure != 0)
+        return error_set(EXPAR_ERR_BOOTSTRAP, "no address for host \"%s\" port \"%s\": %s", host, colon + 1,
+                         gai_strerror(failure));
+    *out = (address){.bytes = found->ai_addrlen};
+    memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return EXPAR_OK;
+}
+
+expar_status address_parse(const char *text, address *out)
+{
+    if (strncmp(text, "tcp:", 4) == 0) return parse_tcp(text + 4, out);
+    if (strncmp(text, "unix:", 5) == 0 && address_from_unix_name(text + 5, out)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "\"%s\" is neither unix:NAME nor tcp:HOST:PORT", text);
+}
+
+void address_format(const address *self, char text[ADDRESS_TEXT])
+{
+    if (address_is_unix(self)) {
+        const struct sockaddr_un *local = (const struct sockaddr_un *)&self->storage;
+        int length = (int)(self->bytes - offsetof(struct sockaddr_un, sun_path)) - 1;
+        snprintf(text, ADDRESS_TEXT, "unix:%.*s", length, local->sun_path + 1);
+        return;
+    }
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    if (getnameinfo((const struct sockaddr *)&self->storage, self->bytes, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(text, ADDRESS_TEXT, "tcp:?");
+    else
+        snprintf(text, ADDRESS_TEXT, "tcp:%.100s:%.8s", host, port);
+}
+
+static bool is_wildcard(const address *self)
+{
+    address_ip ip;
+    address_to_ip(self, &ip);
+    static const unsigned char zeros[16];
+    return memcmp(ip.bytes, zeros, sizeof zeros) == 0;
+}
+
+static bool reaches_out(const struct sockaddr *at, sa_family_t family)
+{
+    if (!at || at->sa_family != family) return false;
+    if (family == AF_INET) return true;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)at;
+    return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+static bool find_interface(const char *name, sa_family_t family, address *out)
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (getifaddrs(&all) != 0) return false;
+    for (struct ifaddrs *one = all; one && !found; one = one->ifa_next) {
+        if (strcmp(one->ifa_name, name) != 0 || !reaches_out(one->ifa_addr, family)) continue;
+        out->bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        memcpy(&out->storage, one->ifa_addr, out->bytes);
+        found = true;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT])
+{
+    address found = {0};
+    if (!find_interface(name, AF_INET, &found) && !find_interface(name, AF_INET6, &found)) return false;
+    return getnameinfo((const struct sockaddr *)&found.storage, found.bytes, text, BOOT_IP_TEXT, NULL, 0,
+                       NI_NUMERICHOST) == 0;
+}
+
+expar_status address_of_interface(const char *text, address *out)
+{
+    address found = {0};
+    address_ip ip = {.family = 4};
+    if (inet_pton(AF_INET, text, ip.bytes) == 1) {
+        address_from_ip(&ip, &found);
+    } else if (inet_pton(AF_INET6, text, ip.bytes) == 1) {
+        ip.family = 6;
+        address_from_ip(&ip, &found);
+    } else if (!find_interface(text, AF_INET, &found) && !find_interface(text, AF_INET6, &found)) {
+        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_BOOTSTRAP_INTERFACE=%s: %s, and this is no IP address itself", text,
+                         if_nametoindex(text) ? "the interface has no address that other hosts could reach"
+                                              : "no such interface");
+    }
+    if (is_wildcard(&found))
+        return error_set(
+            EXPAR_ERR_ARGUMENT,
+            "EXPAR_BOOTSTRAP_INTERFACE=%s: expected one interface or address that the other ranks can reach", text);
+    *out = found;
+    return EXPAR_OK;
+}
+
+bool address_from_ip(const address_ip *ip, address *out)
+{
+    *out = (address){0};
+    if (ip->family == 4) {
+        struct sockaddr_in *v4 = (struct sockaddr_in *)&out->storage;
+        *v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(ip->port)};
+        memcpy(&v4->sin_addr, ip->bytes, sizeof v4->sin_addr);
+        out->bytes = sizeof *v4;
+    } else if (ip->family == 6) {
+        struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&out->storage;
+        *v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(ip->port)};
+        memcpy(&v6->sin6_addr, ip->bytes, sizeof v6->sin6_addr);
+        out->bytes = sizeof *v6;
+    }
+    return out->bytes != 0;
+}
+
+void address_ip_format(const address_ip *ip, char text[BOOT_IP_TEXT])
+{
+    int family = ip->family == 4 ? AF_INET : AF_INET6;
+    if (ip->family == 0 || !inet_ntop(family, ip->bytes, text, BOOT_IP_TEXT)) text[0] = 0;
+}
+
+void address_to_ip(const address *self, address_ip *ip)
+{
+    *ip = (address_ip){0};
+    if (self->storage.ss_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)&self->storage;
+        *ip = (address_ip){.family = 4, .port = ntohs(v4->sin_port)};
+        memcpy(ip->bytes, &v4->sin_addr, sizeof v4->sin_addr);
+    } else if (self->storage.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&self->storage;
+        *ip = (address_ip){.family = 6, .port = ntohs(v6->sin6_port)};
+        memcpy(ip->bytes, &v6->sin6_addr, sizeof v6->sin6_addr);
+    }
+}
+
+bool address_is_loopback(const address *self)
+{
+    address_ip ip;
+    address_to_ip(self, &ip);
+    static const unsigned char one[16] = {[15] = 1};
+    return ip.family == 4 ? ip.bytes[0] == 127 : ip.family == 6 && memcmp(ip.bytes, one, sizeof one) == 0;
+}
+
+bool address_is_unix(const address *self)
+{
+    return self->storage.ss_family == AF_UNIX;
+}
+
+static int open_socket(const address *self)
+{
+    return socket(self->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+/* Small frames that answer each other: waiting for more to send only delays them. */
+static void set_nodelay(int fd)
+{
+    int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+int address_listen(const address *self)
+{
+    int fd = open_socket(self);
+    if (fd < 0) return -1;
+    int one = 1;
+    address_ip ip;
+    address_to_ip(self, &ip);
+    /* For a fixed port only: with it, two processes that ask for any port may get the same one, and listen() fails. */
+    if (ip.port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (const struct sockaddr *)&self->storage, self->bytes) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int address_accept(int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) set_nodelay(fd);
+    return fd;
+}
+
+int address_connect(const address *self)
+{
+    int fd = open_socket(self);
+    if (fd < 0) return -1;
+    if (!address_is_unix(self)) set_nodelay(fd);
+    if (connect(fd, (const struct sockaddr *)&self->storage, self->bytes) == 0 || errno == EINPROGRESS) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int address_connect_error(int fd)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+    return error;
+}
+
+bool address_local(int fd, address *out)
+{
+    *out = (address){.bytes = sizeof out->storage};
+    return getsockname(fd, (struct sockaddr *)&out->storage, &out->bytes) == 0;
+}
+
+bool address_same_user(int fd)
+{
+    address self;
+    if (!address_local(fd, &self)) return false;
+    if (!address_is_unix(&self)) return true;
+    struct ucred other;
+    socklen_t bytes = sizeof other;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) != 0) return false;
+    return other.uid == geteuid();
+}

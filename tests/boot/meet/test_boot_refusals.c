@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups that cannot form: every rank that came says why. */
+#include "boot/crew.h"
+#include "boot/meet/peer.h"
+#include "boot/unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE 4
+
+/* How rank 3 differs. */
+typedef struct play {
+    expar_unique_id id;
+    int32_t odd_rank, odd_size, odd_ranks_per_node;
+    uint64_t odd_heap_bytes;
+    int64_t timeout_ms;
+    bool odd_first; /* it comes before the others */
+    int order[2];   /* pipe: the odd rank or the others write when they have come */
+} play;
+
+static play play_new(void)
+{
+    play self = {.odd_rank = 3, .odd_size = SIZE, .odd_heap_bytes = 1 << 20, .timeout_ms = 20000};
+    assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
+    return self;
+}
+
+static expar_status join(int32_t rank, void *context)
+{
+    const play *self = context;
+    boot *group;
+    boot_request request = crew_request(&self->id, rank, SIZE);
+    request.timeout_ms = self->timeout_ms;
+    if (rank == 3) {
+        request.rank = self->odd_rank;
+        request.size = self->odd_size;
+        request.ranks_per_node = self->odd_ranks_per_node;
+        request.heap_bytes = self->odd_heap_bytes;
+    }
+    expar_status status = boot_join_sockets(&request, &group);
+    if (status != EXPAR_OK) return status;
+    status = group->ops->barrier(group);
+    group->ops->leave(group, status == EXPAR_OK);
+    return status;
+}
+
+/* Four ranks that agree form a group with the same id, whatever was before. */
+static void assert_next_try_works(play *self)
+{
+    play plain = {.id = self->id, .odd_rank = 3, .odd_size = SIZE, .odd_heap_bytes = 1 << 20, .timeout_ms = 20000};
+    crew_run_ok(SIZE, join, &plain);
+    assert_int_equal(expar_unique_id_retire(&self->id), EXPAR_OK);
+}
+
+static void assert_all_fail(play *self, expar_status status, const char *part, const char *other_part)
+{
+    crew ranks;
+    crew_start(&ranks, SIZE, join, self);
+    crew_finish(&ranks);
+    for (int32_t rank = 0; rank < SIZE; rank++) {
+        crew_assert_error(&ranks, rank, status, part);
+        crew_assert_error(&ranks, rank, status, other_part);
+    }
+}
+
+static void sizes_differ(void **state)
+{
+    (void)state;
+    play self = play_new();
+    self.odd_size = 5;
+    /* Which size counts as odd depends on who came first. */
+    assert_all_fail(&self, EXPAR_ERR_MISMATCH, "joins with size", "rank 3");
+    assert_next_try_works(&self);
+}
+
+static void heaps_differ(void **state)
+{
+    (void)state;
+    play self = play_new();
+    self.odd_heap_bytes = 123456;
+    assert_all_fail(&self, EXPAR_ERR_MISMATCH, "heap_bytes", "123456");
+    assert_next_try_works(&self);
+}
+
+static void nodes_differ(void **state)
+{
+    (void)state;
+    play self = play_new();
+    self.odd_ranks_per_node = 2;
+    assert_all_fail(&self, EXPAR_ERR_MISMATCH, "ranks_per_node", "rank 3");
+    assert_next_try_works(&self);
+}
+
+static void ranks_equal(void **state)
+{
+    (void)state;
+    play self = play_new();
+    self.odd_rank = 1;
+    assert_all_fail(&self, EXPAR_ERR_MISMATCH, "two processes join as rank 1", "pid");
+    assert_next_try_works(&self);
+}
+
+static void arguments_out_of_range(void **state)
+{
+    (void)state;
+    boot *group = NULL;
+    expar_unique_id id;
+    assert_int_equal(expar_unique_id_create(&id), EXPAR_OK);
+    boot_request request = crew_request(&id, 4, 4);
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_RANGE);
+    request = crew_request(&id, 0, 0);
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_RANGE);
+    request = crew_request(NULL, 0, 2);
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_ARGUMENT);
+    request = crew_request(&id, 0, 2);
+    request.timeout_ms = 0;
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_RANGE);
+    request = crew_request(&id, 0, 2);
+    request.id.bytes[20] ^= 1;
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_ARGUMENT);
+    assert_null(group);
+    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+}
+
+/* ---- another version --------------------------------------------------------------------------------------------- */
+
+/* Rank 3 is of another version; what it is told is its outcome. */
+static expar_status join_with_next_protocol(int32_t rank, void *context)
+{
+    play *self = context;
+    char byte = 0;
+    if (rank != 3) {
+        close(self->order[1]);
+        BODY_CHECK(!self->odd_first || read(self->order[0], &byte, 1) == 0);
+        return join(rank, self);
+    }
+    unsigned char payload[sizeof(hello_verdict)];
+    wire_inbox inbox = {.payload = payload, .limit_bytes = sizeof payload};
+    hello_verdict verdict;
+    hello greeting = peer_hello(3, SIZE);
+    greeting.prefix.protocol = BOOT_PROTOCOL + 1;
+    snprintf(greeting.prefix.version, sizeof greeting.prefix.version, "0.2.0");
+    int fd = peer_connect(&self->id);
+    BODY_CHECK(fd >= 0 && peer_prove(fd, &self->id) && peer_send_hello(fd, &greeting));
+    BODY_CHECK(peer_await_frame(fd, &inbox) && inbox.header.kind == WIRE_REFUSED);
+    close(self->order[1]);
+    verdict_read(inbox.payload, inbox.header.bytes, &verdict);
+    wire_close(&fd);
+    return error_set((expar_status)verdict.status, "%s", verdict.text);
+}
+
+static void versions_differ(void **state)
+{
+    (void)state;
+    char text[96];
+    snprintf(text, sizeof text, "rank 3 speaks protocol %d (expar 0.2.0), this group protocol %d", BOOT_PROTOCOL + 1,
+             BOOT_PROTOCOL);
+    for (int odd_first = 0; odd_first < 2; odd_first++) {
+        crew ranks;
+        play self = play_new();
+        self.odd_first = odd_first;
+        assert_int_equal(pipe2(self.order, O_CLOEXEC), 0);
+        crew_start(&ranks, SIZE, join_with_next_protocol, &self);
+        close(self.order[0]);
+        close(self.order[1]);
+        crew_finish(&ranks);
+        for (int32_t rank = 0; rank < SIZE; rank++)
+            crew_assert_error(&ranks, rank, EXPAR_ERR_VERSION, text);
+        assert_next_try_works(&self);
+    }
+}
+
+/* ---- somebody is missing ----------------------------------------------------------------------------------------- */
+
+/* The one that joins last; the others, of more patience, have come by then. */
+typedef struct latecomer {
+    const expar_unique_id *id;
+    int32_t rank, size;
+} latecomer;
+
+static expar_status join_last(int32_t index, void *context)
+{
+    const latecomer *self = context;
+    boot *group;
+    boot_request request = crew_request(self->id, self->rank, self->size);
+    (void)index;
+    request.timeout_ms = 400;
+    return boot_join_sockets(&request, &group);
+}
+
+/* The rank behind this connection, which was welcomed, is refused with that text. */
+static void assert_refused(int fd, const char *part)
+{
+    unsigned char payload[sizeof(hello_verdict)];
+    wire_inbox inbox = {.payload = payload, .limit_bytes = sizeof payload};
+    hello_verdict verdict;
+    assert_true(peer_await_frame(fd, &inbox));
+    assert_int_equal(inbox.header.kind, WIRE_REFUSED);
+    verdict_read(inbox.payload, inbox.header.bytes, &verdict);
+    assert_int_equal(verdict.status, EXPAR_ERR_BOOTSTRAP);
+    if (!strstr(verdict.text, part)) fail_msg("expected \"%s\": %s", part, verdict.text);
+    wire_close(&fd);
+}
+
+static void assert_last_is_told(const latecomer *last, const char *part)
+{
+    crew ranks;
+    crew_start(&ranks, 1, join_last, (void *)last);
+    crew_finish(&ranks);
+    crew_assert_error(&ranks, 0, EXPAR_ERR_BOOTSTRAP, part);
+}
+
+/* The shortest patience decides, for all. */
+static void missing_rank_is_named(void **state)
+{
+    (void)state;
+    static const char told[] = "time-out: 3 of 4 ranks came: 0-2; missing: 3";
+    play self = play_new();
+    int first = peer_enter(&self.id, 0, SIZE), second = peer_enter(&self.id, 1, SIZE);
+    assert_true(first >= 0 && second >= 0);
+    assert_last_is_told(&(latecomer){.id = &self.id, .rank = 2, .size = SIZE}, told);
+    assert_refused(first, told);
+    assert_refused(second, told);
+    assert_next_try_works(&self);
+}
+
+static void most_ranks_missing(void **state)
+{
+    (void)state;
+    static const char told[] = "2 of 8 ranks came: 2,5; missing: 0-1,3-4,6-7";
+    play self = play_new();
+    int first = peer_enter(&self.id, 5, 8);
+    assert_true(first >= 0);
+    assert_last_is_told(&(latecomer){.id = &self.id, .rank = 2, .size = 8}, told);
+    assert_refused(first, told);
+    assert_next_try_works(&self);
+}
+
+static void retired_id_ends_waiting(void **state)
+{
+    (void)state;
+    crew ranks;
+    play self = play_new();
+    int inside = peer_enter(&self.id, 3, SIZE);
+    assert_true(inside >= 0);
+    crew_start(&ranks, 1, join, &self);
+    /* The rank inside is told to come again, and finds nobody; so does one that is on its way. */
+    assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
+    crew_finish(&ranks);
+    crew_assert_error(&ranks, 0, EXPAR_ERR_BOOTSTRAP, "nobody serves the unique id");
+    wire_close(&inside);
+}
+
+/* ---- death during set-up ----------------------------------------------------------------------------------------- */
+
+typedef enum stage { AFTER_HELLO, AFTER_TABLE, AFTER_ONE_CONTROL_SOCKET, AFTER_STANDS, STAGES } stage;
+
+typedef struct death {
+    play play;
+    stage stage;
+    int alive[2]; /* pipe: rank 3 alone keeps its writing end */
+} death;
+
+/* Connects to rank 0 as far as the proof, at the address in the table. */
+static bool meet_rank_0(const unsigned char *table, const expar_unique_id *id)
+{
+    hello_entry entry;
+    address where;
+    auth proof;
+    auth_key key;
+    unique_id_parts parts;
+    memcpy(&entry, table + sizeof(hello_table_head), sizeof entry);
+    if (!address_from_unix_name(entry.contact.unix_name, &where)) return false;
+    if (unique_id_unpack(id, &parts) != EXPAR_OK) return false;
+    int fd = address_connect(&where);
+    auth_key_derive(parts.secret, &key);
+    auth_begin(&proof, &key, AUTH_CONNECTS, AUTH_MESH);
+    return fd >= 0 && auth_run(&proof, fd, clock_ns() + PEER_WAIT_NS) == WIRE_DONE;
+}
+
+static expar_status die_at_stage(const death *self)
+{
+    static unsigned char table[1 << 16];
+    wire_inbox inbox = {.payload = table, .limit_bytes = sizeof table};
+    int fd = peer_enter(&self->play.id, 3, SIZE);
+    BODY_CHECK(fd >= 0);
+    if (self->stage >= AFTER_TABLE) BODY_CHECK(peer_await_frame(fd, &inbox) && inbox.header.kind == WIRE_TABLE);
+    if (self->stage >= AFTER_ONE_CONTROL_SOCKET) BODY_CHECK(meet_rank_0(table, &self->play.id));
+    if (self->stage >= AFTER_STANDS)
+        BODY_CHECK(wire_send_frame(fd, WIRE_STANDS, NULL, 0, clock_ns() + PEER_WAIT_NS) == WIRE_DONE);
+    raise(SIGKILL);
+    return EXPAR_OK;
+}
+
+/* Before the table the group must not be complete: rank 0 comes only after the death, and is told of it too. */
+static expar_status join_or_die(int32_t rank, void *context)
+{
+    death *self = context;
+    char byte;
+    if (rank == 3) return die_at_stage(self);
+    close(self->alive[1]);
+    if (rank == 0 && self->stage == AFTER_HELLO) BODY_CHECK(read(self->alive[0], &byte, 1) == 0);
+    return join(rank, &self->play);
+}
+
+static void death_at_each_stage(void **state)
+{
+    (void)state;
+    for (stage at = 0; at < STAGES; at++) {
+        crew ranks;
+        death self = {.play = play_new(), .stage = at};
+        assert_int_equal(pipe2(self.alive, O_CLOEXEC), 0);
+        crew_start(&ranks, SIZE, join_or_die, &self);
+        close(self.alive[0]);
+        close(self.alive[1]);
+        crew_finish(&ranks);
+        for (int32_t rank = 0; rank < 3; rank++)
+            crew_assert_error(&ranks, rank, EXPAR_ERR_BOOTSTRAP, "rank 3");
+        assert_true(WIFSIGNALED(ranks.outcomes[3].wait_status));
+        assert_next_try_works(&self.play);
+    }
+}
+
+/* Kills rank 3 at a random moment; the survivors end with its name, in the join or in the barrier behind it. */
+static void death_at_random_moments(void **state)
+{
+    (void)state;
+    const char *text = getenv("EXPAR_TEST_SEED");
+    unsigned seed = text ? (unsigned)strtoul(text, NULL, 0) : (unsigned)clock_ns();
+    print_message("seed %u\n", seed);
+    play self = play_new();
+    /* One that dies before its hello has never come: the others wait as long as they were told to. */
+    self.timeout_ms = 3000;
+    for (int round = 0; round < 40; round++) {
+        crew ranks;
+        crew_start(&ranks, SIZE, join, &self);
+        nanosleep(&(struct timespec){.tv_nsec = rand_r(&seed) % 6000000}, NULL);
+        kill(ranks.pids[3], SIGKILL);
+        crew_finish(&ranks);
+        for (int32_t rank = 0; rank < 3; rank++) {
+            const outcome *one = &ranks.outcomes[rank];
+            bool in_time = ranks.outcomes[3].reported && ranks.outcomes[3].status == EXPAR_OK;
+            if (one->status == EXPAR_OK || in_time) continue;
+            assert_true(one->status == EXPAR_ERR_BOOTSTRAP || one->status == EXPAR_ERR_PEER);
+            if (!strstr(one->text, "rank 3") && !strstr(one->text, "missing: "))
+                fail_msg("rank %d: %s", rank, one->text);
+        }
+    }
+    assert_next_try_works(&self);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_differ),
+        cmocka_unit_test(heaps_differ),
+        cmocka_unit_test(nodes_differ),
+        cmocka_unit_test(ranks_equal),
+        cmocka_unit_test(arguments_out_of_range),
+        cmocka_unit_test(versions_differ),
+        cmocka_unit_test(missing_rank_is_named),
+        cmocka_unit_test(most_ranks_missing),
+        cmocka_unit_test(retired_id_ends_waiting),
+        cmocka_unit_test(death_at_each_stage),
+        cmocka_unit_test(death_at_random_moments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

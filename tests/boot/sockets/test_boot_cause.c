@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first cause is named: a rank dies, another one that knows goes because of it, and a third, to which the dead
+ * one's sockets still seem open, names the dead one all the same.
+ *
+ * Open they seem because a child of the victim holds them, as the kernel may: it closes them one by one. */
+#include "boot/crew.h"
+#include "boot/sockets/ask.h"
+#include "boot/sockets/sockets.h"
+#include "boot/unit.h"
+#include "boot/wire/wire.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LATE, EARLY, VICTIM, SIZE };
+#define DEADLINE_NS ((int64_t)30 * 1000 * 1000 * 1000)
+
+/* How the early one learns of it, how it goes, and how the late one learns. */
+typedef struct play {
+    bool early_watches; /* else it is in a collective */
+    bool says_bye;      /* else its process just ends */
+    bool late_watches;
+    expar_unique_id id;
+} play;
+
+/* Whom the monitor has reported, in order. */
+typedef struct gone_list {
+    atomic_int count;
+    int32_t ranks[SIZE];
+    bool clean[SIZE];
+} gone_list;
+
+static void note_gone(void *context, int32_t rank, bool clean)
+{
+    gone_list *list = context;
+    int count = atomic_load(&list->count);
+    list->ranks[count] = rank;
+    list->clean[count] = clean;
+    atomic_store(&list->count, count + 1);
+}
+
+static bool await_gone(const gone_list *list, int count)
+{
+    int64_t deadline_ns = clock_ns() + DEADLINE_NS;
+    while (atomic_load(&list->count) < count && clock_ns() < deadline_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return atomic_load(&list->count) >= count;
+}
+
+/* Set by the late one when it has seen what it had to; in memory that all share. */
+static atomic_bool *seen;
+
+/* Dies, and leaves behind who holds its sockets to the late one. */
+static void die_slowly(const boot *group)
+{
+    const boot_sockets *sockets = (const boot_sockets *)group;
+    int64_t deadline_ns = clock_ns() + DEADLINE_NS;
+    if (fork() != 0) raise(SIGKILL);
+    close(sockets->fds[EARLY]);
+    close(sockets->lines[EARLY]);
+    while (!atomic_load(seen) && clock_ns() < deadline_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    _exit(0);
+}
+
+static expar_status go_early(boot *group, const play *self)
+{
+    gone_list list = {0};
+    if (self->early_watches) {
+        BODY_OK(group->ops->watch(group, note_gone, &list));
+        BODY_CHECK(await_gone(&list, 1) && list.ranks[0] == VICTIM && !list.clean[0]);
+    } else {
+        BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
+        BODY_CHECK(strstr(expar_last_error(), "rank 2 (pid ") && strstr(expar_last_error(), "died"));
+    }
+    if (self->says_bye) group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static expar_status come_late(boot *group, const play *self)
+{
+    gone_list list = {0};
+    if (self->late_watches) {
+        BODY_OK(group->ops->watch(group, note_gone, &list));
+        BODY_CHECK(await_gone(&list, 2));
+        BODY_CHECK(list.ranks[0] == VICTIM && !list.clean[0]);
+        BODY_CHECK(list.ranks[1] == EARLY && list.clean[1] == self->says_bye);
+    } else {
+        BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
+        BODY_CHECK(strstr(expar_last_error(), "rank 2 (pid ") && strstr(expar_last_error(), "died"));
+        BODY_CHECK(!strstr(expar_last_error(), "rank 1"));
+    }
+    atomic_store(seen, true);
+    group->ops->leave(group, false);
+    /* Reported once, whatever its own sockets say later. */
+    BODY_CHECK(!self->late_watches || atomic_load(&list.count) == 2);
+    return EXPAR_OK;
+}
+
+static expar_status play_rank(int32_t rank, void *context)
+{
+    const play *self = context;
+    boot *group;
+    boot_request request = crew_request(&self->id, rank, SIZE);
+    BODY_OK(boot_join_sockets(&request, &group));
+    BODY_OK(group->ops->barrier(group));
+    if (rank == VICTIM) die_slowly(group);
+    return rank == EARLY ? go_early(group, self) : come_late(group, self);
+}
+
+static void run(play self)
+{
+    crew ranks;
+    print_message("early %s and %s, late %s\n", self.early_watches ? "watches" : "is in a collective",
+                  self.says_bye ? "says good-bye" : "ends", self.late_watches ? "watches" : "is in a collective");
+    assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
+    atomic_store(seen, false);
+    crew_start(&ranks, SIZE, play_rank, &self);
+    crew_finish(&ranks);
+    crew_assert_error(&ranks, LATE, EXPAR_OK, "");
+    crew_assert_error(&ranks, EARLY, EXPAR_OK, "");
+    assert_true(WIFSIGNALED(ranks.outcomes[VICTIM].wait_status));
+    assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
+}
+
+static void named_to_a_monitor(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        run((play){.early_watches = i & 1, .says_bye = i & 2, .late_watches = true});
+}
+
+static void named_in_a_collective(void **state)
+{
+    (void)state;
+    run((play){.early_watches = true, .says_bye = true});
+    run((play){.early_watches = true});
+}
+
+/* ---- one rank's desk --------------------------------------------------------------------------------------------- */
+
+#define DESKS 4
+
+/* Rank 0's desk, with the other ends of its lines. */
+typedef struct office {
+    int lines[DESKS], ends[DESKS];
+    boot_notes notes;
+    ask_desk *desk;
+} office;
+
+static int office_open(void **state)
+{
+    static office self;
+    self = (office){.lines = {-1}, .ends = {-1}};
+    for (int32_t peer = 1; peer < DESKS; peer++) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) return 1;
+        self.lines[peer] = pair[0];
+        self.ends[peer] = pair[1];
+    }
+    *state = &self;
+    return ask_open(DESKS, self.lines, &self.notes, &self.desk) != EXPAR_OK;
+}
+
+static int office_close(void **state)
+{
+    office *self = *state;
+    ask_close(self->desk);
+    for (int32_t peer = 1; peer < DESKS; peer++) {
+        wire_close(&self->lines[peer]);
+        wire_close(&self->ends[peer]);
+    }
+    return 0;
+}
+
+static void say(const office *self, int32_t peer, int32_t dead)
+{
+    const ask_record record = {.mark = ASK_MARK | ASK_DEATH, .rank = dead, .blamed = -1};
+    size_t moved = 0;
+    assert_int_equal(wire_push(self->ends[peer], &record, sizeof record, &moved), WIRE_DONE);
+}
+
+/* What a peer hears: one death, or with -1 nothing. */
+static void assert_hears(const office *self, int32_t peer, int32_t dead)
+{
+    ask_record came;
+    size_t moved = 0;
+    if (dead >= 0) {
+        assert_int_equal(wire_pull(self->ends[peer], &came, sizeof came, &moved), WIRE_DONE);
+        assert_int_equal(came.mark, ASK_MARK | ASK_DEATH);
+        assert_int_equal(came.rank, dead);
+        moved = 0;
+    }
+    assert_int_equal(wire_pull(self->ends[peer], &came, sizeof came, &moved), WIRE_AGAIN);
+}
+
+static void a_death_is_passed_on_once(void **state)
+{
+    const office *self = *state;
+    assert_int_equal(ask_first_death(self->desk), -1);
+    say(self, 1, 3);
+    say(self, 2, 1);
+    assert_true(ask_hear(self->desk, 1));
+    assert_true(ask_hear(self->desk, 2));
+    assert_int_equal(ask_first_death(self->desk), 3);
+    /* One that is seen later is none to tell of. */
+    assert_int_equal(ask_tell_death(self->desk, 2), 3);
+    for (int32_t peer = 1; peer < DESKS; peer++)
+        assert_hears(self, peer, 3);
+}
+
+static void a_death_that_is_seen_is_told(void **state)
+{
+    const office *self = *state;
+    assert_int_equal(ask_tell_death(self->desk, 2), 2);
+    say(self, 1, 3);
+    assert_true(ask_hear(self->desk, 1));
+    assert_int_equal(ask_first_death(self->desk), 2);
+    for (int32_t peer = 1; peer < DESKS; peer++)
+        assert_hears(self, peer, 2);
+}
+
+/* This rank knows better than to believe in its own. */
+static void ones_own_death_is_no_news(void **state)
+{
+    const office *self = *state;
+    say(self, 1, 0);
+    assert_true(ask_hear(self->desk, 1));
+    assert_int_equal(ask_first_death(self->desk), -1);
+    for (int32_t peer = 1; peer < DESKS; peer++)
+        assert_hears(self, peer, -1);
+}
+
+/* More than is taken at once lies before it. */
+static void last_words_are_heard_out(void **state)
+{
+    office *self = *state;
+    const ask_record question = {.mark = ASK_MARK | ASK_QUESTION, .rank = -1, .blamed = -1};
+    for (int i = 0; i < 100; i++) {
+        size_t moved = 0;
+        assert_int_equal(wire_push(self->ends[1], &question, sizeof question, &moved), WIRE_DONE);
+    }
+    say(self, 1, 3);
+    wire_close(&self->ends[1]);
+    ask_hear_out(self->desk, 1, clock_ns() + DEADLINE_NS);
+    assert_int_equal(ask_first_death(self->desk), 3);
+    assert_false(ask_hear(self->desk, 1));
+}
+
+static int share_seen(void **state)
+{
+    (void)state;
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return seen == MAP_FAILED;
+}
+
+static int unshare_seen(void **state)
+{
+    (void)state;
+    return munmap(seen, sizeof *seen);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(named_to_a_monitor),
+        cmocka_unit_test(named_in_a_collective),
+        cmocka_unit_test_setup_teardown(a_death_is_passed_on_once, office_open, office_close),
+        cmocka_unit_test_setup_teardown(a_death_that_is_seen_is_told, office_open, office_close),
+        cmocka_unit_test_setup_teardown(ones_own_death_is_no_news, office_open, office_close),
+        cmocka_unit_test_setup_teardown(last_words_are_heard_out, office_open, office_close),
+    };
+    return cmocka_run_group_tests(tests, share_seen, unshare_seen);
+}

@@ -39,27 +39,31 @@ static expar_status counter_load(counter *self)
     return status;
 }
 
+/* Of one that is in no list; what it does not have is NULL. */
+static void counter_free(counter *self)
+{
+    cuda_program_release(self->program);
+    cuda_device_close(self->device);
+    free(self);
+}
+
 /* Two threads may make one for the same GPU: they share the program, and both entries are right. */
 static expar_status counter_make(int32_t index, counter **out)
 {
     counter *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for a layout's kernel");
     expar_status status = cuda_device_open(index, &self->device);
-    if (status != EXPAR_OK) goto no_device;
-    status = counter_load(self);
-    if (status != EXPAR_OK) goto no_program;
+    if (status == EXPAR_OK) status = counter_load(self);
+    if (status != EXPAR_OK) {
+        counter_free(self);
+        return status;
+    }
     pthread_mutex_lock(&lock);
     self->next = counters;
     counters = self;
     pthread_mutex_unlock(&lock);
     *out = self;
     return EXPAR_OK;
-no_program:
-    cuda_program_release(self->program);
-    cuda_device_close(self->device);
-no_device:
-    free(self);
-    return status;
 }
 
 static expar_status counter_for(int32_t index, counter **out)

@@ -22,22 +22,27 @@ static size_t most_bytes(const gpu_executor *self)
     return (size_t)shape->ranks * (size_t)shape->local_experts * sizeof(int32_t);
 }
 
+/* Of one that is in no list; what it does not have is NULL. */
+static void counts_free(gpu_counts *one)
+{
+    if (one->copied) cuda_driver()->EventDestroy(one->copied);
+    gpu_scratch_give(one->scratch);
+    free(one);
+}
+
 static expar_status counts_add(gpu_executor *self)
 {
     gpu_counts *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of counts");
     expar_status status = gpu_scratch_take(self->device, sizeof(uint64_t), most_bytes(self), &one->scratch);
-    if (status != EXPAR_OK) goto no_scratch;
-    status = CUDA_CALL(EventCreate, &one->copied, CU_EVENT_NO_TIMING);
-    if (status != EXPAR_OK) goto no_event;
+    if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &one->copied, CU_EVENT_NO_TIMING);
+    if (status != EXPAR_OK) {
+        counts_free(one);
+        return status;
+    }
     one->next = self->counts;
     self->counts = one;
     return EXPAR_OK;
-no_event:
-    gpu_scratch_give(one->scratch);
-no_scratch:
-    free(one);
-    return status;
 }
 
 /* One that no copy will read any more. An event that was not recorded yet has passed. */
@@ -87,8 +92,6 @@ void gpu_counts_free(gpu_executor *self)
     while (self->counts) {
         gpu_counts *one = self->counts;
         self->counts = one->next;
-        cuda_driver()->EventDestroy(one->copied);
-        gpu_scratch_give(one->scratch);
-        free(one);
+        counts_free(one);
     }
 }

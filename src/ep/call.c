@@ -3,6 +3,7 @@
 #include "ep/ep.h"
 #include "exec/event.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static void poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
     pthread_mutex_lock(&ep->poison_lock);
-    if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, ep_call_prefix(call, status));
+    if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, status);
     pthread_mutex_unlock(&ep->poison_lock);
 }
 
@@ -44,11 +45,9 @@ static expar_status poison_with_group(const ep_call *call, expar_status status)
 
 expar_status ep_call_step(const ep_call *call, expar_status status)
 {
-    if (!call->ep->exec->ops->streams || status == EXPAR_OK) return status;
-    if (!call->exec.captured)
-        poison(call, status);
-    else if (!is_of_group(status))
-        ep_call_prefix(call, status);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    ep_call_prefix(call, status);
+    if (call->ep->exec->ops->streams && !call->exec.captured) poison(call, status);
     return status;
 }
 
@@ -60,8 +59,10 @@ static expar_status check_earlier(const ep_call *call)
     executor *exec = call->ep->exec;
     expar_status status = ep_call_check_poison(call);
     if (status != EXPAR_OK) return status;
-    status = poison_with_group(call, exec->ops->check(exec, "an earlier call"));
-    return status == EXPAR_OK ? EXPAR_OK : ep_call_check_poison(call);
+    status = exec->ops->check(exec, "an earlier call");
+    if (status == EXPAR_OK) return EXPAR_OK;
+    poison_with_group(call, ep_call_prefix(call, status));
+    return ep_call_check_poison(call);
 }
 
 expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
@@ -71,7 +72,9 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
     *call = (ep_call){.ep = ep, .name = name, .halves = halves};
-    ep_issue_await(ep, EP_CALL_ENDED, EP_OPEN_CALLS - 1);
+    /* Of two that are open the other is the last one: behind one that has ended in its caller's thread there is none. */
+    ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
+    ep->last_issued = false;
     expar_status status = check_earlier(call);
     if (status != EXPAR_OK) {
         atomic_store_explicit(&ep->busy, 0, memory_order_release);
@@ -150,6 +153,7 @@ static bool went_through(expar_status status)
 
 static void reach(ep_call *call, ep_phase phase)
 {
+    assert(call->phase + 1 == phase);
     call->phase = phase;
     if (call->issued) ep_issue_reach(call->ep, phase);
 }
@@ -179,7 +183,7 @@ static void issue(ep_call *call)
 {
     ep_call *own = call->own;
     call->own = NULL;
-    call->issued = true;
+    call->issued = call->ep->last_issued = true;
     memcpy(own, call, call->halves->bytes);
     if (own->wait_event) event_retain(own->wait_event);
     own->halves->hold(own);
@@ -256,7 +260,6 @@ expar_status ep_call_end(ep_call *call, expar_status status)
         ep_call_step(call, exec->ops->end(exec, &call->exec));
         error_restore(&kept);
     }
-    call->phase = EP_CALL_ENDED;
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     return status;
 }

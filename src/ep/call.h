@@ -80,7 +80,7 @@ expar_status ep_call_prefix(const ep_call *call, expar_status status);
 
 /* How a step ended that all ranks take part in. Where steps are put on streams one that failed, for whatever reason, is
    not known to have reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where
-   nothing runs yet. The error's text names the call. Returns status. */
+   nothing runs yet. The error's text names the call and the rank. Returns status. */
 expar_status ep_call_step(const ep_call *call, expar_status status);
 /* This rank cannot carry out the call: keeps status and the last error's text for the other ranks, and adds the call's
    name to the text. Returns status. */

@@ -162,8 +162,9 @@ static expar_status dispatch_receive(ep_call *base)
     dispatch_call *call = (dispatch_call *)base;
     executor *exec = base->ep->exec;
     expar_status status = ep_call_step(base, exec->ops->dispatch_receive(exec, &base->exec, &call->step));
-    if (status == EXPAR_OK) status = dispatch_arrange(call);
-    return status == EXPAR_OK ? tell_dropped(call) : status;
+    if (status != EXPAR_OK) return status;
+    status = dispatch_arrange(call);
+    return status == EXPAR_OK ? tell_dropped(call) : ep_call_prefix(base, status);
 }
 
 static void dispatch_hold(ep_call *base)

@@ -32,6 +32,7 @@ struct expar_ep {
     int32_t max_experts;
     executor *exec;
     ep_issuer *issuer;    /* made by the first call that is to finish on it */
+    bool last_issued;     /* the last call finishes on it. Touched by the calling thread only */
     uint64_t serial;      /* tells handles of this buffer from others' */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread

@@ -19,8 +19,8 @@ typedef struct executor executor;
 
 /* ---- a call, as executors see it ------------------------------------------------------------------------------------
  *
- * Lives in the call (ep_call), from begin to end; a buffer may have several at a time, in different phases. All but
- * `asked` is the executor's to write. */
+ * Lives in the call (ep_call), from begin to end; a buffer may have several at a time, in different phases. ep sets
+ * `asked` before begin; from then on all is the executor's to write. */
 typedef struct exec_call {
     bool asked;    /* somebody will ask how it ended: by waiting for it, or by its event */
     bool captured; /* nothing runs now: the call becomes part of a graph */
@@ -48,18 +48,20 @@ typedef struct executor_times {
 } executor_times;
 /* ---- operations -----------------------------------------------------------------------------------------------------
  *
- * Every slot is filled. Those of a call come in the order in which they stand here, each at most once, but for end;
- * where one fails the call goes to its end. Calls of one buffer are begun one after another; steps of two calls that
- * are open at a time come in the order of their epochs, kind by kind: no step of the second before the first is sent,
- * no rows of the second before the first is received.
+ * Every slot is filled. A call begins with `begin`; nothing of it is put anywhere before `place`; a notify comes before a
+ * send, each send before its receive, and `end` behind all, whatever failed. Between begin and end prepare, keep and the
+ * steps on one rank come where a call needs them. A call that is handed to a thread to finish there is copied, with its
+ * exec_call, between two steps; such a call has no `end`. Calls of one buffer are begun one after another; of two that are
+ * open at a time no step of the second that all ranks take part in comes before the first is sent, and none but a notify
+ * before the first is received.
  *
  * Statuses: EXPAR_OK with a verdict where a step has one, for a refusal of some rank is no failure of the executor.
  * Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error
  * of the device. */
 typedef struct executor_ops {
     const char *name;
-    /* Steps only put work on the caller's stream: a call's rest needs no thread of its own to finish by itself, `end`
-       tells how it went, and a step that failed is not known to have reached the other ranks. */
+    /* Steps only put work on the caller's stream: a call's rest needs no thread of its own to finish by itself, `tell`
+       says how it went, and a step that failed is not known to have reached the other ranks. */
     bool streams;
     /* Rows for or from memory that peers cannot reach pass through the pool where it has room: a copy costs less there
        than the queue. */
@@ -137,7 +139,8 @@ typedef struct executor_ops {
     /* Behind all of its steps: what comes later may follow. Without effect for a call that has no place, or has come
        here. */
     expar_status (*end)(executor *self, exec_call *call);
-    /* Then, only where the executor streams: calls done once the call's work has ended. `keeper` is filled for whoever
+    /* Then, only where the executor streams: calls done once the call's work has ended, and whatever other threads have
+       put on its stream meanwhile. `keeper` is filled for whoever
        waits for that, since a device that is lost calls nobody: looking may call done, and it is to be dropped, after
        that also. On failure done is not called. */
     expar_status (*tell)(executor *self, const exec_call *call, executor_done_fn done, void *context,

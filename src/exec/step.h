@@ -81,7 +81,7 @@ static inline int64_t ep_route_expert(const ep_route_view *route, int64_t token,
 /* ---- steps that all ranks take part in ------------------------------------------------------------------------------
  *
  * `deferred`: the caller can do without knowing how the step went when it returns, so an executor that only puts work
- * on a stream need not wait for it. What is not known then is told by the call's end (executor_ops.end). */
+ * on a stream need not wait for it. What is not known then is said by executor_ops.tell, or .untold. */
 
 /* Where rows arrive on this rank; parts that are absent are NULL. Offsets are in the heap, and count when rows come
  * DIRECT. */

@@ -3,6 +3,7 @@
  * rank's steps, so that the states between the halves can be looked at; every result is the oracle's. */
 #include "ep/ep.h"
 #include "ep/table.h"
+#include "exec/cpu/create.h"
 #include "oracle/unit.h"
 
 #include <pthread.h>
@@ -22,7 +23,8 @@ typedef struct gate {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t change;
     bool open;
-    int sent, at_gate; /* dispatches that were sent; that have come to their second half */
+    int sent, at_gate;  /* dispatches that were sent; that have come to their second half */
+    int sent_at_notify; /* how many were, when the last notify began */
 } gate;
 
 static gate the_gate;
@@ -40,6 +42,14 @@ static expar_status counted_send(executor *self, exec_call *call, ep_dispatch_st
     expar_status status = the_gate.own->dispatch_send(self, call, step);
     gate_note(&the_gate, &the_gate.sent);
     return status;
+}
+
+static expar_status noted_notify(executor *self, exec_call *call, ep_notify_step *step)
+{
+    pthread_mutex_lock(&the_gate.lock);
+    the_gate.sent_at_notify = the_gate.sent;
+    pthread_mutex_unlock(&the_gate.lock);
+    return the_gate.own->notify(self, call, step);
 }
 
 static expar_status held_receive(executor *self, exec_call *call, ep_dispatch_step *step)
@@ -76,11 +86,12 @@ static void gate_build(const table *t)
     g->exec = t->ep->exec;
     g->own = g->exec->ops;
     g->ops = *g->own;
+    g->ops.notify = noted_notify;
     g->ops.dispatch_send = counted_send;
     g->ops.dispatch_receive = held_receive;
     g->exec->ops = &g->ops;
     g->open = false;
-    g->sent = g->at_gate = 0;
+    g->sent = g->at_gate = g->sent_at_notify = 0;
 }
 
 static void gate_open(const table *t)
@@ -207,6 +218,44 @@ static void test_held_before_it_is_sent(void **state)
     run(play_held_before_it_is_sent);
 }
 
+static void *signal_later(void *event)
+{
+    const struct timespec moment = {0, 20000000};
+    nanosleep(&moment, NULL);
+    CHECK_OK(expar_event_signal(event));
+    return NULL;
+}
+
+/* A fresh dispatch opens when the one before it is sent, not while that waits for its event. */
+static void play_opens_behind_the_one_before(table *t)
+{
+    play first, repeat, fresh;
+    pthread_t signaller;
+    expar_event *late = NULL;
+    CHECK_OK(expar_event_create(&late));
+    play_start(&first, t, 21, MOVE_DISPATCH, &sync_choice, NULL, NULL);
+    gate_build(t);
+    gate_open(t);
+    play_start(&repeat, t, 22, MOVE_REPEAT, &async_choice, &first, t->rank == HELD ? late : NULL);
+    if (t->rank == HELD) CHECK(pthread_create(&signaller, NULL, signal_later, late) == 0, "no thread");
+    play_start(&fresh, t, 23, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    if (t->rank == HELD) {
+        CHECK(the_gate.sent_at_notify == 1, "%d calls were sent when the next one opened", the_gate.sent_at_notify);
+        pthread_join(signaller, NULL);
+    }
+    play_finish(&fresh);
+    play_finish(&repeat);
+    play_finish(&first);
+    gate_remove(t);
+    expar_event_destroy(late);
+}
+
+static void test_opens_behind_the_one_before(void **state)
+{
+    (void)state;
+    run(play_opens_behind_the_one_before);
+}
+
 static void *open_later(void *context)
 {
     const struct timespec moment = {0, 20000000};
@@ -239,6 +288,33 @@ static void test_third_waits_for_the_first(void **state)
 {
     (void)state;
     run(play_third_waits_for_the_first);
+}
+
+/* A refusal has ended when it returns, but what comes behind it is begun when what was open before it has ended, too: else
+   calls could run ahead of the records, of which there are two parities. */
+static void play_begins_behind_a_refusal(table *t)
+{
+    play first, third;
+    pthread_t opener;
+    expar_combine_args bad = EXPAR_COMBINE_ARGS_INIT;
+    gate_build(t);
+    play_start(&first, t, 24, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_combine(t->ep, &bad));
+    if (t->rank == HELD) CHECK(pthread_create(&opener, NULL, open_later, t) == 0, "no thread");
+    play_start(&third, t, 25, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    if (t->rank == HELD) {
+        CHECK(is_done(&first), "a call was begun while the one before the last was open");
+        pthread_join(opener, NULL);
+    }
+    play_finish(&third);
+    play_finish(&first);
+    gate_remove(t);
+}
+
+static void test_begins_behind_a_refusal(void **state)
+{
+    (void)state;
+    run(play_begins_behind_a_refusal);
 }
 
 /* One that waits comes behind both, and refusals in between are told in their order. */
@@ -274,11 +350,13 @@ static void fail_between_the_halves(table *t)
     gate_build(t);
     play_start(&first, t, 11, MOVE_DISPATCH, &queued, NULL, NULL);
     play_start(&second, t, 12, MOVE_DISPATCH, &queued, NULL, NULL);
+    CHECK_OK(expar_barrier_all(t->group)); /* all have begun the second */
     if (t->rank == HELD) {
         gate_await_call();
         CHECK_OK(expar_group_abort(t->group));
         gate_open(t);
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(first.call.event));
+        CHECK_TEXT("expar_dispatch on rank 1: dispatch: rows");
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(second.call.event));
         CHECK_TEXT("expar_dispatch", "the buffer is poisoned");
         CHECK(gate_sent() == 1, "a call was sent on a poisoned buffer");
@@ -319,12 +397,75 @@ static void test_failure_between_the_halves(void **state)
     gate_end();
 }
 
+/* ---- longer than the time-out ---- */
+
+enum { SLOW_TOKENS = 60, SLOW_TIMEOUT_MS = 1500 };
+
+static void nap(void *context)
+{
+    (void)context;
+    const struct timespec moment = {0, 20000000};
+    nanosleep(&moment, NULL);
+}
+
+/* Rows by a ring of one slot that take rank 1 longer than the time-out, and behind them a call that rank 0 refuses at
+   once: it waits for rank 1, which comes to it in time, for its rows move. */
+static void play_slow_rows(expar_group *group, void *shared)
+{
+    (void)shared;
+    static _Alignas(16) float x[2][SLOW_TOKENS][16], rows[2][2 * SLOW_TOKENS][16], y[2][SLOW_TOKENS][16];
+    static int32_t idx[SLOW_TOKENS]; /* all to rank 0 */
+    const int32_t rank = group->rank;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.max_tokens = SLOW_TOKENS;
+    config.max_row_bytes = sizeof x[0][0];
+    config.max_topk = 1;
+    config.max_experts = 2;
+    config.ring_slots = config.num_channels = config.num_threads = 1;
+    expar_ep *ep = NULL;
+    if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
+    if (rank == 1) executor_cpu_delay(ep->exec, nap, NULL);
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_dispatch_result came = EXPAR_DISPATCH_RESULT_INIT;
+    args.x = expar_tensor_2d(x[rank], EXPAR_F32, SLOW_TOKENS, 16);
+    args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, SLOW_TOKENS, 1);
+    args.num_experts = 2;
+    args.path = EXPAR_PATH_QUEUE;
+    args.async_finish = 1;
+    CHECK_OK(expar_dispatch(ep, &args, &came));
+    expar_event *event = NULL;
+    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
+    back.handle = came.handle;
+    back.x = expar_tensor_2d(rows[rank], EXPAR_F32, came.recv_x.shape[0], 16);
+    back.y = expar_tensor_2d(y[rank], EXPAR_F32, SLOW_TOKENS, 16);
+    back.async_finish = 1;
+    back.event = &event;
+    if (rank == 0) back.path = (expar_path)9;
+    CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_combine(ep, &back));
+    CHECK_OK(expar_event_wait(came.event));
+    if (event) CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(event));
+    executor_cpu_delay(ep->exec, NULL, NULL);
+    expar_event_destroy(event);
+    expar_event_destroy(came.event);
+    expar_ep_handle_destroy(came.handle);
+    expar_ep_output_release(came.output);
+    CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_slow_rows_beside_an_open_call(void **state)
+{
+    (void)state;
+    const ranks_plan ranks = {.kind = RANKS_THREADS, .size = 2, .timeout_ms = SLOW_TIMEOUT_MS};
+    assert_true(ranks_run(&ranks, play_slow_rows, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_second_begins_while_first_is_held), cmocka_unit_test(test_held_before_it_is_sent),
-        cmocka_unit_test(test_third_waits_for_the_first),         cmocka_unit_test(test_refused_between),
-        cmocka_unit_test(test_failure_between_the_halves),
+        cmocka_unit_test(test_opens_behind_the_one_before),       cmocka_unit_test(test_third_waits_for_the_first),
+        cmocka_unit_test(test_begins_behind_a_refusal),           cmocka_unit_test(test_refused_between),
+        cmocka_unit_test(test_failure_between_the_halves),        cmocka_unit_test(test_slow_rows_beside_an_open_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -258,7 +258,9 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     cpu_rings_reset(self);
     for (int32_t c = 0; c < run.routing->channels; c++)
         self->cursors[c] = (cpu_cursor){.token = ep_channel_begin(run.routing->tokens, run.routing->channels, c)};
+    atomic_store_explicit(&self->moving, true, memory_order_relaxed);
     expar_status status = cpu_workers_run(self->workers, combine_share, &run);
+    atomic_store_explicit(&self->moving, false, memory_order_relaxed);
     if (status != EXPAR_OK) return status;
     cpu_done_post(self, step->epoch);
     return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");

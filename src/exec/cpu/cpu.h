@@ -51,6 +51,9 @@ typedef struct cpu_executor {
     cpu_cursor *cursors;     /* [C] */
     executor_delay_fn delay; /* tests only: see executor_cpu_delay; NULL otherwise */
     void *delay_context;
+    /* Rows are moving, by the queue or in a combine. Set by the thread that carries the call out, read by the one that
+       opens the next (relaxed: it only decides whether the other's time-out runs). */
+    atomic_bool moving;
     /* [workers][sources_each] scratch of one token's sum. Combine: biases and rows, then weights, [2·N + 2]. Reduce:
        rows, then weights as floats, [2·K]. */
     const void **sources;

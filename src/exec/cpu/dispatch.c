@@ -328,7 +328,10 @@ static expar_status exchange_queued(dispatch_run *run)
         int64_t token = ep_channel_begin(routing->tokens, routing->channels, c);
         self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
     }
-    return send_all(run);
+    atomic_store_explicit(&self->moving, true, memory_order_relaxed);
+    expar_status status = send_all(run);
+    atomic_store_explicit(&self->moving, false, memory_order_relaxed);
+    return status;
 }
 
 /* Rows that nobody sent have no experts. */

@@ -7,8 +7,8 @@
  *         loads (acquire).
  *
  * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty between
- * calls: a receiver opens its next call only after it has taken everything out, and no source writes before it has seen
- * that. */
+ * calls: a source sends rows of a call only when its call before that has ended, which takes the word of every receiver
+ * that it has taken everything out. */
 #include "exec/cpu/cpu.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts about the library itself and about the GPUs that it could use, for tools that show them. */
+/* Facts for tools that show them: the library's variables, places of ranks, transports, the GPUs that it could use. */
 #ifndef EXPAR_INFO_H
 #define EXPAR_INFO_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posting with patience: what stands on top of every transport's post. */
+/* Posting that waits for room: what stands on top of every transport's post. */
 #include "net/transport.h"
 
 #include <sched.h>
@@ -17,8 +17,8 @@ static void post_make_room(transport *self, uint32_t turn)
         self->ops->sleep(self, SLEEP_NS);
 }
 
-static expar_status post_patiently(transport *self, const transport_site *site, const transport_request *request,
-                                   transport_batch *batch)
+static expar_status post_waiting(transport *self, const transport_site *site, const transport_request *request,
+                                 transport_batch *batch)
 {
     expar_status status = EXPAR_ERR_BUSY;
     int64_t deadline_ns = clock_ns() + site->timeout_ms * 1000000;
@@ -41,7 +41,7 @@ expar_status transport_post(transport *self, const transport_site *site, const t
     expar_status status = self->ops->post(self, request, batch);
     if (status != EXPAR_ERR_BUSY) return status;
     if (self->ops->attend) self->ops->attend(self, 1);
-    status = post_patiently(self, site, request, batch);
+    status = post_waiting(self, site, request, batch);
     if (self->ops->attend) self->ops->attend(self, -1);
     return status;
 }

@@ -10,21 +10,21 @@
 #define LAST_SLEEP_NS  20000000
 
 /* A wait in progress. */
-typedef struct patience {
+typedef struct fabric_wait {
     fabric *f;
     const char *what;
     int32_t pe; /* who is waited for */
     uint32_t turn;
     uint32_t answers; /* of pe, when last looked at */
     int64_t since_ns; /* of pe's last answer; 0 until the first reading of the clock */
-} patience;
+} fabric_wait;
 
-static void look_to(patience *p, int32_t pe)
+static void look_to(fabric_wait *w, int32_t pe)
 {
-    uint32_t answers = atomic_load_explicit(&p->f->answers[pe], memory_order_relaxed);
-    if (pe != p->pe || answers != p->answers) p->since_ns = 0;
-    p->pe = pe;
-    p->answers = answers;
+    uint32_t answers = atomic_load_explicit(&w->f->answers[pe], memory_order_relaxed);
+    if (pe != w->pe || answers != w->answers) w->since_ns = 0;
+    w->pe = pe;
+    w->answers = answers;
 }
 
 static int64_t fabric_timeout_ms(const fabric *f)
@@ -32,57 +32,57 @@ static int64_t fabric_timeout_ms(const fabric *f)
     return f->opened ? f->site->timeout_ms : f->site->boot->timeout_ms;
 }
 
-static expar_status silent(patience *p)
+static expar_status silent(fabric_wait *w)
 {
-    fabric *f = p->f;
-    atomic_store_explicit(&f->lost[p->pe], true, memory_order_relaxed);
-    fabric_drop(f, p->pe, NULL, EXPAR_ERR_PEER);
+    fabric *f = w->f;
+    atomic_store_explicit(&f->lost[w->pe], true, memory_order_relaxed);
+    fabric_drop(f, w->pe, NULL, EXPAR_ERR_PEER);
     char where[FABRIC_ADDRESS_TEXT];
-    fabric_address_text(f, p->pe, where);
-    return fabric_peer_error(f, p->pe, "%s: rank %d at %s did not answer for %lld ms", p->what, p->pe, where,
+    fabric_address_text(f, w->pe, where);
+    return fabric_peer_error(f, w->pe, "%s: rank %d at %s did not answer for %lld ms", w->what, w->pe, where,
                              (long long)fabric_timeout_ms(f));
 }
 
 /* One step of waiting for an answer of pe. */
-static expar_status patience_turn(patience *p, int32_t pe)
+static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
 {
-    fabric *f = p->f;
-    look_to(p, pe);
+    fabric *f = w->f;
+    look_to(w, pe);
     if (fabric_progress(f)) {
-        p->turn = 0;
+        w->turn = 0;
         return EXPAR_OK;
     }
-    uint32_t number = p->turn++;
-    expar_status status = f->site->check(f->site->context, pe, p->what);
+    uint32_t number = w->turn++;
+    expar_status status = f->site->check(f->site->context, pe, w->what);
     if (status != EXPAR_OK || number < f->spins) return status;
     if (number < f->spins + YIELDS) {
         sched_yield();
         return EXPAR_OK;
     }
     int64_t now_ns = clock_ns(), limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
-    if (p->since_ns == 0) p->since_ns = now_ns;
-    if (now_ns - p->since_ns > fabric_timeout_ms(f) * 1000000) return silent(p);
+    if (w->since_ns == 0) w->since_ns = now_ns;
+    if (now_ns - w->since_ns > fabric_timeout_ms(f) * 1000000) return silent(w);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
-    if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) p->turn = 0;
+    if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) w->turn = 0;
     return EXPAR_OK;
 }
 
-static expar_status post_all(patience *p, fabric_sending *sending, transport_batch *batch)
+static expar_status post_all(fabric_wait *w, fabric_sending *sending, transport_batch *batch)
 {
     expar_status status;
-    while ((status = fabric_post(p->f, sending, batch)) == EXPAR_ERR_BUSY &&
-           (status = patience_turn(p, fabric_full_of(p->f, sending->request->pe))) == EXPAR_OK) {
+    while ((status = fabric_post(w->f, sending, batch)) == EXPAR_ERR_BUSY &&
+           (status = fabric_wait_turn(w, fabric_full_of(w->f, sending->request->pe))) == EXPAR_OK) {
     }
     return status;
 }
 
 expar_status fabric_post_soon(fabric *f, const char *what, fabric_sending *sending, transport_batch *batch)
 {
-    patience p = {.f = f, .what = what, .pe = -1};
+    fabric_wait w = {.f = f, .what = what, .pe = -1};
     expar_status status = fabric_post(f, sending, batch);
     if (status != EXPAR_ERR_BUSY) return status;
     fabric_attend(f, 1);
-    status = post_all(&p, sending, batch);
+    status = post_all(&w, sending, batch);
     fabric_attend(f, -1);
     return status;
 }
@@ -91,11 +91,11 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
 {
     transport_batch batch = {0};
     fabric_sending sending = {.request = request};
-    patience p = {.f = f, .what = what, .pe = -1};
+    fabric_wait w = {.f = f, .what = what, .pe = -1};
     fabric_attend(f, 1);
-    expar_status status = post_all(&p, &sending, &batch);
+    expar_status status = post_all(&w, &sending, &batch);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0)
-        status = patience_turn(&p, request->pe);
+        status = fabric_wait_turn(&w, request->pe);
     fabric_attend(f, -1);
     if (status != EXPAR_OK) {
         fabric_drop(f, request->pe, &batch, status);
@@ -119,15 +119,15 @@ static int32_t oldest_pe(fabric_channel *c, const transport_batch *batch, uint64
 
 /* Waits for what was posted before; a PE that does not answer is given up, and the others are waited
    for all the same. */
-static void settle_channel(patience *p, fabric_channel *c, const transport_batch *batch)
+static void settle_channel(fabric_wait *w, fabric_channel *c, const transport_batch *batch)
 {
     int32_t pe;
     pthread_mutex_lock(&c->lock);
     uint64_t number = c->posted;
     pthread_mutex_unlock(&c->lock);
     while ((pe = oldest_pe(c, batch, number)) >= 0) {
-        expar_status status = patience_turn(p, pe);
-        if (status != EXPAR_OK) fabric_drop(p->f, pe, batch, status);
+        expar_status status = fabric_wait_turn(w, pe);
+        if (status != EXPAR_OK) fabric_drop(w->f, pe, batch, status);
     }
 }
 
@@ -144,10 +144,10 @@ static expar_status failure_of(fabric *f, const char *what, transport_batch *bat
 
 expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch)
 {
-    patience p = {.f = f, .what = what, .pe = -1};
+    fabric_wait w = {.f = f, .what = what, .pe = -1};
     fabric_attend(f, 1);
     for (int32_t i = 0; i < f->num_channels; i++)
-        settle_channel(&p, &f->channels[i], batch);
+        settle_channel(&w, &f->channels[i], batch);
     fabric_attend(f, -1);
     return failure_of(f, what, batch);
 }

@@ -154,13 +154,14 @@ GPU_FUNC bool has_failed(const gpu_world *world)
 /* Polls between two looks at the clock and the abort word, which lies across the bus. */
 #define GPU_POLLS 256
 
-typedef struct patience {
+/* A wait in progress. */
+typedef struct gpu_waiting {
     uint64_t since_ns;
     uint32_t polls;
-} patience;
+} gpu_waiting;
 
 /* False when it is time to give up: another thread has, the host asks for it, or nothing came for the time-out. */
-GPU_FUNC bool may_wait(const gpu_world *world, patience *p, int32_t wait, int32_t peer, uint64_t seen,
+GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
@@ -177,7 +178,7 @@ GPU_FUNC bool may_wait(const gpu_world *world, patience *p, int32_t wait, int32_
 GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);
-    patience p = {0, 0};
+    gpu_waiting p = {0, 0};
     for (;;) {
         uint64_t seen = load_acquire(flag);
         if (seen == expected) return true;

@@ -37,7 +37,7 @@ typedef struct gpu_team {
     int32_t channel;
     int32_t stopped;
     gpu_ring *rings; /* [N] */
-    patience waiting;
+    gpu_waiting waiting;
 } gpu_team;
 
 GPU_FUNC int32_t team_thread(const gpu_team *team)

@@ -82,8 +82,8 @@ typedef struct boot_ops {
     void (*ask)(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
     /* Leaves: when `sound`, a barrier first, so that nobody takes a good-bye for a death. Frees self. */
     void (*leave)(boot *self, bool sound);
-    /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while another one waits.
-     */
+    /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while
+       another one waits. */
     void (*abort)(boot *self);
 } boot_ops;
 

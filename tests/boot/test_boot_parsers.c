@@ -304,26 +304,26 @@ static void lines(void **state)
     for (int round = 0; round < ROUNDS / 8; round++) {
         static boot_notes notes;
         ask_record sent[8], damaged, came;
-        ask_desk *desk;
+        asker *own;
         int ends[2], questions = 0, deaths = 0, pair[2] = {-1, -1};
         size_t moved = 0, got = 0, part = random_below(sizeof sent);
         socket_pair(ends);
         pair[1] = ends[1];
-        assert_int_equal(ask_open(2, pair, &notes, &desk), EXPAR_OK);
+        assert_int_equal(ask_open(2, pair, &notes, &own), EXPAR_OK);
         for (size_t i = 0; i < 8; i++) {
             sent[i] = random_record(2);
             questions += sent[i].mark == (ASK_MARK | ASK_QUESTION);
             deaths |= sent[i].mark == (ASK_MARK | ASK_DEATH) && sent[i].rank == 1;
         }
         assert_int_equal(wire_push(ends[0], sent, part, &moved), WIRE_DONE);
-        assert_true(ask_hear(desk, 1));
+        assert_true(ask_hear(own, 1));
         assert_int_equal(wire_push(ends[0], sent, sizeof sent, &moved), WIRE_DONE);
-        assert_true(ask_hear(desk, 1));
+        assert_true(ask_hear(own, 1));
         damaged = random_record(2);
         damaged.mark ^= 1u << (8 + random_below(24));
         moved = 0;
         assert_int_equal(wire_push(ends[0], &damaged, sizeof damaged, &moved), WIRE_DONE);
-        assert_false(ask_hear(desk, 1));
+        assert_false(ask_hear(own, 1));
         for (; questions + deaths > 0; got = 0) {
             assert_int_equal(wire_pull(ends[0], &came, sizeof came, &got), WIRE_DONE);
             questions -= came.mark == (ASK_MARK | ASK_ANSWER);
@@ -331,7 +331,7 @@ static void lines(void **state)
             assert_true(questions >= 0 && deaths >= 0);
         }
         assert_int_equal(wire_pull(ends[0], &came, sizeof came, &got), WIRE_AGAIN);
-        ask_close(desk);
+        ask_close(own);
         wire_close(&ends[0]);
         wire_close(&ends[1]);
     }

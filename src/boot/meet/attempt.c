@@ -33,7 +33,7 @@ static void failure_keep(attempt_failure *failure, const hello_verdict *verdict,
     memset(failure->told, 0, sizeof failure->told);
 }
 
-/* Frees what belongs to the running try, which has ended. The guests live on. */
+/* Frees what belongs to the running try, which has ended. The clients live on. */
 static void attempt_reset(attempt *self)
 {
     free(self->hellos);
@@ -69,7 +69,7 @@ static bool attempt_start(attempt *self, const hello *first)
 static void dismiss_members(attempt *self, wire_kind kind, const void *payload, size_t bytes)
 {
     for (int32_t rank = 0; rank < self->size; rank++) {
-        if (self->members[rank]) guest_dismiss(self->members[rank], kind, payload, bytes);
+        if (self->members[rank]) client_dismiss(self->members[rank], kind, payload, bytes);
     }
 }
 
@@ -86,12 +86,12 @@ static void attempt_fail(attempt *self, const hello_verdict *verdict, const hell
 }
 
 /* True when this hello comes late for a try that has failed: its sender is told that verdict. */
-static bool failure_tell(attempt_failure *failure, guest *from, const hello_prefix *greeting)
+static bool failure_tell(attempt_failure *failure, client *from, const hello_prefix *greeting)
 {
     if (clock_ns() > failure->until_ns || failure->told[greeting->rank]) return false;
     if (greeting->size != failure->size && greeting->size != failure->culprit_size) return false;
     failure_know(failure, greeting->rank);
-    guest_dismiss(from, WIRE_REFUSED, &failure->verdict, sizeof failure->verdict);
+    client_dismiss(from, WIRE_REFUSED, &failure->verdict, sizeof failure->verdict);
     return true;
 }
 
@@ -114,9 +114,9 @@ static void describe_progress(const attempt *self, char *text, size_t bytes)
 
 /* Refuses a hello, and with it the try: the others would wait in vain. When it is the first to come, they learn so as
    they come. */
-static void refuse(attempt *self, guest *from, const hello_verdict *verdict, const hello_prefix *greeting)
+static void refuse(attempt *self, client *from, const hello_verdict *verdict, const hello_prefix *greeting)
 {
-    guest_dismiss(from, WIRE_REFUSED, verdict, sizeof *verdict);
+    client_dismiss(from, WIRE_REFUSED, verdict, sizeof *verdict);
     if (self->size > 0) {
         attempt_fail(self, verdict, greeting);
     } else {
@@ -143,11 +143,11 @@ static void send_table(attempt *self)
         memcpy(table + sizeof head + (size_t)rank * sizeof entry, &entry, sizeof entry);
     }
     for (int32_t rank = 0; rank < self->size; rank++)
-        guest_tell(self->members[rank], WIRE_TABLE, table, bytes);
+        client_tell(self->members[rank], WIRE_TABLE, table, bytes);
     free(table);
 }
 
-static void admit(attempt *self, guest *from, const hello *greeting)
+static void admit(attempt *self, client *from, const hello *greeting)
 {
     int32_t rank = greeting->prefix.rank;
     int64_t deadline_ns = clock_ns() + greeting->timeout_ms * 1000000;
@@ -156,13 +156,13 @@ static void admit(attempt *self, guest *from, const hello *greeting)
     self->came[rank] = true;
     self->num_came++;
     if (deadline_ns < self->deadline_ns) self->deadline_ns = deadline_ns;
-    from->state = GUEST_MEMBER;
+    from->state = CLIENT_MEMBER;
     from->rank = rank;
-    guest_tell(from, WIRE_WELCOME, NULL, 0);
+    client_tell(from, WIRE_WELCOME, NULL, 0);
     if (self->num_came == self->size) send_table(self);
 }
 
-static void take_hello(attempt *self, guest *from)
+static void take_hello(attempt *self, client *from)
 {
     hello greeting;
     hello_verdict verdict;
@@ -192,7 +192,7 @@ static void take_hello(attempt *self, guest *from)
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
-static void take_stands(attempt *self, guest *from)
+static void take_stands(attempt *self, client *from)
 {
     if (self->stands[from->rank] || self->num_came < self->size) return;
     self->stands[from->rank] = true;
@@ -201,7 +201,7 @@ static void take_stands(attempt *self, guest *from)
     attempt_reset(self);
 }
 
-static void take_refusal(attempt *self, guest *from)
+static void take_refusal(attempt *self, client *from)
 {
     hello_verdict theirs, verdict;
     int32_t rank = from->rank;
@@ -210,10 +210,10 @@ static void take_refusal(attempt *self, guest *from)
     attempt_fail(self, &verdict, NULL);
 }
 
-bool attempt_frame(attempt *self, guest *from)
+bool attempt_frame(attempt *self, client *from)
 {
     wire_kind kind = (wire_kind)from->inbox.header.kind;
-    bool member = from->state == GUEST_MEMBER;
+    bool member = from->state == CLIENT_MEMBER;
     if (!member && kind == WIRE_HELLO)
         take_hello(self, from);
     else if (member && kind == WIRE_STANDS)
@@ -226,12 +226,12 @@ bool attempt_frame(attempt *self, guest *from)
     return true;
 }
 
-void attempt_lost(attempt *self, guest *member)
+void attempt_lost(attempt *self, client *member)
 {
     char progress[400];
     hello_verdict verdict;
     int32_t rank = member->rank;
-    if (member->state != GUEST_MEMBER) return;
+    if (member->state != CLIENT_MEMBER) return;
     describe_progress(self, progress, sizeof progress);
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "rank %d (pid %d) died or left while the group was formed (%s)", rank,
                 self->hellos[rank].place.pid, progress);

@@ -11,7 +11,7 @@
 #ifndef EXPAR_BOOT_MEET_ATTEMPT_H
 #define EXPAR_BOOT_MEET_ATTEMPT_H
 
-#include "boot/meet/guest.h"
+#include "boot/meet/client.h"
 
 /* What stays of the last try that failed. */
 typedef struct attempt_failure {
@@ -23,22 +23,22 @@ typedef struct attempt_failure {
 } attempt_failure;
 
 typedef struct attempt {
-    int32_t size;    /* 0: no try is running */
-    hello first;     /* what the others must agree with */
-    hello *hellos;   /* [size] */
-    guest **members; /* [size] NULL: has not come */
-    bool *came;      /* [size] */
-    bool *stands;    /* [size] its control sockets stand */
+    int32_t size;     /* 0: no try is running */
+    hello first;      /* what the others must agree with */
+    hello *hellos;    /* [size] */
+    client **members; /* [size] NULL: has not come */
+    bool *came;       /* [size] */
+    bool *stands;     /* [size] its control sockets stand */
     int32_t num_came, num_standing;
     int64_t deadline_ns; /* the earliest of those that wait */
     attempt_failure failure;
 } attempt;
 
-/* A frame from a guest that is known. It may end the try, for this guest or for all. False: the frame is out of place.
- */
-bool attempt_frame(attempt *self, guest *from);
-/* A guest's connection is gone. */
-void attempt_lost(attempt *self, guest *member);
+/* A frame from a client that is known. It may end the try, for this client or for all. False: the frame
+   is out of place. */
+bool attempt_frame(attempt *self, client *from);
+/* A client's connection is gone. */
+void attempt_lost(attempt *self, client *member);
 /* Ends the try when its time is over. */
 void attempt_check_time(attempt *self, int64_t now_ns);
 /* INT64_MAX: none. */

@@ -153,8 +153,8 @@ static expar_status await_table(rendezvous *self, int32_t size, bool *again)
         wire_inbox_clear(&self->inbox);
         wire_result result = wire_receive_frame(self->fd, &self->inbox, self->deadline_ns + RENDEZVOUS_GRACE_NS);
         if (result == WIRE_AGAIN) return report_silent(self);
-        /* Without a welcome nobody has seen the hello: the connection came too late for a rendezvous that was closing.
-         */
+        /* Without a welcome nobody has seen the hello: the connection came too late for a rendezvous
+           that was closing. */
         *again = result == WIRE_CLOSED && !welcome;
         if (*again) return EXPAR_OK;
         if (result == WIRE_CLOSED) return rendezvous_lost(self);

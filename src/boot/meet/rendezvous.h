@@ -24,8 +24,7 @@ typedef struct rendezvous {
 expar_status rendezvous_open(rendezvous *self, const address *where, const auth_key *key, const boot_request *request,
                              int64_t deadline_ns);
 /* Says hello until the table comes; it lies in the inbox then, checked. Opens the TCP listener of `control` where
- * needed.
- */
+ * needed. */
 expar_status rendezvous_enter(rendezvous *self, const boot_request *request, const boot_place *place, mesh *control);
 /* What an end of the connection, or a frame that ends the try, means. Sets the error. */
 expar_status rendezvous_verdict(const rendezvous *self);

@@ -14,7 +14,7 @@
 
 enum {
     MAX_STRANGERS = 128, /* connections that have not said who they are */
-    MAX_GUESTS = MAX_STRANGERS + 2 * BOOT_MAX_RANKS,
+    MAX_CLIENTS = MAX_STRANGERS + 2 * BOOT_MAX_RANKS,
     MAX_ACCEPTS = 64 /* in one round, so that a flood does not starve those who are inside */
 };
 #define STRANGER_NS ((int64_t)5000 * 1000 * 1000) /* how long one may stay so; and how long a last word may take */
@@ -28,34 +28,34 @@ struct boot_server {
     auth_key key;
     /* The rest belongs to the thread. */
     attempt attempt;
-    guest *guests[MAX_GUESTS];
-    int32_t num_guests;
+    client *clients[MAX_CLIENTS];
+    int32_t num_clients;
     int64_t paused_until_ns;
-    struct pollfd polls[MAX_GUESTS + 2];
+    struct pollfd polls[MAX_CLIENTS + 2];
 };
 
-/* ---- guests ------------------------------------------------------------------------------------------------------ */
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
 
-static bool is_transient(const guest *one)
+static bool is_transient(const client *one)
 {
-    return one->state != GUEST_MEMBER;
+    return one->state != CLIENT_MEMBER;
 }
 
 static void server_drop(boot_server *server, int32_t index)
 {
-    guest *one = server->guests[index];
+    client *one = server->clients[index];
     attempt_lost(&server->attempt, one);
-    guest_destroy(one);
-    server->guests[index] = server->guests[--server->num_guests];
+    client_destroy(one);
+    server->clients[index] = server->clients[--server->num_clients];
 }
 
-/* Guests move when one is dropped, so the oldest is found by its time. False when there is none. */
+/* Clients move when one is dropped, so the oldest is found by its time. False when there is none. */
 static bool drop_oldest_transient(boot_server *server)
 {
     int32_t oldest = -1;
-    for (int32_t i = 0; i < server->num_guests; i++) {
-        const guest *one = server->guests[i];
-        if (is_transient(one) && (oldest < 0 || one->since_ns < server->guests[oldest]->since_ns)) oldest = i;
+    for (int32_t i = 0; i < server->num_clients; i++) {
+        const client *one = server->clients[i];
+        if (is_transient(one) && (oldest < 0 || one->since_ns < server->clients[oldest]->since_ns)) oldest = i;
     }
     if (oldest < 0) return false;
     LOG(LOG_DEBUG, "rendezvous: too many unknown connections, dropping the oldest");
@@ -66,8 +66,8 @@ static bool drop_oldest_transient(boot_server *server)
 static int32_t count_transient(const boot_server *server)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < server->num_guests; i++)
-        count += is_transient(server->guests[i]);
+    for (int32_t i = 0; i < server->num_clients; i++)
+        count += is_transient(server->clients[i]);
     return count;
 }
 
@@ -92,10 +92,10 @@ static bool accept_one(boot_server *server)
         wire_close(&fd);
         return true;
     }
-    if (count_transient(server) >= MAX_STRANGERS || server->num_guests == MAX_GUESTS) drop_oldest_transient(server);
-    guest *one = server->num_guests < MAX_GUESTS ? guest_create(fd, &server->key) : NULL;
+    if (count_transient(server) >= MAX_STRANGERS || server->num_clients == MAX_CLIENTS) drop_oldest_transient(server);
+    client *one = server->num_clients < MAX_CLIENTS ? client_create(fd, &server->key) : NULL;
     if (one)
-        server->guests[server->num_guests++] = one;
+        server->clients[server->num_clients++] = one;
     else
         wire_close(&fd);
     return true;
@@ -107,11 +107,11 @@ static void accept_some(boot_server *server)
         continue;
 }
 
-/* False: the guest is to be dropped. */
-static bool serve_guest(boot_server *server, guest *one)
+/* False: the client is to be dropped. */
+static bool serve_client(boot_server *server, client *one)
 {
     wire_result result;
-    while ((result = guest_step(one)) == WIRE_DONE) {
+    while ((result = client_step(one)) == WIRE_DONE) {
         if (!attempt_frame(&server->attempt, one)) result = WIRE_BAD;
         if (result == WIRE_BAD) break;
     }
@@ -125,15 +125,15 @@ static bool serve_guest(boot_server *server, guest *one)
 static void serve_ready(boot_server *server, int32_t polled)
 {
     for (int32_t i = polled - 1; i >= 0; i--) {
-        if (server->polls[i + 2].revents != 0 && !serve_guest(server, server->guests[i])) server_drop(server, i);
+        if (server->polls[i + 2].revents != 0 && !serve_client(server, server->clients[i])) server_drop(server, i);
     }
 }
 
 static void drop_expired(boot_server *server, int64_t now_ns)
 {
-    for (int32_t i = server->num_guests - 1; i >= 0; i--) {
-        const guest *one = server->guests[i];
-        bool gone = one->state == GUEST_LEAVING && wire_outbox_empty(&one->outbox);
+    for (int32_t i = server->num_clients - 1; i >= 0; i--) {
+        const client *one = server->clients[i];
+        bool gone = one->state == CLIENT_LEAVING && wire_outbox_empty(&one->outbox);
         if (gone || (is_transient(one) && now_ns - one->since_ns >= STRANGER_NS)) server_drop(server, i);
     }
 }
@@ -142,23 +142,24 @@ static int64_t next_deadline_ns(const boot_server *server)
 {
     int64_t next_ns = attempt_deadline_ns(&server->attempt);
     if (server->paused_until_ns > 0 && server->paused_until_ns < next_ns) next_ns = server->paused_until_ns;
-    for (int32_t i = 0; i < server->num_guests; i++) {
-        const guest *one = server->guests[i];
+    for (int32_t i = 0; i < server->num_clients; i++) {
+        const client *one = server->clients[i];
         if (is_transient(one) && one->since_ns + STRANGER_NS < next_ns) next_ns = one->since_ns + STRANGER_NS;
     }
     return next_ns;
 }
 
-/* Returns how many guests are among the polled ones. */
+/* Returns how many clients are among the polled ones. */
 static int32_t server_poll(boot_server *server)
 {
     bool paused = server->paused_until_ns > 0;
     server->polls[0] = (struct pollfd){.fd = server->stop_event, .events = POLLIN};
     server->polls[1] = (struct pollfd){.fd = paused ? -1 : server->listener, .events = POLLIN};
-    for (int32_t i = 0; i < server->num_guests; i++)
-        server->polls[i + 2] = (struct pollfd){.fd = server->guests[i]->fd, .events = guest_events(server->guests[i])};
+    for (int32_t i = 0; i < server->num_clients; i++)
+        server->polls[i + 2] =
+            (struct pollfd){.fd = server->clients[i]->fd, .events = client_events(server->clients[i])};
     int64_t next_ns = next_deadline_ns(server);
-    int32_t polled = server->num_guests;
+    int32_t polled = server->num_clients;
     int wait_ms = next_ns == INT64_MAX ? -1 : wire_poll_ms(next_ns);
     if (poll(server->polls, (nfds_t)polled + 2, wait_ms) < 0) {
         for (int32_t i = 0; i < polled + 2; i++)
@@ -172,11 +173,12 @@ static void server_say_goodbye(boot_server *server)
 {
     int64_t deadline_ns = clock_ns() + FLUSH_NS;
     attempt_close(&server->attempt);
-    while (server->num_guests > 0) {
-        guest *one = server->guests[server->num_guests - 1];
-        while (one->state == GUEST_LEAVING && guest_step(one) == WIRE_AGAIN && wire_wait(one->fd, POLLOUT, deadline_ns))
+    while (server->num_clients > 0) {
+        client *one = server->clients[server->num_clients - 1];
+        while (one->state == CLIENT_LEAVING && client_step(one) == WIRE_AGAIN &&
+               wire_wait(one->fd, POLLOUT, deadline_ns))
             continue;
-        server_drop(server, server->num_guests - 1);
+        server_drop(server, server->num_clients - 1);
     }
 }
 

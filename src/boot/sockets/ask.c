@@ -25,7 +25,7 @@ typedef struct question {
     struct question *next;
 } question;
 
-struct ask_desk {
+struct asker {
     int32_t size;
     const int *lines; /* [size] */
     const boot_notes *notes;
@@ -49,7 +49,7 @@ bool ask_record_check(const ask_record *record, int32_t size)
 }
 
 /* The caller holds the lock. A line without room leads to who does not read: not sent is not answered. */
-static bool send_record(ask_desk *self, int32_t peer, const ask_record *record)
+static bool send_record(asker *self, int32_t peer, const ask_record *record)
 {
     size_t moved = 0;
     if (self->lines[peer] < 0 || self->cut[peer]) return false;
@@ -60,7 +60,7 @@ static bool send_record(ask_desk *self, int32_t peer, const ask_record *record)
 
 /* ---- hearing ----------------------------------------------------------------------------------------------------- */
 
-static void desk_answer(ask_desk *self, int32_t peer, const ask_record *asked)
+static void asker_answer(asker *self, int32_t peer, const ask_record *asked)
 {
     boot_answer own;
     notes_read(self->notes, asked->subject, &own);
@@ -74,7 +74,7 @@ static void desk_answer(ask_desk *self, int32_t peer, const ask_record *asked)
 }
 
 /* An answer that nobody waits for any more is forgotten. */
-static void take_answer(ask_desk *self, int32_t peer, const ask_record *record)
+static void take_answer(asker *self, int32_t peer, const ask_record *record)
 {
     question *one = self->questions;
     while (one && one->serial != record->serial)
@@ -90,7 +90,7 @@ static void take_answer(ask_desk *self, int32_t peer, const ask_record *record)
 
 /* The caller holds the lock. The first one is passed on to all: this rank may go because of it. Some rank that is cut
    off may take this one for dead, which it knows better. */
-static void desk_learn(ask_desk *self, int32_t rank)
+static void asker_learn(asker *self, int32_t rank)
 {
     const ask_record record = {.mark = ASK_MARK | ASK_DEATH, .rank = rank, .blamed = -1};
     if (self->first_death >= 0 || self->lines[rank] < 0) return;
@@ -100,18 +100,18 @@ static void desk_learn(ask_desk *self, int32_t rank)
 }
 
 /* The caller holds the lock. */
-static void take_record(ask_desk *self, int32_t peer, const ask_record *record)
+static void take_record(asker *self, int32_t peer, const ask_record *record)
 {
     if (record->mark == (ASK_MARK | ASK_QUESTION))
-        desk_answer(self, peer, record);
+        asker_answer(self, peer, record);
     else if (record->mark == (ASK_MARK | ASK_ANSWER))
         take_answer(self, peer, record);
     else
-        desk_learn(self, record->rank);
+        asker_learn(self, record->rank);
 }
 
 /* WIRE_DONE: there may be more. */
-static wire_result hear_some(ask_desk *self, int32_t peer)
+static wire_result hear_some(asker *self, int32_t peer)
 {
     ask_inbox *in = &self->inboxes[peer];
     wire_result result = WIRE_DONE;
@@ -130,13 +130,13 @@ static wire_result hear_some(ask_desk *self, int32_t peer)
     return result;
 }
 
-bool ask_hear(ask_desk *self, int32_t peer)
+bool ask_hear(asker *self, int32_t peer)
 {
     wire_result result = hear_some(self, peer);
     return result == WIRE_DONE || result == WIRE_AGAIN;
 }
 
-void ask_hear_out(ask_desk *self, int32_t peer, int64_t deadline_ns)
+void ask_hear_out(asker *self, int32_t peer, int64_t deadline_ns)
 {
     (void)wire_wait(self->lines[peer], POLLRDHUP, deadline_ns);
     while (hear_some(self, peer) == WIRE_DONE)
@@ -145,16 +145,16 @@ void ask_hear_out(ask_desk *self, int32_t peer, int64_t deadline_ns)
 
 /* ---- deaths ------------------------------------------------------------------------------------------------------ */
 
-int32_t ask_tell_death(ask_desk *self, int32_t rank)
+int32_t ask_tell_death(asker *self, int32_t rank)
 {
     pthread_mutex_lock(&self->lock);
-    desk_learn(self, rank);
+    asker_learn(self, rank);
     int32_t first = self->first_death;
     pthread_mutex_unlock(&self->lock);
     return first;
 }
 
-int32_t ask_first_death(ask_desk *self)
+int32_t ask_first_death(asker *self)
 {
     pthread_mutex_lock(&self->lock);
     int32_t first = self->first_death;
@@ -164,7 +164,7 @@ int32_t ask_first_death(ask_desk *self)
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-static void send_question(ask_desk *self, question *one)
+static void send_question(asker *self, question *one)
 {
     const ask_record record = {.mark = ASK_MARK | ASK_QUESTION,
                                .serial = one->serial,
@@ -178,7 +178,7 @@ static void send_question(ask_desk *self, question *one)
     }
 }
 
-static void desk_forget(ask_desk *self, const question *one)
+static void asker_forget(asker *self, const question *one)
 {
     question **place = &self->questions;
     while (*place != one)
@@ -186,7 +186,7 @@ static void desk_forget(ask_desk *self, const question *one)
     *place = one->next;
 }
 
-void ask_peers(ask_desk *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+void ask_peers(asker *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
 {
     const int64_t end_ns = clock_ns() + wait_ns;
     const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
@@ -196,13 +196,13 @@ void ask_peers(ask_desk *self, int32_t subject, boot_answer *answers, int64_t wa
     send_question(self, &one);
     while (one.pending > 0 && pthread_cond_timedwait(&self->answered, &self->lock, &end) != ETIMEDOUT) {
     }
-    desk_forget(self, &one);
+    asker_forget(self, &one);
     pthread_mutex_unlock(&self->lock);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static void make_locks(ask_desk *self)
+static void make_locks(asker *self)
 {
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -212,11 +212,11 @@ static void make_locks(ask_desk *self)
     pthread_mutex_init(&self->lock, NULL);
 }
 
-expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, ask_desk **out)
+expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, asker **out)
 {
-    ask_desk *self = calloc(1, sizeof *self);
+    asker *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
-    *self = (ask_desk){.size = size, .lines = lines, .notes = notes, .first_death = -1};
+    *self = (asker){.size = size, .lines = lines, .notes = notes, .first_death = -1};
     make_locks(self);
     self->inboxes = calloc((size_t)size, sizeof *self->inboxes);
     self->cut = calloc((size_t)size, sizeof *self->cut);
@@ -228,7 +228,7 @@ expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, a
     return EXPAR_OK;
 }
 
-void ask_close(ask_desk *self)
+void ask_close(asker *self)
 {
     if (!self) return;
     pthread_cond_destroy(&self->answered);

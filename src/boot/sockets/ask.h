@@ -34,21 +34,21 @@ typedef struct ask_record {
 /* Whether what came can be a record of a group of `size` ranks. */
 bool ask_record_check(const ask_record *record, int32_t size);
 
-typedef struct ask_desk ask_desk;
+typedef struct asker asker;
 
 /* lines: [size] sockets, -1 for this rank itself; they and the notes stay the caller's. */
-expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, ask_desk **out);
-void ask_close(ask_desk *self);
+expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, asker **out);
+void ask_close(asker *self);
 /* Takes what came from a peer. False: nothing more will. Any thread. */
-bool ask_hear(ask_desk *self, int32_t peer);
+bool ask_hear(asker *self, int32_t peer);
 /* The same of a peer that is gone, all that it has said: a network may bring the end of its line later than that of the
    other socket, which is waited for until the deadline. */
-void ask_hear_out(ask_desk *self, int32_t peer, int64_t deadline_ns);
+void ask_hear_out(asker *self, int32_t peer, int64_t deadline_ns);
 /* This rank has seen the death of another: unless it knows of one before, tells all. Returns the first. Any thread. */
-int32_t ask_tell_death(ask_desk *self, int32_t rank);
+int32_t ask_tell_death(asker *self, int32_t rank);
 /* The first death that this rank has seen or was told of; -1: none. Any thread. */
-int32_t ask_first_death(ask_desk *self);
+int32_t ask_first_death(asker *self);
 /* As boot_ops.ask. */
-void ask_peers(ask_desk *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
+void ask_peers(asker *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
 
 #endif

@@ -2,8 +2,8 @@
 /* exchange: the one pattern behind all collectives over control sockets: a frame to and from every peer, all at once.
  *
  * Everybody hears from everybody, so every rank sees by itself which peer is in another call, died or stays silent. The
- * cost grows with the square of the ranks in all, which set-up can bear; the payloads move once, straight into place.
- */
+ * cost grows with the square of the ranks in all, which set-up can bear; the payloads move once,
+ * straight into place. */
 #include "boot/ranks.h"
 #include "boot/sockets/sockets.h"
 #include "boot/wire/wire.h"
@@ -206,8 +206,8 @@ bool boot_sockets_said_bye(boot_sockets *self, int32_t rank)
     frame_head last;
     int before_bytes = 0, after_bytes = 0;
     if (self->byes[rank]) return true;
-    /* A good-bye is always the last frame. The exchange reads payloads without read_lock: looked at again when it did.
-     */
+    /* A good-bye is always the last frame. The exchange reads payloads without read_lock: looked at
+       again when it did. */
     do {
         if (ioctl(self->fds[rank], FIONREAD, &before_bytes) != 0 || before_bytes < (int)sizeof last) return false;
         size_t count = peek_last(self->fds[rank], (size_t)before_bytes, &last, sizeof last);
@@ -244,7 +244,7 @@ static int32_t find_dead(boot_sockets *self)
         if (poll(self->polls, (nfds_t)size, wire_poll_ms(deadline_ns)) == 0) return -1;
         for (int32_t rank = 0; rank < size; rank++) {
             if (self->polls[rank].revents == 0 || has_said_bye(self, rank)) continue;
-            ask_hear_out(self->desk, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+            ask_hear_out(self->asker, rank, clock_ns() + BOOT_LAST_WORDS_NS);
             return rank;
         }
     } while (clock_ns() < deadline_ns);
@@ -255,12 +255,12 @@ static expar_status report_lost(boot_sockets *self, const exchange_call *call, i
 {
     const char *name = boot_exchange_name(call->op);
     if (how == WIRE_BAD) return error_set(EXPAR_ERR_PEER, "%s: rank %d sent what is no frame of expar", name, peer);
-    ask_hear_out(self->desk, peer, clock_ns() + BOOT_LAST_WORDS_NS);
-    int32_t dead = ask_first_death(self->desk);
+    ask_hear_out(self->asker, peer, clock_ns() + BOOT_LAST_WORDS_NS);
+    int32_t dead = ask_first_death(self->asker);
     if (dead < 0) dead = has_said_bye(self, peer) ? find_dead(self) : peer;
     /* Before the caller knows, who may end the process. */
     bool bye = dead < 0;
-    if (!bye) peer = ask_tell_death(self->desk, dead);
+    if (!bye) peer = ask_tell_death(self->asker, dead);
     return error_set(EXPAR_ERR_PEER, "%s: rank %d (pid %d) %s", name, peer, self->base.places[peer].pid,
                      bye ? "has left the group" : "died");
 }

@@ -98,7 +98,7 @@ static expar_status sockets_watch(boot *self, boot_gone_fn gone, void *context)
 
 static void sockets_ask(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
 {
-    ask_peers(sockets_of(self)->desk, subject, answers, wait_ns);
+    ask_peers(sockets_of(self)->asker, subject, answers, wait_ns);
 }
 
 static void sockets_abort(boot *self)
@@ -130,7 +130,7 @@ static void sockets_say_goodbye(const boot_sockets *self)
 
 static void free_parts(boot_sockets *self)
 {
-    ask_close(self->desk);
+    ask_close(self->asker);
     if (self->abort_event >= 0) close(self->abort_event);
     pthread_mutex_destroy(&self->read_lock);
     free(self->lanes);
@@ -181,7 +181,7 @@ static expar_status make_parts(boot_sockets *self)
     self->abort_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->abort_event < 0) return error_errno("boot: eventfd");
     if (!self->lanes || !self->polls || !self->byes) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
-    return ask_open(self->base.size, self->lines, &self->notes, &self->desk);
+    return ask_open(self->base.size, self->lines, &self->notes, &self->asker);
 }
 
 expar_status boot_sockets_create(const boot_request *request, int *fds, boot_place *places, boot **out)

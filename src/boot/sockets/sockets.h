@@ -59,7 +59,7 @@ typedef struct boot_sockets {
     /* Written by abort (any thread), read by collectives. Relaxed: it publishes nothing, and the event wakes. */
     atomic_bool aborted;
     error_kept broken; /* the first failure after which the sockets may hold half a frame; only the owner's thread */
-    ask_desk *desk;    /* of the lines */
+    asker *asker;      /* of the lines */
     watch *watch;      /* NULL: not watching */
 } boot_sockets;
 

@@ -42,11 +42,11 @@ static void look_into(watch *self, int32_t rank)
         self->polls[rank].fd = -1;
         return;
     }
-    ask_hear_out(self->boot->desk, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+    ask_hear_out(self->boot->asker, rank, clock_ns() + BOOT_LAST_WORDS_NS);
     pthread_mutex_lock(&self->boot->read_lock);
     bool clean = boot_sockets_said_bye(self->boot, rank);
     pthread_mutex_unlock(&self->boot->read_lock);
-    int32_t first = clean ? ask_first_death(self->boot->desk) : ask_tell_death(self->boot->desk, rank);
+    int32_t first = clean ? ask_first_death(self->boot->asker) : ask_tell_death(self->boot->asker, rank);
     if (first >= 0 && first != rank) report(self, first, false);
     report(self, rank, clean);
 }
@@ -57,7 +57,7 @@ static void watch_serve(watch *self)
     int32_t size = self->boot->base.size;
     for (int32_t rank = 0; rank < size; rank++) {
         struct pollfd *line = &self->polls[size + rank];
-        if (line->fd >= 0 && line->revents != 0 && !ask_hear(self->boot->desk, rank)) line->fd = -1;
+        if (line->fd >= 0 && line->revents != 0 && !ask_hear(self->boot->asker, rank)) line->fd = -1;
     }
     for (int32_t rank = 0; rank < size; rank++)
         if (self->polls[rank].fd >= 0 && self->polls[rank].revents != 0) look_into(self, rank);

@@ -145,36 +145,36 @@ static void named_in_a_collective(void **state)
     run((play){.early_watches = true});
 }
 
-/* ---- one rank's desk --------------------------------------------------------------------------------------------- */
+/* ---- one rank's asker -------------------------------------------------------------------------------------------- */
 
-#define DESKS 4
+#define ASKERS 4
 
-/* Rank 0's desk, with the other ends of its lines. */
+/* Rank 0's asker, with the other ends of its lines. */
 typedef struct office {
-    int lines[DESKS], ends[DESKS];
+    int lines[ASKERS], ends[ASKERS];
     boot_notes notes;
-    ask_desk *desk;
+    asker *asker;
 } office;
 
 static int office_open(void **state)
 {
     static office self;
     self = (office){.lines = {-1}, .ends = {-1}};
-    for (int32_t peer = 1; peer < DESKS; peer++) {
+    for (int32_t peer = 1; peer < ASKERS; peer++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) return 1;
         self.lines[peer] = pair[0];
         self.ends[peer] = pair[1];
     }
     *state = &self;
-    return ask_open(DESKS, self.lines, &self.notes, &self.desk) != EXPAR_OK;
+    return ask_open(ASKERS, self.lines, &self.notes, &self.asker) != EXPAR_OK;
 }
 
 static int office_close(void **state)
 {
     office *self = *state;
-    ask_close(self->desk);
-    for (int32_t peer = 1; peer < DESKS; peer++) {
+    ask_close(self->asker);
+    for (int32_t peer = 1; peer < ASKERS; peer++) {
         wire_close(&self->lines[peer]);
         wire_close(&self->ends[peer]);
     }
@@ -205,26 +205,26 @@ static void assert_hears(const office *self, int32_t peer, int32_t dead)
 static void a_death_is_passed_on_once(void **state)
 {
     const office *self = *state;
-    assert_int_equal(ask_first_death(self->desk), -1);
+    assert_int_equal(ask_first_death(self->asker), -1);
     say(self, 1, 3);
     say(self, 2, 1);
-    assert_true(ask_hear(self->desk, 1));
-    assert_true(ask_hear(self->desk, 2));
-    assert_int_equal(ask_first_death(self->desk), 3);
+    assert_true(ask_hear(self->asker, 1));
+    assert_true(ask_hear(self->asker, 2));
+    assert_int_equal(ask_first_death(self->asker), 3);
     /* One that is seen later is none to tell of. */
-    assert_int_equal(ask_tell_death(self->desk, 2), 3);
-    for (int32_t peer = 1; peer < DESKS; peer++)
+    assert_int_equal(ask_tell_death(self->asker, 2), 3);
+    for (int32_t peer = 1; peer < ASKERS; peer++)
         assert_hears(self, peer, 3);
 }
 
 static void a_death_that_is_seen_is_told(void **state)
 {
     const office *self = *state;
-    assert_int_equal(ask_tell_death(self->desk, 2), 2);
+    assert_int_equal(ask_tell_death(self->asker, 2), 2);
     say(self, 1, 3);
-    assert_true(ask_hear(self->desk, 1));
-    assert_int_equal(ask_first_death(self->desk), 2);
-    for (int32_t peer = 1; peer < DESKS; peer++)
+    assert_true(ask_hear(self->asker, 1));
+    assert_int_equal(ask_first_death(self->asker), 2);
+    for (int32_t peer = 1; peer < ASKERS; peer++)
         assert_hears(self, peer, 2);
 }
 
@@ -233,9 +233,9 @@ static void ones_own_death_is_no_news(void **state)
 {
     const office *self = *state;
     say(self, 1, 0);
-    assert_true(ask_hear(self->desk, 1));
-    assert_int_equal(ask_first_death(self->desk), -1);
-    for (int32_t peer = 1; peer < DESKS; peer++)
+    assert_true(ask_hear(self->asker, 1));
+    assert_int_equal(ask_first_death(self->asker), -1);
+    for (int32_t peer = 1; peer < ASKERS; peer++)
         assert_hears(self, peer, -1);
 }
 
@@ -250,9 +250,9 @@ static void last_words_are_heard_out(void **state)
     }
     say(self, 1, 3);
     wire_close(&self->ends[1]);
-    ask_hear_out(self->desk, 1, clock_ns() + DEADLINE_NS);
-    assert_int_equal(ask_first_death(self->desk), 3);
-    assert_false(ask_hear(self->desk, 1));
+    ask_hear_out(self->asker, 1, clock_ns() + DEADLINE_NS);
+    assert_int_equal(ask_first_death(self->asker), 3);
+    assert_false(ask_hear(self->asker, 1));
 }
 
 static int share_seen(void **state)

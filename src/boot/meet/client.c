@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guest: one connection to the rendezvous. */
-#include "boot/meet/guest.h"
+/* client: one connection to the rendezvous. */
+#include "boot/meet/client.h"
 
 #include <poll.h>
 #include <stdlib.h>
 
-guest *guest_create(int fd, const auth_key *key)
+client *client_create(int fd, const auth_key *key)
 {
-    guest *self = calloc(1, sizeof *self);
+    client *self = calloc(1, sizeof *self);
     if (!self) {
         wire_close(&fd);
         return NULL;
@@ -20,27 +20,27 @@ guest *guest_create(int fd, const auth_key *key)
     return self;
 }
 
-void guest_destroy(guest *self)
+void client_destroy(client *self)
 {
     wire_close(&self->fd);
     wire_outbox_free(&self->outbox);
     free(self);
 }
 
-wire_result guest_step(guest *self)
+wire_result client_step(client *self)
 {
-    if (self->state == GUEST_STRANGER) {
+    if (self->state == CLIENT_STRANGER) {
         wire_result result = auth_step(&self->auth, self->fd);
         if (result != WIRE_DONE) return result;
-        self->state = GUEST_KNOWN;
+        self->state = CLIENT_KNOWN;
     }
     if (!wire_outbox_empty(&self->outbox) && wire_outbox_push(&self->outbox, self->fd) == WIRE_CLOSED)
         return WIRE_CLOSED;
-    if (self->state == GUEST_LEAVING) return wire_outbox_empty(&self->outbox) ? WIRE_CLOSED : WIRE_AGAIN;
+    if (self->state == CLIENT_LEAVING) return wire_outbox_empty(&self->outbox) ? WIRE_CLOSED : WIRE_AGAIN;
     return wire_inbox_pull(&self->inbox, self->fd);
 }
 
-void guest_tell(guest *self, wire_kind kind, const void *payload, size_t bytes)
+void client_tell(client *self, wire_kind kind, const void *payload, size_t bytes)
 {
     if (!wire_outbox_add(&self->outbox, kind, payload, bytes)) {
         LOG(LOG_ERROR, "rendezvous: out of memory for a frame of %zu bytes to rank %d", bytes, self->rank);
@@ -50,18 +50,18 @@ void guest_tell(guest *self, wire_kind kind, const void *payload, size_t bytes)
     (void)wire_outbox_push(&self->outbox, self->fd);
 }
 
-void guest_dismiss(guest *self, wire_kind kind, const void *payload, size_t bytes)
+void client_dismiss(client *self, wire_kind kind, const void *payload, size_t bytes)
 {
-    guest_tell(self, kind, payload, bytes);
-    self->state = GUEST_LEAVING;
+    client_tell(self, kind, payload, bytes);
+    self->state = CLIENT_LEAVING;
     self->rank = -1;
     self->since_ns = clock_ns();
 }
 
-short guest_events(const guest *self)
+short client_events(const client *self)
 {
     bool writes =
-        !wire_outbox_empty(&self->outbox) || (self->state == GUEST_STRANGER && auth_wants_to_write(&self->auth));
-    bool reads = self->state != GUEST_LEAVING;
+        !wire_outbox_empty(&self->outbox) || (self->state == CLIENT_STRANGER && auth_wants_to_write(&self->auth));
+    bool reads = self->state != CLIENT_LEAVING;
     return (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
 }

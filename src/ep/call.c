@@ -72,7 +72,8 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
     *call = (ep_call){.ep = ep, .name = name, .halves = halves};
-    /* Of two that are open the other is the last one: behind one that has ended in its caller's thread there is none. */
+    /* Of two that are open the other is the last one: behind one that has ended in its caller's thread there is
+       none. */
     ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
     ep->last_issued = false;
     expar_status status = check_earlier(call);

@@ -15,9 +15,9 @@
  *     slots    [C][N][S]   slot_bytes         their rows
  *     pool                 pool_bytes         outputs of direct dispatches
  *
- * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank begins a call only when
- * its call before the last has ended (ep/call.h), so nobody can be two calls ahead of a rank that still reads. Nothing is
- * ever cleared: every flag carries its call's epoch. */
+ * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank begins a call only
+ * when its call before the last has ended (ep/call.h), so nobody can be two calls ahead of a rank that still reads.
+ * Nothing is ever cleared: every flag carries its call's epoch. */
 #ifndef EXPAR_EXEC_INDEX_H
 #define EXPAR_EXEC_INDEX_H
 

@@ -290,8 +290,8 @@ static void test_third_waits_for_the_first(void **state)
     run(play_third_waits_for_the_first);
 }
 
-/* A refusal has ended when it returns, but what comes behind it is begun when what was open before it has ended, too: else
-   calls could run ahead of the records, of which there are two parities. */
+/* A refusal has ended when it returns, but what comes behind it is begun when what was open before it has ended,
+   too: else calls could run ahead of the records, of which there are two parities. */
 static void play_begins_behind_a_refusal(table *t)
 {
     play first, third;
@@ -397,7 +397,7 @@ static void test_failure_between_the_halves(void **state)
     gate_end();
 }
 
-/* ---- longer than the time-out ---- */
+/* ---- longer than the time-out ------------------------------------------------------------------------------------ */
 
 enum { SLOW_TOKENS = 60, SLOW_TIMEOUT_MS = 1500 };
 

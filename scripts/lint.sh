@@ -36,12 +36,8 @@ subjects | awk '{ subject = substr($0, index($0, " ") + 1) }
 step "clang-format"
 sources | xargs clang-format --dry-run -Werror
 
-# What clang-format leaves as it is: comments, and kernels.
-step "at most 120 columns, rulers on one line"
-if { sources && find src tools bench -name '*.cu'; } | LC_ALL=C.UTF-8 xargs grep -nE '^.{121}|^ \* -{20,}|^/\* ---- .{0,108} \*/$'; then
-    echo "lint: expected lines of at most 120 columns, and a ruler as one line of 120: /* ---- name ---…--- */" >&2
-    exit 1
-fi
+step "comments"
+tests/layers/check_comments.sh .
 
 step "shellcheck"
 shellcheck .ci/run scripts/*.sh tests/*/*.sh man/*.sh tools/openshmem/*

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Comments name what is there, and the check would see it if they did not.
+# Comments name what is there and keep to their columns, and the check would see it if they did not.
 # usage: test_comments.sh ROOT
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,3 +34,11 @@ src/shmem/heap.c:$((lines + 3)): nothing is called shmem/gone.h
 src/shmem/heap.c:$((lines + 3)): nothing is called heap.h
 END
 diff "$work/expected" "$work/found" || fail "found other names than these"
+
+# A line of 121 columns, of which bytes are more; rulers that are too short, and torn.
+for line in "/* $(printf '%0113d' 0) … */" '/* ---- name ---- */' ' * -------------------- */'; do
+    cp "$1/src/shmem/heap.c" "$heap"
+    echo "$line" >>"$heap"
+    if "$here/check_comments.sh" "$work" >"$work/found"; then fail "not seen: $line"; fi
+    grep -qxF "src/shmem/heap.c:$((lines + 1)):$line" "$work/found" || fail "expected '$line', found: $(cat "$work/found")"
+done

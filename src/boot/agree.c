@@ -184,10 +184,13 @@ static expar_status judge_fields(const agreement *a)
 
 static expar_status judge_subjects(const agreement *a)
 {
-    for (int32_t r = 1; r < a->self->size; r++)
-        if (head_of(a, r)->subject != head_of(a, 0)->subject)
-            return error_set(EXPAR_ERR_MISMATCH, "rank %d is in another call than rank 0", r);
-    return EXPAR_OK;
+    char text[64];
+    int32_t r = 1;
+    while (r < a->self->size && head_of(a, r)->subject == head_of(a, 0)->subject)
+        r++;
+    if (r >= a->self->size) return EXPAR_OK;
+    snprintf(text, sizeof text, "rank %d is in another call than rank 0", r);
+    return agreement_tell(a, EXPAR_ERR_MISMATCH, text);
 }
 
 static expar_status agreement_judge(const agreement *a)

@@ -41,7 +41,8 @@ typedef struct boot_place {
 
 #define BOOT_IP_TEXT 64 /* an IP address as text */
 
-/* Called once, from the monitor's thread, when a peer is seen to have died or left (clean: it said good-bye). */
+/* Called once, from the monitor's thread, when a peer is seen, or told by another, to have died, or has left (clean: it
+   said good-bye). */
 typedef void (*boot_gone_fn)(void *context, int32_t rank, bool clean);
 
 /* What a rank waits for, by subject: a number that the caller gives to each kind of wait, the same on all ranks. A rank

@@ -151,7 +151,7 @@ expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64
 
 expar_status sym_refuse(sym *self, const char *what, expar_status reason)
 {
-    return wish_agree(self, what, &(wish){.status = reason});
+    return wish_agree(self, what, &(wish){.bytes = BOOT_UNKNOWN, .alignment = BOOT_UNKNOWN, .status = reason});
 }
 
 expar_status sym_give(sym *self, const char *what, uint64_t offset)

@@ -150,6 +150,9 @@ expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, con
     return EXPAR_OK;
 }
 
+/* In `told`: above kind and rank, who tells. */
+#define TOLD_BY_SHIFT 40
+
 static sym_failure_kind failure_kind(uint64_t failure)
 {
     return (sym_failure_kind)(failure >> 32);
@@ -168,23 +171,27 @@ static sym_control *control_of(const sym *self, int32_t pe)
 /* Before the failure is recorded here: once it is, this rank may leave at any time. */
 static void tell_peers(const sym *self, uint64_t failure)
 {
+    const uint64_t told = (uint64_t)self->rank << TOLD_BY_SHIFT | failure;
     for (int32_t pe = 0; pe < self->size; pe++) {
         uint64_t none = 0;
         sym_control *control = pe == self->rank ? NULL : control_of(self, pe);
         if (control)
-            atomic_compare_exchange_strong_explicit(&control->told, &none, failure, memory_order_release,
+            atomic_compare_exchange_strong_explicit(&control->told, &none, told, memory_order_release,
                                                     memory_order_relaxed);
     }
 }
 
 /* A rank has left, or its program has ended: for a reason that a peer has told, which is the one to report, or for its
-   own. */
+   own. A program that ends without a good-bye does so for what it has told itself; what another one, which may live on,
+   has told of a third says nothing of it. */
 static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t rank)
 {
-    uint64_t told = atomic_load_explicit(&control_of(self, self->rank)->told, memory_order_acquire);
+    uint64_t word = atomic_load_explicit(&control_of(self, self->rank)->told, memory_order_acquire);
+    uint64_t told = word & (((uint64_t)1 << TOLD_BY_SHIFT) - 1);
     bool known = failure_kind(told) == SYM_PEER_DIED || failure_kind(told) == SYM_PEER_SILENT;
     bool other = (uint32_t)told < (uint32_t)self->size && (uint32_t)told != (uint32_t)self->rank;
-    return known && other ? told : failure_word(kind, rank);
+    bool explains = kind == SYM_PEER_LEFT || word >> TOLD_BY_SHIFT == (uint64_t)rank;
+    return known && other && explains ? told : failure_word(kind, rank);
 }
 
 /* A death explains a leaving, and this rank's own abort ends what the loss of others has left alone. */

@@ -59,9 +59,9 @@ typedef struct sym_control {
     /* Barrier: each word is set to the barrier's epoch by one other PE (release): that 2^r below in round r of a
        meeting, or the one that releases the owner; read by the owner (acquire). Never cleared: epochs only grow. */
     _Alignas(64) _Atomic uint64_t barrier[SYM_BARRIER_ROUNDS];
-    /* Why peers go: kind << 32 | rank of the first failure that one of them noticed; 0: none. Written by peers before
-       they act on it (compare-swap from 0, release), read by the owner when one of them has left (acquire). So a rank
-       that hears of the leaving before it hears of its cause can still name the cause. */
+    /* Why peers go: teller << 40 | kind << 32 | rank of the first failure that one of them noticed; 0: none. Written by
+       peers before they act on it (compare-swap from 0, release), read by the owner when one of them has left or ended
+       (acquire). So a rank that hears of the leaving before it hears of its cause can still name the cause. */
     _Alignas(64) _Atomic uint64_t told;
     _Alignas(64) sym_heap_card card;
 } sym_control;

@@ -228,10 +228,10 @@ static expar_status one_is_at_another_matter(boot *group, void *context)
     static const boot_field others[] = {{.name = "the shade", .text = "red"}, {.name = "the number", .value = 5}};
     boot_matter matter = plain;
     if (group->rank == 1) matter.fields = others;
-    BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "rank 1 is in another call than rank 0");
+    BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "the test: rank 1 is in another call than rank 0");
     matter = plain;
     if (group->rank == 1) matter.refused = "refused another part";
-    BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "rank 1 is in another call than rank 0");
+    BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "the test: rank 1 is in another call than rank 0");
     group->ops->leave(group, true);
     return EXPAR_OK;
 }

@@ -360,6 +360,44 @@ static void test_silence_explains_an_end(void **state)
     end(&p);
 }
 
+#define LATER 3 /* dies, while one that was called silent lives */
+
+static bool is_told(const expar_group *group)
+{
+    const sym_control *own = sym_at(group->sym, group->rank, 0);
+    return atomic_load_explicit(&own->told, memory_order_acquire) != 0;
+}
+
+/* One rank gives another up, and both live on. Then a third dies, of whom that says nothing. */
+static void outlive_a_silence(expar_group *group, void *shared)
+{
+    stage *s = shared;
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank == ENDING) sym_fail(group->sym, SYM_PEER_SILENT, VICTIM);
+    while (group->rank == 0 && sym_at(group->sym, ENDING, 0) && !is_told(group))
+        sched_yield();
+    atomic_fetch_add(&s->waiting, 1);
+    while (group->rank != 0)
+        pause();
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    CHECK_TEXT("rank 3 died");
+}
+
+static void test_silence_of_one_is_no_death_of_another(void **state)
+{
+    (void)state;
+    play p;
+    const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    begin(&p, outlive_a_silence, IN_BARRIER, false);
+    assert_int_equal(kill(p.pids[LATER], SIGKILL), 0);
+    assert_int_equal(ranks_wait(p.pids[0], until_ms, NULL), 0);
+    for (int32_t r = 1; r < RANKS; r++) {
+        kill(p.pids[r], SIGKILL);
+        assert_true(WIFSIGNALED(ranks_wait(p.pids[r], until_ms, NULL)));
+    }
+    end(&p);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest thread_tests[] = {cmocka_unit_test(test_one_aborts),
@@ -370,6 +408,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_silence_explains_an_end),
+        cmocka_unit_test(test_silence_of_one_is_no_death_of_another),
     };
     kind_read(argc, argv);
     return kind_of_ranks == RANKS_THREADS ? cmocka_run_group_tests(thread_tests, NULL, NULL)

@@ -42,7 +42,9 @@ static void look_into(watch *self, int32_t rank)
         self->polls[rank].fd = -1;
         return;
     }
-    ask_hear_out(self->boot->asker, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+    /* Once the first death is known nothing that this one could say changes it, and who asks this rank must not
+       wait. */
+    if (ask_first_death(self->boot->asker) < 0) ask_hear_out(self->boot->asker, rank, clock_ns() + BOOT_LAST_WORDS_NS);
     pthread_mutex_lock(&self->boot->read_lock);
     bool clean = boot_sockets_said_bye(self->boot, rank);
     pthread_mutex_unlock(&self->boot->read_lock);

@@ -5,7 +5,8 @@
  * arguments allow it; executors do it. Everything here is private to this folder and to tests.
  *
  * A call is written once, as a sequence of steps. Which device carries them out is settled when the buffer is made, and
- * when their facts are known is the executor's answer: no file here branches on it.
+ * when their facts are known is the executor's answer: no call branches on it (check.c and shape.c look at where
+ * tensors lie).
  *
  *   shape.c     from a config to the buffer's shape and size
  *   buffer.c    expar_ep: create, destroy

@@ -7,7 +7,7 @@
  * executor's answer: at once, or when the stream comes there.
  *
  * Making one is the only thing that differs from outside (executor_kind; exec/cpu/create.h, exec/cuda/create.h). Every
- * implementation passes tests/exec and tests/ep; tests/exec/recorder.h is a third, which writes down what it is asked
+ * implementation passes tests/ep; tests/exec/recorder.h is a third, which writes down what it is asked
  * for. */
 #ifndef EXPAR_EXEC_EXECUTOR_H
 #define EXPAR_EXEC_EXECUTOR_H
@@ -117,8 +117,8 @@ typedef struct executor_ops {
     /* Opens a fresh dispatch, or any call that this rank refuses (without routing; it needs no place then): makes the
        layout, exchanges hellos with counts, fills the routing. An index out of range is this rank's refusal. */
     expar_status (*notify)(executor *self, exec_call *call, ep_notify_step *step);
-    /* Exchanges offers (cached: with the hellos), unless they stand (room); where all ranks go on, rows that need
-       nobody's help are put on their way. */
+    /* Exchanges offers (cached: with the hellos), unless they stand (room); where all ranks go on, and nothing of this
+       rank's goes by the queue, its rows are put on their way, too. */
     expar_status (*dispatch_send)(executor *self, exec_call *call, ep_dispatch_step *step);
     /* The rest, until all rows are here and this rank's have left; idx of rows that nobody sent is -1. */
     expar_status (*dispatch_receive)(executor *self, exec_call *call, ep_dispatch_step *step);

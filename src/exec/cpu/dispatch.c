@@ -305,7 +305,7 @@ static int32_t rows_coming(const ep_routing *routing)
     return routing->rank_prefix[routing->ranks - 1];
 }
 
-/* Direct rows need nobody's help, and all go now. */
+/* Where all go directly they need nobody's help, and go now; else in the second half, beside those by the queue. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     (void)call;

@@ -63,7 +63,8 @@ typedef struct gpu_report {
     int32_t wait, peer; /* gpu_wait */
     uint32_t was_abort; /* the abort word ended it, not the deadline */
     uint64_t seen, expected;
-    /* Set to 1 by the host when the group fails (release), to end all waits: of kernels (acquire) and of the host. */
+    /* Set to 1 by the host when the group fails (release), to end all waits: of kernels (relaxed: nothing
+       but the word counts) and of the host (acquire). */
     uint32_t abort;
     uint32_t unused;
     /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire).

@@ -61,7 +61,7 @@ static expar_status check_earlier(const ep_call *call)
     if (status != EXPAR_OK) return status;
     status = exec->ops->check(exec, "an earlier call");
     if (status == EXPAR_OK) return EXPAR_OK;
-    poison_with_group(call, ep_call_prefix(call, status));
+    poison(call, ep_call_prefix(call, status));
     return ep_call_check_poison(call);
 }
 

@@ -319,6 +319,23 @@ static void failing_steps(void **state)
     }
 }
 
+/* What the executor says of earlier calls keeps later ones out, whatever it is. */
+static void earlier_calls_that_failed(void **state)
+{
+    (void)state;
+    scene *s = set(&recorder_on_streams);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args args = fresh(s);
+    s->said->fails = "check";
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(expar_dispatch(s->ep, &args, &result), EXPAR_ERR_MEMORY);
+        assert_non_null(strstr(expar_last_error(), "expar_dispatch on rank 0: the buffer is poisoned: "));
+        assert_said(s, "");
+        s->said->fails = NULL;
+    }
+    clear(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +350,7 @@ int main(void)
         cmocka_unit_test(refused_with_the_offers),
         cmocka_unit_test(refused_by_a_rank),
         cmocka_unit_test(failing_steps),
+        cmocka_unit_test(earlier_calls_that_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,8 +42,8 @@ static void judge(executor *base, const char *step, ep_verdict *verdict)
 
 static expar_status check(executor *base, const char *what)
 {
-    (void)base, (void)what;
-    return EXPAR_OK;
+    (void)what;
+    return answer(base, "check");
 }
 
 static bool untold(executor *base, ep_verdict *verdict, int64_t *dropped)

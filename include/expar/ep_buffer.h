@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* EP buffers: what dispatch and combine work in. */
+#ifndef EXPAR_EXPAR_EP_BUFFER_H
+#define EXPAR_EXPAR_EP_BUFFER_H
+
+#include <expar/group.h>
+#include <expar/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct expar_ep expar_ep; /* an EP buffer: queues and records in the symmetric heap */
+
+typedef struct expar_ep_config {
+    size_t struct_size;    /* set by EXPAR_EP_CONFIG_INIT */
+    int64_t max_tokens;    /* largest T of any rank, ≥ 0 */
+    int64_t max_row_bytes; /* largest H · bytes of an element, ≥ 1 */
+    int32_t max_topk;      /* largest K, ≥ 1 */
+    int32_t max_experts;   /* largest E, a multiple of N */
+    int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
+    int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
+    int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
+                              cores, else cores / ranks of the host. May differ between ranks */
+    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output as its rows come, on a GPU with
+                              handles and a combine's copies (docs/gpu.md), expert-major outputs not included. When it
+                              is used up outputs come from private memory, by the queue; on a GPU the call is
+                              EXPAR_ERR_BUFFER_SIZE and says how much would do */
+    int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
+    expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
+                              calls lie there. The type is the same on all ranks, the GPU need not be */
+    int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.
+                              Those beside them, rows to expert-major order and back, are as large as their work. Ranks
+                              that share a GPU must fit on it side by side. May differ between ranks */
+} expar_ep_config;
+#define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
+
+/* Bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks. Local, no group needed.
+   Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
+EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
+
+/* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
+   (EXPAR_ERR_MISMATCH). One thread of a rank makes and destroys the group's buffers at a time. *ep is set on success
+   only; the group must outlive it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member and what is expected),
+   EXPAR_ERR_UNSUPPORTED (ranks on several nodes, or out of each other's reach; no CUDA, no compiler of kernels),
+   EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA; on the other ranks then EXPAR_ERR_REMOTE; EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED. */
+EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
+/* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
+   in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
+   group has failed. Where the group has failed nobody is waited for. Outputs of the buffer become invalid (their
+   tensors must not be touched), but outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
+   another thread is in a call on it. */
+EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combine: the experts' results come back and are summed. */
+#ifndef EXPAR_EXPAR_EP_COMBINE_H
+#define EXPAR_EXPAR_EP_COMBINE_H
+
+#include <expar/ep_dispatch.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct expar_combine_args {
+    size_t struct_size;            /* set by EXPAR_COMBINE_ARGS_INIT */
+    expar_tensor x;                /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
+    expar_tensor topk_weights;     /* [R][K] f32, K contiguous; or none */
+    const expar_ep_handle *handle; /* of the dispatch that brought the rows */
+    expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
+                                      the library: EXPAR_ERR_ADDRESS */
+    expar_tensor y;                /* out: [T][H], dtype of x, H contiguous, on a GPU rows 16-byte aligned; the caller's
+                                      memory, any kind */
+    expar_tensor out_topk_weights; /* out: [T][K] f32, contiguous; required with topk_weights, else none */
+    expar_tensor bias[2];          /* [T][H], as y; each or none: added before all rows */
+    int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
+    expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
+    expar_event *wait_event;       /* as in expar_dispatch_args */
+    int32_t async_finish; /* 1: returns at once (on a GPU: once wait_event has happened); y is there when *event
+                             has happened */
+    expar_event **event;  /* out, with async_finish: the caller's */
+    void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+} expar_combine_args;
+#define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
+
+/* y[t] = biases, then the rows of the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest
+ * even; every NaN becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of
+ * tokens that went nowhere are the biases' sum. Deterministic to the bit. Collective. x may be reused when the call
+ * (its event) is done.
+ *
+ * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
+ * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
+ * travels. Its backward is expar_dispatch with the handle. Errors as of expar_dispatch, but for EXPAR_ERR_INDEX and
+ * EXPAR_ERR_DROPPED. */
+EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

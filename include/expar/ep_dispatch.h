@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch: tokens go to the ranks that hold their experts. */
+#ifndef EXPAR_EXPAR_EP_DISPATCH_H
+#define EXPAR_EXPAR_EP_DISPATCH_H
+
+#include <expar/ep_buffer.h>
+#include <expar/ep_handle.h>
+#include <expar/ep_output.h>
+#include <expar/event.h>
+#include <expar/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How rows travel inside a node. AUTO takes DIRECT where the receiver's output (combine: the sender's input) lies in
+   symmetric memory, else QUEUE. */
+typedef enum expar_path { EXPAR_PATH_AUTO = 0, EXPAR_PATH_DIRECT = 1, EXPAR_PATH_QUEUE = 2 } expar_path;
+
+typedef struct expar_dispatch_args {
+    size_t struct_size;    /* set by EXPAR_DISPATCH_ARGS_INIT */
+    expar_tensor x;        /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
+                              bytes */
+    expar_tensor topk_idx; /* [T][K] i32 or i64, K contiguous. Absent with a handle, or with token_in_rank alone */
+    expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
+    int32_t num_experts;           /* E. Ignored with a handle */
+    int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
+    const expar_ep_handle *handle; /* repeat the routing of an earlier dispatch: no layout, no counts */
+    expar_path path;               /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
+    expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
+    expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
+                                   For f8e4m3 and i8 rows; or none */
+    expar_tensor token_in_rank; /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none. With
+                                   topk_idx a slot counts for its expert where the token goes to the expert's rank */
+    const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx; NULL: zeros */
+    int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
+                                 topk_idx. 0: outputs have R rows */
+    int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
+    int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
+    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch waits
+                                for it before it returns; on a GPU every call does */
+    int32_t async_finish;    /* 1: return once outputs are known; rows are there when result.event has happened */
+    void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+} expar_dispatch_args;
+#define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
+
+/* Rows are ordered by source rank, then by the source's token number: the same input gives the same bytes, always.
+ *
+ * With num_worst_tokens W, tensors have W rows where R is said below: rows from R on have recv_topk_idx -1, and their
+ * x, scales and weights are not written. Where more than W come, the rows beyond are dropped: this rank's call (or
+ * event) ends with EXPAR_ERR_DROPPED, its result is filled all the same, and num_dropped_tokens says how many.
+ *
+ * Expert-major: recv_x (and recv_x_scales) have one row for each (token, slot) whose expert lives here, sorted by
+ * expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
+ * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. With
+ * num_worst_tokens it has W * K + (expert_alignment - 1) * L rows; counts tell all that was sent, so where rows are
+ * dropped, slots whose row would lie beyond that are dropped too: -1 in the map. */
+typedef struct expar_dispatch_result {
+    size_t struct_size;             /* set by EXPAR_DISPATCH_RESULT_INIT */
+    expar_tensor recv_x;            /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */
+    expar_tensor recv_topk_idx;     /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere.
+                                       None for a dispatch without topk_idx */
+    expar_tensor recv_topk_weights; /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
+    const int32_t *recv_tokens_per_expert; /* [L] host memory; NULL for a dispatch with a handle */
+    int32_t num_local_experts;             /* L */
+    int64_t num_recv_tokens;               /* R, without those that were dropped */
+    expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
+    expar_ep_output *output;    /* the caller's; owns all tensors here and recv_tokens_per_expert, but not out_x */
+    expar_path path;            /* how this rank's rows came: DIRECT or QUEUE */
+    expar_tensor recv_x_scales; /* [R][S] contiguous, dtype of x_scales; none without */
+    expar_tensor recv_row_map;  /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
+    int64_t num_dropped_tokens;
+    expar_event *event; /* with async_finish: the caller's. Else NULL */
+} expar_dispatch_result;
+#define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
+
+/* Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, or with
+   async_finish when the outputs are known: then all tensors of args and result must be left alone until result.event
+   has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_combine with the same
+   handle. The protocol is the library's own (docs/normal-mode.md).
+
+   Errors of this rank's arguments: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE,
+   EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_INDEX, EXPAR_ERR_LIMIT (names the member of config
+   to raise), EXPAR_ERR_HANDLE, EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE, EXPAR_ERR_STATE (wait_event ended badly, or a
+   ninth capture), EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_UNSUPPORTED (no kernels for the shape), EXPAR_ERR_CUDA.
+   Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED; and EXPAR_ERR_BUSY,
+   EXPAR_ERR_DROPPED. */
+EXPAR_API expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles: the routing of one dispatch, kept for the combine and for later dispatches. */
+#ifndef EXPAR_EXPAR_EP_HANDLE_H
+#define EXPAR_EXPAR_EP_HANDLE_H
+
+#include <expar/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct expar_ep_handle expar_ep_handle; /* what a dispatch leaves for the combine and for later dispatches */
+
+/* What a handle knows; pointers last as long as the handle. On a GPU tokens_per_node is NULL: there is one node, and
+   how many tokens go anywhere is not counted. Of a dispatch with num_worst_tokens there, whose counts nobody has waited
+   for, num_recv_tokens is -1, and rank_prefix and channel_prefix are NULL. */
+typedef struct expar_handle_info {
+    size_t struct_size;             /* set by EXPAR_HANDLE_INFO_INIT */
+    int64_t num_tokens;             /* T of the dispatch */
+    int64_t num_recv_tokens;        /* R */
+    int32_t num_experts;            /* E */
+    int32_t num_topk;               /* K */
+    int32_t num_channels;           /* C */
+    const int32_t *rank_prefix;     /* [N] rows that this rank receives from ranks 0..i */
+    const int32_t *channel_prefix;  /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
+    int32_t num_nodes;              /* M */
+    const int32_t *tokens_per_node; /* [M] tokens that this rank sends to each node, each counted once */
+} expar_handle_info;
+#define EXPAR_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_handle_info)
+/* Fills as much as info->struct_size says that there is. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
+   (struct_size), EXPAR_ERR_HANDLE (destroyed). */
+EXPAR_API expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info);
+/* May outlive the buffer; calls in flight keep it until they have ended. Not collective; any thread. NULL is
+   allowed. */
+EXPAR_API void expar_ep_handle_destroy(expar_ep_handle *handle);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

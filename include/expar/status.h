@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Status codes, the text of the last error, and visibility of public symbols. */
+/* Status codes, the text of the last error, the version, and visibility of public symbols. */
 #ifndef EXPAR_STATUS_H
 #define EXPAR_STATUS_H
 
@@ -8,6 +8,14 @@ extern "C" {
 #endif
 
 #define EXPAR_API __attribute__((visibility("default")))
+
+/* The version that these headers belong to; the build takes its own from here. As one number it grows with every
+ * version, for #if: major · 10000 + minor · 100 + patch. Until 1.0 a program runs with the major and minor version that
+ * it was built with (the soname has both); expar_version() tells that of the library that runs. */
+#define EXPAR_VERSION_MAJOR 0
+#define EXPAR_VERSION_MINOR 1
+#define EXPAR_VERSION_PATCH 0
+#define EXPAR_VERSION_CODE  (EXPAR_VERSION_MAJOR * 10000 + EXPAR_VERSION_MINOR * 100 + EXPAR_VERSION_PATCH)
 
 /* What the …_INIT macros of option structs are made of: all members 0 but the size. C++17 has no designated
  * initialisers. */
@@ -74,7 +82,7 @@ EXPAR_API const char *expar_status_text(expar_status status);
    owned by the library and lasts until the next failing call of the same thread. */
 EXPAR_API const char *expar_last_error(void);
 
-/* The version of the library that runs, "0.1.0". */
+/* The version of the library that runs, "0.1.0". Static storage. Any thread. */
 EXPAR_API const char *expar_version(void);
 
 #ifdef __cplusplus

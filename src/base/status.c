@@ -26,7 +26,10 @@ const char *expar_status_text(expar_status status)
     return "unknown status";
 }
 
+#define TEXT(number)                 #number
+#define VERSION(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
 const char *expar_version(void)
 {
-    return EXPAR_VERSION;
+    return VERSION(EXPAR_VERSION_MAJOR, EXPAR_VERSION_MINOR, EXPAR_VERSION_PATCH);
 }

@@ -25,7 +25,15 @@ pc=$(find "$prefix" -name expar.pc)
 [ -n "$pc" ] || fail "no expar.pc was installed"
 lib=$(dirname "$(dirname "$pc")")
 [ -e "$lib/libexpar.so.$version" ] || fail "no libexpar.so.$version in $lib"
-[ "$(readlink "$lib/libexpar.so.${version%%.*}")" = "libexpar.so.$version" ] || fail "the soname's link is wrong"
+# Until 1.0 the soname has major and minor version: another minor version is another interface.
+case $version in
+    0.*) soversion=${version%.*} ;;
+    *) soversion=${version%%.*} ;;
+esac
+for name in libexpar libexpar-shmem; do
+    [ "$(readlink "$lib/$name.so.$soversion")" = "$name.so.$version" ] || fail "the link of $name's soname is wrong"
+    readelf -d "$lib/$name.so" | grep -qF "Library soname: [$name.so.$soversion]" || fail "$name has another soname"
+done
 
 expect_rank() {
     text=$("$@")
@@ -35,6 +43,14 @@ expect_rank() {
 cmake -S "$here/app" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
 cmake --build "$work/cmake" >"$work/build.log" 2>&1 || fail "$(cat "$work/build.log")"
 expect_rank "$work/cmake/app"
+readelf -d "$work/cmake/app" | grep -qF "Shared library: [libexpar.so.$soversion]" || fail "the program asks for another library"
+# The package knows which versions it serves: its own minor version until 1.0.
+for asked in 0.0 0.2 1.0; do
+    if cmake -S "$here/app" -B "$work/versions" -DCMAKE_PREFIX_PATH="$prefix" -DASKED="$asked" >"$work/cmake.log" 2>&1; then
+        fail "the package takes itself for version $asked"
+    fi
+    grep -q "exparConfig.cmake, version: $version" "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
+done
 
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 [ "$(pkg-config --modversion expar)" = "$version" ] || fail "pkg-config knows another version"

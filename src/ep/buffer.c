@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -24,6 +23,7 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
         {.name = "config.ring_slots", .value = (uint64_t)shape->ring_slots},
         {.name = "config.pool_bytes", .value = shape->pool_bytes},
         {.name = "config.max_scales", .value = (uint64_t)shape->scales},
+        {.name = "number of expar_ep_create calls on the group", .value = ep->number},
     };
     const boot_matter matter = {
         .what = "the buffer", .refused = "refused its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
@@ -41,7 +41,8 @@ static expar_status check_arguments(const expar_group *group, const expar_ep_con
     return status == EXPAR_OK ? ep_copy_struct("config", full, sizeof *full, config) : status;
 }
 
-static expar_status new_buffer(expar_group *group, const ep_shape *shape, expar_device device, expar_ep **out)
+static expar_status new_buffer(expar_group *group, const ep_shape *shape, expar_device device, uint32_t number,
+                               expar_ep **out)
 {
     expar_ep *ep = calloc(1, sizeof *ep);
     if (!ep) return error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
@@ -50,9 +51,9 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, expar_
     ep->shape = *shape;
     ep->max_experts = shape->local_experts * shape->ranks;
     pthread_mutex_init(&ep->poison_lock, NULL);
+    ep->number = number;
     *out = ep;
-    if (getrandom(&ep->serial, sizeof ep->serial, 0) == (ssize_t)sizeof ep->serial) return EXPAR_OK;
-    return error_errno("getrandom");
+    return EXPAR_OK;
 }
 
 static void free_buffer(expar_ep *ep)
@@ -66,11 +67,13 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
                             expar_ep **out)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "expar_ep_create: group is NULL");
+    /* Whatever comes of this one, the next one's number is the same on all ranks. */
+    const uint32_t number = ++group->num_buffers;
     ep_shape shape = {0};
     expar_ep_config full = {0};
     expar_ep *ep = NULL;
     expar_status own = check_arguments(group, config, out, &full, &shape);
-    if (own == EXPAR_OK) own = new_buffer(group, &shape, full.device, &ep);
+    if (own == EXPAR_OK) own = new_buffer(group, &shape, full.device, number, &ep);
     expar_status status = buffer_agree(group, own == EXPAR_OK ? ep : NULL, own);
     if (status == EXPAR_OK) {
         const executor_plan plan = {.group = group,

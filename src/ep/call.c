@@ -329,7 +329,8 @@ static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form 
         {"top-k", a->topk, b->topk},
         {"number of experts", a->experts, b->experts},
         {"topk_weights (0 absent, 1 given)", a->weights, b->weights},
-        {"handle (number of the dispatch that made it)", a->route, b->route},
+        {"handle (number of the buffer that it was made on)", a->route_buffer, b->route_buffer},
+        {"handle (number of the call that made it)", a->route, b->route},
         {"scales a token", a->scales, b->scales},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)

@@ -185,13 +185,40 @@ expar_status ep_check_experts(int32_t num_experts, int32_t ranks)
     return EXPAR_OK;
 }
 
+/* Of a handle from another buffer of the group. */
+static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *routing)
+{
+    const ep_shape *shape = &ep->shape;
+    const struct {
+        const char *has, *member;
+        int64_t value, most;
+    } limits[] = {{"tokens", "max_tokens", routing->tokens, shape->tokens},
+                  {"slots a token", "max_topk", routing->topk, shape->topk},
+                  {"experts", "max_experts", routing->experts, ep->max_experts}};
+    for (size_t i = 0; i < ARRAY_LENGTH(limits); i++)
+        if (limits[i].value > limits[i].most)
+            return error_set(EXPAR_ERR_LIMIT,
+                             "handle has %lld %s; this buffer was created for at most %lld (config.%s)",
+                             (long long)limits[i].value, limits[i].has, (long long)limits[i].most, limits[i].member);
+    if (routing->channels != shape->channels)
+        return error_set(EXPAR_ERR_HANDLE, "handle has %d channels; this buffer has %d (config.num_channels)",
+                         routing->channels, shape->channels);
+    return EXPAR_OK;
+}
+
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
     if (handle->magic != EP_HANDLE_MAGIC) return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
-    if (handle->serial != ep->serial)
-        return error_set(EXPAR_ERR_HANDLE, "handle comes from a dispatch on another buffer");
-    return EXPAR_OK;
+    if (handle->group != ep->group->number)
+        return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
+    if (handle->device.type != ep->device.type || handle->device.index != ep->device.index)
+        return error_set(EXPAR_ERR_HANDLE,
+                         "handle was made on device %d of type %d (%s); expected %d of type %d (%s), the "
+                         "buffer's",
+                         handle->device.index, (int)handle->device.type, type_name(handle->device.type),
+                         ep->device.index, (int)ep->device.type, type_name(ep->device.type));
+    return check_handle_fits(ep, &handle->routing);
 }
 
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source)

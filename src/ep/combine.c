@@ -252,7 +252,8 @@ static void combine_fill_form(combine_call *call)
                                 .topk = args->handle->routing.topk,
                                 .experts = args->handle->routing.experts,
                                 .weights = tensor_given(&args->topk_weights),
-                                .route = args->handle->route};
+                                .route = args->handle->route,
+                                .route_buffer = args->handle->buffer};
 }
 
 static void fill_biases(const combine_call *call, ep_combine_step *step)

@@ -22,6 +22,7 @@ static void dispatch_fill_form(dispatch_call *call)
         form->topk = call->given->routing.topk;
         form->experts = call->given->routing.experts;
         form->route = call->given->route;
+        form->route_buffer = call->given->buffer;
     } else {
         form->topk = topk ? (int32_t)args->topk_idx.shape[1] : 0;
         form->experts = args->num_experts;

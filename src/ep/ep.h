@@ -34,7 +34,7 @@ struct expar_ep {
     executor *exec;
     ep_issuer *issuer;    /* made by the first call that is to finish on it */
     bool last_issued;     /* the last call finishes on it. Touched by the calling thread only */
-    uint64_t serial;      /* tells handles of this buffer from others' */
+    uint32_t number;      /* of the buffers of its group, from 1: the same on all ranks */
     uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
                              (acquire, release) */
@@ -48,9 +48,11 @@ struct expar_ep {
 };
 
 struct expar_ep_handle {
-    uint64_t magic;        /* EP_HANDLE_MAGIC while alive */
-    uint64_t serial;       /* of its buffer */
-    uint32_t route;        /* epoch of its dispatch: the same on all ranks */
+    uint64_t magic;      /* EP_HANDLE_MAGIC while alive */
+    uint64_t group;      /* number of its group */
+    expar_device device; /* where its memory lies */
+    uint32_t buffer; /* number of the buffer that it was made on, and the epoch there: with both all ranks mean the */
+    uint32_t route;  /* same one */
     atomic_int references; /* the caller's, and one for each call that finishes by itself and uses it */
     int64_t rows;          /* of the output: R, or W */
     int64_t recv_tokens;   /* rows of it that came: R, at most W; -1: not known to the host */
@@ -98,6 +100,7 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
 expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,
                              int64_t columns, expar_dtype dtype, expar_dtype other);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
+/* That it is one of this rank's in this group, and that the buffer can carry it out. */
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
 static inline int64_t tensor_pitch(const expar_tensor *tensor)
 {

@@ -23,7 +23,9 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int3
     }
     handle->magic = EP_HANDLE_MAGIC;
     atomic_init(&handle->references, 1);
-    handle->serial = ep->serial;
+    handle->group = ep->group->number;
+    handle->device = ep->device;
+    handle->buffer = ep->number;
     handle->route = epoch;
     *out = handle;
     return EXPAR_OK;

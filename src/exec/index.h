@@ -45,7 +45,8 @@ typedef struct ep_form {
     int32_t weights;   /* 1 with topk_weights */
     int32_t scales;    /* S, 0 without x_scales */
     int32_t scale_dtype;
-    uint32_t route; /* epoch of the dispatch whose handle is used; 0 without */
+    uint32_t route;        /* epoch of the call whose handle is used; 0 without */
+    uint32_t route_buffer; /* number of the buffer that it was made on: epochs of two buffers may be the same */
 } ep_form;
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;

@@ -43,6 +43,9 @@ static expar_status group_build(expar_group *group, boot *ctl, const group_setti
     return status;
 }
 
+/* How many groups the process has made. By whoever makes one (relaxed: only that no two get the same). */
+static _Atomic uint64_t groups_made;
+
 expar_status group_make(boot *ctl, const group_settings *settings, group_threads *threads, expar_group **out)
 {
     expar_group *group = calloc(1, sizeof *group);
@@ -57,6 +60,7 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
         return status;
     }
     group->boot = ctl;
+    group->number = 1 + atomic_fetch_add_explicit(&groups_made, 1, memory_order_relaxed);
     group->threads = threads;
     *out = group;
     return EXPAR_OK;

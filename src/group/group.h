@@ -23,11 +23,14 @@ typedef struct group_resident {
 struct expar_group {
     boot *boot;
     sym *sym;
+    uint64_t number; /* of this object in the process, from 1; no other one has it, earlier or later */
     int32_t rank, size;
     int32_t num_nodes, ranks_per_node;
-    int32_t *nodes;        /* [size] node of each rank; ranks are numbered node by node */
-    int32_t host_ranks;    /* ranks of this group on this host */
-    int32_t host_cores;    /* cores that this process may use */
+    int32_t *nodes;     /* [size] node of each rank; ranks are numbered node by node */
+    int32_t host_ranks; /* ranks of this group on this host */
+    int32_t host_cores; /* cores that this process may use */
+    /* EP buffers that were asked for so far, made or not: the same on all ranks. By create of buffers. */
+    uint32_t num_buffers;
     _Atomic int32_t users; /* EP buffers alive; written by create and destroy of buffers, read by group destroy */
     struct group_threads *threads; /* shared by thread ranks, else NULL */
     /* The last that came. Written by group_keep (release), read by whoever looks for one (acquire), so that it is there

@@ -34,7 +34,7 @@ expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
-    gpu_routing at = gpu_routing_at(self, routing);
+    gpu_routing at = gpu_routing_at(routing);
     gpu_map_args args = {.idx = step->idx,
                          .idx_bytes = step->idx_bytes,
                          .topk = routing->topk,
@@ -55,7 +55,7 @@ expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *s
     const ep_routing *routing = step->routing;
     gpu_expand_args args = {.map = step->map,
                             .rows = step->rows,
-                            .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(self, routing).rank_prefix),
+                            .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(routing).rank_prefix),
                             .ranks = routing->ranks,
                             .topk = step->topk,
                             .x = step->x,
@@ -71,7 +71,7 @@ expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
-    gpu_routing at = gpu_routing_at(self, routing);
+    gpu_routing at = gpu_routing_at(routing);
     gpu_padding_args args = {.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
                              .local_experts = routing->local_experts,
                              .alignment = step->alignment,
@@ -94,7 +94,7 @@ expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *s
     const ep_routing *routing = step->routing;
     gpu_reduce_args args = {.map = step->map,
                             .rows = step->rows,
-                            .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(self, routing).rank_prefix),
+                            .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(routing).rank_prefix),
                             .ranks = routing->ranks,
                             .topk = step->topk,
                             .x = step->x,

@@ -117,7 +117,8 @@ expar_status gpu_memory_open(gpu_executor *self);
 uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows);
 /* Device memory of one routing. */
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens);
-gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing);
+/* Where a routing's arrays lie in its block; that follows from the routing alone, so that it serves other buffers. */
+gpu_routing gpu_routing_at(const ep_routing *routing);
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);

@@ -85,10 +85,9 @@ uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens)
     return gpu_routing_of(tokens, shape->ranks, shape->channels, shape->local_experts).total_bytes;
 }
 
-gpu_routing gpu_routing_at(const gpu_executor *self, const ep_routing *routing)
+gpu_routing gpu_routing_at(const ep_routing *routing)
 {
-    const ep_shape *shape = &self->world.shape;
-    return gpu_routing_of(routing->tokens, shape->ranks, shape->channels, shape->local_experts);
+    return gpu_routing_of(routing->tokens, routing->ranks, routing->channels, routing->local_experts);
 }
 
 /* On the host: the counts that the caller may ask for; all else lies in the block. */
@@ -99,7 +98,7 @@ expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_
     routing->local_experts = routing->experts / routing->ranks;
     int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);
     if (!arrays) return error_set(EXPAR_ERR_MEMORY, "no memory for the counts of a handle");
-    expar_status status = gpu_take(base, gpu_routing_bytes(&gpu_of(base)->world.shape, routing->tokens), &routing->own);
+    expar_status status = gpu_take(base, gpu_routing_at(routing).total_bytes, &routing->own);
     if (status != EXPAR_OK) {
         free(arrays);
         return status;

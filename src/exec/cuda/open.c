@@ -29,7 +29,7 @@ static void gpu_take_counts(const gpu_executor *self, ep_routing *routing)
     memcpy(routing->recv_expert_counts, counts + ranks + cells, (size_t)routing->local_experts * sizeof(int32_t));
 }
 
-static void add_routing(const gpu_executor *self, const ep_notify_step *step, gpu_notify_args *args)
+static void add_routing(const ep_notify_step *step, gpu_notify_args *args)
 {
     const ep_routing *routing = step->routing;
     args->tokens = routing->tokens;
@@ -38,7 +38,7 @@ static void add_routing(const gpu_executor *self, const ep_notify_step *step, gp
     args->topk = routing->topk;
     args->experts = routing->experts;
     args->routing = routing->own->data;
-    args->at = gpu_routing_at(self, routing);
+    args->at = gpu_routing_at(routing);
     args->route = gpu_route_of(&step->route);
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
 }
@@ -73,7 +73,7 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_not
                             .local_experts = shape->local_experts,
                             .expert_counts = self->expert_counts};
     bool goes_on = step->refusal.status == EXPAR_OK;
-    if (step->routing && goes_on) add_routing(self, step, &args);
+    if (step->routing && goes_on) add_routing(step, &args);
     if (step->rows && goes_on) args.room = step->rows->room;
     expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;

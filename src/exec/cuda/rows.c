@@ -83,7 +83,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .channels = routing->channels,
                               .local_experts = routing->local_experts,
                               .routing = routing->own->data,
-                              .at = gpu_routing_at(self, routing)};
+                              .at = gpu_routing_at(routing)};
     stages plan = plan_stages(self, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
     status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
@@ -157,7 +157,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .channels = routing->channels,
                              .local_experts = routing->local_experts,
                              .routing = routing->own->data,
-                             .at = gpu_routing_at(self, routing),
+                             .at = gpu_routing_at(routing),
                              .offer = {.x_offset = step->x_offset,
                                        .weights_offset = step->weights_offset,
                                        .x_pitch_bytes = step->x_pitch_bytes,

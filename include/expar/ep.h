@@ -24,9 +24,11 @@
  * behind them in that stream. docs/gpu.md, "Calls, streams and graphs", has the reasons; the facts are:
  *
  * A call waits on the host until it is known whether all ranks go on, a fresh dispatch until its counts are known as
- * well; rows may still be on their way. With async_finish it waits for counts only. With num_worst_tokens a fresh
- * dispatch waits for nothing: num_recv_tokens is -1, recv_tokens_per_expert NULL, and what goes wrong comes with the
- * event, or is logged by a later call where there is none. wait_event is waited for on the host in any case, so
+ * well; rows may still be on their way. With async_finish a fresh dispatch waits for counts only, other calls wait for
+ * nothing; what goes wrong comes with the event, or with expar_ep_query where nobody asks that. With num_worst_tokens
+ * a fresh dispatch waits for nothing: num_recv_tokens is -1, recv_tokens_per_expert NULL, and what goes wrong comes
+ * with the event, or with expar_ep_query where there is none, and is logged by a later call. A wait_event that lies on a
+ * stream, made by expar_event_record or by a call on a GPU, the call's stream waits for; any other one the host, so
  * somebody else has to make it happen, another thread or a call that was made before.
  *
  * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use, and a thread's call
@@ -40,10 +42,11 @@
  *
  * Ranks that are threads of one process need streams other than the default one. Where they share a GPU as well, a
  * fresh dispatch returns only when all ranks have called it, and a call behind one that was not waited for only when
- * all have called that.
+ * all have called that; and any wait_event is waited for on the host.
  *
  * On a stream that is being captured, dispatches with num_worst_tokens or a handle and combines become part of the
- * graph; other calls, and those with an event, are EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
+ * graph; other calls, and those with async_finish or a wait_event that was not recorded in the capture, are
+ * EXPAR_ERR_ARGUMENT on that rank, and leave the capture as it was.
  * Calls in a ninth capture that goes on at a time are EXPAR_ERR_STATE. All ranks capture the same calls and launch
  * their graphs in the same order among their calls, as often as they like. A graph keeps the memory that its calls use
  * until it is destroyed, with all that was made of it; it is not launched any more once the buffer is destroyed. */

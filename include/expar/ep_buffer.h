@@ -53,6 +53,14 @@ EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config
    another thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 
+/* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have returned
+   it, with its text. Those are calls without an event that had returned before it was known how they end (in graphs, with
+   num_worst_tokens, or once all ranks went on), and those with one that was destroyed before anybody had waited for it.
+   Telling a failure makes room for the next one; of several between two queries the first is told, and those of calls
+   without an event are logged, too. A buffer that cannot be used any more says so every time. Never waits: what is still
+   under way is not known yet. Any thread, also while a call is running. */
+EXPAR_API expar_status expar_ep_query(expar_ep *ep);
+
 #ifdef __cplusplus
 }
 #endif

@@ -38,7 +38,8 @@ typedef struct expar_dispatch_args {
     int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
     int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch waits
-                                for it before it returns; on a GPU every call does */
+                                for it before it returns; on a GPU every call does, but for an event that lies on a
+                                stream (expar_event_record): the call's stream waits for that */
     int32_t async_finish;    /* 1: return once outputs are known; rows are there when result.event has happened */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
 } expar_dispatch_args;

@@ -11,6 +11,7 @@
  *   parts.h              cuda_sources: kernels and headers as text, generic cubins (cmake/embed_kernels.cmake makes it)
  *   program.c, cache.c   from a source and macros to a loaded module, by way of the disk
  *   launch.c, pointer.c
+ *   mark.c, gate.c       places on streams that streams and threads wait for; what streams wait for until a thread says
  *   info.c               the public calls of include/expar/info.h
  *
  * All functions may be called from any thread. */
@@ -138,6 +139,38 @@ typedef struct cuda_launch {
 } cuda_launch;
 /* parameters: addresses of the kernel's arguments. The device must have been entered. */
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters);
+
+/* ---- streams (mark.c, gate.c) ------------------------------------------------------------------------------------- */
+
+/* Whether one is current to this thread. Opens no driver. */
+bool cuda_context_is_current(void);
+/* As cuda_enter, into the context of a stream; of a default one: the current context. */
+expar_status cuda_enter_stream(void *stream);
+/* The number of the capture that the stream is in; 0: none. The context is current. */
+expar_status cuda_stream_capture(void *stream, unsigned long long *capture);
+
+/* A place on a stream: passed when all has ended that the stream held when the mark was made. */
+typedef struct cuda_mark cuda_mark;
+/* stream: also a default one, of the current context. In a capture the mark is a place in the graph. */
+expar_status cuda_mark_make(void *stream, cuda_mark **out);
+/* Calls no driver; NULL is allowed. Streams that follow the mark still do. */
+void cuda_mark_give(cuda_mark *mark);
+unsigned long long cuda_mark_capture(const cuda_mark *mark); /* number of the capture that it is in; 0: none */
+/* EXPAR_ERR_STATE: it is in a capture. EXPAR_ERR_CUDA: the context has failed. */
+expar_status cuda_mark_query(const cuda_mark *mark, bool *passed);
+/* What is put on the stream from now on waits for the mark; a default stream: that of the mark's context.
+   EXPAR_ERR_STATE: the stream is in a capture that the mark is not in, and has not been passed. */
+expar_status cuda_mark_follow(const cuda_mark *mark, void *stream);
+
+/* What streams wait for until a thread of the host opens it. */
+typedef struct cuda_gate cuda_gate;
+/* What is put on the stream from now on waits for the gate; *gate NULL: takes one, closed. One thread at a time.
+   EXPAR_ERR_STATE: the stream is being captured. EXPAR_ERR_UNSUPPORTED: the GPU has no such waits. The first ones of a
+   process take pinned memory, which may wait for kernels. */
+expar_status cuda_gate_hold(cuda_gate **gate, void *stream);
+/* Streams go on. Neither of the two calls a driver; NULL is allowed. */
+void cuda_gate_open(cuda_gate *gate);
+void cuda_gate_give(cuda_gate *gate); /* opens it, too */
 
 /* ---- pointers (pointer.c) ---------------------------------------------------------------------------------------- */
 

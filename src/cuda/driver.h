@@ -28,12 +28,15 @@ typedef void (*cu_host_fn)(void *context);
 
 /* A name of the default stream that all threads share, as NULL is. */
 #define CU_SHARED_STREAM ((cu_stream)1)
+/* Of another one in each thread. */
+#define CU_THREADS_STREAM ((cu_stream)2)
 
 enum cu_result_value {
     CU_OK = 0,
     CU_ERROR_OUT_OF_MEMORY = 2,
     CU_ERROR_NO_DEVICE = 100,
     CU_ERROR_NOT_READY = 600,
+    CU_ERROR_NOT_SUPPORTED = 801,
     /* What a capture does not allow lies between these two. */
     CU_ERROR_CAPTURE_UNSUPPORTED = 900,
     CU_ERROR_CAPTURE_WRONG_THREAD = 908
@@ -71,6 +74,7 @@ enum cu_flags {
     CU_HOST_PORTABLE = 1, /* MemHostAlloc: pinned for all contexts */
     CU_HOST_MAPPED = 2,   /* and mapped for kernels */
     CU_IPC_PEER_ACCESS = 1,
+    CU_WAIT_AT_LEAST = 0, /* StreamWaitValue: cyclic */
     CU_CAPTURE_GLOBAL = 0,
     CU_CAPTURE_THREAD_LOCAL = 1,
     CU_CAPTURE_RELAXED = 2
@@ -187,6 +191,9 @@ typedef struct cu_launch_config {
     X(StreamSynchronize, "cuStreamSynchronize", (cu_stream stream))                                                    \
     X(StreamQuery, "cuStreamQuery", (cu_stream stream))                                                                \
     X(StreamGetId, "cuStreamGetId", (cu_stream stream, unsigned long long *number))                                    \
+    X(StreamGetCtx, "cuStreamGetCtx", (cu_stream stream, cu_context * context))                                        \
+    X(StreamWaitValue, "cuStreamWaitValue32_v2",                                                                       \
+      (cu_stream stream, cu_address word, uint32_t value, unsigned int flags))                                         \
     X(StreamWaitEvent, "cuStreamWaitEvent", (cu_stream stream, cu_event event, unsigned int flags))                    \
     X(StreamIsCapturing, "cuStreamIsCapturing", (cu_stream stream, int *capture_status))                               \
     X(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2",                                                               \

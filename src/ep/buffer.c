@@ -53,12 +53,14 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, expar_
     pthread_mutex_init(&ep->poison_lock, NULL);
     ep->number = number;
     *out = ep;
-    return EXPAR_OK;
+    ep->unheard = ep_unheard_make();
+    return ep->unheard ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
 }
 
 static void free_buffer(expar_ep *ep)
 {
     if (!ep) return;
+    ep_unheard_release(ep->unheard);
     pthread_mutex_destroy(&ep->poison_lock);
     free(ep);
 }

@@ -53,8 +53,7 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
 
 /* ---- a call begins ----------------------------------------------------------------------------------------------- */
 
-/* How earlier calls went that have returned before it was known. */
-static expar_status check_earlier(const ep_call *call)
+expar_status ep_call_check_earlier(const ep_call *call)
 {
     executor *exec = call->ep->exec;
     expar_status status = ep_call_check_poison(call);
@@ -76,7 +75,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
        none. */
     ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
     ep->last_issued = false;
-    expar_status status = check_earlier(call);
+    expar_status status = ep_call_check_earlier(call);
     if (status != EXPAR_OK) {
         atomic_store_explicit(&ep->busy, 0, memory_order_release);
         return status;
@@ -96,7 +95,10 @@ expar_status ep_call_learn(ep_call *call, void *stream, bool asked)
 expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish)
 {
     if (!call->exec.captured) return EXPAR_OK;
-    const char *extra = wait_event ? "wait_event is given" : async_finish ? "async_finish is 1" : NULL;
+    bool outside = wait_event && !event_in_capture(wait_event, call->exec.capture);
+    const char *extra = outside        ? "wait_event is given, and not of the capture,"
+                        : async_finish ? "async_finish is 1"
+                                       : NULL;
     if (!extra) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
@@ -109,7 +111,9 @@ expar_status ep_call_promise(ep_call *call)
         expar_status status = ep_issue_prepare(call->ep);
         if (status != EXPAR_OK) return status;
     }
-    return event_create_for_call(&call->event);
+    expar_status status = event_create_for_call(&call->event);
+    if (status == EXPAR_OK) ep_unheard_hear(call->ep->unheard, call->event);
+    return status;
 }
 
 void ep_call_break_promise(ep_call *call)
@@ -132,10 +136,13 @@ static expar_status wait_event(expar_event *event)
 expar_status ep_call_follow(ep_call *call)
 {
     executor *exec = call->ep->exec;
+    expar_event *event = call->wait_event;
     error_kept waited;
-    error_keep(&waited, wait_event(call->wait_event));
+    bool by_stream = event && exec->ops->follows(exec, &call->exec, event);
+    error_keep(&waited, by_stream ? EXPAR_OK : wait_event(event));
     /* A refusal that comes with the call's offers has its place, too. */
     expar_status placed = exec->ops->place(exec, &call->exec);
+    if (placed == EXPAR_OK && by_stream) placed = expar_event_stream_wait(event, call->exec.stream);
     return waited.status == EXPAR_OK ? placed : error_restore(&waited);
 }
 
@@ -267,16 +274,25 @@ expar_status ep_call_end(ep_call *call, expar_status status)
 
 /* ---- refusals and verdicts --------------------------------------------------------------------------------------- */
 
+static void keep_own_refusal(const ep_call *call)
+{
+    expar_ep *ep = call->ep;
+    pthread_mutex_lock(&ep->poison_lock);
+    ep->own_refusal = call->refusal;
+    pthread_mutex_unlock(&ep->poison_lock);
+}
+
 expar_status ep_call_refuse(ep_call *call, expar_status status)
 {
     call->refusal = ep_refusal_of(status);
-    if (!call->issued) call->ep->own_refusal = call->refusal;
+    if (!call->issued) keep_own_refusal(call);
     return ep_call_prefix(call, status);
 }
 
 expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
 {
-    call->refusal = call->ep->own_refusal = *refusal;
+    call->refusal = *refusal;
+    keep_own_refusal(call);
     return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
 }
 
@@ -300,17 +316,28 @@ static bool is_told(const expar_ep *ep, const ep_verdict *verdict)
            strcmp(verdict->reason.text, ep->own_refusal.text) == 0;
 }
 
+/* Of the threads that look one at a time. */
+static bool untold_take(expar_ep *ep, ep_verdict *verdict, int64_t *dropped)
+{
+    pthread_mutex_lock(&ep->poison_lock);
+    bool found = ep->exec->ops->untold(ep->exec, verdict, dropped) && !is_told(ep, verdict);
+    pthread_mutex_unlock(&ep->poison_lock);
+    return found;
+}
+
 void ep_call_tell_untold(const ep_call *call)
 {
-    executor *exec = call->ep->exec;
     const ep_call earlier = {.ep = call->ep, .name = "an earlier call, in a graph or with num_worst_tokens"};
     ep_verdict verdict;
+    error_kept ended;
     int64_t dropped = 0;
-    if (!exec->ops->untold(exec, &verdict, &dropped) || is_told(call->ep, &verdict)) return;
-    if (ep_call_verdict(&earlier, &verdict) != EXPAR_OK)
-        LOG(LOG_WARN, "%s", expar_last_error());
-    else
-        LOG(LOG_WARN, "%s: %lld rows were dropped", earlier.name, (long long)dropped);
+    if (!untold_take(call->ep, &verdict, &dropped)) return;
+    expar_status status = ep_call_verdict(&earlier, &verdict);
+    if (status == EXPAR_OK)
+        status = error_set(EXPAR_ERR_DROPPED, "%s: %lld rows were dropped", earlier.name, (long long)dropped);
+    LOG(LOG_WARN, "%s", expar_last_error());
+    error_keep(&ended, status);
+    ep_unheard_note(call->ep->unheard, &ended);
 }
 
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};

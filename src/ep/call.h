@@ -60,8 +60,9 @@ expar_status ep_call_learn(ep_call *call, void *stream, bool asked);
 expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish);
 /* With async_finish: the event, and whatever else the call needs to finish by itself. */
 expar_status ep_call_promise(ep_call *call);
-/* Waits for wait_event, if any; its failure is this rank's refusal. Then the call takes its place behind this rank's
-   earlier ones, which exec.placed tells: not before, since the event may be another call's. */
+/* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's refusal.
+   The call takes its place behind this rank's earlier ones, which exec.placed tells: where the thread waits not before,
+   since the event may be another call's. */
 expar_status ep_call_follow(ep_call *call);
 /* Before the first record that is posted from the caller's thread: until the call before is sent. */
 expar_status ep_call_open(ep_call *call);
@@ -91,8 +92,10 @@ expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
 expar_status ep_call_tell_refusal(ep_call *call);
 /* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
-/* Logs how earlier calls ended that nobody asked for, if one did not end well. */
+/* Logs how earlier calls ended that nobody asked for, if one did not end well, and keeps it for expar_ep_query. */
 void ep_call_tell_untold(const ep_call *call);
+/* EXPAR_OK, or why the buffer cannot be used any more, with what is known by now of calls that have returned. */
+expar_status ep_call_check_earlier(const ep_call *call);
 /* EXPAR_OK, or why the buffer cannot be used any more. */
 expar_status ep_call_check_poison(const ep_call *call);
 

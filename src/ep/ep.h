@@ -18,6 +18,7 @@
  *   check.c     tensors as arguments
  *   layout.c    expar_ep_layout
  *   handle.c    the routing that a dispatch leaves; output.c the memory of its results
+ *   unheard.c   what went wrong in calls that nobody asked about
  *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */
 #ifndef EXPAR_EP_EP_H
 #define EXPAR_EP_EP_H
@@ -25,6 +26,17 @@
 #include "ep/call.h"
 #include "group/group.h"
 #include <expar/ep.h>
+
+/* ---- unheard.c --------------------------------------------------------------------------------------------------- */
+typedef struct ep_unheard ep_unheard;
+/* NULL: no memory. */
+ep_unheard *ep_unheard_make(void);
+void ep_unheard_release(ep_unheard *unheard); /* NULL is allowed */
+/* Keeps the failure, unless there is one already that expar_ep_query has not told. Any thread. */
+void ep_unheard_note(ep_unheard *unheard, const error_kept *ended);
+/* The call's failure is noted if the event goes and nobody has waited for it. Before anybody but its call knows the
+   event. */
+void ep_unheard_hear(ep_unheard *unheard, expar_event *event);
 
 struct expar_ep {
     expar_group *group;
@@ -41,9 +53,10 @@ struct expar_ep {
     /* Of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0: none yet.
        Touched by the calling thread only. */
     int64_t last_tokens, last_rows;
-    ep_refusal own_refusal; /* the last one that a call of this rank returned. Touched by the calling thread only */
+    ep_unheard *unheard;
     pthread_mutex_t poison_lock;
-    error_kept poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
+    ep_refusal own_refusal; /* the last one that a call of this rank returned. Guarded by poison_lock */
+    error_kept poison;      /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
                           poison_lock; set once */
 };
 

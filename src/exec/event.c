@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events: a flag under a lock, with how the call behind it ended. */
+/* Events: a flag under a lock, with how the call behind it ended. One that lies on a GPU's stream has a mark there, which
+ * other streams follow without the host; what other events stand for streams wait for by a gate, which is opened when the
+ * event happens. */
 #include "exec/event.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -11,15 +14,22 @@ struct expar_event {
     pthread_mutex_t lock; /* guards all below; waiting on `change` gives what was written before the signal */
     pthread_cond_t change;
     int32_t references;
-    bool of_call; /* made by a call: the caller cannot signal it */
+    bool of_call;  /* made by a call: the caller cannot signal it */
+    bool recorded; /* by expar_event_record: its mark says when it happens */
     bool done;
-    error_kept ended;    /* how the call went */
-    event_keeper keeper; /* zero without */
-    int64_t looked_ns;   /* when it was last asked to look */
+    bool heard;            /* somebody has waited for it, and knows how it ended */
+    error_kept ended;      /* how the call went */
+    event_keeper keeper;   /* zero without; its mark is also that of a recorded event */
+    event_hearing hearing; /* zero without */
+    cuda_gate *gate;       /* taken by the first stream that is to wait for an event without a mark; else NULL */
+    int64_t looked_ns;     /* when it was last asked to look */
 };
 
 /* From one look to the next. */
 #define LOOK_NS 20000000
+/* Of marks: nobody says when they are passed. */
+#define MARK_LOOK_NS 50000
+#define MARK_LOOKS   200 /* before the first rest */
 
 static expar_status event_make(bool of_call, expar_event **out)
 {
@@ -57,6 +67,19 @@ void event_keep(expar_event *event, const event_keeper *keeper)
     pthread_mutex_unlock(&event->lock);
 }
 
+void event_hear(expar_event *event, const event_hearing *hearing)
+{
+    event->hearing = *hearing;
+}
+
+/* With the lock. Streams that wait for it go on. */
+static void happen(expar_event *event)
+{
+    event->done = true;
+    cuda_gate_open(event->gate);
+    pthread_cond_broadcast(&event->change);
+}
+
 /* With the lock, which is given back meanwhile. */
 static void event_look(expar_event *event)
 {
@@ -70,8 +93,7 @@ void event_finish(expar_event *event, expar_status status)
 {
     pthread_mutex_lock(&event->lock);
     error_keep(&event->ended, status);
-    event->done = true;
-    pthread_cond_broadcast(&event->change);
+    happen(event);
     pthread_mutex_unlock(&event->lock);
     expar_event_destroy(event);
 }
@@ -86,14 +108,13 @@ expar_status expar_event_signal(expar_event *event)
 {
     if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_signal: event is NULL");
     pthread_mutex_lock(&event->lock);
-    bool allowed = !event->of_call && !event->done;
-    bool of_call = event->of_call;
-    if (allowed) event->done = true;
-    pthread_cond_broadcast(&event->change);
+    bool allowed = !event->of_call && !event->recorded && !event->done;
+    const char *why = event->of_call    ? "belongs to a call, which signals it itself"
+                      : event->recorded ? "was recorded on a stream, which comes to it itself"
+                                        : "has happened already";
+    if (allowed) happen(event);
     pthread_mutex_unlock(&event->lock);
-    if (allowed) return EXPAR_OK;
-    return error_set(EXPAR_ERR_STATE, "expar_event_signal: the event %s",
-                     of_call ? "belongs to a call, which signals it itself" : "has happened already");
+    return allowed ? EXPAR_OK : error_set(EXPAR_ERR_STATE, "expar_event_signal: the event %s", why);
 }
 
 /* With the lock: until something may have changed. */
@@ -108,25 +129,113 @@ static void await_change(expar_event *event)
     if (pthread_cond_timedwait(&event->change, &event->lock, &end) == ETIMEDOUT && !event->done) event_look(event);
 }
 
+/* With the lock. What has been found out stays: the context may be gone the next time. */
+static expar_status look_at_mark(expar_event *event)
+{
+    bool passed = false;
+    expar_status status = cuda_mark_query(event->keeper.mark, &passed);
+    if (passed) happen(event);
+    return status;
+}
+
+/* With the lock, which is given back meanwhile. */
+static expar_status await_mark(expar_event *event, int32_t looks)
+{
+    expar_status status = look_at_mark(event);
+    if (status != EXPAR_OK || event->done) return status;
+    pthread_mutex_unlock(&event->lock);
+    if (looks < MARK_LOOKS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = MARK_LOOK_NS}, NULL);
+    pthread_mutex_lock(&event->lock);
+    return EXPAR_OK;
+}
+
 expar_status expar_event_wait(expar_event *event)
 {
     if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_wait: event is NULL");
     pthread_mutex_lock(&event->lock);
-    while (!event->done)
-        await_change(event);
-    expar_status status = error_restore(&event->ended);
+    expar_status status = EXPAR_OK;
+    for (int32_t looks = 0; !event->done && status == EXPAR_OK; looks++)
+        if (event->recorded)
+            status = await_mark(event, looks);
+        else
+            await_change(event);
+    if (status == EXPAR_OK) {
+        event->heard = true;
+        status = error_restore(&event->ended);
+    }
     pthread_mutex_unlock(&event->lock);
-    return status;
+    return status == EXPAR_OK || !event->recorded ? status : error_prefix(status, "expar_event_wait");
 }
 
 expar_status expar_event_query(expar_event *event, int *done)
 {
     if (!event || !done) return error_set(EXPAR_ERR_NULL, "expar_event_query: %s is NULL", event ? "done" : "event");
+    expar_status status = EXPAR_OK;
     pthread_mutex_lock(&event->lock);
+    if (!event->done && event->recorded) status = look_at_mark(event);
     if (!event->done && event->keeper.look && clock_ns() - event->looked_ns >= LOOK_NS) event_look(event);
-    *done = event->done;
+    if (status == EXPAR_OK) *done = event->done;
     pthread_mutex_unlock(&event->lock);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_event_query");
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+/* Without a stream there is nothing to wait for. */
+static expar_status event_record(void *stream, expar_event *event)
+{
+    event->recorded = stream || cuda_context_is_current();
+    event->done = !event->recorded;
+    return event->recorded ? cuda_mark_make(stream, &event->keeper.mark) : EXPAR_OK;
+}
+
+expar_status expar_event_record(void *stream, expar_event **event)
+{
+    static const char name[] = "expar_event_record";
+    expar_event *made;
+    if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", name);
+    expar_status status = event_make(false, &made);
+    if (status != EXPAR_OK) return status;
+    status = event_record(stream, made);
+    if (status != EXPAR_OK) {
+        expar_event_destroy(made);
+        return error_prefix(status, "%s", name);
+    }
+    *event = made;
     return EXPAR_OK;
+}
+
+expar_status expar_event_stream_wait(expar_event *event, void *stream)
+{
+    static const char name[] = "expar_event_stream_wait";
+    if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", name);
+    pthread_mutex_lock(&event->lock);
+    const cuda_mark *mark = event->keeper.mark;
+    bool done = event->done;
+    expar_status status = done || mark || !stream ? EXPAR_OK : cuda_gate_hold(&event->gate, stream);
+    pthread_mutex_unlock(&event->lock);
+    if (!mark && !stream) return expar_event_wait(event);
+    /* Behind the lock: the driver's thread that finishes the event needs it. */
+    if (!done && mark) status = cuda_mark_follow(mark, stream);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name);
+}
+
+bool event_on_stream(expar_event *event, unsigned long long capture)
+{
+    pthread_mutex_lock(&event->lock);
+    const cuda_mark *mark = event->keeper.mark;
+    bool on = mark && !event->done && cuda_mark_capture(mark) == capture;
+    pthread_mutex_unlock(&event->lock);
+    return on;
+}
+
+bool event_in_capture(const expar_event *event, unsigned long long capture)
+{
+    const cuda_mark *mark = event->keeper.mark;
+    return mark && cuda_mark_capture(mark) == capture;
 }
 
 void expar_event_destroy(expar_event *event)
@@ -136,7 +245,13 @@ void expar_event_destroy(expar_event *event)
     bool last = --event->references == 0;
     pthread_mutex_unlock(&event->lock);
     if (!last) return;
+    const event_hearing *hearing = &event->hearing;
+    if (hearing->unheard && !event->heard && event->ended.status != EXPAR_OK)
+        hearing->unheard(hearing->context, &event->ended);
+    if (hearing->drop) hearing->drop(hearing->context);
     if (event->keeper.drop) event->keeper.drop(event->keeper.context);
+    cuda_mark_give(event->keeper.mark);
+    cuda_gate_give(event->gate);
     pthread_cond_destroy(&event->change);
     pthread_mutex_destroy(&event->lock);
     free(event);

@@ -108,6 +108,8 @@ typedef struct executor_ops {
     expar_status (*prepare)(executor *self, const ep_form *form, int64_t row_bytes);
     /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
     expar_status (*keep)(executor *self, const exec_call *call, mem_block *const *blocks, int32_t count);
+    /* Whether the call's stream can wait for the event in the host's place, once the call has its place. */
+    bool (*follows)(const executor *self, const exec_call *call, expar_event *event);
     /* Takes the call's place behind the calls of this rank before it, on any buffer of the group; those of other
        threads wait here until `end`. Without effect when it has one. */
     expar_status (*place)(executor *self, exec_call *call);

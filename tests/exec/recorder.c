@@ -248,6 +248,12 @@ static expar_status tell(executor *base, const exec_call *call, executor_done_fn
     return answer(base, "tell");
 }
 
+static bool follows(const executor *base, const exec_call *call, expar_event *event)
+{
+    (void)base, (void)call, (void)event;
+    return false;
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static const executor_ops recorder_ops = {
@@ -266,6 +272,7 @@ static const executor_ops recorder_ops = {
     .begin = begin,
     .prepare = prepare,
     .keep = keep,
+    .follows = follows,
     .place = place,
     .notify = notify,
     .dispatch_send = dispatch_send,

@@ -47,6 +47,30 @@ static void test_events_of_nothing(void **state)
     assert_int_equal(check_failures(), 0);
 }
 
+/* Without a GPU: there is no stream, and what waits for an event is the thread. */
+static void test_streams_that_are_not_there(void **state)
+{
+    (void)state;
+    expar_event *event = NULL;
+    int done = 7;
+    check_begin(0);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_record(NULL, NULL));
+    CHECK_TEXT("expar_event_record", "event is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_stream_wait(NULL, NULL));
+    CHECK_TEXT("expar_event_stream_wait", "event is NULL");
+    CHECK_OK(expar_event_record(NULL, &event));
+    CHECK_OK(expar_event_query(event, &done));
+    assert_int_equal(done, 1);
+    CHECK_OK(expar_event_wait(event));
+    CHECK_OK(expar_event_stream_wait(event, NULL));
+    expar_event_destroy(event);
+    CHECK_OK(expar_event_create(&event));
+    CHECK_OK(expar_event_signal(event));
+    CHECK_OK(expar_event_stream_wait(event, NULL));
+    expar_event_destroy(event);
+    assert_int_equal(check_failures(), 0);
+}
+
 typedef struct waiter {
     pthread_t thread;
     expar_event *event;
@@ -148,9 +172,9 @@ static void test_an_event_whose_call_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_event_happens_once),       cmocka_unit_test(test_events_of_nothing),
-        cmocka_unit_test(test_a_signal_publishes),          cmocka_unit_test(test_an_event_of_a_call),
-        cmocka_unit_test(test_an_event_whose_call_is_lost),
+        cmocka_unit_test(test_an_event_happens_once),      cmocka_unit_test(test_events_of_nothing),
+        cmocka_unit_test(test_streams_that_are_not_there), cmocka_unit_test(test_a_signal_publishes),
+        cmocka_unit_test(test_an_event_of_a_call),         cmocka_unit_test(test_an_event_whose_call_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,12 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
     free(self);
 }
 
+static bool follows_nothing(const executor *self, const exec_call *call, expar_event *event)
+{
+    (void)self, (void)call, (void)event;
+    return false;
+}
+
 static const executor_ops cpu_ops = {
     .name = "cpu",
     .unit_bytes = 1,
@@ -168,6 +174,7 @@ static const executor_ops cpu_ops = {
     .begin = cpu_call_begin,
     .prepare = prepare_nothing,
     .keep = keep_nothing,
+    .follows = follows_nothing,
     .place = cpu_call_place,
     .notify = cpu_notify,
     .dispatch_send = cpu_dispatch_send,

@@ -69,6 +69,7 @@ static const executor_ops gpu_ops = {
     .begin = gpu_begin,
     .prepare = gpu_prepare,
     .keep = gpu_keep,
+    .follows = gpu_follows,
     .place = gpu_place,
     .notify = gpu_notify,
     .dispatch_send = gpu_dispatch_send,

@@ -112,20 +112,29 @@ static ending *remember(gpu_executor *self, uint64_t ticket, executor_done_fn do
     return end;
 }
 
+/* The mark before the host function: streams that wait for the call need not wait for that. */
+static expar_status put_end(const gpu_executor *self, const exec_call *call, ending *end, cuda_mark **mark)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = cuda_mark_make(call->stream, mark);
+    if (status == EXPAR_OK) status = CUDA_CALL(LaunchHostFunc, call->stream, end_of_call, end);
+    cuda_leave();
+    return status;
+}
+
 expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context, event_keeper *keeper)
 {
     gpu_executor *self = gpu_of(base);
+    cuda_mark *mark = NULL;
     ending *end = remember(self, call->ticket, done, context);
     if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
-    expar_status status = cuda_enter(self->device);
+    expar_status status = put_end(self, call, end, &mark);
     if (status == EXPAR_OK) {
-        status = CUDA_CALL(LaunchHostFunc, call->stream, end_of_call, end);
-        cuda_leave();
-    }
-    if (status == EXPAR_OK) {
-        *keeper = (event_keeper){.look = endings_look, .drop = drop, .context = end};
+        *keeper = (event_keeper){.look = endings_look, .drop = drop, .context = end, .mark = mark};
         return EXPAR_OK;
     }
+    cuda_mark_give(mark);
     endings_leave(self);
     ending_forget(end);
     drop(end);

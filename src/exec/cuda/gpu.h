@@ -174,6 +174,7 @@ void gpu_order_note_wait(gpu_executor *self, bool may_wait);
 void gpu_order_settle(gpu_executor *self, const exec_call *call);
 /* Operations. */
 expar_status gpu_begin(executor *base, exec_call *call, void *stream);
+bool gpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status gpu_place(executor *base, exec_call *call);
 expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
 expar_status gpu_await(executor *base, const char *what);

@@ -342,6 +342,14 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
     return status;
 }
 
+/* Ranks that share a GPU put no wait on their streams that may be held up by a rank's kernel ("ranks that share a GPU",
+   above): there the host waits. */
+bool gpu_follows(const executor *base, const exec_call *call, expar_event *event)
+{
+    bool shares = ((const gpu_executor *)base)->shares_gpu && !call->captured;
+    return call->has_stream && !shares && event_on_stream(event, call->captured ? call->capture : 0);
+}
+
 expar_status gpu_place(executor *base, exec_call *call)
 {
     gpu_executor *self = gpu_of(base);

@@ -9,7 +9,7 @@
  *   FAKE_SMS=1         SMs of a GPU (132)                FAKE_INIT=100  the driver starts so (0)
  *   FAKE_HOST=0        streams take no host functions    FAKE_FAULT=1   the context is lost: streams call nobody
  *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
- *   FAKE_DRIVER=12040  the driver's version (13000) */
+ *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -178,6 +178,18 @@ cu_result cuCtxPopCurrent_v2(cu_context *context)
     *context = NULL;
     if (!depth) return INVALID_CONTEXT;
     depth--;
+    return CU_OK;
+}
+cu_result cuCtxGetCurrent(cu_context *context)
+{
+    *context = depth ? (cu_context)(void *)&contexts[current_device()] : NULL;
+    return CU_OK;
+}
+/* All streams are of the GPU that is current, or of the first. */
+cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
+{
+    if ((uintptr_t)stream <= (uintptr_t)CU_THREADS_STREAM && !depth) return INVALID_CONTEXT;
+    *context = (cu_context)(void *)&contexts[current_device()];
     return CU_OK;
 }
 cu_result cuCtxSynchronize(void)

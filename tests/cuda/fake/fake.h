@@ -63,6 +63,8 @@ cu_graph graph_close(unsigned long long capture);
 unsigned long long held_mark(cu_stream stream);
 /* What is put on the stream later waits for the other's work up to that mark. */
 void hold_wait(cu_stream stream, cu_stream other, unsigned long long mark);
+/* Likewise for a word that is at least the value. */
+void hold_word(cu_stream stream, const uint32_t *word, uint32_t value);
 /* Takes a kernel that its stream does not come to yet; false: the stream has come to it. *played: as run_kernel. */
 bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played);
 /* Likewise a host function. */

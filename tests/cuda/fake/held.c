@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that their streams have not come to, and host functions and waits for events behind them, in the driver that
- * plays GPUs: a test holds them (controls.h). Each runs in a thread of its own, behind those that its stream had
+ * plays GPUs: a test holds them (controls.h), or a word that they wait for. Each runs in a thread of its own, behind those that its stream had
  * before; copies do not wait for them. */
 #include "fake.h"
 #include <pthread.h>
@@ -15,9 +15,11 @@ typedef struct held_work {
     int device;
     cu_host_fn run; /* with context; NULL: a kernel or a wait */
     void *context;
-    cu_function function; /* NULL: a wait for the next two */
+    cu_function function; /* NULL: a wait for the next two, or for the word behind them */
     cu_stream other;
     unsigned long long mark;
+    const uint32_t *word; /* NULL: none */
+    uint32_t value;
     char arguments[];
 } held_work;
 
@@ -48,8 +50,14 @@ static bool has_before(cu_stream stream, unsigned long long mark)
     return one != NULL;
 }
 
+static bool word_has_come(const held_work *self)
+{
+    return !self->word || (int32_t)(__atomic_load_n(self->word, __ATOMIC_ACQUIRE) - self->value) >= 0;
+}
+
 static bool may_run(const held_work *self)
 {
+    if (!word_has_come(self)) return false;
     pthread_mutex_lock(&lock);
     bool may = !atomic_load(&fake_controls_of()->hold) && !has_older(self->stream, self) &&
                !has_before(self->other, self->mark);
@@ -137,6 +145,16 @@ void hold_wait(cu_stream stream, cu_stream other, unsigned long long mark)
     if (!self) return;
     self->other = other;
     self->mark = mark;
+    start(self);
+}
+
+void hold_word(cu_stream stream, const uint32_t *word, uint32_t value)
+{
+    pthread_mutex_lock(&lock);
+    held_work *self = add(stream, 0);
+    pthread_mutex_unlock(&lock);
+    self->word = word;
+    self->value = value;
     start(self);
 }
 

@@ -283,6 +283,15 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags
     if (!capture && !own) wait_for(stream, event);
     return may ? CU_OK : ISOLATION;
 }
+/* Memory of MemHostAlloc has one address. */
+cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_address word, uint32_t value, unsigned int flags)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    if (flags != CU_WAIT_AT_LEAST) return INVALID_VALUE;
+    if (!setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
+    hold_word(stream, (const uint32_t *)(uintptr_t)word, value);
+    return CU_OK;
+}
 cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 {
     (void)mode;

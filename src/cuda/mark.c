@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Marks: places on streams, by the driver's events. A mark that is given back may be in the hands of a thread that the
+ * driver lends to host functions, where it allows no call: so its event is kept, and serves the next mark of its
+ * context. */
+#include "cuda/parts.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+struct cuda_mark {
+    cu_context context;
+    cu_event event;
+    unsigned long long capture; /* number of the capture that its stream was in; 0: none */
+    cuda_mark *next;            /* while it is kept */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cuda_mark *kept; /* guarded by lock: those given back */
+
+/* ---- contexts ---------------------------------------------------------------------------------------------------- */
+
+/* The names of default streams: they are of whatever context is current. */
+static bool names_default(const void *stream)
+{
+    return (uintptr_t)stream <= (uintptr_t)CU_THREADS_STREAM;
+}
+
+bool cuda_context_is_current(void)
+{
+    typedef cu_result (*current_fn)(cu_context * context);
+    current_fn current;
+    cu_context found = NULL;
+    void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    if (!library) return false;
+    bool is = cuda_symbol_find(library, "cuCtxGetCurrent", &current) && current(&found) == CU_OK && found;
+    dlclose(library);
+    return is;
+}
+
+expar_status cuda_enter_stream(void *stream)
+{
+    cu_context context = NULL;
+    expar_status status = cuda_open();
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamGetCtx, stream, &context);
+    return status == EXPAR_OK ? CUDA_CALL(CtxPushCurrent, context) : status;
+}
+
+expar_status cuda_stream_capture(void *stream, unsigned long long *capture)
+{
+    int capturing = CU_CAPTURE_NONE;
+    *capture = 0;
+    expar_status status = CUDA_CALL(StreamGetCaptureInfo, stream, &capturing, capture, NULL, NULL, NULL);
+    if (capturing == CU_CAPTURE_NONE) *capture = 0;
+    return status;
+}
+
+/* What this thread asks between the two is in no stream's order, so that nobody's capture forbids it. */
+static expar_status leave_captures(int *mode)
+{
+    *mode = CU_CAPTURE_RELAXED;
+    return CUDA_CALL(ThreadExchangeStreamCaptureMode, mode);
+}
+
+static void return_to_captures(int mode)
+{
+    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static cuda_mark *find_kept(cu_context context)
+{
+    pthread_mutex_lock(&lock);
+    cuda_mark **place = &kept;
+    while (*place && (*place)->context != context)
+        place = &(*place)->next;
+    cuda_mark *found = *place;
+    if (found) *place = found->next;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* The context is current. */
+static expar_status mark_new(cu_context context, cuda_mark **out)
+{
+    int mode;
+    cuda_mark *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for an event");
+    self->context = context;
+    expar_status status = leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        status = CUDA_CALL(EventCreate, &self->event, CU_EVENT_NO_TIMING);
+        return_to_captures(mode);
+    }
+    if (status != EXPAR_OK) {
+        free(self);
+        return status;
+    }
+    *out = self;
+    return EXPAR_OK;
+}
+
+static expar_status mark_of_current(cu_context context, void *stream, cuda_mark **out)
+{
+    cuda_mark *self = find_kept(context);
+    expar_status status = self ? EXPAR_OK : mark_new(context, &self);
+    if (status == EXPAR_OK) status = cuda_stream_capture(stream, &self->capture);
+    if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, self->event, stream);
+    if (status != EXPAR_OK) {
+        cuda_mark_give(self);
+        return status;
+    }
+    *out = self;
+    return EXPAR_OK;
+}
+
+expar_status cuda_mark_make(void *stream, cuda_mark **out)
+{
+    cu_context context = NULL;
+    expar_status status = cuda_open();
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamGetCtx, stream, &context);
+    if (status == EXPAR_OK) status = CUDA_CALL(CtxPushCurrent, context);
+    if (status != EXPAR_OK) return status;
+    status = mark_of_current(context, stream, out);
+    cuda_leave();
+    return status;
+}
+
+void cuda_mark_give(cuda_mark *self)
+{
+    if (!self) return;
+    pthread_mutex_lock(&lock);
+    self->next = kept;
+    kept = self;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- using ------------------------------------------------------------------------------------------------------- */
+
+unsigned long long cuda_mark_capture(const cuda_mark *self)
+{
+    return self->capture;
+}
+
+expar_status cuda_mark_query(const cuda_mark *self, bool *passed)
+{
+    int mode;
+    if (self->capture)
+        return error_set(EXPAR_ERR_STATE, "the event was recorded while its stream was being captured, where nothing "
+                                          "runs; expected expar_event_stream_wait in the same capture");
+    expar_status status = CUDA_CALL(CtxPushCurrent, self->context);
+    if (status != EXPAR_OK) return status;
+    status = leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        cu_result result = cuda_driver()->EventQuery(self->event);
+        return_to_captures(mode);
+        *passed = result == CU_OK;
+        if (result != CU_OK && result != CU_ERROR_NOT_READY)
+            status = cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
+    }
+    cuda_leave();
+    return status;
+}
+
+/* The context is current. A graph cannot wait for what is in none, or in another one. */
+static expar_status mark_follow(const cuda_mark *self, void *stream)
+{
+    unsigned long long capture;
+    bool passed = false;
+    expar_status status = cuda_stream_capture(stream, &capture);
+    if (status != EXPAR_OK) return status;
+    if (!capture || capture == self->capture) return CUDA_CALL(StreamWaitEvent, stream, self->event, 0);
+    if (!self->capture) status = cuda_mark_query(self, &passed);
+    if (status != EXPAR_OK || passed) return status;
+    return error_set(EXPAR_ERR_STATE,
+                     "the stream is being captured, and the event is not of that capture; expected one "
+                     "recorded there, or one that has happened");
+}
+
+expar_status cuda_mark_follow(const cuda_mark *self, void *stream)
+{
+    expar_status status = names_default(stream) ? CUDA_CALL(CtxPushCurrent, self->context) : cuda_enter_stream(stream);
+    if (status != EXPAR_OK) return status;
+    status = mark_follow(self, stream);
+    cuda_leave();
+    return status;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What went wrong in calls that nobody asked about, until expar_ep_query is asked: of those with an event once that has
+ * gone without anybody's having waited for it, of those without one when a look at the executor finds it. */
+#include "ep/ep.h"
+
+#include <stdlib.h>
+
+/* Shared by the buffer and the events of its calls, which may outlive it. */
+struct ep_unheard {
+    atomic_int references; /* who gives the last one back (acq_rel) frees it */
+    pthread_mutex_t lock;
+    error_kept first; /* since the last that was told; OK: none. Guarded by lock */
+};
+
+ep_unheard *ep_unheard_make(void)
+{
+    ep_unheard *self = calloc(1, sizeof *self);
+    if (!self) return NULL;
+    atomic_init(&self->references, 1);
+    pthread_mutex_init(&self->lock, NULL);
+    return self;
+}
+
+void ep_unheard_release(ep_unheard *self)
+{
+    if (!self || atomic_fetch_sub_explicit(&self->references, 1, memory_order_acq_rel) > 1) return;
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+void ep_unheard_note(ep_unheard *self, const error_kept *ended)
+{
+    pthread_mutex_lock(&self->lock);
+    if (self->first.status == EXPAR_OK) self->first = *ended;
+    pthread_mutex_unlock(&self->lock);
+}
+
+static expar_status unheard_take(ep_unheard *self)
+{
+    pthread_mutex_lock(&self->lock);
+    expar_status status = error_restore(&self->first);
+    self->first.status = EXPAR_OK;
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+static void note_of_event(void *context, const error_kept *ended)
+{
+    ep_unheard_note(context, ended);
+}
+
+static void release_of_event(void *context)
+{
+    ep_unheard_release(context);
+}
+
+void ep_unheard_hear(ep_unheard *self, expar_event *event)
+{
+    atomic_fetch_add_explicit(&self->references, 1, memory_order_relaxed);
+    event_hear(event, &(event_hearing){.unheard = note_of_event, .drop = release_of_event, .context = self});
+}
+
+expar_status expar_ep_query(expar_ep *ep)
+{
+    if (!ep) return error_set(EXPAR_ERR_NULL, "expar_ep_query: ep is NULL");
+    const ep_call asking = {.ep = ep, .name = "expar_ep_query"};
+    expar_status status = ep_call_check_earlier(&asking);
+    if (status != EXPAR_OK) return status;
+    ep_call_tell_untold(&asking);
+    return unheard_take(ep->unheard);
+}

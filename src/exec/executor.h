@@ -177,6 +177,10 @@ typedef struct executor_kind {
     int32_t least_sms;    /* of executor_plan.num_sms; what is wrong with others the executor says */
     /* What the pool has to hold beside the outputs of the largest dispatches, of `rows` rows. */
     uint64_t (*beside_outputs)(const ep_shape *shape, int64_t rows);
+    /* Keeps these blocks, of a buffer on the device, until the stream has come past what it holds now; the caller's
+       references may go then. In a capture the graph keeps them. NULLs are skipped. The buffer and its group may be
+       gone. On failure nothing is kept. Any thread. */
+    expar_status (*hold_until)(expar_device device, void *stream, mem_block *const *blocks, int32_t count);
 } executor_kind;
 /* NULL: there is none for such a device. */
 const executor_kind *executor_kind_of(expar_device_type type);

@@ -316,4 +316,12 @@ static expar_status make_on_streams(const executor_plan *plan, executor **out)
     return make(plan, true, out);
 }
 
-const executor_kind recorder_at_once = {.create = make_at_once}, recorder_on_streams = {.create = make_on_streams};
+/* Streams of this executor come past everything at once. */
+static expar_status hold_until_nothing(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
+{
+    (void)device, (void)stream, (void)blocks, (void)count;
+    return EXPAR_OK;
+}
+
+const executor_kind recorder_at_once = {.create = make_at_once, .hold_until = hold_until_nothing};
+const executor_kind recorder_on_streams = {.create = make_on_streams, .hold_until = hold_until_nothing};

@@ -287,8 +287,18 @@ static uint64_t beside_outputs(const ep_shape *shape, int64_t rows)
     return 0;
 }
 
-const executor_kind executor_cpu = {
-    .create = cpu_create, .count = cpu_count, .num_channels = DEFAULT_CHANNELS, .beside_outputs = beside_outputs};
+/* Nothing is queued here. */
+static expar_status hold_until_nothing(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
+{
+    (void)device, (void)stream, (void)blocks, (void)count;
+    return EXPAR_OK;
+}
+
+const executor_kind executor_cpu = {.create = cpu_create,
+                                    .count = cpu_count,
+                                    .num_channels = DEFAULT_CHANNELS,
+                                    .beside_outputs = beside_outputs,
+                                    .hold_until = hold_until_nothing};
 
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
 {

@@ -225,4 +225,5 @@ const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
                                      .num_channels = DEFAULT_CHANNELS,
                                      .least_sms = INT32_MIN,
-                                     .beside_outputs = gpu_beside_outputs};
+                                     .beside_outputs = gpu_beside_outputs,
+                                     .hold_until = gpu_hold_until};

@@ -10,7 +10,8 @@
  *   rows.c      dispatch and combine
  *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
- *   order.c     calls follow each other, on streams and in graphs; what a graph holds
+ *   order.c     calls follow each other, on streams and in graphs
+ *   hold.c      blocks that are kept for a graph, or until a stream has come to a point
  *   stamps.c    times that kernels take
  *   finish.c    how calls end: verdicts, failures
  *   endings.c   who is told of it, and when
@@ -176,7 +177,6 @@ void gpu_order_settle(gpu_executor *self, const exec_call *call);
 expar_status gpu_begin(executor *base, exec_call *call, void *stream);
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status gpu_place(executor *base, exec_call *call);
-expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
 expar_status gpu_await(executor *base, const char *what);
 expar_status gpu_end(executor *base, exec_call *call);
 /* A place for a call that is refused before it has one; without a stream it gets one of the executor's, which the first
@@ -185,6 +185,11 @@ expar_status gpu_place_refused(gpu_executor *self, exec_call *call);
 /* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
 expar_status gpu_leave_captures(int *mode);
 void gpu_return_to_captures(int mode);
+
+/* ---- hold.c ------------------------------------------------------------------------------------------------------ */
+/* An operation; and executor_kind.hold_until. */
+expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
+expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const *blocks, int32_t count);
 
 /* ---- finish.c ---------------------------------------------------------------------------------------------------- */
 void gpu_listen(gpu_executor *self);

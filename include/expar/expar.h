@@ -5,6 +5,7 @@
 
 #include <expar/atomics.h>
 #include <expar/collective.h>
+#include <expar/dlpack.h>
 #include <expar/ep.h>
 #include <expar/event.h>
 #include <expar/globals.h>

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors from and to other libraries: DLPack. */
+#include "base/base.h"
+#include <expar/dlpack.h>
+
+#include <assert.h>
+#include <stdlib.h>
+
+static_assert(sizeof(expar_dl_tensor) == 48 && sizeof(expar_dl_managed) == 64 && sizeof(expar_dl_versioned) == 80,
+              "the structs of DLPack");
+
+/* FP8 has codes from here on. */
+#define VERSION_OF_FP8 EXPAR_DLPACK_VERSION(1, 1)
+#define VERSION_MADE   EXPAR_DLPACK_VERSION(1, 1)
+
+static uint32_t major_of(uint32_t version)
+{
+    return version >> 16;
+}
+
+/* ---- data types -------------------------------------------------------------------------------------------------- */
+
+/* One row a dtype. Booleans come in only: u8 goes out as what it is. */
+static const struct {
+    expar_dtype dtype;
+    expar_dl_dtype dl;
+} dtypes[] = {
+    {EXPAR_BF16, {EXPAR_DL_BFLOAT, 16, 1}}, {EXPAR_F16, {EXPAR_DL_FLOAT, 16, 1}},
+    {EXPAR_F32, {EXPAR_DL_FLOAT, 32, 1}},   {EXPAR_I32, {EXPAR_DL_INT, 32, 1}},
+    {EXPAR_I64, {EXPAR_DL_INT, 64, 1}},     {EXPAR_U8, {EXPAR_DL_UINT, 8, 1}},
+    {EXPAR_I8, {EXPAR_DL_INT, 8, 1}},       {EXPAR_F8E4M3, {EXPAR_DL_FLOAT8_E4M3FN, 8, 1}},
+    {EXPAR_U8, {EXPAR_DL_BOOL, 8, 1}},
+};
+
+static expar_status dtype_from(const char *call, expar_dl_dtype dl, expar_dtype *out)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(dtypes); i++)
+        if (dtypes[i].dl.code == dl.code && dtypes[i].dl.bits == dl.bits && dl.lanes == 1) {
+            *out = dtypes[i].dtype;
+            return EXPAR_OK;
+        }
+    return error_set(EXPAR_ERR_DTYPE,
+                     "%s: dtype has code %d, %d bits and %d lanes; expected bfloat of 16, float of 16 or 32, int of 8, "
+                     "32 or 64, uint or bool of 8, or float8_e4m3fn, with one lane",
+                     call, dl.code, dl.bits, dl.lanes);
+}
+
+static expar_status dtype_to(const char *call, expar_dtype dtype, uint32_t version, expar_dl_dtype *out)
+{
+    if (dtype == EXPAR_F8E4M3 && version < VERSION_OF_FP8) dtype = EXPAR_U8;
+    for (size_t i = 0; i < ARRAY_LENGTH(dtypes); i++)
+        if (dtypes[i].dtype == dtype) {
+            *out = dtypes[i].dl;
+            return EXPAR_OK;
+        }
+    return error_set(EXPAR_ERR_DTYPE, "%s: tensor.dtype is %d; expected one of expar_dtype", call, (int)dtype);
+}
+
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
+
+static expar_status device_from(const char *call, expar_dl_device dl, expar_device *out)
+{
+    switch (dl.device_type) {
+    case EXPAR_DL_CPU:
+    case EXPAR_DL_CUDA_HOST:
+        *out = (expar_device){.type = EXPAR_CPU};
+        return EXPAR_OK;
+    case EXPAR_DL_CUDA:
+    case EXPAR_DL_CUDA_MANAGED:
+        *out = (expar_device){.type = EXPAR_CUDA, .index = dl.device_id};
+        return EXPAR_OK;
+    }
+    return error_set(EXPAR_ERR_DEVICE,
+                     "%s: device_type is %d; expected 1 (CPU), 2 (CUDA), 3 (pinned) or 13 (CUDA, managed)", call,
+                     dl.device_type);
+}
+
+static expar_status dims_from(const char *call, const expar_dl_tensor *dl, expar_tensor *out)
+{
+    if (dl->ndim < 0 || dl->ndim > EXPAR_TENSOR_MAX_DIMS)
+        return error_set(EXPAR_ERR_SHAPE, "%s: ndim is %d; expected 0 to %d", call, dl->ndim, EXPAR_TENSOR_MAX_DIMS);
+    if (dl->ndim > 0 && !dl->shape) return error_set(EXPAR_ERR_NULL, "%s: shape is NULL", call);
+    int64_t step = 1;
+    for (int32_t i = dl->ndim - 1; i >= 0; i--) {
+        int64_t extent = dl->shape[i];
+        if (extent < 0)
+            return error_set(EXPAR_ERR_SHAPE, "%s: shape[%d] is %lld; expected 0 or more", call, i, (long long)extent);
+        out->shape[i] = extent;
+        out->strides[i] = dl->strides ? dl->strides[i] : step;
+        if (size_mul_overflows(step, extent > 0 ? extent : 1, &step))
+            return error_set(EXPAR_ERR_SHAPE, "%s: the extents multiply to more than 2^63 elements", call);
+    }
+    out->ndim = dl->ndim;
+    return EXPAR_OK;
+}
+
+expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int32_t writable, expar_tensor *tensor)
+{
+    static const char call[] = "expar_tensor_from_dlpack";
+    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
+    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
+    const expar_dl_tensor *dl = &((const expar_dl_managed *)managed)->tensor;
+    if (version != EXPAR_DLPACK_UNVERSIONED) {
+        const expar_dl_versioned *versioned = managed;
+        if (versioned->major != 1)
+            return error_set(EXPAR_ERR_VERSION, "%s: the tensor is of DLPack %u.%u; expected 1.x", call,
+                             versioned->major, versioned->minor);
+        if (writable && (versioned->flags & EXPAR_DL_READ_ONLY))
+            return error_set(EXPAR_ERR_ARGUMENT, "%s: the tensor is read only; expected one that may be written to",
+                             call);
+        dl = &versioned->tensor;
+    }
+    expar_tensor made = EXPAR_TENSOR_NONE;
+    expar_status status = dtype_from(call, dl->dtype, &made.dtype);
+    if (status == EXPAR_OK) status = device_from(call, dl->device, &made.device);
+    if (status == EXPAR_OK) status = dims_from(call, dl, &made);
+    if (status != EXPAR_OK) return status;
+    made.data = dl->data ? (unsigned char *)dl->data + dl->byte_offset : NULL;
+    *tensor = made;
+    return EXPAR_OK;
+}
+
+/* ---- out --------------------------------------------------------------------------------------------------------- */
+
+/* What goes out, in one piece: the consumer has the address of one of the two. */
+typedef struct parcel {
+    union {
+        expar_dl_managed managed;
+        expar_dl_versioned versioned;
+    } dl;
+    int64_t shape[EXPAR_TENSOR_MAX_DIMS], strides[EXPAR_TENSOR_MAX_DIMS];
+    void (*release)(void *context);
+    void *context;
+} parcel;
+
+static void parcel_end(parcel *self)
+{
+    void (*release)(void *context) = self->release;
+    void *context = self->context;
+    free(self);
+    if (release) release(context);
+}
+
+static void delete_managed(expar_dl_managed *managed)
+{
+    if (managed) parcel_end(managed->context);
+}
+
+static void delete_versioned(expar_dl_versioned *versioned)
+{
+    if (versioned) parcel_end(versioned->context);
+}
+
+static expar_status to_check(const char *call, const expar_tensor *tensor, uint32_t version, expar_dl_dtype *dtype)
+{
+    if (major_of(version) > 1)
+        return error_set(EXPAR_ERR_VERSION, "%s: version is %u.%u; expected 0 or 1.x", call, major_of(version),
+                         version & 0xffff);
+    if (tensor->ndim < 0 || tensor->ndim > EXPAR_TENSOR_MAX_DIMS)
+        return error_set(EXPAR_ERR_SHAPE, "%s: tensor.ndim is %d; expected 0 to %d", call, tensor->ndim,
+                         EXPAR_TENSOR_MAX_DIMS);
+    if (tensor->device.type != EXPAR_CPU && tensor->device.type != EXPAR_CUDA)
+        return error_set(EXPAR_ERR_DEVICE, "%s: tensor.device.type is %d; expected 1 (CPU) or 2 (CUDA)", call,
+                         (int)tensor->device.type);
+    return dtype_to(call, tensor->dtype, version, dtype);
+}
+
+static void parcel_fill(parcel *self, const expar_tensor *tensor, expar_dl_dtype dtype, expar_dl_tensor *dl)
+{
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        self->shape[i] = tensor->shape[i];
+        self->strides[i] = tensor->strides[i];
+    }
+    *dl = (expar_dl_tensor){.data = tensor->data,
+                            .device = {.device_type = tensor->device.type == EXPAR_CUDA ? EXPAR_DL_CUDA : EXPAR_DL_CPU,
+                                       .device_id = tensor->device.index},
+                            .ndim = tensor->ndim,
+                            .dtype = dtype,
+                            .shape = self->shape,
+                            .strides = self->strides};
+}
+
+expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version, void (*release)(void *context),
+                                    void *context, void **managed)
+{
+    static const char call[] = "expar_tensor_to_dlpack";
+    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
+    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
+    expar_dl_dtype dtype;
+    expar_status status = to_check(call, tensor, version, &dtype);
+    if (status != EXPAR_OK) return status;
+    parcel *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a tensor's record", call);
+    self->release = release;
+    self->context = context;
+    if (major_of(version) == 0) {
+        parcel_fill(self, tensor, dtype, &self->dl.managed.tensor);
+        self->dl.managed.context = self;
+        self->dl.managed.deleter = delete_managed;
+        *managed = &self->dl.managed;
+        return EXPAR_OK;
+    }
+    const uint32_t made = version < VERSION_MADE ? version : VERSION_MADE;
+    parcel_fill(self, tensor, dtype, &self->dl.versioned.tensor);
+    self->dl.versioned.major = major_of(made);
+    self->dl.versioned.minor = made & 0xffff;
+    self->dl.versioned.context = self;
+    self->dl.versioned.deleter = delete_versioned;
+    *managed = &self->dl.versioned;
+    return EXPAR_OK;
+}

@@ -36,9 +36,15 @@ typedef struct expar_handle_info {
 /* Fills as much as info->struct_size says that there is. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
    (struct_size), EXPAR_ERR_HANDLE (destroyed). */
 EXPAR_API expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info);
-/* May outlive the buffer; calls in flight keep it until they have ended. Not collective; any thread. NULL is
+/* Handles are counted as outputs are (expar/ep_output.h), and may outlive buffer and group. Not collective; any thread.
+   retain: one more reference, of the caller's; EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (it has come to its end). */
+EXPAR_API expar_status expar_ep_handle_retain(expar_ep_handle *handle);
+/* Gives a reference back; the last one ends the handle. Calls in flight keep it until they have ended. NULL is
    allowed. */
 EXPAR_API void expar_ep_handle_destroy(expar_ep_handle *handle);
+/* Likewise, but its memory on a GPU is used again only behind what the stream holds now, as by
+   expar_ep_output_release_after. EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
+EXPAR_API expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream);
 
 #ifdef __cplusplus
 }

@@ -83,7 +83,8 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
                                     .shape = &ep->shape,
                                     .num_threads = full.num_threads,
                                     .num_sms = full.num_sms};
-        status = (kind ? kind : executor_kind_of(ep->device.type))->create(&plan, &ep->exec);
+        ep->kind = kind ? kind : executor_kind_of(ep->device.type);
+        status = ep->kind->create(&plan, &ep->exec);
     }
     if (status != EXPAR_OK) {
         free_buffer(ep);

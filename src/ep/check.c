@@ -209,15 +209,17 @@ static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *rout
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
-    if (handle->magic != EP_HANDLE_MAGIC) return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
-    if (handle->group != ep->group->number)
+    if (!ep_life_alive(&handle->life, EP_HANDLE_MAGIC))
+        return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
+    if (handle->origin.group != ep->group->number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
-    if (handle->device.type != ep->device.type || handle->device.index != ep->device.index)
+    if (handle->origin.device.type != ep->device.type || handle->origin.device.index != ep->device.index)
         return error_set(EXPAR_ERR_HANDLE,
                          "handle was made on device %d of type %d (%s); expected %d of type %d (%s), the "
                          "buffer's",
-                         handle->device.index, (int)handle->device.type, type_name(handle->device.type),
-                         ep->device.index, (int)ep->device.type, type_name(ep->device.type));
+                         handle->origin.device.index, (int)handle->origin.device.type,
+                         type_name(handle->origin.device.type), ep->device.index, (int)ep->device.type,
+                         type_name(ep->device.type));
     return check_handle_fits(ep, &handle->routing);
 }
 

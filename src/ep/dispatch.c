@@ -172,7 +172,7 @@ static void dispatch_hold(ep_call *base)
 {
     dispatch_call *call = (dispatch_call *)base;
     ep_handle_hold(dispatch_handle(call));
-    atomic_fetch_add_explicit(&call->to.output->references, 1, memory_order_relaxed);
+    ep_output_hold(call->to.output);
 }
 
 static void dispatch_drop(ep_call *base)
@@ -189,6 +189,20 @@ static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
                                           .drop = dispatch_drop};
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* What of the results lies in the output, for all who hold it. */
+static void note_parts(const dispatch_call *call, const expar_dispatch_result *full)
+{
+    const expar_tensor none = EXPAR_TENSOR_NONE;
+    const expar_tensor *const parts[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] =
+                                                            tensor_given(&call->args.out_x) ? &none : &full->recv_x,
+                                                        [EXPAR_EP_PART_SCALES] = &full->recv_x_scales,
+                                                        [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
+                                                        [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
+                                                        [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map};
+    for (int i = 0; i < EP_OUTPUT_PARTS; i++)
+        if (parts[i]->ndim) call->to.output->parts[i] = *parts[i];
+}
 
 static void fill_result(const dispatch_call *call, expar_dispatch_result *result)
 {
@@ -216,6 +230,7 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     full.recv_x.device = full.recv_x_scales.device = call->base.ep->device;
     full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
     memcpy(result, &full, result->struct_size);
+    note_parts(call, &full);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */

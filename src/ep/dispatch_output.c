@@ -105,7 +105,7 @@ static expar_status dispatch_keep_in_graph(const dispatch_call *call)
 
 expar_status dispatch_make_output(dispatch_call *call)
 {
-    if (!call->ahead) call->ahead = ep_output_make();
+    if (!call->ahead) call->ahead = ep_output_make(call->base.ep);
     if (!call->ahead) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
     expar_status status = dispatch_cached(call) ? EXPAR_OK : size_fresh(call, call->ahead);
     if (status == EXPAR_OK) status = make_destination(call);

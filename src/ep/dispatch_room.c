@@ -51,7 +51,7 @@ void dispatch_room_take(dispatch_call *call)
 {
     if (!call->base.ep->exec->offers_room) return;
     size_t counts = (size_t)call->made->routing.local_experts;
-    expar_ep_output *output = ep_output_make();
+    expar_ep_output *output = ep_output_make(call->base.ep);
     if (!output) return;
     output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
     if (output->tokens_per_expert && room_take_block(call, &output->block))

@@ -17,13 +17,15 @@
  *   combine.c   the call
  *   check.c     tensors as arguments
  *   layout.c    expar_ep_layout
- *   handle.c    the routing that a dispatch leaves; output.c the memory of its results
+ *   handle.c    the routing that a dispatch leaves; output.c the memory of its results, destination.c where in it
+ *               they go; life.h, life.c who holds either, and what is left when nobody does
  *   unheard.c   what went wrong in calls that nobody asked about
  *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */
 #ifndef EXPAR_EP_EP_H
 #define EXPAR_EP_EP_H
 
 #include "ep/call.h"
+#include "ep/life.h"
 #include "group/group.h"
 #include <expar/ep.h>
 
@@ -41,6 +43,7 @@ void ep_unheard_hear(ep_unheard *unheard, expar_event *event);
 struct expar_ep {
     expar_group *group;
     expar_device device; /* where the buffer and all tensors of its calls lie */
+    const executor_kind *kind;
     ep_shape shape;
     int32_t max_experts;
     executor *exec;
@@ -60,16 +63,25 @@ struct expar_ep {
                           poison_lock; set once */
 };
 
+/* Where an object's memory comes from, which outlives its buffer. */
+typedef struct ep_origin {
+    const executor_kind *kind;
+    expar_device device;
+    uint64_t group; /* its number */
+} ep_origin;
+static inline ep_origin ep_origin_of(const expar_ep *ep)
+{
+    return (ep_origin){.kind = ep->kind, .device = ep->device, .group = ep->group->number};
+}
+
 struct expar_ep_handle {
-    uint64_t magic;      /* EP_HANDLE_MAGIC while alive */
-    uint64_t group;      /* number of its group */
-    expar_device device; /* where its memory lies */
+    ep_life life; /* EP_HANDLE_MAGIC */
+    ep_origin origin;
     uint32_t buffer; /* number of the buffer that it was made on, and the epoch there: with both all ranks mean the */
     uint32_t route;  /* same one */
-    atomic_int references; /* the caller's, and one for each call that finishes by itself and uses it */
-    int64_t rows;          /* of the output: R, or W */
-    int64_t recv_tokens;   /* rows of it that came: R, at most W; -1: not known to the host */
-    int64_t dropped;       /* rows that did not fit W, as far as the host knows */
+    int64_t rows;    /* of the output: R, or W */
+    int64_t recv_tokens; /* rows of it that came: R, at most W; -1: not known to the host */
+    int64_t dropped;     /* rows that did not fit W, as far as the host knows */
     ep_routing routing;
     mem_block *map;      /* [rows][K] int32 of an expert-major dispatch, or NULL */
     int32_t alignment;   /* of its experts */
@@ -82,12 +94,17 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
     return handle->map ? handle->map->data : NULL;
 }
 
+#define EP_OUTPUT_PARTS (EXPAR_EP_PART_ROW_MAP + 1)
 struct expar_ep_output {
-    atomic_int references;      /* the caller's, and one of a dispatch that finishes by itself and fills it */
+    ep_life life; /* EP_OUTPUT_MAGIC */
+    ep_origin origin;
     mem_block *block;           /* all tensors of the result, but for the caller's own recv_x */
     mem_block *arrival;         /* expert-major: token-major rows on their way; NULL once expanded, and else */
     int32_t *tokens_per_expert; /* [L]; NULL where the host does not know them */
+    /* By expar_ep_part; those in `block`. Written before the caller has the output. */
+    expar_tensor parts[EP_OUTPUT_PARTS];
 };
+#define EP_OUTPUT_MAGIC 0x74757074756f7065u
 
 /* ---- shape.c ----------------------------------------------------------------------------------------------------- */
 expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
@@ -128,6 +145,11 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int3
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
 
 /* ---- output.c ---------------------------------------------------------------------------------------------------- */
+/* Empty, with one reference; NULL: no memory. */
+expar_ep_output *ep_output_make(const expar_ep *ep);
+expar_ep_output *ep_output_hold(expar_ep_output *output);
+
+/* ---- destination.c ----------------------------------------------------------------------------------------------- */
 /* What a dispatch wants to receive. */
 typedef struct ep_wish {
     ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
@@ -145,8 +167,6 @@ typedef struct ep_destination {
     void *x, *scales;   /* the results' rows: those of the arrival, or the expert-major ones */
     int32_t *row_map;   /* NULL without */
 } ep_destination;
-/* Empty, with one reference; NULL: no memory. */
-expar_ep_output *ep_output_make(void);
 /* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
 /* Rows of so many bytes, pitch_bytes apart, from the first byte to the last. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static ep_spent spent = EP_SPENT_NONE;
+
 expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int32_t topk, int32_t experts,
                               int32_t most_targets, expar_ep_handle **out)
 {
@@ -21,10 +23,8 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int3
         free(handle);
         return status;
     }
-    handle->magic = EP_HANDLE_MAGIC;
-    atomic_init(&handle->references, 1);
-    handle->group = ep->group->number;
-    handle->device = ep->device;
+    handle->life = ep_life_begin(EP_HANDLE_MAGIC);
+    handle->origin = ep_origin_of(ep);
     handle->buffer = ep->number;
     handle->route = epoch;
     *out = handle;
@@ -34,26 +34,63 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int3
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle)
 {
     expar_ep_handle *held = (expar_ep_handle *)handle;
-    atomic_fetch_add_explicit(&held->references, 1, memory_order_relaxed);
+    ep_life_hold(&held->life);
     return held;
+}
+
+static expar_status handle_check(const char *call, const expar_ep_handle *handle)
+{
+    if (!handle) return error_set(EXPAR_ERR_NULL, "%s: handle is NULL", call);
+    if (ep_life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "%s: handle is not a living handle", call);
+}
+
+expar_status expar_ep_handle_retain(expar_ep_handle *handle)
+{
+    static const char call[] = "expar_ep_handle_retain";
+    expar_status status = handle_check(call, handle);
+    if (status != EXPAR_OK || ep_life_hold(&handle->life)) return status;
+    return handle_check(call, handle);
+}
+
+static void handle_end(expar_ep_handle *handle)
+{
+    ep_routing_free(&handle->routing);
+    mem_block_release(handle->map);
+    ep_life_keep(&spent, handle);
 }
 
 void expar_ep_handle_destroy(expar_ep_handle *handle)
 {
-    if (!handle || atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1) return;
-    handle->magic = 0;
-    ep_routing_free(&handle->routing);
-    mem_block_release(handle->map);
-    free(handle);
+    if (!handle) return;
+    ep_life_end end = handle->life.magic == EP_HANDLE_MAGIC ? ep_life_drop(&handle->life) : EP_LIFE_SPENT;
+    if (end == EP_LIFE_LAST) handle_end(handle);
+    if (end == EP_LIFE_SPENT)
+        LOG(LOG_WARN,
+            "expar_ep_handle_destroy: handle %p is not a living handle; it has been destroyed as often as held",
+            (void *)handle);
+}
+
+expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream)
+{
+    static const char call[] = "expar_ep_handle_release_after";
+    if (!handle) return EXPAR_OK;
+    expar_status status = handle_check(call, handle);
+    if (status != EXPAR_OK) return status;
+    mem_block *const blocks[] = {handle->routing.own, handle->map};
+    const ep_origin *origin = &handle->origin;
+    status = origin->kind->hold_until(origin->device, stream, blocks, ARRAY_LENGTH(blocks));
+    if (status != EXPAR_OK) return error_prefix(status, "%s", call);
+    expar_ep_handle_destroy(handle);
+    return EXPAR_OK;
 }
 
 expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info)
 {
-    if (!handle) return error_set(EXPAR_ERR_NULL, "expar_ep_handle_info: handle is NULL");
-    if (handle->magic != EP_HANDLE_MAGIC)
-        return error_set(EXPAR_ERR_HANDLE, "expar_ep_handle_info: handle is not a living handle");
+    expar_status status = handle_check("expar_ep_handle_info", handle);
+    if (status != EXPAR_OK) return status;
     expar_handle_info checked;
-    expar_status status = ep_copy_struct("info", &checked, sizeof checked, info);
+    status = ep_copy_struct("info", &checked, sizeof checked, info);
     if (status != EXPAR_OK) return error_prefix(status, "expar_ep_handle_info");
     /* What nobody has waited for the host does not know. */
     bool known = handle->recv_tokens >= 0;

@@ -1,176 +1,153 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the results of a dispatch go: a block of the pool (direct), other memory (queue), or the caller's own. */
+/* Outputs: the memory of a dispatch's results, or of rows that a caller is to write, for all who hold it. */
 #include "ep/ep.h"
+#include <expar/dlpack.h>
 
 #include <stdlib.h>
 
-expar_ep_output *ep_output_make(void)
+static ep_spent spent = EP_SPENT_NONE;
+
+expar_ep_output *ep_output_make(const expar_ep *ep)
 {
     expar_ep_output *output = calloc(1, sizeof *output);
-    if (output) atomic_init(&output->references, 1);
+    if (!output) return NULL;
+    output->life = ep_life_begin(EP_OUTPUT_MAGIC);
+    output->origin = ep_origin_of(ep);
     return output;
+}
+
+expar_ep_output *ep_output_hold(expar_ep_output *output)
+{
+    ep_life_hold(&output->life);
+    return output;
+}
+
+static void output_end(expar_ep_output *output)
+{
+    mem_block_release(output->arrival);
+    mem_block_release(output->block);
+    free(output->tokens_per_expert);
+    ep_life_keep(&spent, output);
+}
+
+/* ---- holding ----------------------------------------------------------------------------------------------------- */
+
+static expar_status output_check(const char *call, const expar_ep_output *output)
+{
+    if (!output) return error_set(EXPAR_ERR_NULL, "%s: output is NULL", call);
+    if (ep_life_alive(&output->life, EP_OUTPUT_MAGIC)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "%s: output %p is not a living output; it has been released as often as held",
+                     call, (const void *)output);
+}
+
+expar_status expar_ep_output_retain(expar_ep_output *output)
+{
+    static const char call[] = "expar_ep_output_retain";
+    expar_status status = output_check(call, output);
+    if (status != EXPAR_OK || ep_life_hold(&output->life)) return status;
+    return output_check(call, output);
 }
 
 void expar_ep_output_release(expar_ep_output *output)
 {
-    if (!output || atomic_fetch_sub_explicit(&output->references, 1, memory_order_acq_rel) > 1) return;
-    mem_block_release(output->arrival);
-    mem_block_release(output->block);
-    free(output->tokens_per_expert);
-    free(output);
+    if (!output) return;
+    ep_life_end end = output->life.magic == EP_OUTPUT_MAGIC ? ep_life_drop(&output->life) : EP_LIFE_SPENT;
+    if (end == EP_LIFE_LAST) output_end(output);
+    if (end == EP_LIFE_SPENT)
+        LOG(LOG_WARN,
+            "expar_ep_output_release: output %p is not a living output; it has been released as often as held",
+            (void *)output);
 }
 
-expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
+expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream)
 {
-    if (mem_pool_take(ep->exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
-    return ep->exec->ops->take(ep->exec, bytes ? bytes : 1, out);
-}
-
-/* Takes a block: from the pool while rows are to come directly, else (AUTO: or where there is no room, which then also
-   settles the mode) from other memory. */
-static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_t bytes, ep_mode *mode,
-                                      mem_block **block)
-{
-    bytes = bytes ? bytes : 1;
-    if (*mode == EP_MODE_DIRECT) {
-        expar_status status = mem_pool_take(ep->exec->pool, bytes, block);
-        if (status == EXPAR_OK) return EXPAR_OK;
-        if (wish->path == EXPAR_PATH_DIRECT)
-            return error_set(EXPAR_ERR_BUFFER_SIZE,
-                             "path is DIRECT, but the pool of %llu bytes has no room for an output of %llu bytes "
-                             "(config.pool_bytes: %llu would do)",
-                             (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes,
-                             (unsigned long long)mem_pool_enough(ep->exec->pool, bytes));
-        LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
-        *mode = EP_MODE_QUEUE;
-    }
-    return ep->exec->ops->take(ep->exec, bytes, block);
-}
-
-/* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
-   symmetric when rows arrive elsewhere first: expert-major ones, and any where the executor stages them. */
-static expar_status output_choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
-{
-    const ep_block_shape *shape = &wish->shape;
-    arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
-    if (!wish->out_x || wish->expert_major || arrival->mode == EP_MODE_QUEUE || shape->rows == 0) return EXPAR_OK;
-    size_t bytes = (size_t)(shape->rows * shape->row_bytes);
-    if (ep->exec->ops->reaches(ep->exec, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
-    if (wish->path == EXPAR_PATH_DIRECT)
-        return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
-                         wish->out_x->data);
-    /* Rows that do not come are not written: their number must be known to copy the others. */
-    if (ep->exec->ops->stages && wish->rows_known)
-        wish->staged = true;
-    else
-        arrival->mode = EP_MODE_QUEUE;
+    static const char call[] = "expar_ep_output_release_after";
+    if (!output) return EXPAR_OK;
+    expar_status status = output_check(call, output);
+    if (status != EXPAR_OK) return status;
+    mem_block *const blocks[] = {output->block, output->arrival};
+    const ep_origin *origin = &output->origin;
+    status = origin->kind->hold_until(origin->device, stream, blocks, ARRAY_LENGTH(blocks));
+    if (status != EXPAR_OK) return error_prefix(status, "%s", call);
+    expar_ep_output_release(output);
     return EXPAR_OK;
 }
 
-/* The block of the results, without recv_x where that is the caller's. */
-static ep_block_shape block_shape(const ep_wish *wish)
-{
-    ep_block_shape shape = wish->shape;
-    if (wish->out_x && !wish->staged) shape.row_bytes = 0;
-    return shape;
-}
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-/* Token-major rows and scales on their way to an expert-major output. */
-static ep_block_shape arrival_shape(const ep_wish *wish)
+static expar_status part_find(const char *call, const expar_ep_output *output, expar_ep_part part, expar_tensor *out)
 {
-    return (ep_block_shape){.x_rows = wish->shape.rows,
-                            .rows = wish->shape.rows,
-                            .row_bytes = wish->shape.row_bytes,
-                            .scale_bytes = wish->shape.scale_bytes};
-}
-
-static void place_rows(const ep_wish *wish, const mem_block *block, const ep_block_map *map, ep_arrival *arrival)
-{
-    if (!wish->out_x || wish->expert_major || wish->staged) {
-        arrival->x = (uint8_t *)block->data + map->x;
-        arrival->x_offset = block->offset + map->x;
-    } else {
-        arrival->x = wish->out_x->data;
-    }
-    if (!wish->shape.scale_bytes) return;
-    arrival->scales = (uint8_t *)block->data + map->scales;
-    arrival->scales_offset = block->offset + map->scales;
-}
-
-/* Puts every part of the results in its place. */
-static void output_place(const ep_wish *wish, ep_destination *to)
-{
-    ep_block_shape shape = block_shape(wish);
-    ep_block_map map = ep_block_map_of(&shape);
-    const mem_block *block = to->output->block;
-    uint8_t *data = block->data;
-    if (wish->expert_major) {
-        ep_block_shape coming = arrival_shape(wish);
-        ep_block_map coming_map = ep_block_map_of(&coming);
-        place_rows(wish, to->output->arrival, &coming_map, &to->arrival);
-        to->x = wish->out_x ? wish->out_x->data : data + map.x;
-        to->scales = shape.scale_bytes ? data + map.scales : NULL;
-    } else {
-        place_rows(wish, block, &map, &to->arrival);
-        to->x = wish->staged ? wish->out_x->data : to->arrival.x;
-        to->scales = to->arrival.scales;
-    }
-    if (shape.idx_bytes) {
-        to->arrival.idx = data + map.idx;
-        to->arrival.idx_offset = block->offset + map.idx;
-    }
-    if (shape.weights) {
-        to->arrival.weights = (float *)(data + map.weights);
-        to->arrival.weights_offset = block->offset + map.weights;
-    }
-    if (shape.map) to->row_map = (int32_t *)(data + map.map);
-}
-
-/* Rows that were to pass through the pool on their way to the caller's memory come by the queue where
-   it has no room. */
-static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
-{
-    ep_block_shape shape = block_shape(wish);
-    if (mem_pool_take(ep->exec->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
-    wish->staged = false;
-    to->arrival.mode = EP_MODE_QUEUE;
-}
-
-/* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
-static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
-{
-    if (wish->staged) drop_stage(ep, wish, to);
-    if (to->output->block) return EXPAR_OK;
-    ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
-    expar_ep_output *output = to->output;
-    expar_status status =
-        output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
-    if (status != EXPAR_OK || !wish->expert_major) return status;
-    ep_mode before = to->arrival.mode;
-    status = output_take_block(ep, wish, ep_block_map_of(&coming).total_bytes, &to->arrival.mode, &output->arrival);
-    if (status != EXPAR_OK || to->arrival.mode == before) return status;
-    mem_block_release(output->block);
-    output->block = NULL;
-    return output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
-}
-
-expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destination *out)
-{
-    ep_wish own = *given, *wish = &own;
-    ep_destination to = {.arrival.rows = (int32_t)wish->shape.rows};
-    expar_status status = output_choose_mode(ep, wish, &to.arrival);
-    if (status != EXPAR_OK) {
-        expar_ep_output_release(wish->output);
-        return status;
-    }
-    to.output = wish->output ? wish->output : ep_output_make();
-    if (!to.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
-    status = take_blocks(ep, wish, &to);
-    if (status != EXPAR_OK) {
-        expar_ep_output_release(to.output);
-        return status;
-    }
-    output_place(wish, &to);
-    *out = to;
+    expar_status status = output_check(call, output);
+    if (status != EXPAR_OK) return status;
+    if ((int)part < 0 || (int)part >= EP_OUTPUT_PARTS)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: part is %d; expected 0 to %d", call, (int)part, EP_OUTPUT_PARTS - 1);
+    *out = output->parts[part];
     return EXPAR_OK;
+}
+
+expar_status expar_ep_output_tensor(const expar_ep_output *output, expar_ep_part part, expar_tensor *tensor)
+{
+    static const char call[] = "expar_ep_output_tensor";
+    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
+    return part_find(call, output, part, tensor);
+}
+
+/* Of a tensor that went out: any thread, any time. */
+static void let_go(void *context)
+{
+    expar_ep_output_release(context);
+}
+
+expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version, void **managed)
+{
+    static const char call[] = "expar_ep_output_dlpack";
+    expar_tensor tensor;
+    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
+    expar_status status = part_find(call, output, part, &tensor);
+    if (status != EXPAR_OK) return status;
+    if (tensor.ndim == 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part);
+    status = expar_ep_output_retain(output);
+    if (status == EXPAR_OK) {
+        status = expar_tensor_to_dlpack(&tensor, version, let_go, output, managed);
+        if (status != EXPAR_OK) expar_ep_output_release(output);
+    }
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
+}
+
+/* ---- memory for rows of the caller's ----------------------------------------------------------------------------- */
+
+static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **out)
+{
+    expar_ep_output *output = ep_output_make(ep);
+    if (!output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    expar_status status = ep_block_take(ep, bytes, &output->block);
+    if (status != EXPAR_OK) {
+        expar_ep_output_release(output);
+        return status;
+    }
+    output->parts[EXPAR_EP_PART_X] = expar_tensor_1d(output->block->data, EXPAR_U8, (int64_t)bytes);
+    output->parts[EXPAR_EP_PART_X].device = ep->device;
+    *out = output;
+    return EXPAR_OK;
+}
+
+expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output)
+{
+    static const char name[] = "expar_ep_alloc";
+    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name);
+    if (!output) return error_set(EXPAR_ERR_NULL, "%s: output is NULL", name);
+    if (bytes > PTRDIFF_MAX)
+        return error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes);
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
+    const ep_call call = {.ep = ep, .name = name};
+    expar_status status = ep_call_check_poison(&call);
+    if (status == EXPAR_OK) {
+        status = alloc_block(ep, bytes, output);
+        if (status != EXPAR_OK) ep_call_prefix(&call, status);
+    }
+    atomic_store_explicit(&ep->busy, 0, memory_order_release);
+    return status;
 }

@@ -18,7 +18,7 @@ extern "C" {
 /* The `version` of the calls below: the highest that the consumer reads, such as EXPAR_DLPACK_VERSION(1, 0). What is
    made has that version, or 1.1 where it is higher. */
 #define EXPAR_DLPACK_VERSION(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
-/* Before there were versions: a DLManagedTensor. */
+/* Before there were versions, as every 0.x: a DLManagedTensor. */
 #define EXPAR_DLPACK_UNVERSIONED ((uint32_t)0)
 
 /* What of `code` and `device_type` expar knows. */
@@ -79,8 +79,8 @@ typedef struct expar_dl_versioned {
     expar_dl_tensor tensor;
 } expar_dl_versioned;
 
-/* The tensor of somebody else as an argument of expar. managed: an expar_dl_managed * for a version of
-   EXPAR_DLPACK_UNVERSIONED, else an expar_dl_versioned *. *tensor is a view of the same memory: whoever has `managed`
+/* The tensor of somebody else as an argument of expar. managed: an expar_dl_managed * for a version 0.x,
+   else an expar_dl_versioned *. *tensor is a view of the same memory: whoever has `managed`
    keeps it as long as the view is used, and then calls its deleter. writable, 1: expar is to write to it, and one that
    is read only is EXPAR_ERR_ARGUMENT. Booleans come as u8, pinned memory as the CPU's, managed memory as the GPU's.
    Local; any thread. Errors: EXPAR_ERR_NULL, EXPAR_ERR_VERSION (a major version other than 1), EXPAR_ERR_DTYPE,

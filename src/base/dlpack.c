@@ -100,7 +100,7 @@ expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int
     if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
     if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
     const expar_dl_tensor *dl = &((const expar_dl_managed *)managed)->tensor;
-    if (version != EXPAR_DLPACK_UNVERSIONED) {
+    if (major_of(version) > 0) { /* the tensor says which one itself */
         const expar_dl_versioned *versioned = managed;
         if (versioned->major != 1)
             return error_set(EXPAR_ERR_VERSION, "%s: the tensor is of DLPack %u.%u; expected 1.x", call,

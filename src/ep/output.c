@@ -93,7 +93,7 @@ expar_status expar_ep_output_tensor(const expar_ep_output *output, expar_ep_part
 }
 
 /* Of a tensor that went out: any thread, any time. */
-static void let_go(void *context)
+static void output_let_go(void *context)
 {
     expar_ep_output_release(context);
 }
@@ -109,7 +109,7 @@ expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part,
         return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part);
     status = expar_ep_output_retain(output);
     if (status == EXPAR_OK) {
-        status = expar_tensor_to_dlpack(&tensor, version, let_go, output, managed);
+        status = expar_tensor_to_dlpack(&tensor, version, output_let_go, output, managed);
         if (status != EXPAR_OK) expar_ep_output_release(output);
     }
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);

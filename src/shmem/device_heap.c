@@ -163,8 +163,9 @@ static device_heap *heap_new(sym *symmetric)
     self->unit_bytes = CHUNK_UNIT_MIN;
     self->bases = calloc(size, sizeof *self->bases);
     self->quiet = calloc(size, sizeof *self->quiet);
+    self->grown = calloc(size, sizeof *self->grown);
     self->devices = calloc(size + 1, sizeof *self->devices);
-    if (self->bases && self->quiet && self->devices) return self;
+    if (self->bases && self->quiet && self->grown && self->devices) return self;
     device_heap_destroy(self, true);
     return NULL;
 }
@@ -190,7 +191,10 @@ void device_heap_destroy(device_heap *self, bool quiet)
     heap_release(self, quiet);
     cuda_device_close(self->device);
     mem_arena_destroy(self->arena);
-    free(self->chunks);
+    free(self->chunks.bytes);
+    for (int32_t r = 0; r < self->sym->size && self->grown; r++)
+        free(self->grown[r].bytes);
+    free(self->grown);
     free(self->bases);
     free(self->quiet);
     free(self->devices);
@@ -264,11 +268,20 @@ cu_address device_heap_at(const device_heap *self, uint64_t offset)
     return self->bases[self->sym->rank] + offset;
 }
 
+/* Whether the range lies in the first `bytes` of a part. */
+static bool lies_in(uint64_t at, uint64_t bytes, uint64_t begin, uint64_t part_bytes)
+{
+    return at >= begin && at - begin < part_bytes && bytes <= part_bytes - (at - begin);
+}
+
 bool device_heap_offset(const device_heap *self, cu_address address, uint64_t bytes, uint64_t *offset)
 {
     cu_address base = self->bases[self->sym->rank];
-    if (address < base || address - base >= self->mapped_bytes || bytes > self->mapped_bytes - (address - base))
+    if (!base || address < base) return false;
+    const uint64_t at = address - base;
+    if (!lies_in(at, bytes, 0, self->mapped_bytes) &&
+        !(device_heap_grows(self) && lies_in(at, bytes, self->range_bytes, device_heap_own_bytes(self))))
         return false;
-    *offset = address - base;
+    *offset = at;
     return true;
 }

@@ -7,8 +7,12 @@
  * other descriptors; ranks that are threads of one process share the mapping. Take and give are collective: the same
  * calls in the same order on all ranks, as in the host's heap.
  *
+ * Behind the symmetric part each PE's range has a second one, of which every rank has as much as it asked for
+ * (device_heap_grow): its pool, whose blocks it hands out by itself. An offset there is reached like any other; what
+ * lies at it is that rank's affair.
+ *
  * Where processes get no descriptors (or EXPAR_CUDA_IPC is 1) they share memory by CUDA IPC: then the first take fixes
- * the heap's size and its bases. */
+ * the heap's size and its bases, and there is no second part. */
 #ifndef EXPAR_SHMEM_DEVICE_HEAP_H
 #define EXPAR_SHMEM_DEVICE_HEAP_H
 
@@ -34,6 +38,33 @@ expar_status device_heap_take(device_heap *heap, const char *what, uint64_t byte
    says whether this rank knows that no kernel of its own uses the heap any more, and then whether all ranks do: false
    on failure. */
 expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset, bool *quiet);
+
+/* ---- the part behind --------------------------------------------------------------------------------------------- */
+
+/* Whether there is one. The same on all ranks. */
+bool device_heap_grows(const device_heap *heap);
+/* Collective. Puts at least `bytes` more behind what this rank's second part has, in whole units; 0 is allowed, and
+   ranks may say different numbers. All ranks have what they asked for, mapped everywhere, or none has any, and all
+   return the same status: EXPAR_ERR_MEMORY says which rank's GPU lacks how much. No kernel may be waiting for a rank
+   that is in here. */
+expar_status device_heap_grow(device_heap *heap, const char *what, uint64_t bytes);
+/* Collective. Gives back whole pieces from the end of this rank's second part, as long as it keeps `keep_bytes`. No
+   kernel of any rank may be using them: each says by `quiet` whether its own have ended, and nothing is done unless all
+   have. */
+expar_status device_heap_shrink(device_heap *heap, const char *what, uint64_t keep_bytes, bool quiet);
+/* Where the second part begins; its addresses; how many have memory. The same offset on all ranks. */
+uint64_t device_heap_own_offset(const device_heap *heap);
+uint64_t device_heap_own_room(const device_heap *heap);
+uint64_t device_heap_own_bytes(const device_heap *heap);
+
+/* This rank's memory, for who still uses it when the heap has gone: the second part then stays where it is, readable by
+   this process, until the last holder drops it. By CUDA IPC all of the heap does. Dropping calls the driver: not from a
+   function that the driver calls. NULL is allowed. */
+typedef struct device_part device_part;
+device_part *device_heap_hold(device_heap *heap);
+void device_part_drop(device_part *part);
+
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 /* This rank's GPU; lives as long as the heap. */
 const cuda_device *device_heap_device(const device_heap *heap);

@@ -22,9 +22,10 @@ typedef struct expar_ep_config {
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
-    int64_t pool_bytes;    /* symmetric memory for outputs; 0: twice the largest output as its rows come, on a GPU with
-                              handles and a combine's copies (docs/gpu.md), expert-major outputs not included. When it
-                              is used up outputs come from private memory, by the queue; on a GPU the call is
+    int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
+                              as outputs need it (0: all of it). On a GPU it is all that there is, and part of the heap:
+                              0: twice the largest output as its rows come, with handles and a combine's copies
+                              (docs/gpu.md), expert-major outputs not included; when it is used up the call is
                               EXPAR_ERR_BUFFER_SIZE and says how much would do */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
@@ -32,10 +33,14 @@ typedef struct expar_ep_config {
     int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.
                               Those beside them, rows to expert-major order and back, are as large as their work. Ranks
                               that share a GPU must fit on it side by side. May differ between ranks */
+    /* The most that outputs of this buffer may hold at a time of the memory that peers reach; 0: no limit but the
+       machine's. What does not fit comes from private memory, by the queue. On a GPU: of pool_bytes. */
+    int64_t pool_limit_bytes;
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
-/* Bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks. Local, no group needed.
+/* Bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks: records and rings, on a GPU also the
+   pool. Outputs on the CPU lie in memory of each rank's own behind the heap, which peers map with it. Local, no group needed.
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
@@ -48,9 +53,9 @@ EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
    in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
-   group has failed. Where the group has failed nobody is waited for. Outputs of the buffer become invalid (their
-   tensors must not be touched), but outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
-   another thread is in a call on it. */
+   group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they
+   are released, also when the group has gone (on a GPU they become invalid: their tensors must not be touched); outputs
+   and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 
 /* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have returned

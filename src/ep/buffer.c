@@ -21,7 +21,8 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
         {.name = "config.max_experts", .value = (uint64_t)ep->max_experts},
         {.name = "config.num_channels", .value = (uint64_t)shape->channels},
         {.name = "config.ring_slots", .value = (uint64_t)shape->ring_slots},
-        {.name = "config.pool_bytes", .value = shape->pool_bytes},
+        {.name = "config.pool_bytes", .value = shape->pool_bytes + ep->pool_bytes},
+        {.name = "config.pool_limit_bytes", .value = ep->pool_limit_bytes},
         {.name = "config.max_scales", .value = (uint64_t)shape->scales},
         {.name = "number of expar_ep_create calls on the group", .value = ep->number},
     };
@@ -41,15 +42,18 @@ static expar_status check_arguments(const expar_group *group, const expar_ep_con
     return status == EXPAR_OK ? ep_copy_struct("config", full, sizeof *full, config) : status;
 }
 
-static expar_status new_buffer(expar_group *group, const ep_shape *shape, expar_device device, uint32_t number,
-                               expar_ep **out)
+static expar_status new_buffer(expar_group *group, const ep_shape *shape, const expar_ep_config *config,
+                               uint32_t number, expar_ep **out)
 {
+    const expar_device device = config->device;
     expar_ep *ep = calloc(1, sizeof *ep);
     if (!ep) return error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
     ep->group = group;
     ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     ep->shape = *shape;
     ep->max_experts = shape->local_experts * shape->ranks;
+    if (!shape->pool_bytes) ep->pool_bytes = (uint64_t)config->pool_bytes;
+    ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;
     pthread_mutex_init(&ep->poison_lock, NULL);
     ep->number = number;
     *out = ep;
@@ -75,14 +79,16 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
     expar_ep_config full = {0};
     expar_ep *ep = NULL;
     expar_status own = check_arguments(group, config, out, &full, &shape);
-    if (own == EXPAR_OK) own = new_buffer(group, &shape, full.device, number, &ep);
+    if (own == EXPAR_OK) own = new_buffer(group, &shape, &full, number, &ep);
     expar_status status = buffer_agree(group, own == EXPAR_OK ? ep : NULL, own);
     if (status == EXPAR_OK) {
         const executor_plan plan = {.group = group,
                                     .device = ep->device,
                                     .shape = &ep->shape,
                                     .num_threads = full.num_threads,
-                                    .num_sms = full.num_sms};
+                                    .num_sms = full.num_sms,
+                                    .pool_bytes = ep->pool_bytes,
+                                    .pool_limit_bytes = ep->pool_limit_bytes};
         ep->kind = kind ? kind : executor_kind_of(ep->device.type);
         status = ep->kind->create(&plan, &ep->exec);
     }

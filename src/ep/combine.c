@@ -6,6 +6,7 @@
 #include "ep/ep.h"
 #include "exec/event.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,13 +212,11 @@ static expar_status combine_choose_mode(combine_call *call)
     if (call->mode != EP_MODE_DIRECT && call->args.path == EXPAR_PATH_AUTO && call->base.ep->exec->ops->stages)
         stage(call, x_in, weights_in);
     if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
-    if (call->reduced && !x_in)
-        return error_set(
-            EXPAR_ERR_BUFFER_SIZE,
-            "path is DIRECT, but the pool of %llu bytes has no room for %lld rows (config.pool_bytes: "
-            "%llu would do)",
-            (unsigned long long)call->base.ep->shape.pool_bytes, (long long)rows,
-            (unsigned long long)mem_pool_enough(call->base.ep->exec->pool, (uint64_t)(rows * row_bytes(call))));
+    if (call->reduced && !x_in) {
+        char what[64];
+        snprintf(what, sizeof what, "%lld rows", (long long)rows);
+        return ep_pool_lacks(call->base.ep, (uint64_t)(rows * row_bytes(call)), what);
+    }
     return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
                      x_in ? "topk_weights" : "x", x_in ? weights->data : call->x);
 }

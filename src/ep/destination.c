@@ -2,10 +2,22 @@
 /* Where the results of a dispatch go: a block of the pool (direct), other memory (queue), or the caller's own. */
 #include "ep/ep.h"
 
+#include <stdio.h>
+
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
     if (mem_pool_take(ep->exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
     return ep->exec->ops->take(ep->exec, bytes ? bytes : 1, out);
+}
+
+expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what)
+{
+    mem_pool *pool = ep->exec->pool;
+    return error_set(EXPAR_ERR_BUFFER_SIZE,
+                     "path is DIRECT, but the pool of %llu bytes has no room for %s (config.%s: %llu would do)",
+                     (unsigned long long)mem_pool_limit(pool), what,
+                     ep->shape.pool_bytes ? "pool_bytes" : "pool_limit_bytes",
+                     (unsigned long long)mem_pool_enough(pool, bytes));
 }
 
 /* Takes a block: from the pool while rows are to come directly, else (AUTO: or where there is no room, which then also
@@ -17,12 +29,11 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
     if (*mode == EP_MODE_DIRECT) {
         expar_status status = mem_pool_take(ep->exec->pool, bytes, block);
         if (status == EXPAR_OK) return EXPAR_OK;
-        if (wish->path == EXPAR_PATH_DIRECT)
-            return error_set(EXPAR_ERR_BUFFER_SIZE,
-                             "path is DIRECT, but the pool of %llu bytes has no room for an output of %llu bytes "
-                             "(config.pool_bytes: %llu would do)",
-                             (unsigned long long)ep->shape.pool_bytes, (unsigned long long)bytes,
-                             (unsigned long long)mem_pool_enough(ep->exec->pool, bytes));
+        if (wish->path == EXPAR_PATH_DIRECT) {
+            char what[64];
+            snprintf(what, sizeof what, "an output of %llu bytes", (unsigned long long)bytes);
+            return ep_pool_lacks(ep, bytes, what);
+        }
         LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
         *mode = EP_MODE_QUEUE;
     }

@@ -46,6 +46,7 @@ struct expar_ep {
     const executor_kind *kind;
     ep_shape shape;
     int32_t max_experts;
+    uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
     executor *exec;
     ep_issuer *issuer;    /* made by the first call that is to finish on it */
     bool last_issued;     /* the last call finishes on it. Touched by the calling thread only */
@@ -174,6 +175,8 @@ static inline uint64_t ep_span_bytes(int64_t rows, int64_t pitch_bytes, int64_t 
 {
     return rows > 0 ? (uint64_t)((rows - 1) * pitch_bytes + bytes) : 0;
 }
+/* "path is DIRECT, but the pool ..." has no room for `what`, of so many bytes: EXPAR_ERR_BUFFER_SIZE. */
+expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what);
 /* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 

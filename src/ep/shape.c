@@ -49,6 +49,7 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"max_scales", config->max_scales, 0, MAX_SCALES},
         {"device.type", config->device.type, 0, EXPAR_CUDA},
         {"device.index", config->device.index, 0, INT32_MAX},
+        {"pool_limit_bytes", config->pool_limit_bytes, 0, INT64_MAX / 4},
         {"num_sms", config->num_sms, kind ? kind->least_sms : 0, INT32_MAX},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++) {
@@ -86,6 +87,15 @@ static bool default_pool_overflows(const ep_shape *shape, const executor_kind *k
     return *bytes >= UINT64_MAX / 4;
 }
 
+/* Of a pool inside the buffer, whose limit is its size. */
+static bool pool_overflows(const expar_ep_config *config, const executor_kind *kind, ep_shape *shape)
+{
+    const uint64_t given = (uint64_t)config->pool_bytes, limit = (uint64_t)config->pool_limit_bytes;
+    if (!kind->beside_outputs) return false;
+    shape->pool_bytes = given && limit ? (given < limit ? given : limit) : given + limit;
+    return !shape->pool_bytes && default_pool_overflows(shape, kind, &shape->pool_bytes);
+}
+
 static int32_t default_ring_slots(int64_t row_bytes)
 {
     int64_t slots = DEFAULT_RING_BYTES / row_bytes;
@@ -116,9 +126,8 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),
                       .local_experts = config.max_experts / ranks,
                       .tokens = config.max_tokens,
-                      .row_bytes = config.max_row_bytes,
-                      .pool_bytes = (uint64_t)config.pool_bytes};
-    if (slots_overflow(&shape) || (!shape.pool_bytes && default_pool_overflows(&shape, kind, &shape.pool_bytes)))
+                      .row_bytes = config.max_row_bytes};
+    if (slots_overflow(&shape) || pool_overflows(&config, kind, &shape))
         return error_set(EXPAR_ERR_ARGUMENT,
                          "config needs more than 2^62 bytes (max_tokens %lld, max_row_bytes %lld, num_channels %d, "
                          "ring_slots %d)",

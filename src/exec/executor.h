@@ -151,7 +151,7 @@ typedef struct executor_ops {
 
 struct executor {
     const executor_ops *ops;
-    mem_pool *pool;   /* symmetric: outputs whose rows come directly */
+    mem_pool *pool;   /* where peers reach: outputs whose rows come directly */
     bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
 };
 
@@ -164,6 +164,8 @@ typedef struct executor_plan {
     const ep_shape *shape; /* the same on all ranks */
     int32_t num_threads;   /* of calls on the CPU, the caller's counted in; 0: the library's choice */
     int32_t num_sms;       /* of calls on a GPU; 0: the library's choice */
+    /* Of a pool that is not part of the buffer: what it begins with, and the most that it holds (0: no limit). */
+    uint64_t pool_bytes, pool_limit_bytes;
 } executor_plan;
 /* What there is to know of the executor of a device before one is made. */
 typedef struct executor_kind {
@@ -175,7 +177,8 @@ typedef struct executor_kind {
     expar_status (*count)(const ep_count_step *step);
     int32_t num_channels; /* of the library's choice */
     int32_t least_sms;    /* of executor_plan.num_sms; what is wrong with others the executor says */
-    /* What the pool has to hold beside the outputs of the largest dispatches, of `rows` rows. */
+    /* The pool is a part of the buffer, of shape->pool_bytes; this is what it has to hold beside the outputs of the
+       largest dispatches, of `rows` rows. NULL: outputs lie in the group's memory. */
     uint64_t (*beside_outputs)(const ep_shape *shape, int64_t rows);
     /* Keeps these blocks, of a buffer on the device, until the stream has come past what it holds now; the caller's
        references may go then. In a capture the graph keeps them. NULLs are skipped. The buffer and its group may be

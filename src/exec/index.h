@@ -13,7 +13,7 @@
  *     heads    [C][N]      64                 rings that this rank sends into: rows that the receiver has taken out
  *     tails    [C][N]      64                 rings that this rank receives from: rows that the source has put in
  *     slots    [C][N][S]   slot_bytes         their rows
- *     pool                 pool_bytes         outputs of direct dispatches
+ *     pool                 pool_bytes         outputs of direct dispatches, of executors that have them here
  *
  * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank begins a call only
  * when its call before the last has ended (ep/call.h), so nobody can be two calls ahead of a rank that still reads.
@@ -162,7 +162,7 @@ typedef struct ep_shape {
     int32_t local_experts; /* largest L */
     int64_t tokens;        /* largest T */
     int64_t row_bytes;     /* largest row */
-    uint64_t pool_bytes;
+    uint64_t pool_bytes;   /* of a pool inside the buffer; 0: outputs lie elsewhere */
 } ep_shape;
 
 /* Offsets from the start of the buffer. */

@@ -37,6 +37,7 @@ static expar_status group_build(expar_group *group, boot *ctl, const group_setti
         .huge = settings->huge_heap,
         .region = threads ? threads->pointers[ctl->rank] : NULL,
         .peers = threads ? threads->pointers : NULL,
+        .backing = threads ? threads->backings[ctl->rank] : NULL,
     };
     status = sym_create(ctl, group->nodes, settings->timeout_ms, &plan, &group->sym);
     if (status == EXPAR_OK) status = ctl->ops->watch(ctl, on_gone, group->sym);

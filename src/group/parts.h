@@ -34,6 +34,7 @@ expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_
 typedef struct group_threads {
     int32_t size;
     mem_region *heaps;           /* [size] */
+    mem_backing **backings;      /* [size] what lies behind each; kept longer by blocks of that rank's outputs */
     const mem_region **pointers; /* [size] to heaps */
     _Atomic int32_t references;  /* ranks that have not gone; the last one frees (acquire and release) */
 } group_threads;

@@ -11,8 +11,11 @@
 static void threads_free(group_threads *threads)
 {
     if (!threads) return;
+    for (int32_t r = 0; threads->backings && r < threads->size; r++)
+        mem_backing_drop(threads->backings[r]);
     for (int32_t r = 0; threads->heaps && r < threads->size; r++)
         if (threads->heaps[r].base) mem_region_close(&threads->heaps[r]);
+    free(threads->backings);
     free(threads->heaps);
     free(threads->pointers);
     free(threads);
@@ -24,6 +27,16 @@ void group_threads_release(group_threads *threads)
     if (atomic_fetch_sub_explicit(&threads->references, 1, memory_order_acq_rel) == 1) threads_free(threads);
 }
 
+/* The heap of rank r, and what lies behind it. */
+static expar_status make_heap(group_threads *threads, int32_t r, size_t heap_bytes)
+{
+    mem_region behind, *heap = &threads->heaps[r];
+    expar_status status =
+        mem_region_create_before(heap_bytes, sym_store_reserve(heap_bytes, threads->size, true), false, heap);
+    if (status == EXPAR_OK) status = mem_region_create_behind(heap, false, &behind);
+    return status == EXPAR_OK ? mem_backing_create(&behind, threads->size, &threads->backings[r]) : status;
+}
+
 static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **out)
 {
     group_threads *threads = calloc(1, sizeof *threads);
@@ -32,10 +45,12 @@ static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **
     atomic_init(&threads->references, size);
     threads->heaps = calloc((size_t)size, sizeof *threads->heaps);
     threads->pointers = calloc((size_t)size, sizeof *threads->pointers);
+    threads->backings = calloc((size_t)size, sizeof(mem_backing *));
     expar_status status = EXPAR_OK;
-    if (!threads->heaps || !threads->pointers) status = error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
+    if (!threads->heaps || !threads->pointers || !threads->backings)
+        status = error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
     for (int32_t r = 0; r < size && status == EXPAR_OK; r++) {
-        status = mem_region_create(heap_bytes, false, &threads->heaps[r]);
+        status = make_heap(threads, r, heap_bytes);
         threads->pointers[r] = &threads->heaps[r];
     }
     if (status != EXPAR_OK) {

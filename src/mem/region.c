@@ -18,6 +18,9 @@
 
 #define REGION_SEALS F_SEAL_SHRINK
 
+/* The most that a peer may have behind its heap. */
+#define BEHIND_MAX ((size_t)1 << 46)
+
 /* Memory is committed in steps of this size; before each one the limits are looked at. */
 #define COMMIT_STEP_BYTES ((size_t)16 << 20)
 
@@ -74,23 +77,34 @@ static expar_status reserve(size_t bytes, void **out)
     return EXPAR_OK;
 }
 
-/* fd -1: anonymous, closed to every access so far. The descriptor stays the caller's. */
-static expar_status map_at_reserve(int fd, size_t bytes, void **out)
+/* Over addresses that are reserved. fd -1: anonymous, closed to every access so far. The descriptor stays the
+   caller's. */
+static expar_status map_at(int fd, void *base, size_t bytes)
 {
-    void *base = NULL;
-    expar_status status = reserve(bytes, &base);
-    if (status != EXPAR_OK) return status;
     const int flags = MAP_FIXED | MAP_NORESERVE | MAP_SHARED;
-    if (fd >= 0 && mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
-        status = no_address_space(bytes);
-        munmap(base, bytes);
-        return status;
-    }
+    if (fd >= 0 && mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED)
+        return no_address_space(bytes);
     /* Both are wishes: the kernel may have no huge pages, and a core file without the heap is only smaller. */
     madvise(base, bytes, MADV_HUGEPAGE);
     madvise(base, bytes, MADV_DONTDUMP);
-    *out = base;
     return EXPAR_OK;
+}
+
+/* With so many addresses behind it. */
+static expar_status map_at_reserve(int fd, size_t bytes, size_t behind_bytes, void **out)
+{
+    void *base = NULL;
+    size_t total;
+    if (size_add_overflows(bytes, behind_bytes, &total))
+        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes does not fit the address space", bytes);
+    expar_status status = reserve(total, &base);
+    if (status != EXPAR_OK) return status;
+    status = map_at(fd, base, bytes);
+    if (status == EXPAR_OK)
+        *out = base;
+    else
+        munmap(base, total);
+    return status;
 }
 
 /* Sealed against shrinking: a peer that made its file shorter would kill those who touch it with SIGBUS. */
@@ -115,33 +129,39 @@ static expar_status check_bytes(size_t bytes, size_t page, size_t *rounded)
 }
 
 /* Takes fd over. */
-static expar_status map_new(int fd, size_t bytes, size_t page, mem_region *out)
+static expar_status map_new(int fd, size_t bytes, size_t behind_bytes, size_t page, mem_region *out)
 {
     void *base;
-    expar_status status = map_at_reserve(fd, bytes, &base);
+    expar_status status = map_at_reserve(fd, bytes, behind_bytes, &base);
     if (status == EXPAR_OK)
-        *out = (mem_region){.base = base, .bytes = bytes, .page_bytes = page, .fd = fd};
+        *out = (mem_region){.base = base, .bytes = bytes, .page_bytes = page, .fd = fd, .behind_bytes = behind_bytes};
     else if (fd >= 0)
         close(fd);
     return status;
 }
 
-expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
+expar_status mem_region_create_before(size_t bytes, size_t behind_bytes, bool shareable, mem_region *out)
 {
     int fd = -1;
     size_t rounded;
     expar_status status = check_bytes(bytes, page_bytes(), &rounded);
     if (status == EXPAR_OK && shareable) status = sealed_memfd(&fd);
-    return status == EXPAR_OK ? map_new(fd, rounded, page_bytes(), out) : status;
+    if (status != EXPAR_OK) return status;
+    return map_new(fd, rounded, whole_pages(behind_bytes, page_bytes()), page_bytes(), out);
 }
 
-expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, mem_region *out)
+expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
+{
+    return mem_region_create_before(bytes, 0, shareable, out);
+}
+
+expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t behind_bytes, mem_region *out)
 {
     int fd;
     size_t rounded;
     expar_status status = check_bytes(bytes, HUGE_BYTES, &rounded);
     if (status == EXPAR_OK) status = huge_memfd(REGION_SEALS, rounded, whole_pages(first_bytes, HUGE_BYTES), &fd);
-    return status == EXPAR_OK ? map_new(fd, rounded, HUGE_BYTES, out) : status;
+    return status == EXPAR_OK ? map_new(fd, rounded, whole_pages(behind_bytes, HUGE_BYTES), HUGE_BYTES, out) : status;
 }
 
 /* What a peer handed over is mapped only if touching what it has opened can never fault. */
@@ -158,20 +178,6 @@ static expar_status check_peer_file(int fd, size_t bytes)
     return EXPAR_OK;
 }
 
-expar_status mem_region_map(int fd, size_t bytes, mem_region *out)
-{
-    void *base;
-    size_t rounded = whole_pages(bytes, page_bytes());
-    expar_status status = check_peer_file(fd, rounded);
-    if (status == EXPAR_OK) status = map_at_reserve(fd, rounded, &base);
-    if (fd >= 0) close(fd);
-    if (status != EXPAR_OK) return status;
-    *out = (mem_region){.base = base, .bytes = rounded, .fd = -1};
-    return EXPAR_OK;
-}
-
-/* ---- opening and filling ----------------------------------------------------------------------------------------- */
-
 /* Looked at first, since the kernel answers a file that grows too large with a signal. */
 static expar_status grow_file(int fd, size_t end)
 {
@@ -185,6 +191,65 @@ static expar_status grow_file(int fd, size_t end)
     error_errno("ftruncate of a symmetric heap to %zu bytes", end);
     return EXPAR_ERR_MEMORY;
 }
+
+expar_status mem_region_create_behind(mem_region *before, bool shareable, mem_region *out)
+{
+    const size_t bytes = before->behind_bytes;
+    void *base = (uint8_t *)before->base + before->bytes;
+    int fd = -1;
+    expar_status status = shareable ? sealed_memfd(&fd) : EXPAR_OK;
+    if (status == EXPAR_OK && shareable) status = grow_file(fd, bytes);
+    if (status == EXPAR_OK) status = map_at(fd, base, bytes);
+    if (status != EXPAR_OK) {
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    *out = (mem_region){.base = base, .bytes = bytes, .open_bytes = bytes, .page_bytes = page_bytes(), .fd = fd};
+    before->behind_bytes = 0;
+    return EXPAR_OK;
+}
+
+/* A whole region of a peer's, whose length its file has. */
+static expar_status behind_bytes_of(int fd, size_t *bytes)
+{
+    struct stat facts;
+    *bytes = 0;
+    if (fd < 0) return EXPAR_OK;
+    if (fstat(fd, &facts) != 0) return error_errno("fstat of a peer's pool");
+    *bytes = whole_pages((size_t)facts.st_size, page_bytes());
+    return check_peer_file(fd, BEHIND_MAX);
+}
+
+static expar_status map_both(int fd, size_t bytes, int behind_fd, mem_region *out)
+{
+    void *base;
+    size_t behind;
+    expar_status status = check_peer_file(fd, bytes);
+    if (status == EXPAR_OK) status = behind_bytes_of(behind_fd, &behind);
+    if (status == EXPAR_OK) status = map_at_reserve(fd, bytes, behind, &base);
+    if (status != EXPAR_OK) return status;
+    if (behind > 0) status = map_at(behind_fd, (uint8_t *)base + bytes, behind);
+    if (status == EXPAR_OK)
+        *out = (mem_region){.base = base, .bytes = bytes + behind, .fd = -1};
+    else
+        munmap(base, bytes + behind);
+    return status;
+}
+
+expar_status mem_region_map_both(int fd, size_t bytes, int behind_fd, mem_region *out)
+{
+    expar_status status = map_both(fd, whole_pages(bytes, page_bytes()), behind_fd, out);
+    if (fd >= 0) close(fd);
+    if (behind_fd >= 0) close(behind_fd);
+    return status;
+}
+
+expar_status mem_region_map(int fd, size_t bytes, mem_region *out)
+{
+    return mem_region_map_both(fd, bytes, -1, out);
+}
+
+/* ---- opening and filling ----------------------------------------------------------------------------------------- */
 
 expar_status mem_region_open(mem_region *region, size_t end)
 {
@@ -238,6 +303,10 @@ expar_status mem_region_commit(const mem_region *region, mem_budget *budget, siz
 {
     const size_t page = region->page_bytes;
     size_t at = offset & ~(page - 1), last = (size_t)align_up(offset + bytes, page);
+    if (region->fd < 0 && mprotect((uint8_t *)region->base + at, last - at, PROT_READ | PROT_WRITE) != 0) {
+        error_errno("mprotect of %zu bytes", last - at);
+        return EXPAR_ERR_MEMORY;
+    }
     if (page >= HUGE_BYTES) return bytes > 0 ? huge_take(region->fd, at, last - at) : EXPAR_OK;
     while (at < last) {
         expar_status status = budget->vetted_bytes == 0 ? vet(budget, last - at) : EXPAR_OK;
@@ -272,7 +341,7 @@ void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
 
 void mem_region_close(mem_region *region)
 {
-    if (region->base) munmap(region->base, region->bytes);
+    if (region->base) munmap(region->base, region->bytes + region->behind_bytes);
     if (region->fd >= 0) close(region->fd);
     *region = (mem_region){.fd = -1};
 }

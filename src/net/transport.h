@@ -66,6 +66,9 @@ typedef struct transport_batch {
 typedef struct transport_site {
     boot *boot;
     const mem_region *heap;
+    /* What lies behind the heap at the same offsets on all ranks, of each rank's own size: memory of outputs, that who
+       maps a heap maps, too, and no network reaches. NULL: nothing. */
+    const mem_region *behind;
     /* nodes[r]: the node number of rank r; a transport that maps memory must not reach across nodes. */
     const int32_t *nodes;
     /* Thread ranks: peer_heaps[r] is rank r's region in this same process. Else NULL. */

@@ -8,8 +8,8 @@
 /* Finds out whether this host has a core for each of its ranks (self->crowded); collective (cores.c). */
 expar_status sym_cores_count(sym *self);
 
-/* Opens the transports over self->heap and selects one for every PE and kind of operation; collective. What was opened
-   is closed by sym_reach_close in any case. */
+/* Opens the transports over self->heap and what lies behind it, and selects one for every PE and kind of operation;
+   collective. What was opened is closed by sym_reach_close in any case. */
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 

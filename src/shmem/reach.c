@@ -212,6 +212,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
     self->site = (transport_site){
         .boot = self->boot,
         .heap = &self->heap,
+        .behind = self->backing ? &self->backing->region : NULL,
         .nodes = self->nodes,
         .peer_heaps = peer_heaps,
         .timeout_ms = self->timeout_ms,

@@ -29,7 +29,11 @@ void sym_destroy(sym *self)
     if (!self) return;
     if (self->arena) report_heap(self);
     sym_reach_close(self);
-    if (self->owns_heap) mem_region_close(&self->heap);
+    mem_store_close(self->store);
+    if (self->owns_heap) {
+        mem_backing_drop(self->backing);
+        mem_region_close(&self->heap);
+    }
     mem_arena_destroy(self->arena);
     pthread_mutex_destroy(&self->lock);
     free(self->reach_map);
@@ -96,29 +100,43 @@ static expar_status open_heap(sym *self)
 }
 
 /* Huge pages that were asked for and are not to be had make the heap slower, not impossible. */
-static expar_status make_region(const sym_heap_plan *plan, mem_region *out)
+static expar_status make_region(const sym_heap_plan *plan, size_t behind_bytes, mem_region *out)
 {
     if (plan->huge) {
-        if (mem_region_create_huge(plan->bytes, plan->fixed ? plan->bytes : SYM_CONTROL_BYTES, out) == EXPAR_OK) {
+        const size_t first_bytes = plan->fixed ? plan->bytes : SYM_CONTROL_BYTES;
+        if (mem_region_create_huge(plan->bytes, first_bytes, behind_bytes, out) == EXPAR_OK) {
             LOG(LOG_INFO, "the symmetric heap has huge pages of %zu bytes", out->page_bytes);
             return EXPAR_OK;
         }
         LOG(LOG_WARN, "the symmetric heap has no huge pages of hugetlbfs: %s", expar_last_error());
     }
-    return mem_region_create(plan->bytes, true, out);
+    return mem_region_create_before(plan->bytes, behind_bytes, true, out);
 }
 
-static expar_status make_heap(sym *self, const sym_heap_plan *plan)
+/* The heap, and what lies behind it, of a rank that is a process. */
+static expar_status make_own_regions(sym *self, const sym_heap_plan *plan)
+{
+    mem_region behind;
+    expar_status status = make_region(plan, sym_store_reserve(plan->bytes, self->host_ranks, false), &self->heap);
+    if (status != EXPAR_OK) return status;
+    self->owns_heap = true;
+    status = mem_region_create_behind(&self->heap, true, &behind);
+    return status == EXPAR_OK ? mem_backing_create(&behind, self->host_ranks, &self->backing) : status;
+}
+
+static expar_status sym_heap_make(sym *self, const sym_heap_plan *plan)
 {
     expar_status status = EXPAR_OK;
-    if (plan->region)
+    if (plan->region) {
         self->heap = *plan->region;
-    else
-        status = make_region(plan, &self->heap);
+        self->backing = plan->backing;
+    } else {
+        status = make_own_regions(self, plan);
+    }
     if (status != EXPAR_OK) return status;
-    self->owns_heap = plan->region == NULL;
     self->fixed_heap = self->keeps_pages = plan->fixed;
     status = make_arena(self);
+    if (status == EXPAR_OK) status = mem_backing_store(self->backing, self->heap.bytes, &self->store);
     if (status == EXPAR_OK) status = open_heap(self);
     if (status == EXPAR_OK) bell_open(&((sym_control *)self->heap.base)->bell);
     return status;
@@ -137,7 +155,7 @@ expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, con
 {
     sym *self = sym_new(ctl, nodes, timeout_ms);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
-    expar_status status = make_heap(self, plan);
+    expar_status status = sym_heap_make(self, plan);
     status = agree_on_heaps(self, status);
     if (status == EXPAR_OK) status = sym_cores_count(self);
     if (status == EXPAR_OK) status = sym_reach_open(self, plan->peers);
@@ -358,6 +376,11 @@ expar_status sym_agree(sym *self, const boot_matter *matter, expar_status own)
 static bool within(uintptr_t at, size_t bytes, uintptr_t base, size_t limit)
 {
     return at >= base && at - base < limit && bytes <= limit - (at - base);
+}
+
+bool sym_store_offset(const sym *self, const void *address, size_t bytes, uint64_t *offset)
+{
+    return mem_store_offset(self->store, address, bytes, offset);
 }
 
 void sym_alias(sym *self, uintptr_t base, size_t bytes, uint64_t offset)

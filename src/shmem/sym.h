@@ -107,6 +107,10 @@ typedef struct sym {
     int32_t host_ranks; /* ranks on this host */
     mem_budget budget;  /* of collective calls */
     mem_region heap;
+    /* Behind the heap, from offset heap.bytes on: this rank's own part, where outputs of expert parallelism lie. Peers
+       map it with the heap; it grows without them, and stays until its last block has gone. */
+    mem_backing *backing;
+    mem_store *store;         /* over the backing */
     transport **reach_map;    /* [size] transport that maps the PE, or NULL */
     transport **reach_rma;    /* [size] */
     transport **reach_atomic; /* [size] */
@@ -164,7 +168,12 @@ typedef struct sym_heap_plan {
     /* Thread ranks: this rank's region, made by the group, and everybody's, as in transport_site. Else NULL. */
     const mem_region *region;
     const mem_region *const *peers;
+    mem_backing *backing; /* with the region: what lies behind it */
 } sym_heap_plan;
+
+/* Addresses for the part behind a heap of so many bytes, where `ranks` ranks of a host, or threads of this process, map
+   each other's: as much as the machine has memory, as far as addresses and limits allow (store.c). */
+size_t sym_store_reserve(size_t heap_bytes, int32_t ranks, bool by_threads);
 
 /* Collective; between thread ranks too: they must call it at the same time. */
 expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, const sym_heap_plan *plan, sym **out);
@@ -215,6 +224,8 @@ static inline bool sym_heap_offset(const sym *self, const void *data, size_t byt
 /* Offset of a local address in the heap, or in the heap's pages of the program's data; false when [address, address +
    bytes) is not wholly in one of the two, the heap as far as it has grown. */
 bool sym_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
+/* The same in the part behind the heap, of addresses that blocks of sym->store have. */
+bool sym_store_offset(const sym *sym, const void *address, size_t bytes, uint64_t *offset);
 /* From now on addresses of [base, base + bytes), which the caller has mapped onto the heap's pages at the offset, are
    addresses of the heap, too. Once, before any of them is used. */
 void sym_alias(sym *sym, uintptr_t base, size_t bytes, uint64_t offset);

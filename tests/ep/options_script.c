@@ -29,7 +29,7 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks, bool am
     config.num_channels = (int32_t)random_between(random, 0, 3);
     config.ring_slots = slots[random_between(random, 0, 5)];
     config.max_scales = random_once_in(random, 2) ? (int32_t)random_between(random, 1, 12) : 0;
-    config.pool_bytes = ample_pool ? AMPLE_POOL_BYTES : random_once_in(random, 2) ? 0 : TINY_POOL_BYTES;
+    config.pool_limit_bytes = ample_pool ? AMPLE_POOL_BYTES : random_once_in(random, 2) ? 0 : TINY_POOL_BYTES;
     return config;
 }
 
@@ -84,7 +84,7 @@ void options_script_print(const options_script *s)
                 "pool %lld\n",
                 s->seed, (int)b, (int)s->ranks.size, (long long)c->max_tokens, (long long)c->max_row_bytes,
                 (int)c->max_topk, (int)c->max_experts, (int)c->max_scales, (int)c->num_channels, (int)c->ring_slots,
-                (long long)c->pool_bytes);
+                (long long)c->pool_limit_bytes);
     }
 }
 

@@ -17,16 +17,18 @@ expar_group_options ranks_options(const ranks_plan *plan)
     return options;
 }
 
-bool ranks_carry_out(expar_group *group, ranks_body body, void *shared)
+bool ranks_carry_out(const ranks_plan *plan, expar_group *group, ranks_body body, void *shared)
 {
     body(group, shared);
     if (check_failures()) expar_group_abort(group);
     CHECK_OK(expar_group_destroy(group));
+    if (plan->after) plan->after(NULL, shared);
     return check_failures() == 0;
 }
 
 typedef struct thread_rank {
     pthread_t thread;
+    const ranks_plan *plan;
     expar_group *group;
     int32_t rank;
     ranks_body body;
@@ -38,7 +40,7 @@ static void *thread_main(void *argument)
 {
     thread_rank *self = argument;
     check_begin(self->rank);
-    self->passed = ranks_carry_out(self->group, self->body, self->shared);
+    self->passed = ranks_carry_out(self->plan, self->group, self->body, self->shared);
     return NULL;
 }
 
@@ -52,7 +54,7 @@ static bool run_threads(const ranks_plan *plan, ranks_body body, void *shared)
     bool passed = CHECK_OK(expar_group_create_threads(plan->size, &options, groups));
     if (!passed) goto free_ranks;
     for (int32_t r = 0; r < plan->size; r++) {
-        ranks[r] = (thread_rank){.group = groups[r], .rank = r, .body = body, .shared = shared};
+        ranks[r] = (thread_rank){.plan = plan, .group = groups[r], .rank = r, .body = body, .shared = shared};
         if (pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r])) abort();
     }
     for (int32_t r = 0; r < plan->size; r++) {

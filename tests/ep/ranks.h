@@ -9,6 +9,10 @@
 
 typedef enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES } ranks_kind;
 
+/* Uses check.h to report; a rank whose checks failed aborts the group, so that the others end too. `shared` is the same
+   memory for threads and a copy, made by fork, for processes: it is read only. */
+typedef void (*ranks_body)(expar_group *group, void *shared);
+
 typedef struct ranks_plan {
     ranks_kind kind;
     int32_t size;
@@ -16,15 +20,12 @@ typedef struct ranks_plan {
     size_t heap_bytes;      /* 0: RANKS_HEAP_BYTES */
     expar_heap_kind heap_kind;
     int64_t timeout_ms; /* 0: RANKS_TIMEOUT_MS */
+    ranks_body after;   /* with NULL for the group, once that has gone; may be NULL */
 } ranks_plan;
 
 #define RANKS_HEAP_BYTES ((size_t)256 << 20)
 /* A generous deadline: only a rank that hangs meets it. */
 #define RANKS_TIMEOUT_MS 90000
-
-/* Uses check.h to report; a rank whose checks failed aborts the group, so that the others end too. `shared` is the same
-   memory for threads and a copy, made by fork, for processes: it is read only. */
-typedef void (*ranks_body)(expar_group *group, void *shared);
 
 /* Makes the group, runs the body, destroys the group on all ranks. True when no check failed on any of them. */
 bool ranks_run(const ranks_plan *plan, ranks_body body, void *shared);

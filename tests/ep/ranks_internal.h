@@ -6,8 +6,8 @@
 #include "ep/ranks.h"
 
 expar_group_options ranks_options(const ranks_plan *plan);
-/* The body, then the end of the group; true when no check failed. */
-bool ranks_carry_out(expar_group *group, ranks_body body, void *shared);
+/* The body, the end of the group, and what comes after it; true when no check failed. */
+bool ranks_carry_out(const ranks_plan *plan, expar_group *group, ranks_body body, void *shared);
 bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared);
 
 #endif

@@ -102,7 +102,7 @@ static _Noreturn void child_main(const ranks_plan *plan, const expar_unique_id *
     check_begin(rank);
     if (CHECK(netns_enter(rank, plan->size, plan->ranks_per_node), "no way to its host") &&
         CHECK_OK(ranks_join(plan, id, rank, &group)))
-        passed = ranks_carry_out(group, body, shared);
+        passed = ranks_carry_out(plan, group, body, shared);
     fflush(NULL);
     _exit(passed ? EXIT_SUCCESS : EXIT_FAILURE);
 }

@@ -42,7 +42,7 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks)
                               ? 0
                               : (int32_t)draw_log(random, config.max_tokens + 3 > 40 ? 40 : config.max_tokens + 3);
     config.ring_slots = slots[random_between(random, 0, 6)];
-    config.pool_bytes = pools[random_between(random, 0, 3)];
+    config.pool_limit_bytes = pools[random_between(random, 0, 3)];
     return config;
 }
 
@@ -160,7 +160,7 @@ script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops)
     script *s = traffic_alloc(1, sizeof *s);
     s->ranks = (ranks_plan){.kind = kind, .size = draw_ranks(&random)};
     s->config = draw_config(&random, s->ranks.size);
-    s->ample_pool = s->config.pool_bytes == AMPLE_POOL_BYTES;
+    s->ample_pool = s->config.pool_limit_bytes == AMPLE_POOL_BYTES;
     s->threads = traffic_alloc((size_t)s->ranks.size, sizeof *s->threads);
     for (int32_t r = 0; r < s->ranks.size; r++)
         s->threads[r] = (int32_t)random_between(&random, 1, 3);
@@ -192,5 +192,5 @@ void script_print(const script *s, uint64_t seed)
             "script %" PRIu64
             ": %d ranks, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, %d channels, %d slots, pool %lld\n",
             seed, (int)s->ranks.size, (long long)c->max_tokens, (long long)c->max_row_bytes, (int)c->max_topk,
-            (int)c->max_experts, (int)c->num_channels, (int)c->ring_slots, (long long)c->pool_bytes);
+            (int)c->max_experts, (int)c->num_channels, (int)c->ring_slots, (long long)c->pool_limit_bytes);
 }

@@ -20,7 +20,7 @@ stage_plan stage_plan_for(const traffic *t, ranks_kind kind)
     plan.config.max_row_bytes = (int64_t)traffic_row_bytes(t);
     plan.config.max_topk = t->job.topk;
     plan.config.max_experts = t->job.num_experts;
-    plan.config.pool_bytes = POOL_BYTES;
+    plan.config.pool_limit_bytes = POOL_BYTES;
     plan.area_bytes = (size_t)(total + 8) * (traffic_row_bytes(t) + 4 * (size_t)t->job.topk) + 4096;
     return plan;
 }

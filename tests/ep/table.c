@@ -28,7 +28,7 @@ static expar_ep_config config_for(const table_case *what)
     config.max_scales = MAX_SCALES;
     config.num_channels = what->num_channels;
     config.ring_slots = what->ring_slots;
-    config.pool_bytes = what->pool_bytes;
+    config.pool_limit_bytes = what->pool_bytes;
     return config;
 }
 

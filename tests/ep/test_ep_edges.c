@@ -329,7 +329,7 @@ static void test_large_row(void **state)
 
 static void tiny_pool(expar_ep_config *config)
 {
-    config->pool_bytes = 128;
+    config->pool_limit_bytes = 128;
 }
 
 static void play_auto(stage *s, void *shared)
@@ -401,7 +401,7 @@ static void play_until_queue(stage *s, void *shared)
 
 static void small_pool(expar_ep_config *config)
 {
-    config->pool_bytes = 4096;
+    config->pool_limit_bytes = 4096;
 }
 
 static void test_pool_fills_and_empties(void **state)

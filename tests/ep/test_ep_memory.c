@@ -125,7 +125,8 @@ static long double least_bytes(const expar_ep_config *c, int32_t ranks)
     long double channels = c->num_channels ? c->num_channels : 1, slots = c->ring_slots ? c->ring_slots : 1;
     long double row = (long double)c->max_row_bytes + 4.0L * c->max_scales + 12.0L * c->max_topk;
     long double rows = (long double)ranks * (long double)c->max_tokens;
-    return ranks * channels * slots * row + (c->pool_bytes ? (long double)c->pool_bytes : 2 * rows * row);
+    long double pool = c->pool_bytes ? (long double)c->pool_bytes : 2 * rows * row;
+    return ranks * channels * slots * row + (c->device.type == EXPAR_CUDA ? pool : 0);
 }
 
 static int64_t draw_size(random_source *random, int64_t most)
@@ -152,6 +153,7 @@ static void test_sizes_never_wrap(void **state)
         c.ring_slots = (int32_t)draw_size(&random, 65536);
         c.max_scales = (int32_t)draw_size(&random, 1 << 20);
         c.pool_bytes = random_once_in(&random, 2) ? 0 : draw_size(&random, INT64_MAX / 4);
+        c.device.type = random_once_in(&random, 2) ? EXPAR_CUDA : EXPAR_CPU;
         size_t bytes = 77;
         expar_status status = expar_ep_buffer_size(&c, ranks, &bytes);
         if (status == EXPAR_OK) {

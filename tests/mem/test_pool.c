@@ -3,12 +3,14 @@
 #include "mem/machine.h"
 #include "mem/mem.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -246,51 +248,126 @@ static void test_threads(void **state)
     mem_pool_close(pool);
 }
 
+/* Nothing behind it yet. */
+static mem_store *make_store(uint64_t bytes, mem_backing **backing)
+{
+    mem_region region;
+    mem_store *store;
+    assert_int_equal(mem_region_create(bytes, true, &region), EXPAR_OK);
+    assert_int_equal(mem_region_open(&region, bytes), EXPAR_OK);
+    assert_int_equal(mem_backing_create(&region, 1, backing), EXPAR_OK);
+    assert_int_equal(mem_backing_store(*backing, 0, &store), EXPAR_OK);
+    return store;
+}
+
 /* Blocks get their memory as they are taken, and keep it. */
 static void test_memory_on_demand(void **state)
 {
     (void)state;
-    mem_region region;
+    mem_backing *backing;
     mem_pool *pool;
     mem_block *block;
-    assert_int_equal(mem_region_create(16 * MIB, true, &region), EXPAR_OK);
-    assert_int_equal(mem_region_open(&region, 16 * MIB), EXPAR_OK);
-    assert_int_equal(mem_pool_create(region.base, 0, 16 * MIB, &pool), EXPAR_OK);
-    mem_pool_fill(pool, &region, 1);
-    assert_int_equal(mem_region_memory(&region), 0);
+    mem_store *store = make_store(16 * MIB, &backing);
+    assert_int_equal(mem_pool_create_in(store, 0, 0, &pool), EXPAR_OK);
+    assert_int_equal(mem_region_memory(&backing->region), 0);
     assert_int_equal(mem_pool_take(pool, 3 * MIB, &block), EXPAR_OK);
-    const uint64_t with = mem_region_memory(&region);
+    const uint64_t with = mem_region_memory(&backing->region);
     assert_true(with >= 3 * MIB && with < 16 * MIB);
     mem_block_release(block);
-    assert_int_equal(mem_region_memory(&region), with);
+    assert_int_equal(mem_region_memory(&backing->region), with);
     assert_int_equal(mem_pool_take(pool, 3 * MIB, &block), EXPAR_OK);
-    assert_int_equal(mem_region_memory(&region), with);
+    assert_int_equal(mem_region_memory(&backing->region), with);
     mem_block_release(block);
     mem_pool_close(pool);
-    mem_region_close(&region);
+    mem_store_close(store);
+    mem_backing_drop(backing);
 }
 
 /* A pool that the machine has no memory for refuses, and goes on with less. */
 static void test_no_memory_behind_it(void **state)
 {
     (void)state;
-    mem_region region;
+    mem_backing *backing;
     mem_pool *pool;
     mem_block *block = NULL;
     const uint64_t bytes = align_up(machine_memory_bytes(), MIB) + 1024 * MIB;
     assert_true(bytes > 1024 * MIB);
     if (bytes > (uint64_t)1 << 40) skip();
-    assert_int_equal(mem_region_create(bytes, true, &region), EXPAR_OK);
-    assert_int_equal(mem_region_open(&region, bytes), EXPAR_OK);
-    assert_int_equal(mem_pool_create(region.base, 0, bytes, &pool), EXPAR_OK);
-    mem_pool_fill(pool, &region, 1);
+    mem_store *store = make_store(bytes, &backing);
+    assert_int_equal(mem_pool_create_in(store, 0, bytes, &pool), EXPAR_ERR_MEMORY);
+    assert_int_equal(mem_pool_create_in(store, 0, 0, &pool), EXPAR_OK);
     assert_int_equal(mem_pool_take(pool, bytes, &block), EXPAR_ERR_MEMORY);
     assert_non_null(strstr(expar_last_error(), "the output pool: "));
     assert_null(block);
     assert_int_equal(mem_pool_take(pool, MIB, &block), EXPAR_OK);
     mem_block_release(block);
     mem_pool_close(pool);
-    mem_region_close(&region);
+    mem_store_close(store);
+    mem_backing_drop(backing);
+}
+
+/* A buffer's part of what there is: the limit is its own, what it begins with is there at once and stays. */
+static void test_pools_of_one_store(void **state)
+{
+    (void)state;
+    mem_backing *backing;
+    mem_pool *limited, *other;
+    mem_block *block, *second;
+    mem_store_stats stats;
+    mem_store *store = make_store(64 * MIB, &backing);
+    assert_int_equal(mem_pool_create_in(store, 4096, 0, &limited), EXPAR_OK);
+    assert_int_equal(mem_pool_limit(limited), 4096);
+    assert_int_equal(mem_pool_create_in(store, 0, 6 * MIB, &other), EXPAR_OK);
+    assert_int_equal(mem_pool_limit(other), 64 * MIB);
+    mem_store_get_stats(store, &stats);
+    assert_int_equal(stats.filled_bytes, 6 * MIB);
+    assert_int_equal(stats.reserved_bytes, 64 * MIB);
+    assert_int_equal(stats.used_bytes, 0);
+    assert_int_equal(mem_pool_take(limited, 4000, &block), EXPAR_OK);
+    assert_int_equal(mem_pool_take(limited, 1, &second), EXPAR_ERR_MEMORY);
+    assert_non_null(strstr(expar_last_error(), "0 of 4096"));
+    assert_int_equal(mem_pool_enough(limited, 1), 4224);
+    assert_int_equal(mem_pool_take(other, 5000, &second), EXPAR_OK);
+    assert_true(second->offset >= block->offset + 4096 || block->offset >= second->offset + 5000);
+    mem_block_release(block);
+    assert_int_equal(mem_pool_take(limited, 4096, &block), EXPAR_OK);
+    mem_store_get_stats(store, &stats);
+    assert_int_equal(stats.blocks, 2);
+    assert_int_equal(stats.filled_bytes, 6 * MIB);
+    mem_block_release(block);
+    mem_block_release(second);
+    mem_pool_close(limited);
+    mem_pool_close(other);
+    mem_store_close(store);
+    mem_backing_drop(backing);
+}
+
+/* The last block takes pool, store and memory with it. */
+static void test_block_keeps_all_beneath_it(void **state)
+{
+    (void)state;
+    mem_backing *backing;
+    mem_pool *pool;
+    mem_block *block;
+    uint64_t offset;
+    mem_store *store = make_store(64 * MIB, &backing);
+    assert_int_equal(mem_pool_create_in(store, 0, 0, &pool), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 3 * MIB, &block), EXPAR_OK);
+    assert_true(mem_store_offset(store, block->data, block->bytes, &offset));
+    assert_int_equal(offset, block->offset);
+    assert_false(mem_store_offset(store, (uint8_t *)backing->region.base + 64 * MIB - 1, 2, &offset));
+    assert_false(mem_store_offset(store, (uint8_t *)backing->region.base - 1, 1, &offset));
+    memset(block->data, 7, block->bytes);
+    mem_pool_close(pool);
+    mem_store_close(store);
+    assert_int_equal(atomic_load(&backing->holders), 2);
+    mem_backing_drop(backing);
+    assert_true(filled_with(block, 7));
+    const void *data = block->data;
+    unsigned char page;
+    mem_block_release(block);
+    assert_int_equal(mincore((void *)(uintptr_t)data, 1, &page), -1); /* nothing is mapped there any more */
+    assert_int_equal(errno, ENOMEM);
 }
 
 int main(void)
@@ -306,6 +383,8 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_memory_on_demand),
         cmocka_unit_test(test_no_memory_behind_it),
+        cmocka_unit_test(test_pools_of_one_store),
+        cmocka_unit_test(test_block_keeps_all_beneath_it),
     };
     return cmocka_run_group_tests(tests, make_heap, drop_heap);
 }

@@ -68,7 +68,7 @@ static void test_region(void **state)
     mem_region region, peer;
     mem_budget budget = {.sharers = 1};
     set_aside(4);
-    assert_int_equal(mem_region_create_huge(64 * MIB, 1, &region), EXPAR_OK);
+    assert_int_equal(mem_region_create_huge(64 * MIB, 1, 0, &region), EXPAR_OK);
     assert_int_equal(region.page_bytes, PAGE);
     assert_int_equal(mem_region_memory(&region), PAGE);
     assert_int_equal(mem_region_open(&region, 5 * MIB), EXPAR_OK);
@@ -97,11 +97,11 @@ static void test_region_runs_out(void **state)
     mem_budget budget = {.sharers = 1};
     set_aside(2);
     const size_t all = (size_t)read_number(FREE) * PAGE;
-    assert_int_equal(mem_region_create_huge(all + 64 * MIB, all, &region), EXPAR_OK);
+    assert_int_equal(mem_region_create_huge(all + 64 * MIB, all, 0, &region), EXPAR_OK);
     assert_int_equal(mem_region_open(&region, all + PAGE), EXPAR_OK);
     assert_int_equal(mem_region_commit(&region, &budget, all, 1), EXPAR_ERR_MEMORY);
     assert_non_null(strstr(expar_last_error(), "no huge pages for 2097152 more bytes: 0 of "));
-    assert_int_equal(mem_region_create_huge(PAGE, PAGE, &other), EXPAR_ERR_MEMORY);
+    assert_int_equal(mem_region_create_huge(PAGE, PAGE, 0, &other), EXPAR_ERR_MEMORY);
     mem_region_close(&region);
 }
 

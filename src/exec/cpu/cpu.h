@@ -59,7 +59,6 @@ typedef struct cpu_executor {
     const void **sources;
     int64_t sources_each;
     /* Outputs whose rows come by the queue; taken when the first does. By whoever makes a call. */
-    mem_region private_region;
     mem_pool *private_pool;
 } cpu_executor;
 

@@ -14,18 +14,27 @@ static const char buffer_name[] = "the buffer";
 
 static bool cpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
 {
-    return sym_offset(((const cpu_executor *)base)->sym, data, (size_t)bytes, offset);
+    const sym *symmetric = ((const cpu_executor *)base)->sym;
+    return sym_offset(symmetric, data, (size_t)bytes, offset) ||
+           sym_store_offset(symmetric, data, (size_t)bytes, offset);
 }
 
-/* The pool of private memory, made when it is first needed; NULL where there is no room for one. */
+/* The pool of private memory, made when it is first needed; NULL where there are no addresses for one. Its blocks keep
+   it. */
 static mem_pool *private_pool(cpu_executor *self)
 {
-    uint64_t bytes = self->shape.pool_bytes;
-    if (self->private_pool || bytes == 0) return self->private_pool;
-    if (!self->private_region.base && mem_region_create(bytes, false, &self->private_region) != EXPAR_OK) return NULL;
-    if (mem_region_open(&self->private_region, bytes) != EXPAR_OK) return NULL;
-    if (mem_pool_create(self->private_region.base, 0, bytes, &self->private_pool) != EXPAR_OK) return NULL;
-    mem_pool_fill(self->private_pool, &self->private_region, self->host_ranks);
+    const sym *symmetric = self->sym;
+    mem_region region;
+    mem_backing *backing;
+    mem_store *store;
+    if (self->private_pool) return self->private_pool;
+    if (mem_region_create(symmetric->backing->region.bytes, false, &region) != EXPAR_OK) return NULL;
+    if (mem_backing_create(&region, self->host_ranks, &backing) != EXPAR_OK) return NULL;
+    if (mem_backing_store(backing, 0, &store) == EXPAR_OK) {
+        if (mem_pool_create_in(store, 0, 0, &self->private_pool) != EXPAR_OK) self->private_pool = NULL;
+        mem_store_close(store);
+    }
+    mem_backing_drop(backing);
     return self->private_pool;
 }
 
@@ -135,7 +144,6 @@ static void free_part(cpu_executor *self)
     cpu_workers_destroy(self->workers);
     mem_pool_close(self->base.pool);
     mem_pool_close(self->private_pool);
-    mem_region_close(&self->private_region);
     free(self->sources);
     free(self->cursors);
     free(self->rings);
@@ -231,14 +239,12 @@ static expar_status make_lanes(cpu_executor *self)
 /* This rank's own part of a buffer that has its place in the heap. */
 static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
 {
-    uint64_t pool = self->buffer + self->space.pool;
     expar_status status = check_mapped(self);
     if (status == EXPAR_OK) status = choose_threads(plan, &self->num_workers);
     if (status == EXPAR_OK) status = make_lanes(self);
     if (status == EXPAR_OK)
-        status = mem_pool_create(self->sym->heap.base, pool, self->shape.pool_bytes, &self->base.pool);
+        status = mem_pool_create_in(self->sym->store, plan->pool_limit_bytes, plan->pool_bytes, &self->base.pool);
     if (status != EXPAR_OK) return status;
-    mem_pool_fill(self->base.pool, &self->sym->heap, self->host_ranks);
     /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
     memset(sym_at(self->sym, self->sym->rank, self->buffer), 0, self->space.slots);
     return EXPAR_OK;
@@ -266,11 +272,8 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
                            .sym = symmetric,
                            .host_ranks = plan->group->host_ranks,
                            .shape = *plan->shape,
-                           .space = ep_space_of(plan->shape),
-                           .private_region.fd = -1};
-    /* The pool, which is the last part, gets its memory as it is used. */
-    expar_status status =
-        sym_take_partly(symmetric, buffer_name, self->space.total_bytes, self->space.pool, 4096, &self->buffer);
+                           .space = ep_space_of(plan->shape)};
+    expar_status status = sym_take(symmetric, buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = cpu_make_parts(self, plan);
     if (status != EXPAR_OK) {
         free(self);
@@ -280,13 +283,6 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
     return EXPAR_OK;
 }
 
-/* What a call needs beside its output lies elsewhere. */
-static uint64_t beside_outputs(const ep_shape *shape, int64_t rows)
-{
-    (void)shape, (void)rows;
-    return 0;
-}
-
 /* Nothing is queued here. */
 static expar_status hold_until_nothing(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
 {
@@ -294,11 +290,9 @@ static expar_status hold_until_nothing(expar_device device, void *stream, mem_bl
     return EXPAR_OK;
 }
 
-const executor_kind executor_cpu = {.create = cpu_create,
-                                    .count = cpu_count,
-                                    .num_channels = DEFAULT_CHANNELS,
-                                    .beside_outputs = beside_outputs,
-                                    .hold_until = hold_until_nothing};
+/* The pool is the group's. */
+const executor_kind executor_cpu = {
+    .create = cpu_create, .count = cpu_count, .num_channels = DEFAULT_CHANNELS, .hold_until = hold_until_nothing};
 
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
 {

@@ -46,33 +46,59 @@ static p2p *p2p_new(const boot *ctl)
     return p;
 }
 
-/* Takes fds[r] over: mapped when the PE is of this node, closed in any case. */
-static expar_status map_peer(p2p *p, int32_t r, int fd, bool same_node, size_t bytes)
+/* A peer's descriptors: of its heap, and of what lies behind that; -1: it has sent none. */
+typedef struct peer_fds {
+    int heap, behind;
+} peer_fds;
+
+static void close_fds(peer_fds *fds)
 {
-    if (r == p->rank || !same_node) {
-        if (fd >= 0) close(fd);
-        return EXPAR_OK;
-    }
-    if (fd < 0) return error_set(EXPAR_ERR_SYSTEM, "rank %d of this node has sent no heap to map", r);
-    expar_status status = mem_region_map(fd, bytes, &p->mapped[r]);
+    if (fds->heap >= 0) close(fds->heap);
+    if (fds->behind >= 0) close(fds->behind);
+    *fds = (peer_fds){-1, -1};
+}
+
+/* Mapped when the PE is of this node. */
+static expar_status map_peer(p2p *p, int32_t r, peer_fds *fds, const transport_site *site)
+{
+    if (r == p->rank || site->nodes[r] != site->nodes[p->rank]) return EXPAR_OK;
+    if (fds->heap < 0 || (site->behind && fds->behind < 0))
+        return error_set(EXPAR_ERR_SYSTEM, "rank %d of this node has sent no heap to map", r);
+    const peer_fds given = *fds;
+    *fds = (peer_fds){-1, -1};
+    expar_status status = mem_region_map_both(given.heap, site->heap->bytes, given.behind, &p->mapped[r]);
     if (status != EXPAR_OK) return error_prefix(status, "heap of rank %d", r);
     p->peers[r] = p->mapped[r].base;
     return EXPAR_OK;
 }
 
-static expar_status map_processes(p2p *p, boot *ctl, const mem_region *heap, const int32_t *nodes)
+/* Everybody's descriptors of one kind; got[] is scratch. */
+static expar_status exchange_kind(const p2p *p, boot *ctl, int mine, int *got, peer_fds *fds, bool behind)
 {
-    int *fds = malloc((size_t)p->size * sizeof *fds);
-    if (!fds) return error_set(EXPAR_ERR_MEMORY, "no memory for %d descriptors", p->size);
     for (int32_t r = 0; r < p->size; r++)
-        fds[r] = -1;
-    expar_status status = ctl->ops->exchange_fds(ctl, heap->fd, fds);
-    for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++) {
-        status = map_peer(p, r, fds[r], nodes[r] == nodes[p->rank], heap->bytes);
-        fds[r] = -1;
-    }
+        got[r] = -1;
+    expar_status status = ctl->ops->exchange_fds(ctl, mine, got);
     for (int32_t r = 0; r < p->size; r++)
-        if (fds[r] >= 0) close(fds[r]);
+        *(behind ? &fds[r].behind : &fds[r].heap) = got[r];
+    return status;
+}
+
+static expar_status map_processes(p2p *p, const transport_site *site)
+{
+    peer_fds *fds = malloc((size_t)p->size * sizeof *fds);
+    int *got = malloc((size_t)p->size * sizeof *got);
+    expar_status status = EXPAR_OK;
+    if (!fds || !got) status = error_set(EXPAR_ERR_MEMORY, "no memory for %d descriptors", p->size);
+    for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++)
+        fds[r] = (peer_fds){-1, -1};
+    bool begun = status == EXPAR_OK;
+    if (begun) status = exchange_kind(p, site->boot, site->heap->fd, got, fds, false);
+    if (status == EXPAR_OK && site->behind) status = exchange_kind(p, site->boot, site->behind->fd, got, fds, true);
+    for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++)
+        status = map_peer(p, r, &fds[r], site);
+    for (int32_t r = 0; begun && r < p->size; r++)
+        close_fds(&fds[r]);
+    free(got);
     free(fds);
     return status;
 }
@@ -92,7 +118,7 @@ static expar_status p2p_open(const transport_site *site, transport **out)
     if (site->peer_heaps)
         map_threads(p, site->nodes, site->peer_heaps);
     else if (ctl->size > 1)
-        status = map_processes(p, ctl, site->heap, site->nodes);
+        status = map_processes(p, site);
     p->peers[p->rank] = site->heap->base;
     if (status != EXPAR_OK) {
         p2p_close(&p->base);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pool sees of its store. Private to mem. */
+#ifndef EXPAR_MEM_STORE_H
+#define EXPAR_MEM_STORE_H
+
+#include "mem/mem.h"
+#include <pthread.h>
+
+#define SMALL_ALIGNMENT 128u
+#define LARGE_ALIGNMENT MEM_POOL_LARGE_BYTES
+
+/* A block's record, in the store's list of spare ones while it is not in use. */
+typedef struct store_record {
+    mem_block block; /* first: a mem_block of a pool is a store_record */
+    struct store_record *next;
+} store_record;
+
+struct mem_store {
+    pthread_mutex_t lock; /* guards all below, and the counts of the pools */
+    mem_arena *arena;     /* of offsets from origin on, a multiple of LARGE_ALIGNMENT from the base */
+    uint8_t *base;
+    uint64_t origin;
+    uint64_t begin, end; /* offsets from the base */
+    int32_t holders;     /* the owner and the pools */
+    store_record *spare;
+    mem_source source; /* fill NULL: all has memory */
+    uint64_t *filled;  /* a bit for each unit from origin on: it has memory */
+    uint64_t units;    /* bits */
+    uint64_t filled_units, filled_high_units;
+    uint64_t floor_bytes; /* start sizes of the pools together */
+};
+
+/* With the lock held. A block for the pool, filled; refusals as mem_pool_take. */
+expar_status store_take(mem_store *store, mem_pool *pool, uint64_t bytes, mem_block **out);
+bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, mem_block **out);
+void store_give(mem_store *store, mem_block *block);
+/* Fills the store so far that floor_bytes of it are there when nothing is held. */
+expar_status store_keep_floor(mem_store *store);
+
+/* Without it. The last one frees the store. */
+void store_drop(mem_store *store);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many addresses the part behind a rank's heap has. They cost nothing else: memory comes as outputs do. */
+#include "shmem/sym.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define GRAIN_BYTES ((uint64_t)2 << 20)
+/* For the heaps of all ranks that a process maps: half of what 47 bits address. */
+#define PROCESS_BYTES ((uint64_t)1 << 46)
+/* Behind the heaps of all thread ranks: ThreadSanitizer leaves a process little. */
+#define THREADS_BYTES ((uint64_t)1 << 39)
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t machine_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : PROCESS_BYTES;
+}
+
+static uint64_t limit_of(int resource)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    return limit.rlim_cur;
+}
+
+size_t sym_store_reserve(size_t heap_bytes, int32_t ranks, bool by_threads)
+{
+    const uint64_t each = (by_threads ? THREADS_BYTES : PROCESS_BYTES) / (uint64_t)ranks;
+    uint64_t bytes = machine_bytes();
+    if (by_threads)
+        bytes = lesser(bytes, each);
+    else
+        bytes = lesser(bytes, each > heap_bytes ? each - heap_bytes : 0);
+    /* Who limits addresses wants the heap to fit first. A file's length is limited, too. */
+    bytes = lesser(bytes, limit_of(RLIMIT_AS) / (4 * (uint64_t)ranks));
+    if (!by_threads) bytes = lesser(bytes, limit_of(RLIMIT_FSIZE));
+    bytes -= bytes % GRAIN_BYTES;
+    return (size_t)(bytes > 0 ? bytes : GRAIN_BYTES);
+}

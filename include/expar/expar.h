@@ -12,6 +12,7 @@
 #include <expar/group.h>
 #include <expar/info.h>
 #include <expar/lock.h>
+#include <expar/log.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/status.h>

@@ -30,22 +30,45 @@ static inline expar_status error_is(expar_status status)
 /* The bytes that one error text holds, its end included; longer ones are cut. */
 #define ERROR_TEXT_BYTES 1024
 
+/* Where an error arose: a file of the sources, static storage, and a line. */
+typedef struct error_place {
+    const char *file; /* NULL: not known */
+    int line;
+} error_place;
+
 /* A status with the last error's text beside it: what keeps an error while something else may fail, for later calls, or
    for another thread (whoever shares one orders the accesses). Zero: no error. */
 typedef struct error_kept {
     expar_status status;
     char text[ERROR_TEXT_BYTES]; /* "" when status is EXPAR_OK */
+    error_place place;
+    bool told; /* by error_tell */
 } error_kept;
 /* Keeps `status` and this thread's last error. */
 void error_keep(error_kept *kept, expar_status status);
 /* Makes the kept text this thread's last error again, without logging it a second time; returns the kept status.
    EXPAR_OK leaves the last error alone. */
 expar_status error_restore(const error_kept *kept);
+/* Around what may fail without the thread's being told: its last error, whatever it is, as if nothing had come between.
+   They leave the status alone. */
+void error_save(error_kept *kept);
+void error_put_back(const error_kept *kept);
 
-/* ---- log (log.c) ------------------------------------------------------------------------------------------------- */
+/* Every public call returns by one of these: `return call_ended(status)`, or, where the group is known, group_ended and
+   what the layers above have of the kind. A call that fails is logged then, at info, once: with the place where the
+   error arose, and this rank. So an error that a caller inside the library handles is not, and one that is handed up
+   through several calls is not logged twice. */
+expar_status error_tell(int32_t rank, expar_status status); /* behind them; rank -1: the thread's. Returns status */
+static inline expar_status call_ended(expar_status status)
+{
+    return status == EXPAR_OK ? status : error_tell(-1, status);
+}
 
-/* To stderr, one write a line: "expar 12:34:56.789 [rank 3] warn  src/boot/meet/mesh.c:81 text". Level from EXPAR_LOG:
-   error, warn (default), info, debug, trace. */
+/* ---- log (log.c, log_out.c, log_file.c) -------------------------------------------------------------------------- */
+
+/* To the sink of expar_log_set, the file of EXPAR_LOG_FILE or stderr, one write a line:
+   "expar 12:34:56.789 [rank 3] warn  src/boot/meet/mesh.c:81 text". Level from EXPAR_LOG: error, warn (default), info,
+   debug, trace. A sink is the caller's code: lines are best written where no lock is held. */
 typedef enum log_level { LOG_ERROR = 0, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE } log_level;
 bool log_wants(log_level level);
 void log_write(log_level level, const char *file, int line, const char *format, ...)
@@ -54,15 +77,20 @@ void log_write(log_level level, const char *file, int line, const char *format, 
     do {                                                                                                               \
         if (log_wants(level)) log_write(level, __FILE__, __LINE__, __VA_ARGS__);                                       \
     } while (0)
-/* The rank that this thread logs as; -1 (at first) prints none. */
+/* The same of a rank that is known; -1: the thread's. */
+void log_write_as(int32_t rank, log_level level, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The rank that this thread logs as; -1 (at first): the process's. */
 void log_set_rank(int32_t rank);
+/* The same for this thread and all that have none; -1 (at first) prints none. */
+void log_set_process_rank(int32_t rank);
 
 /* ---- clock (clock.c) --------------------------------------------------------------------------------------------- */
 
 /* CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a host. */
 int64_t clock_ns(void);
 
-/* ---- environment (env.c, env_table.h) ---------------------------------------------------------------------------- */
+/* ---- environment (env.c, env_table.h, env_unknown.c) ------------------------------------------------------------- */
 
 /* One table of all EXPAR_* variables: name, what values it takes, default, meaning. `expar info --env`, the man page
    and the lookups below all use it; asking for a name that is not in it is an assertion failure. */

@@ -97,24 +97,24 @@ static expar_status dims_from(const char *call, const expar_dl_tensor *dl, expar
 expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int32_t writable, expar_tensor *tensor)
 {
     static const char call[] = "expar_tensor_from_dlpack";
-    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
-    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
+    if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
+    if (!tensor) return call_ended(error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call));
     const expar_dl_tensor *dl = &((const expar_dl_managed *)managed)->tensor;
     if (major_of(version) > 0) { /* the tensor says which one itself */
         const expar_dl_versioned *versioned = managed;
         if (versioned->major != 1)
-            return error_set(EXPAR_ERR_VERSION, "%s: the tensor is of DLPack %u.%u; expected 1.x", call,
-                             versioned->major, versioned->minor);
+            return call_ended(error_set(EXPAR_ERR_VERSION, "%s: the tensor is of DLPack %u.%u; expected 1.x", call,
+                                        versioned->major, versioned->minor));
         if (writable && (versioned->flags & EXPAR_DL_READ_ONLY))
-            return error_set(EXPAR_ERR_ARGUMENT, "%s: the tensor is read only; expected one that may be written to",
-                             call);
+            return call_ended(error_set(EXPAR_ERR_ARGUMENT,
+                                        "%s: the tensor is read only; expected one that may be written to", call));
         dl = &versioned->tensor;
     }
     expar_tensor made = EXPAR_TENSOR_NONE;
     expar_status status = dtype_from(call, dl->dtype, &made.dtype);
     if (status == EXPAR_OK) status = device_from(call, dl->device, &made.device);
     if (status == EXPAR_OK) status = dims_from(call, dl, &made);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     made.data = dl->data ? (unsigned char *)dl->data + dl->byte_offset : NULL;
     *tensor = made;
     return EXPAR_OK;
@@ -184,13 +184,13 @@ expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version
                                     void *context, void **managed)
 {
     static const char call[] = "expar_tensor_to_dlpack";
-    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
-    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
+    if (!tensor) return call_ended(error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call));
+    if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
     expar_dl_dtype dtype;
     expar_status status = to_check(call, tensor, version, &dtype);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     parcel *self = calloc(1, sizeof *self);
-    if (!self) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a tensor's record", call);
+    if (!self) return call_ended(error_set(EXPAR_ERR_MEMORY, "%s: no memory for a tensor's record", call));
     self->release = release;
     self->context = context;
     if (major_of(version) == 0) {

@@ -7,7 +7,9 @@
 #include "transport_names.h" /* made from the folders of transports (cmake/transports.cmake) */
 
 #define ENV_TABLE(X)                                                                                                   \
-    X("EXPAR_LOG", "error, warn, info, debug, trace", "warn", "how much is written to stderr")                         \
+    X("EXPAR_LOG", "error, warn, info, debug, trace", "warn", "how much is logged")                                    \
+    X("EXPAR_LOG_FILE", "a path; %r: the rank, %p: the process, %%: %", "stderr",                                      \
+      "the file that log lines are appended to")                                                                       \
     X("EXPAR_RANK", "0 to EXPAR_SIZE - 1", "none", "rank of this process; set by expar run")                           \
     X("EXPAR_SIZE", "1 to 4096", "none", "number of ranks of the job; set by expar run")                               \
     X("EXPAR_UNIQUE_ID", "256 hexadecimal digits", "none", "where the ranks meet, with the secret; set by expar run")  \

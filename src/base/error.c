@@ -8,6 +8,9 @@
 #include <string.h>
 
 static _Thread_local char last_text[ERROR_TEXT_BYTES];
+/* Where that error arose, and whether a public call has ended with it. */
+static _Thread_local error_place last_place;
+static _Thread_local bool last_told;
 
 const char *expar_last_error(void)
 {
@@ -18,6 +21,8 @@ const char *expar_last_error(void)
 static void text_replace(const char *file, int line, const char *text)
 {
     memcpy(last_text, text, strlen(text) + 1);
+    last_place = (error_place){file, line};
+    last_told = false;
     if (log_wants(LOG_DEBUG)) log_write(LOG_DEBUG, file, line, "%s", last_text);
 }
 
@@ -71,11 +76,39 @@ void error_keep(error_kept *kept, expar_status status)
 {
     kept->status = status;
     kept->text[0] = '\0';
-    if (status != EXPAR_OK) memcpy(kept->text, last_text, strlen(last_text) + 1);
+    kept->place = (error_place){NULL, 0};
+    if (status != EXPAR_OK) error_save(kept);
 }
 
 expar_status error_restore(const error_kept *kept)
 {
-    if (kept->status != EXPAR_OK) memcpy(last_text, kept->text, strlen(kept->text) + 1);
+    if (kept->status != EXPAR_OK) {
+        error_put_back(kept);
+        last_told = false;
+    }
     return kept->status;
+}
+
+void error_save(error_kept *kept)
+{
+    memcpy(kept->text, last_text, strlen(last_text) + 1);
+    kept->place = last_place;
+    kept->told = last_told;
+}
+
+void error_put_back(const error_kept *kept)
+{
+    memcpy(last_text, kept->text, strlen(kept->text) + 1);
+    last_place = kept->place;
+    last_told = kept->told;
+}
+
+expar_status error_tell(int32_t rank, expar_status status)
+{
+    if (last_told) return status;
+    last_told = true;
+    const error_place place = last_place.file ? last_place : (error_place){__FILE__, __LINE__};
+    if (log_wants(LOG_INFO))
+        log_write_as(rank, LOG_INFO, place.file, place.line, "%s: %s", expar_status_string(status), last_text);
+    return status;
 }

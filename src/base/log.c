@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: lines on stderr, one write each, so that lines of several ranks never mix. */
-#include "base/base.h"
+/* The log: which lines are written, and how they look. Each is one write, so that lines of several ranks never mix. */
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#define LINE_BYTES   (ERROR_TEXT_BYTES + 256)
 #define LEVEL_UNREAD (-1)
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
@@ -18,11 +16,25 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 /* Level from EXPAR_LOG, or LEVEL_UNREAD. Written by the first threads that log, all with the same value; read by all.
    Relaxed: nothing else hangs on it. */
 static atomic_int current_level = LEVEL_UNREAD;
+/* What threads without a rank of their own log as. Written when a process becomes a rank, read by all that log.
+   Relaxed: nothing else hangs on it. */
+static _Atomic int32_t process_rank = -1;
 static _Thread_local int32_t thread_rank = -1;
 
 void log_set_rank(int32_t rank)
 {
     thread_rank = rank;
+}
+
+void log_set_process_rank(int32_t rank)
+{
+    thread_rank = rank;
+    atomic_store_explicit(&process_rank, rank, memory_order_relaxed);
+}
+
+static int32_t current_rank(void)
+{
+    return thread_rank >= 0 ? thread_rank : atomic_load_explicit(&process_rank, memory_order_relaxed);
 }
 
 static int level_from_env(void)
@@ -55,40 +67,52 @@ static void line_clean(char *line, size_t bytes)
     }
 }
 
-static void line_write(const char *line, size_t bytes)
-{
-    ssize_t written;
-    do {
-        written = write(STDERR_FILENO, line, bytes);
-    } while (written < 0 && errno == EINTR);
-}
-
 /* Writes the part before the text; returns its length. */
-static size_t line_head(char *line, size_t capacity, log_level level, const char *file, int number)
+static size_t line_head(log_line *line, size_t capacity)
 {
     struct timespec now;
     struct tm local;
     char rank[32] = "";
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &local);
-    if (thread_rank >= 0) snprintf(rank, sizeof rank, "[rank %d] ", (int)thread_rank);
-    int bytes = snprintf(line, capacity, "expar %02d:%02d:%02d.%03d %s%-5s %s:%d ", local.tm_hour, local.tm_min,
-                         local.tm_sec, (int)(now.tv_nsec / 1000000), rank, level_names[level], file, number);
+    if (line->rank >= 0) snprintf(rank, sizeof rank, "[rank %d] ", (int)line->rank);
+    int bytes =
+        snprintf(line->whole, capacity, "expar %02d:%02d:%02d.%03d %s%-5s %s:%d ", local.tm_hour, local.tm_min,
+                 local.tm_sec, (int)(now.tv_nsec / 1000000), rank, level_names[line->level], line->file, line->number);
     return (size_t)bytes < capacity ? (size_t)bytes : capacity - 1;
 }
 
-void log_write(log_level level, const char *file, int line, const char *format, ...)
+static void write_line(log_line *line, const char *format, va_list arguments)
+{
+    const size_t capacity = sizeof line->whole - 1;
+    line->text_at = line_head(line, capacity);
+    vsnprintf(line->whole + line->text_at, capacity - line->text_at, format, arguments);
+    size_t used = strlen(line->whole);
+    line_clean(line->whole, used);
+    line->whole[used] = '\n';
+    line->whole[used + 1] = '\0';
+    line->bytes = used + 1;
+    log_out(line);
+}
+
+void log_write(log_level level, const char *file, int number, const char *format, ...)
 {
     int saved = errno;
-    char text[LINE_BYTES];
-    size_t used = line_head(text, sizeof text - 1, level, file, line);
+    log_line line = {.level = level, .rank = current_rank(), .file = file, .number = number};
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, sizeof text - 1 - used, format, arguments);
+    write_line(&line, format, arguments);
     va_end(arguments);
-    used = strlen(text);
-    line_clean(text, used);
-    text[used] = '\n';
-    line_write(text, used + 1);
+    errno = saved;
+}
+
+void log_write_as(int32_t rank, log_level level, const char *file, int number, const char *format, ...)
+{
+    int saved = errno;
+    log_line line = {.level = level, .rank = rank >= 0 ? rank : current_rank(), .file = file, .number = number};
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(&line, format, arguments);
+    va_end(arguments);
     errno = saved;
 }

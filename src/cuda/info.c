@@ -9,7 +9,7 @@ expar_status expar_cuda_driver(int32_t *version, int32_t *num_gpus)
 {
     int32_t count;
     expar_status status = cuda_device_count(&count);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_cuda_driver");
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_cuda_driver"));
     if (version) *version = cuda_driver_version();
     if (num_gpus) *num_gpus = count;
     return EXPAR_OK;
@@ -20,7 +20,7 @@ expar_status expar_cuda_compiler(int32_t *version, const char **path)
     int32_t found_version;
     const char *found_path;
     expar_status status = cuda_nvrtc_find(&found_path, &found_version);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_cuda_compiler");
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_cuda_compiler"));
     if (version) *version = found_version;
     if (path) *path = found_path;
     return EXPAR_OK;
@@ -55,17 +55,17 @@ static expar_status gpu_fill(expar_gpu *gpu, const cuda_device *device)
 expar_status expar_cuda_gpu(int32_t index, expar_gpu *gpu)
 {
     cuda_device device;
-    if (!gpu) return error_set(EXPAR_ERR_NULL, "expar_cuda_gpu: gpu is NULL");
+    if (!gpu) return call_ended(error_set(EXPAR_ERR_NULL, "expar_cuda_gpu: gpu is NULL"));
     expar_status status = cuda_device_read(index, &device);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_cuda_gpu");
-    return gpu_fill(gpu, &device);
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_cuda_gpu"));
+    return call_ended(gpu_fill(gpu, &device));
 }
 
 expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank, int32_t *atomics)
 {
     cuda_link link;
     expar_status status = cuda_link_between(from, to, &link);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_cuda_link");
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_cuda_link"));
     if (access) *access = link.access;
     if (rank) *rank = link.rank;
     if (atomics) *atomics = link.atomics;

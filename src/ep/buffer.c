@@ -103,7 +103,7 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
 
 expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **out)
 {
-    return ep_create_with(group, config, NULL, out);
+    return group_ended(group, ep_create_with(group, config, NULL, out));
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (!ep) return EXPAR_OK;
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
-        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying);
+        return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
     expar_group *group = ep->group;
     expar_status ended = end_calls(ep);
     bool sound = all_come(ep, ended);

@@ -364,7 +364,7 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
 {
     combine_call call = {0};
     expar_status status = ep_call_begin(&call.base, "expar_combine", &combine_halves, ep);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return ep_ended(ep, status);
     status = combine_check(&call, args);
     if (status == EXPAR_OK) status = combine_prepare(&call);
     if (status == EXPAR_OK) {
@@ -375,5 +375,5 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
         status = ep_call_tell_refusal(&call.base);
     }
     if (status != EXPAR_OK) ep_call_break_promise(&call.base);
-    return ep_call_end(&call.base, status);
+    return ep_ended(ep, ep_call_end(&call.base, status));
 }

@@ -267,7 +267,7 @@ expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar
 {
     dispatch_call call = {0};
     expar_status status = ep_call_begin(&call.base, "expar_dispatch", &dispatch_halves, ep);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return ep_ended(ep, status);
     status = dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = dispatch_prepare(&call);
     if (status == EXPAR_OK) {
@@ -280,5 +280,5 @@ expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar
         fill_result(&call, result);
     else
         give_up(&call);
-    return ep_call_end(&call.base, status);
+    return ep_ended(ep, ep_call_end(&call.base, status));
 }

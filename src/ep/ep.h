@@ -64,6 +64,12 @@ struct expar_ep {
                           poison_lock; set once */
 };
 
+/* How a public call on a buffer ends, which may be NULL. */
+static inline expar_status ep_ended(const expar_ep *ep, expar_status status)
+{
+    return status == EXPAR_OK ? status : group_ended(ep ? ep->group : NULL, status);
+}
+
 /* Where an object's memory comes from, which outlives its buffer. */
 typedef struct ep_origin {
     const executor_kind *kind;

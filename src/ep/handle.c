@@ -49,8 +49,8 @@ expar_status expar_ep_handle_retain(expar_ep_handle *handle)
 {
     static const char call[] = "expar_ep_handle_retain";
     expar_status status = handle_check(call, handle);
-    if (status != EXPAR_OK || ep_life_hold(&handle->life)) return status;
-    return handle_check(call, handle);
+    if (status != EXPAR_OK || ep_life_hold(&handle->life)) return call_ended(status);
+    return call_ended(handle_check(call, handle));
 }
 
 static void handle_end(expar_ep_handle *handle)
@@ -76,11 +76,11 @@ expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream
     static const char call[] = "expar_ep_handle_release_after";
     if (!handle) return EXPAR_OK;
     expar_status status = handle_check(call, handle);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     mem_block *const blocks[] = {handle->routing.own, handle->map};
     const ep_origin *origin = &handle->origin;
     status = origin->kind->hold_until(origin->device, stream, blocks, ARRAY_LENGTH(blocks));
-    if (status != EXPAR_OK) return error_prefix(status, "%s", call);
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", call));
     expar_ep_handle_destroy(handle);
     return EXPAR_OK;
 }
@@ -88,10 +88,10 @@ expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream
 expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info)
 {
     expar_status status = handle_check("expar_ep_handle_info", handle);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     expar_handle_info checked;
     status = ep_copy_struct("info", &checked, sizeof checked, info);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_handle_info");
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_handle_info"));
     /* What nobody has waited for the host does not know. */
     bool known = handle->recv_tokens >= 0;
     expar_handle_info full = {.struct_size = checked.struct_size,

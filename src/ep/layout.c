@@ -40,7 +40,7 @@ expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_
 {
     expar_layout layout;
     expar_status status = layout_check(group, topk_idx, num_experts, given, &layout);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_layout");
+    if (status != EXPAR_OK) return group_ended(group, error_prefix(status, "expar_ep_layout"));
     const ep_count_step step = {.device = topk_idx->device,
                                 .stream = layout.stream,
                                 .route = {.idx = topk_idx->data ? topk_idx->data : "",
@@ -56,5 +56,5 @@ expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_
                                 .tokens_per_expert = layout.tokens_per_expert,
                                 .token_in_rank = layout.token_in_rank};
     status = executor_kind_of(step.device.type)->count(&step);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_ep_layout");
+    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_ep_layout"));
 }

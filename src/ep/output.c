@@ -44,8 +44,8 @@ expar_status expar_ep_output_retain(expar_ep_output *output)
 {
     static const char call[] = "expar_ep_output_retain";
     expar_status status = output_check(call, output);
-    if (status != EXPAR_OK || ep_life_hold(&output->life)) return status;
-    return output_check(call, output);
+    if (status != EXPAR_OK || ep_life_hold(&output->life)) return call_ended(status);
+    return call_ended(output_check(call, output));
 }
 
 void expar_ep_output_release(expar_ep_output *output)
@@ -64,11 +64,11 @@ expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream
     static const char call[] = "expar_ep_output_release_after";
     if (!output) return EXPAR_OK;
     expar_status status = output_check(call, output);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     mem_block *const blocks[] = {output->block, output->arrival};
     const ep_origin *origin = &output->origin;
     status = origin->kind->hold_until(origin->device, stream, blocks, ARRAY_LENGTH(blocks));
-    if (status != EXPAR_OK) return error_prefix(status, "%s", call);
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", call));
     expar_ep_output_release(output);
     return EXPAR_OK;
 }
@@ -88,8 +88,8 @@ static expar_status part_find(const char *call, const expar_ep_output *output, e
 expar_status expar_ep_output_tensor(const expar_ep_output *output, expar_ep_part part, expar_tensor *tensor)
 {
     static const char call[] = "expar_ep_output_tensor";
-    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
-    return part_find(call, output, part, tensor);
+    if (!tensor) return call_ended(error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call));
+    return call_ended(part_find(call, output, part, tensor));
 }
 
 /* Of a tensor that went out: any thread, any time. */
@@ -102,17 +102,17 @@ expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part,
 {
     static const char call[] = "expar_ep_output_dlpack";
     expar_tensor tensor;
-    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
+    if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
     expar_status status = part_find(call, output, part, &tensor);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     if (tensor.ndim == 0)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part);
+        return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part));
     status = expar_ep_output_retain(output);
     if (status == EXPAR_OK) {
         status = expar_tensor_to_dlpack(&tensor, version, output_let_go, output, managed);
         if (status != EXPAR_OK) expar_ep_output_release(output);
     }
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
+    return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call));
 }
 
 /* ---- memory for rows of the caller's ----------------------------------------------------------------------------- */
@@ -135,13 +135,13 @@ static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **ou
 expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output)
 {
     static const char name[] = "expar_ep_alloc";
-    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name);
-    if (!output) return error_set(EXPAR_ERR_NULL, "%s: output is NULL", name);
+    if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name));
+    if (!output) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "%s: output is NULL", name));
     if (bytes > PTRDIFF_MAX)
-        return error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes);
+        return ep_ended(ep, error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes));
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
-        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
+        return ep_ended(ep, error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name));
     const ep_call call = {.ep = ep, .name = name};
     expar_status status = ep_call_check_poison(&call);
     if (status == EXPAR_OK) {
@@ -149,5 +149,5 @@ expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output
         if (status != EXPAR_OK) ep_call_prefix(&call, status);
     }
     atomic_store_explicit(&ep->busy, 0, memory_order_release);
-    return status;
+    return ep_ended(ep, status);
 }

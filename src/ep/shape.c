@@ -138,10 +138,10 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
 
 expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)
 {
-    if (!bytes) return error_set(EXPAR_ERR_NULL, "expar_ep_buffer_size: bytes is NULL");
+    if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "expar_ep_buffer_size: bytes is NULL"));
     ep_shape shape;
     expar_status status = ep_shape_make(config, num_ranks, &shape);
-    if (status != EXPAR_OK) return error_prefix(status, "expar_ep_buffer_size");
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_buffer_size"));
     *bytes = ep_space_of(&shape).total_bytes;
     return EXPAR_OK;
 }

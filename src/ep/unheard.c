@@ -62,10 +62,10 @@ void ep_unheard_hear(ep_unheard *self, expar_event *event)
 
 expar_status expar_ep_query(expar_ep *ep)
 {
-    if (!ep) return error_set(EXPAR_ERR_NULL, "expar_ep_query: ep is NULL");
+    if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "expar_ep_query: ep is NULL"));
     const ep_call asking = {.ep = ep, .name = "expar_ep_query"};
     expar_status status = ep_call_check_earlier(&asking);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return ep_ended(ep, status);
     ep_call_tell_untold(&asking);
-    return unheard_take(ep->unheard);
+    return ep_ended(ep, unheard_take(ep->unheard));
 }

@@ -100,13 +100,13 @@ void event_finish(expar_event *event, expar_status status)
 
 expar_status expar_event_create(expar_event **event)
 {
-    if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_create: event is NULL");
-    return event_make(false, event);
+    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_create: event is NULL"));
+    return call_ended(event_make(false, event));
 }
 
 expar_status expar_event_signal(expar_event *event)
 {
-    if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_signal: event is NULL");
+    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_signal: event is NULL"));
     pthread_mutex_lock(&event->lock);
     bool allowed = !event->of_call && !event->recorded && !event->done;
     const char *why = event->of_call    ? "belongs to a call, which signals it itself"
@@ -114,7 +114,7 @@ expar_status expar_event_signal(expar_event *event)
                                         : "has happened already";
     if (allowed) happen(event);
     pthread_mutex_unlock(&event->lock);
-    return allowed ? EXPAR_OK : error_set(EXPAR_ERR_STATE, "expar_event_signal: the event %s", why);
+    return call_ended(allowed ? EXPAR_OK : error_set(EXPAR_ERR_STATE, "expar_event_signal: the event %s", why));
 }
 
 /* With the lock: until something may have changed. */
@@ -154,7 +154,7 @@ static expar_status await_mark(expar_event *event, int32_t looks)
 
 expar_status expar_event_wait(expar_event *event)
 {
-    if (!event) return error_set(EXPAR_ERR_NULL, "expar_event_wait: event is NULL");
+    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_wait: event is NULL"));
     pthread_mutex_lock(&event->lock);
     expar_status status = EXPAR_OK;
     for (int32_t looks = 0; !event->done && status == EXPAR_OK; looks++)
@@ -167,19 +167,20 @@ expar_status expar_event_wait(expar_event *event)
         status = error_restore(&event->ended);
     }
     pthread_mutex_unlock(&event->lock);
-    return status == EXPAR_OK || !event->recorded ? status : error_prefix(status, "expar_event_wait");
+    return call_ended(status == EXPAR_OK || !event->recorded ? status : error_prefix(status, "expar_event_wait"));
 }
 
 expar_status expar_event_query(expar_event *event, int *done)
 {
-    if (!event || !done) return error_set(EXPAR_ERR_NULL, "expar_event_query: %s is NULL", event ? "done" : "event");
+    if (!event || !done)
+        return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_query: %s is NULL", event ? "done" : "event"));
     expar_status status = EXPAR_OK;
     pthread_mutex_lock(&event->lock);
     if (!event->done && event->recorded) status = look_at_mark(event);
     if (!event->done && event->keeper.look && clock_ns() - event->looked_ns >= LOOK_NS) event_look(event);
     if (status == EXPAR_OK) *done = event->done;
     pthread_mutex_unlock(&event->lock);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_event_query");
+    return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_event_query"));
 }
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
@@ -196,13 +197,13 @@ expar_status expar_event_record(void *stream, expar_event **event)
 {
     static const char name[] = "expar_event_record";
     expar_event *made;
-    if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", name);
+    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "%s: event is NULL", name));
     expar_status status = event_make(false, &made);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     status = event_record(stream, made);
     if (status != EXPAR_OK) {
         expar_event_destroy(made);
-        return error_prefix(status, "%s", name);
+        return call_ended(error_prefix(status, "%s", name));
     }
     *event = made;
     return EXPAR_OK;
@@ -211,16 +212,16 @@ expar_status expar_event_record(void *stream, expar_event **event)
 expar_status expar_event_stream_wait(expar_event *event, void *stream)
 {
     static const char name[] = "expar_event_stream_wait";
-    if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", name);
+    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "%s: event is NULL", name));
     pthread_mutex_lock(&event->lock);
     const cuda_mark *mark = event->keeper.mark;
     bool done = event->done;
     expar_status status = done || mark || !stream ? EXPAR_OK : cuda_gate_hold(&event->gate, stream);
     pthread_mutex_unlock(&event->lock);
-    if (!mark && !stream) return expar_event_wait(event);
+    if (!mark && !stream) return call_ended(expar_event_wait(event));
     /* Behind the lock: the driver's thread that finishes the event needs it. */
     if (!done && mark) status = cuda_mark_follow(mark, stream);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name);
+    return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name));
 }
 
 bool event_on_stream(expar_event *event, unsigned long long capture)

@@ -44,31 +44,32 @@ static expar_status control_check(const char *call, const expar_group *group, si
 expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes)
 {
     static const char call[] = "expar_group_allgather";
-    if (bytes > 0 && !mine) return error_set(EXPAR_ERR_NULL, "%s: mine is NULL", call);
-    if (bytes > 0 && !all) return error_set(EXPAR_ERR_NULL, "%s: all is NULL", call);
+    if (bytes > 0 && !mine) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: mine is NULL", call));
+    if (bytes > 0 && !all) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: all is NULL", call));
     expar_status status = control_check(call, group, bytes);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return group_ended(group, status);
     status = group->boot->ops->allgather(group->boot, mine, all, bytes);
-    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
+    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
 }
 
 expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root)
 {
     static const char call[] = "expar_group_broadcast";
-    if (bytes > 0 && !data) return error_set(EXPAR_ERR_NULL, "%s: data is NULL", call);
+    if (bytes > 0 && !data) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: data is NULL", call));
     expar_status status = control_check(call, group, bytes);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return group_ended(group, status);
     if (root < 0 || root >= group->size)
-        return error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
+        return group_ended(group,
+                           error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1));
     status = group->boot->ops->broadcast(group->boot, data, bytes, root);
-    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
+    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
 }
 
 expar_status expar_group_barrier(expar_group *group)
 {
     static const char call[] = "expar_group_barrier";
     expar_status status = control_check(call, group, 0);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return group_ended(group, status);
     status = group->boot->ops->barrier(group->boot);
-    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status);
+    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
 }

@@ -134,15 +134,15 @@ expar_status expar_group_create(const expar_group_options *options, expar_group 
     expar_group_options known;
     group_settings settings;
     boot_request request;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (!group) return call_ended(error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
     expar_status status = group_options_copy(call, options, &known);
     if (status == EXPAR_OK) status = group_settings_read(call, &known, &settings);
     if (status == EXPAR_OK) status = make_request(&known, &settings, &request);
-    if (status != EXPAR_OK) return status;
-    log_set_rank(request.rank);
+    if (status != EXPAR_OK) return call_ended(status);
+    log_set_process_rank(request.rank);
     status = join(&request, &settings, group);
     boot_request_end(&request);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: rank %d", call, request.rank);
+    return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: rank %d", call, request.rank));
 }
 
 expar_status expar_group_destroy(expar_group *group)
@@ -150,15 +150,16 @@ expar_status expar_group_destroy(expar_group *group)
     if (!group) return EXPAR_OK;
     int32_t users = atomic_load_explicit(&group->users, memory_order_acquire);
     if (users > 0)
-        return error_set(EXPAR_ERR_STATE, "expar_group_destroy: rank %d: %d EP buffers are alive, destroy them first",
-                         group->rank, users);
+        return group_ended(group, error_set(EXPAR_ERR_STATE,
+                                            "expar_group_destroy: rank %d: %d EP buffers are alive, destroy them first",
+                                            group->rank, users));
     group_free(group, atomic_load_explicit(&group->sym->failure, memory_order_acquire) == 0);
     return EXPAR_OK;
 }
 
 expar_status expar_group_abort(expar_group *group)
 {
-    if (!group) return error_set(EXPAR_ERR_NULL, "expar_group_abort: group is NULL");
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "expar_group_abort: group is NULL"));
     sym_fail(group->sym, SYM_ABORTED, group->rank);
     group->boot->ops->abort(group->boot);
     return EXPAR_OK;

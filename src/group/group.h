@@ -38,6 +38,12 @@ struct expar_group {
     _Atomic(group_resident *) residents;
 };
 
+/* How a public call on a group ends: call_ended with this rank. group may be NULL. */
+static inline expar_status group_ended(const expar_group *group, expar_status status)
+{
+    return status == EXPAR_OK ? status : error_tell(group ? group->rank : -1, status);
+}
+
 /* The group takes the resident over, and ends it when it ends itself, those that came last first. */
 void group_keep(expar_group *group, group_resident *resident);
 /* The one of this kind; NULL: none has come yet. */

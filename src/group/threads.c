@@ -74,6 +74,7 @@ typedef struct maker {
 static void *make_one(void *argument)
 {
     maker *self = argument;
+    log_set_rank(self->boot->rank);
     self->boot->timeout_ms = self->settings->timeout_ms;
     error_keep(&self->ended, group_make(self->boot, self->settings, self->threads, &self->group));
     if (self->ended.status != EXPAR_OK) {
@@ -156,12 +157,12 @@ expar_status expar_group_create_threads(int32_t size, const expar_group_options 
     static const char call[] = "expar_group_create_threads";
     expar_group_options known;
     group_settings settings;
-    if (!groups) return error_set(EXPAR_ERR_NULL, "%s: groups is NULL", call);
+    if (!groups) return call_ended(error_set(EXPAR_ERR_NULL, "%s: groups is NULL", call));
     if (size < 1 || size > MAX_THREAD_RANKS)
-        return error_set(EXPAR_ERR_RANGE, "%s: size %d, expected 1 to %d", call, size, MAX_THREAD_RANKS);
+        return call_ended(error_set(EXPAR_ERR_RANGE, "%s: size %d, expected 1 to %d", call, size, MAX_THREAD_RANKS));
     expar_status status = group_options_copy(call, options, &known);
     if (status == EXPAR_OK && known.size != 0 && known.size != size)
         status = error_set(EXPAR_ERR_ARGUMENT, "%s: options.size %d, expected 0 or %d", call, known.size, size);
     if (status == EXPAR_OK) status = group_settings_read(call, &known, &settings);
-    return status == EXPAR_OK ? threads_create(call, size, &settings, groups) : status;
+    return call_ended(status == EXPAR_OK ? threads_create(call, size, &settings, groups) : status);
 }

@@ -87,33 +87,34 @@ static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomi
     expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe)                                               \
     {                                                                                                                  \
         ON(#P "atomic_" #name "_" #S, false)                                                                           \
-        return run_plain(&from, OPERATION(op, value, value), word, pe);                                                \
+        return group_ended(from.group, run_plain(&from, OPERATION(op, value, value), word, pe));                       \
     }
 #define FETCHING_DEFINE(P, O, ON, T, S, name, nbi, op)                                                                 \
     expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe, T *old)                                       \
     {                                                                                                                  \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return run_fetching(&from, OPERATION(op, value, value), word, pe, old);                                        \
+        return group_ended(from.group, run_fetching(&from, OPERATION(op, value, value), word, pe, old));               \
     }
 #define FETCH_DEFINE(P, O, ON, T, S, name, nbi)                                                                        \
     expar_status P##atomic_##name##_##S(O, const T *word, int32_t pe, T *value)                                        \
     {                                                                                                                  \
         const T none = 0;                                                                                              \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return run_fetching(&from, OPERATION(TRANSPORT_FETCH, none, none), word, pe, value);                           \
+        return group_ended(from.group, run_fetching(&from, OPERATION(TRANSPORT_FETCH, none, none), word, pe, value));  \
     }
 #define COMPARE_SWAP_DEFINE(P, O, ON, T, S, name, nbi)                                                                 \
     expar_status P##atomic_##name##_##S(O, T *word, T expected, T desired, int32_t pe, T *old)                         \
     {                                                                                                                  \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return run_fetching(&from, OPERATION(TRANSPORT_COMPARE_SWAP, desired, expected), word, pe, old);               \
+        return group_ended(from.group,                                                                                 \
+                           run_fetching(&from, OPERATION(TRANSPORT_COMPARE_SWAP, desired, expected), word, pe, old));  \
     }
 #define FETCH_INC_DEFINE(P, O, ON, T, S, name, nbi)                                                                    \
     expar_status P##atomic_##name##_##S(O, T *word, int32_t pe, T *old)                                                \
     {                                                                                                                  \
         const T one = 1;                                                                                               \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return run_fetching(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe, old);                                 \
+        return group_ended(from.group, run_fetching(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe, old));        \
     }
 
 #define SWAP_SET_DEFINE(P, O, ON, T, S)                                                                                \
@@ -142,7 +143,7 @@ static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomi
     {                                                                                                                  \
         const T one = 1;                                                                                               \
         ON(#P "atomic_inc_" #S, false)                                                                                 \
-        return run_plain(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe);                                         \
+        return group_ended(from.group, run_plain(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe));                \
     }
 
 #define GROUP_SWAP_SET(T, S) SWAP_SET_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)

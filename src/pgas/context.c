@@ -61,7 +61,7 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
     expar_status status = team_check(call, team);
     if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "%s: ctx is NULL", call);
     if (status == EXPAR_OK) status = context_check_options(call, options);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return team_ended(team, status);
     team_table *table = team->table;
     pthread_mutex_lock(&table->lock);
     expar_ctx *ctx = context_find_unused(table);
@@ -73,7 +73,7 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
         *out = ctx;
     }
     pthread_mutex_unlock(&table->lock);
-    return ctx ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "%s: no memory for a context", call);
+    return team_ended(team, ctx ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "%s: no memory for a context", call));
 }
 
 /* Its handle is refused from now on. */
@@ -96,10 +96,10 @@ expar_status expar_ctx_destroy(expar_ctx *ctx)
     static const char call[] = "expar_ctx_destroy";
     if (!ctx) return EXPAR_OK;
     expar_status status = check_context(call, ctx);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return ctx_ended(ctx, status);
     status = complete(call, ctx);
     context_retire(ctx);
-    return status;
+    return ctx_ended(ctx, status);
 }
 
 expar_team *expar_ctx_team(const expar_ctx *ctx)
@@ -158,10 +158,10 @@ static expar_status check_and_complete(const char *call, expar_ctx *ctx)
 /* What has been completed is ordered. */
 expar_status expar_ctx_fence(expar_ctx *ctx)
 {
-    return check_and_complete("expar_ctx_fence", ctx);
+    return ctx_ended(ctx, check_and_complete("expar_ctx_fence", ctx));
 }
 
 expar_status expar_ctx_quiet(expar_ctx *ctx)
 {
-    return check_and_complete("expar_ctx_quiet", ctx);
+    return ctx_ended(ctx, check_and_complete("expar_ctx_quiet", ctx));
 }

@@ -4,6 +4,7 @@
 #ifndef EXPAR_PGAS_CONTEXT_H
 #define EXPAR_PGAS_CONTEXT_H
 
+#include "group/group.h"
 #include "shmem/sym.h"
 #include <expar/context.h>
 
@@ -26,6 +27,11 @@ struct expar_ctx {
     transport_batch batch;
 };
 
+/* How a public call on a context ends, which may be NULL or destroyed. */
+static inline expar_status ctx_ended(const expar_ctx *ctx, expar_status status)
+{
+    return status == EXPAR_OK ? status : group_ended(ctx ? ctx->group : NULL, status);
+}
 /* Checks a context, and a PE of its team, and fills the origin's group and batch; *pe becomes a rank of the group. */
 expar_status context_enter(expar_ctx *ctx, ops_origin *from, int32_t *pe);
 /* Completes what was started on the team's contexts. */

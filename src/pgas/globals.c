@@ -69,32 +69,36 @@ expar_status expar_globals_share(expar_group *group)
     static const char call[] = "expar_globals_share";
     segment program = {0};
     uint64_t offset = 0;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
     sym *self = group->sym;
     if (self->heap.fd < 0)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: ranks that are threads share their variables anyhow", call);
+        return group_ended(
+            group, error_set(EXPAR_ERR_UNSUPPORTED, "%s: ranks that are threads share their variables anyhow", call));
     if (self->heap.page_bytes > (size_t)sysconf(_SC_PAGESIZE))
-        return sym_refuse(self, call,
-                          error_set(EXPAR_ERR_UNSUPPORTED,
-                                    "%s: the heap of this rank has huge pages, on which variables cannot lie: make the "
-                                    "group with EXPAR_PAGES_SYSTEM",
-                                    call));
+        return group_ended(
+            group,
+            sym_refuse(self, call,
+                       error_set(EXPAR_ERR_UNSUPPORTED,
+                                 "%s: the heap of this rank has huge pages, on which variables cannot lie: make the "
+                                 "group with EXPAR_PAGES_SYSTEM",
+                                 call)));
     if (atomic_flag_test_and_set(&is_shared))
-        return sym_refuse(self, call, error_set(EXPAR_ERR_STATE, "%s: was called before in this process", call));
+        return group_ended(
+            group, sym_refuse(self, call, error_set(EXPAR_ERR_STATE, "%s: was called before in this process", call)));
     dl_iterate_phdr(find_segment, &program);
     const size_t bytes = program.end - program.base;
     expar_status status = sym_take(self, call, bytes, (uint64_t)sysconf(_SC_PAGESIZE), &offset);
     if (status != EXPAR_OK) {
         atomic_flag_clear(&is_shared);
-        return status;
+        return group_ended(group, status);
     }
     status = map_over(self, &program, offset);
     if (status != EXPAR_OK) {
         /* The others have theirs: the group is not what they take it for. */
         sym_fail(self, SYM_PEER_SILENT, group->rank);
-        return error_prefix(status, "%s", call);
+        return group_ended(group, error_prefix(status, "%s", call));
     }
     sym_alias(self, program.base, bytes, offset);
     status = sym_barrier(self);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
+    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call));
 }

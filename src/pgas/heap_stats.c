@@ -19,11 +19,11 @@ expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
 {
     static const char what[] = "expar_heap_get_stats";
     expar_heap_stats now;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     sym_heap_stats(group->sym, &now);
     /* Not on the card, which every allocation writes anew: the kernel goes through the whole heap for it. */
     now.huge_bytes = mem_region_huge_bytes(&group->sym->heap);
-    return stats_hand_over(what, &now, stats);
+    return group_ended(group, stats_hand_over(what, &now, stats));
 }
 
 /* ---- from outside ------------------------------------------------------------------------------------------------ */
@@ -42,18 +42,18 @@ expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *ran
     static const char what[] = "expar_heap_read_stats";
     expar_heap_stats now = {0};
     struct stat facts;
-    if (!rank || !size) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", what, rank ? "size" : "rank");
+    if (!rank || !size) return call_ended(error_set(EXPAR_ERR_NULL, "%s: %s is NULL", what, rank ? "size" : "rank"));
     if (fstat(fd, &facts) != 0 || facts.st_size < SYM_CONTROL_BYTES)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no symmetric heap's", what, fd);
+        return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no symmetric heap's", what, fd));
     /* A file of huge pages is mapped by whole ones. */
     const size_t page_bytes = page_bytes_of(fd);
     const size_t bytes = page_bytes > SYM_CONTROL_BYTES ? page_bytes : SYM_CONTROL_BYTES;
     const sym_control *control = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (control == MAP_FAILED) return error_errno("%s: descriptor %d cannot be mapped", what, fd);
+    if (control == MAP_FAILED) return call_ended(error_errno("%s: descriptor %d cannot be mapped", what, fd));
     now.memory_bytes = (uint64_t)facts.st_blocks * 512;
     now.page_bytes = page_bytes;
     bool is_card = sym_card_read(&control->card, &now, rank, size);
     munmap((void *)(uintptr_t)control, bytes);
-    if (is_card) return stats_hand_over(what, &now, stats);
-    return error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no heap of this version of expar", what, fd);
+    if (is_card) return call_ended(stats_hand_over(what, &now, stats));
+    return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no heap of this version of expar", what, fd));
 }

@@ -177,8 +177,8 @@ expar_status expar_lock_set(expar_group *group, uint64_t *lock)
     expar_status status = lock_begin(&call, lock);
     if (status == EXPAR_OK) status = is_away(&call, &away);
     if (status == EXPAR_OK && away) status = come_back(&call, &back);
-    if (status != EXPAR_OK) return status;
-    return back ? await_turn(&call) : queue_up(&call);
+    if (status != EXPAR_OK) return group_ended(group, status);
+    return group_ended(group, back ? await_turn(&call) : queue_up(&call));
 }
 
 expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
@@ -186,14 +186,14 @@ expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
     int away = 0;
     uint32_t last = 1; /* of a rank that is in the queue: somebody has the lock */
     lock_call call = {.name = "expar_lock_test", .group = group};
-    if (!taken) return error_set(EXPAR_ERR_NULL, "%s: taken is NULL", call.name);
+    if (!taken) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: taken is NULL", call.name));
     expar_status status = lock_begin(&call, lock);
     if (status == EXPAR_OK) status = is_away(&call, &away);
     if (status == EXPAR_OK && !away) status = change_mine(&call, TRANSPORT_SET, 0, NULL);
     if (status == EXPAR_OK && !away)
         status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, own_ticket(&call), 0, &last);
     if (status == EXPAR_OK) *taken = last == 0;
-    return status;
+    return group_ended(group, status);
 }
 
 expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
@@ -208,9 +208,9 @@ expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
     if (status == EXPAR_OK) status = sym_quiet(group->sym);
     if (status == EXPAR_OK)
         status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, 0, own_ticket(&call), &last);
-    if (status != EXPAR_OK || last == own_ticket(&call)) return status;
-    if (last == 0) return error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name);
+    if (status != EXPAR_OK || last == own_ticket(&call)) return group_ended(group, status);
+    if (last == 0) return group_ended(group, error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name));
     /* Somebody has asked, and is about to say who it is. */
     status = wait_mine(&call, EXPAR_CMP_NE, 0, &behind);
-    return status == EXPAR_OK ? lock_hand_over(&call, behind) : status;
+    return group_ended(group, status == EXPAR_OK ? lock_hand_over(&call, behind) : status);
 }

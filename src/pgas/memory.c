@@ -33,12 +33,12 @@ static expar_status allocate(expar_group *group, const char *what, size_t alignm
 
 expar_status expar_malloc(expar_group *group, size_t bytes, void **out)
 {
-    return allocate(group, "expar_malloc", DEFAULT_ALIGNMENT, bytes, out);
+    return group_ended(group, allocate(group, "expar_malloc", DEFAULT_ALIGNMENT, bytes, out));
 }
 
 expar_status expar_align(expar_group *group, size_t alignment, size_t bytes, void **out)
 {
-    return allocate(group, "expar_align", alignment, bytes, out);
+    return group_ended(group, allocate(group, "expar_align", alignment, bytes, out));
 }
 
 expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **out)
@@ -46,17 +46,18 @@ expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **
     static const char what[] = "expar_calloc";
     size_t bytes;
     void *block = NULL;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     if (size_mul_overflows(count, size, &bytes))
-        return sym_refuse(group->sym, what,
-                          error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow", what, count, size));
+        return group_ended(group, sym_refuse(group->sym, what,
+                                             error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow",
+                                                       what, count, size)));
     expar_status status = allocate(group, what, DEFAULT_ALIGNMENT, bytes, out ? &block : NULL);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return group_ended(group, status);
     if (block) {
         sym_clear(group->sym, (uint64_t)((uint8_t *)block - (uint8_t *)group->sym->heap.base), bytes);
         status = sym_barrier(group->sym); /* no peer writes before this rank's zeros */
     }
-    if (status != EXPAR_OK) return error_prefix(status, "%s", what);
+    if (status != EXPAR_OK) return group_ended(group, error_prefix(status, "%s", what));
     *out = block;
     return EXPAR_OK;
 }
@@ -65,11 +66,12 @@ expar_status expar_free(expar_group *group, void *block)
 {
     static const char what[] = "expar_free";
     uint64_t offset = 0;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     if (block && !sym_offset(group->sym, block, 1, &offset))
-        return sym_refuse(group->sym, what,
-                          error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block));
-    return sym_give(group->sym, what, offset);
+        return group_ended(
+            group, sym_refuse(group->sym, what,
+                              error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block)));
+    return group_ended(group, sym_give(group->sym, what, offset));
 }
 
 /* The bytes of a block that this rank holds; a reason to refuse when it is none. */
@@ -111,15 +113,15 @@ expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void *
 {
     static const char what[] = "expar_realloc";
     uint64_t old_offset, old_bytes;
-    if (!block) return allocate(group, what, DEFAULT_ALIGNMENT, bytes, out);
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    if (!block) return group_ended(group, allocate(group, what, DEFAULT_ALIGNMENT, bytes, out));
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
     if (status == EXPAR_OK) status = find_block(group->sym, what, block, &old_offset, &old_bytes);
-    if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
-    if (bytes > 0) return move_block(group->sym, what, old_offset, old_bytes, bytes, out);
+    if (status != EXPAR_OK) return group_ended(group, sym_refuse(group->sym, what, status));
+    if (bytes > 0) return group_ended(group, move_block(group->sym, what, old_offset, old_bytes, bytes, out));
     status = sym_give(group->sym, what, old_offset);
     if (status == EXPAR_OK) *out = NULL;
-    return status;
+    return group_ended(group, status);
 }
 
 void *expar_ptr(expar_group *group, const void *address, int32_t pe)

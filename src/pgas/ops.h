@@ -14,7 +14,7 @@
 #define OPS_ON_CTX(name, non_blocking)                                                                                 \
     ops_origin from = {.call = name, .nbi = non_blocking};                                                             \
     const expar_status entered = context_enter(ctx, &from, &pe);                                                       \
-    if (entered != EXPAR_OK) return entered;
+    if (entered != EXPAR_OK) return ctx_ended(ctx, entered);
 
 /* Whether the operation goes by the proxy: non-blocking ones of the default context do, where the rank has one.
    Contexts count their own completions, which the ring does not. */

@@ -25,17 +25,17 @@ expar_status ops_quiet(const char *call, expar_group *group)
 
 expar_status expar_fence(expar_group *group)
 {
-    return ops_fence("expar_fence", group);
+    return group_ended(group, ops_fence("expar_fence", group));
 }
 
 expar_status expar_quiet(expar_group *group)
 {
-    return ops_quiet("expar_quiet", group);
+    return group_ended(group, ops_quiet("expar_quiet", group));
 }
 
 expar_status expar_barrier_all(expar_group *group)
 {
-    if (!group) return error_set(EXPAR_ERR_NULL, "expar_barrier_all: group is NULL");
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "expar_barrier_all: group is NULL"));
     expar_status status = sym_barrier(group->sym);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_barrier_all");
+    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_barrier_all"));
 }

@@ -54,25 +54,25 @@ expar_status ops_get(const char *call, expar_group *group, void *dest, const voi
 expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     if (direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
-    return ops_put("expar_put", group, dest, source, bytes, pe);
+    return group_ended(group, ops_put("expar_put", group, dest, source, bytes, pe));
 }
 
 expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     if (direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
-    return ops_get("expar_get", group, dest, source, bytes, pe);
+    return group_ended(group, ops_get("expar_get", group, dest, source, bytes, pe));
 }
 
 expar_status expar_put_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     OPS_ON_GROUP("expar_put_nbi", true)
-    return ops_put_from(&from, dest, source, bytes, pe);
+    return group_ended(group, ops_put_from(&from, dest, source, bytes, pe));
 }
 
 expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     OPS_ON_GROUP("expar_get_nbi", true)
-    return ops_get_from(&from, dest, source, bytes, pe);
+    return group_ended(group, ops_get_from(&from, dest, source, bytes, pe));
 }
 
 /* ---- on a context ------------------------------------------------------------------------------------------------ */
@@ -81,7 +81,7 @@ expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, s
     expar_status expar_ctx_##name(expar_ctx *ctx, void *dest, const void *source, size_t bytes, int32_t pe)            \
     {                                                                                                                  \
         OPS_ON_CTX("expar_ctx_" #name, nbi)                                                                            \
-        return move(&from, dest, source, bytes, pe);                                                                   \
+        return ctx_ended(ctx, move(&from, dest, source, bytes, pe));                                                   \
     }
 CTX_MOVE_DEFINE(put, false, ops_put_from)
 CTX_MOVE_DEFINE(get, false, ops_get_from)
@@ -107,7 +107,7 @@ static expar_status move_elements(mover move, const ops_origin *from, void *dest
     expar_status P##name##_##S(O, T *dest, const T *source, size_t count, int32_t pe)                                  \
     {                                                                                                                  \
         ON(#P #name "_" #S, nbi)                                                                                       \
-        return move_elements(move, &from, dest, source, sizeof(T), count, pe);                                         \
+        return group_ended(from.group, move_elements(move, &from, dest, source, sizeof(T), count, pe));                \
     }
 #define RMA_DEFINE(P, O, ON, T, S)                                                                                     \
     MOVE_DEFINE(P, O, ON, T, S, put, false, ops_put_from)                                                              \
@@ -117,12 +117,12 @@ static expar_status move_elements(mover move, const ops_origin *from, void *dest
     expar_status P##p_##S(O, T *dest, T value, int32_t pe)                                                             \
     {                                                                                                                  \
         ON(#P "p_" #S, false)                                                                                          \
-        return ops_put_from(&from, dest, &value, sizeof value, pe);                                                    \
+        return group_ended(from.group, ops_put_from(&from, dest, &value, sizeof value, pe));                           \
     }                                                                                                                  \
     expar_status P##g_##S(O, const T *source, int32_t pe, T *value)                                                    \
     {                                                                                                                  \
         ON(#P "g_" #S, false)                                                                                          \
-        return ops_get_from(&from, value, source, sizeof *value, pe);                                                  \
+        return group_ended(from.group, ops_get_from(&from, value, source, sizeof *value, pe));                         \
     }
 #define GROUP_DEFINE(T, S) RMA_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)
 #define CTX_DEFINE(T, S)   RMA_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, T, S)

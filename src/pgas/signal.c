@@ -93,7 +93,8 @@ expar_status ops_put_signal(const char *call, expar_group *group, void *dest, co
 expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes, uint64_t *signal,
                               uint64_t value, expar_signal_op op, int32_t pe)
 {
-    return ops_put_signal("expar_put_signal", group, dest, source, bytes, &(ops_signal){signal, value, op}, pe);
+    return group_ended(
+        group, ops_put_signal("expar_put_signal", group, dest, source, bytes, &(ops_signal){signal, value, op}, pe));
 }
 
 #define SIGNAL_DEFINE(P, O, ON, name, nbi)                                                                             \
@@ -101,7 +102,8 @@ expar_status expar_put_signal(expar_group *group, void *dest, const void *source
                          expar_signal_op op, int32_t pe)                                                               \
     {                                                                                                                  \
         ON(#P #name, nbi)                                                                                              \
-        return ops_put_signal_from(&from, dest, source, bytes, &(ops_signal){signal, value, op}, pe);                  \
+        return group_ended(from.group,                                                                                 \
+                           ops_put_signal_from(&from, dest, source, bytes, &(ops_signal){signal, value, op}, pe));     \
     }
 SIGNAL_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, put_signal_nbi, true)
 SIGNAL_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, put_signal, false)
@@ -111,11 +113,11 @@ expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint
 {
     static const char call[] = "expar_signal_fetch";
     uint64_t offset;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
-    if (!value) return error_set(EXPAR_ERR_NULL, "%s: value is NULL", call);
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
+    if (!value) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: value is NULL", call));
     expar_status status = target_check_word(call, group, "signal", signal, sizeof *signal, &offset);
     if (status == EXPAR_OK) status = sym_check_self(group->sym, call);
     /* Acquire: partner of the signal's release by its sender. */
     if (status == EXPAR_OK) *value = atomic_load_explicit((const _Atomic uint64_t *)signal, memory_order_acquire);
-    return status;
+    return group_ended(group, status);
 }

@@ -130,14 +130,16 @@ expar_status ops_iget_from(const ops_origin *from, void *dest, const void *sourc
                          size_t element_bytes, size_t count, int32_t pe)                                               \
     {                                                                                                                  \
         ON(#P #name, nbi)                                                                                              \
-        return move(&from, dest, source, &(ops_strided){dest_stride, source_stride, element_bytes, count}, pe);        \
+        return group_ended(from.group, move(&from, dest, source,                                                       \
+                                            &(ops_strided){dest_stride, source_stride, element_bytes, count}, pe));    \
     }
 #define TYPED_DEFINE(P, O, ON, T, S, name, nbi, move)                                                                  \
     expar_status P##name##_##S(O, T *dest, const T *source, ptrdiff_t dest_stride, ptrdiff_t source_stride,            \
                                size_t count, int32_t pe)                                                               \
     {                                                                                                                  \
         ON(#P #name "_" #S, nbi)                                                                                       \
-        return move(&from, dest, source, &(ops_strided){dest_stride, source_stride, sizeof(T), count}, pe);            \
+        return group_ended(                                                                                            \
+            from.group, move(&from, dest, source, &(ops_strided){dest_stride, source_stride, sizeof(T), count}, pe));  \
     }
 
 #define BYTES_DEFINE(P, O, ON)                                                                                         \

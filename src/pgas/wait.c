@@ -277,7 +277,7 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
                     .value = value};
     expar_status status = run_one(group, &set, &last);
     if (status == EXPAR_OK && seen) *seen = last;
-    return status;
+    return group_ended(group, status);
 }
 
 #define SET(T, call_name, words_, count_, skip_)                                                                       \
@@ -297,42 +297,42 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
     {                                                                                                                  \
         SET(T, "expar_wait_until_all_" #S, words, count, skip);                                                        \
         set.value = (uint64_t)value;                                                                                   \
-        return run_all(group, &set, false, WAIT, NULL);                                                                \
+        return group_ended(group, run_all(group, &set, false, WAIT, NULL));                                            \
     }                                                                                                                  \
     expar_status expar_test_all_##S(expar_group *group, const T *words, size_t count, const int *skip, expar_cmp cmp,  \
                                     T value, int *holds)                                                               \
     {                                                                                                                  \
         SET(T, "expar_test_all_" #S, words, count, skip);                                                              \
         set.value = (uint64_t)value;                                                                                   \
-        return run_all(group, &set, false, TEST, holds);                                                               \
+        return group_ended(group, run_all(group, &set, false, TEST, holds));                                           \
     }                                                                                                                  \
     expar_status expar_wait_until_any_##S(expar_group *group, const T *words, size_t count, const int *skip,           \
                                           expar_cmp cmp, T value, size_t *index)                                       \
     {                                                                                                                  \
         SET(T, "expar_wait_until_any_" #S, words, count, skip);                                                        \
         set.value = (uint64_t)value;                                                                                   \
-        return run_any(group, &set, false, WAIT, index);                                                               \
+        return group_ended(group, run_any(group, &set, false, WAIT, index));                                           \
     }                                                                                                                  \
     expar_status expar_test_any_##S(expar_group *group, const T *words, size_t count, const int *skip, expar_cmp cmp,  \
                                     T value, size_t *index)                                                            \
     {                                                                                                                  \
         SET(T, "expar_test_any_" #S, words, count, skip);                                                              \
         set.value = (uint64_t)value;                                                                                   \
-        return run_any(group, &set, false, TEST, index);                                                               \
+        return group_ended(group, run_any(group, &set, false, TEST, index));                                           \
     }                                                                                                                  \
     expar_status expar_wait_until_some_##S(expar_group *group, const T *words, size_t count, size_t *indices,          \
                                            const int *skip, expar_cmp cmp, T value, size_t *found)                     \
     {                                                                                                                  \
         SET(T, "expar_wait_until_some_" #S, words, count, skip);                                                       \
         set.value = (uint64_t)value;                                                                                   \
-        return run_some(group, &set, false, WAIT, indices, found);                                                     \
+        return group_ended(group, run_some(group, &set, false, WAIT, indices, found));                                 \
     }                                                                                                                  \
     expar_status expar_test_some_##S(expar_group *group, const T *words, size_t count, size_t *indices,                \
                                      const int *skip, expar_cmp cmp, T value, size_t *found)                           \
     {                                                                                                                  \
         SET(T, "expar_test_some_" #S, words, count, skip);                                                             \
         set.value = (uint64_t)value;                                                                                   \
-        return run_some(group, &set, false, TEST, indices, found);                                                     \
+        return group_ended(group, run_some(group, &set, false, TEST, indices, found));                                 \
     }
 
 /* The same against one value a word. */
@@ -342,42 +342,42 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
     {                                                                                                                  \
         SET(T, "expar_wait_until_all_vector_" #S, words, count, skip);                                                 \
         set.values = values;                                                                                           \
-        return run_all(group, &set, true, WAIT, NULL);                                                                 \
+        return group_ended(group, run_all(group, &set, true, WAIT, NULL));                                             \
     }                                                                                                                  \
     expar_status expar_test_all_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,          \
                                            expar_cmp cmp, const T *values, int *holds)                                 \
     {                                                                                                                  \
         SET(T, "expar_test_all_vector_" #S, words, count, skip);                                                       \
         set.values = values;                                                                                           \
-        return run_all(group, &set, true, TEST, holds);                                                                \
+        return group_ended(group, run_all(group, &set, true, TEST, holds));                                            \
     }                                                                                                                  \
     expar_status expar_wait_until_any_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,    \
                                                  expar_cmp cmp, const T *values, size_t *index)                        \
     {                                                                                                                  \
         SET(T, "expar_wait_until_any_vector_" #S, words, count, skip);                                                 \
         set.values = values;                                                                                           \
-        return run_any(group, &set, true, WAIT, index);                                                                \
+        return group_ended(group, run_any(group, &set, true, WAIT, index));                                            \
     }                                                                                                                  \
     expar_status expar_test_any_vector_##S(expar_group *group, const T *words, size_t count, const int *skip,          \
                                            expar_cmp cmp, const T *values, size_t *index)                              \
     {                                                                                                                  \
         SET(T, "expar_test_any_vector_" #S, words, count, skip);                                                       \
         set.values = values;                                                                                           \
-        return run_any(group, &set, true, TEST, index);                                                                \
+        return group_ended(group, run_any(group, &set, true, TEST, index));                                            \
     }                                                                                                                  \
     expar_status expar_wait_until_some_vector_##S(expar_group *group, const T *words, size_t count, size_t *indices,   \
                                                   const int *skip, expar_cmp cmp, const T *values, size_t *found)      \
     {                                                                                                                  \
         SET(T, "expar_wait_until_some_vector_" #S, words, count, skip);                                                \
         set.values = values;                                                                                           \
-        return run_some(group, &set, true, WAIT, indices, found);                                                      \
+        return group_ended(group, run_some(group, &set, true, WAIT, indices, found));                                  \
     }                                                                                                                  \
     expar_status expar_test_some_vector_##S(expar_group *group, const T *words, size_t count, size_t *indices,         \
                                             const int *skip, expar_cmp cmp, const T *values, size_t *found)            \
     {                                                                                                                  \
         SET(T, "expar_test_some_vector_" #S, words, count, skip);                                                      \
         set.values = values;                                                                                           \
-        return run_some(group, &set, true, TEST, indices, found);                                                      \
+        return group_ended(group, run_some(group, &set, true, TEST, indices, found));                                  \
     }
 
 #define SINGLE_DEFINE(T, S)                                                                                            \
@@ -388,13 +388,13 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
         set.value = (uint64_t)value;                                                                                   \
         expar_status status = run_one(group, &set, &last);                                                             \
         if (status == EXPAR_OK && seen) *seen = (T)last;                                                               \
-        return status;                                                                                                 \
+        return group_ended(group, status);                                                                             \
     }                                                                                                                  \
     expar_status expar_test_##S(expar_group *group, const T *word, expar_cmp cmp, T value, int *holds)                 \
     {                                                                                                                  \
         SET(T, "expar_test_" #S, word, 1, NULL);                                                                       \
         set.value = (uint64_t)value;                                                                                   \
-        return run_all(group, &set, false, TEST, holds);                                                               \
+        return group_ended(group, run_all(group, &set, false, TEST, holds));                                           \
     }
 
 EXPAR_WAIT_TYPES(SINGLE_DEFINE)

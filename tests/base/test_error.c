@@ -147,6 +147,17 @@ static void a_kept_text_is_whole(void **state)
     assert_string_equal(expar_last_error(), text);
 }
 
+static void what_is_saved_comes_back_as_it_was(void **state)
+{
+    (void)state;
+    error_kept kept;
+    error_set(EXPAR_ERR_PEER, "of the call that goes on");
+    error_save(&kept);
+    error_set(EXPAR_ERR_NULL, "of what came between");
+    error_put_back(&kept);
+    assert_string_equal(expar_last_error(), "of the call that goes on");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +171,7 @@ int main(void)
         cmocka_unit_test(no_error_is_kept_as_none),
         cmocka_unit_test(a_kept_error_goes_to_another_thread),
         cmocka_unit_test(a_kept_text_is_whole),
+        cmocka_unit_test(what_is_saved_comes_back_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,54 +2,7 @@
 /* The log's levels and the form of its lines. The level is read once a process, so each case logs in a child of its own
  * and reads what it wrote to stderr. */
 #include "base/base.h"
-
-#include <regex.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-typedef void (*log_work)(void);
-
-static size_t read_all(int fd, char *text, size_t capacity)
-{
-    size_t used = 0;
-    ssize_t got;
-    while (used < capacity - 1 && (got = read(fd, text + used, capacity - 1 - used)) > 0)
-        used += (size_t)got;
-    text[used] = '\0';
-    return used;
-}
-
-/* Runs work in a child with EXPAR_LOG set to level (NULL: unset); text gets its stderr. */
-static void log_of_child(const char *level, log_work work, char *text, size_t capacity)
-{
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        if (level)
-            setenv("EXPAR_LOG", level, 1);
-        else
-            unsetenv("EXPAR_LOG");
-        work();
-        _exit(0);
-    }
-    close(ends[1]);
-    read_all(ends[0], text, capacity);
-    close(ends[0]);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-}
+#include "base/log_child.h"
 
 static void log_all_levels(void)
 {
@@ -58,14 +11,6 @@ static void log_all_levels(void)
     LOG(LOG_INFO, "i");
     LOG(LOG_DEBUG, "d");
     LOG(LOG_TRACE, "t");
-}
-
-static int count_lines(const char *text)
-{
-    int lines = 0;
-    for (; *text; text++)
-        lines += *text == '\n';
-    return lines;
 }
 
 static void levels_choose_what_is_written(void **state)
@@ -89,16 +34,6 @@ static void an_unknown_level_is_named_and_warn_is_taken(void **state)
     log_of_child("loud", log_all_levels, text, sizeof text);
     assert_int_equal(count_lines(text), 3);
     assert_non_null(strstr(text, "EXPAR_LOG=loud"));
-}
-
-static void assert_matches(const char *text, const char *pattern)
-{
-    regex_t regex;
-    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB), 0);
-    int result = regexec(&regex, text, 0, NULL, 0);
-    regfree(&regex);
-    if (result != 0) print_error("%s", text);
-    assert_int_equal(result, 0);
 }
 
 static void log_with_and_without_rank(void)

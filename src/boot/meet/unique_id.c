@@ -112,26 +112,27 @@ expar_status expar_unique_id_create(expar_unique_id *id)
 {
     unique_id_parts parts;
     int listener = -1;
-    if (!id) return error_set(EXPAR_ERR_NULL, "expar_unique_id_create: id is NULL");
+    if (!id) return call_ended(error_set(EXPAR_ERR_NULL, "expar_unique_id_create: id is NULL"));
     expar_status status = auth_ready();
     if (status == EXPAR_OK) status = listen_for_id(&listener, &parts.ip);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return call_ended(status);
     randombytes_buf(parts.secret, sizeof parts.secret);
     status = id_serve(&parts, listener);
     if (status == EXPAR_OK) unique_id_pack(&parts, id);
-    return status;
+    return call_ended(status);
 }
 
 expar_status expar_unique_id_retire(const expar_unique_id *id)
 {
-    if (!id) return error_set(EXPAR_ERR_NULL, "expar_unique_id_retire: id is NULL");
+    if (!id) return call_ended(error_set(EXPAR_ERR_NULL, "expar_unique_id_retire: id is NULL"));
     pthread_mutex_lock(&served_lock);
     served_id **link = &served_ids, *entry;
     while ((entry = *link) && (entry->pid != getpid() || memcmp(&entry->id, id, sizeof *id) != 0))
         link = &entry->next;
     if (entry) *link = entry->next;
     pthread_mutex_unlock(&served_lock);
-    if (!entry) return error_set(EXPAR_ERR_ARGUMENT, "expar_unique_id_retire: this process does not serve that id");
+    if (!entry)
+        return call_ended(error_set(EXPAR_ERR_ARGUMENT, "expar_unique_id_retire: this process does not serve that id"));
     boot_server_stop(entry->server);
     free(entry);
     return EXPAR_OK;
@@ -149,18 +150,19 @@ expar_status expar_unique_id_parse(const char *text, expar_unique_id *id)
     expar_unique_id parsed;
     unique_id_parts parts;
     size_t bytes = 0;
-    if (!text || !id) return error_set(EXPAR_ERR_NULL, "expar_unique_id_parse: %s is NULL", text ? "id" : "text");
+    if (!text || !id)
+        return call_ended(error_set(EXPAR_ERR_NULL, "expar_unique_id_parse: %s is NULL", text ? "id" : "text"));
     size_t length = strnlen(text, EXPAR_UNIQUE_ID_TEXT);
     if (length != EXPAR_UNIQUE_ID_TEXT - 1)
-        return error_set(
+        return call_ended(error_set(
             EXPAR_ERR_ARGUMENT, "expar_unique_id_parse: text has %s %d characters, expected %d hexadecimal digits",
             length < EXPAR_UNIQUE_ID_TEXT - 1 ? "only" : "more than",
-            length < EXPAR_UNIQUE_ID_TEXT - 1 ? (int)length : EXPAR_UNIQUE_ID_TEXT - 1, EXPAR_UNIQUE_ID_TEXT - 1);
+            length < EXPAR_UNIQUE_ID_TEXT - 1 ? (int)length : EXPAR_UNIQUE_ID_TEXT - 1, EXPAR_UNIQUE_ID_TEXT - 1));
     if (sodium_hex2bin(parsed.bytes, sizeof parsed.bytes, text, length, NULL, &bytes, NULL) != 0 ||
         bytes != sizeof parsed.bytes)
-        return error_set(EXPAR_ERR_ARGUMENT,
-                         "expar_unique_id_parse: text has a character that is no hexadecimal digit");
+        return call_ended(
+            error_set(EXPAR_ERR_ARGUMENT, "expar_unique_id_parse: text has a character that is no hexadecimal digit"));
     expar_status status = unique_id_unpack(&parsed, &parts);
     if (status == EXPAR_OK) *id = parsed;
-    return status;
+    return call_ended(status);
 }

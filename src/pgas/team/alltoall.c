@@ -81,7 +81,7 @@ expar_status expar_alltoall(expar_team *team, void *dest, const void *source, si
     if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, bytes, &all_bytes);
     if (status == EXPAR_OK) status = collective_check(&c, all_bytes, bytes);
     const blocks b = plain_blocks(bytes);
-    return status == EXPAR_OK ? blocks_exchange(&c, &b) : status;
+    return team_ended(team, status == EXPAR_OK ? blocks_exchange(&c, &b) : status);
 }
 
 /* Bytes from dest's start to the end of its last element; 0 when there is none. */
@@ -111,5 +111,5 @@ expar_status expar_alltoalls(expar_team *team, void *dest, const void *source, p
     if (status == EXPAR_OK) status = strided_bytes(c.call, elements, &b, &bytes);
     if (status == EXPAR_OK) status = collective_check(&c, bytes, bytes);
     if (dest_stride == 1 && source_stride == 1) b = plain_blocks(count * element_bytes);
-    return status == EXPAR_OK ? blocks_exchange(&c, &b) : status;
+    return team_ended(team, status == EXPAR_OK ? blocks_exchange(&c, &b) : status);
 }

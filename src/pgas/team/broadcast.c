@@ -70,7 +70,7 @@ expar_status expar_broadcast(expar_team *team, void *dest, const void *source, s
 {
     broadcast b = {
         .c = {.call = "expar_broadcast", .team = team, .dest = dest, .source = source}, .bytes = bytes, .root = root};
-    return broadcast_run(&b, true);
+    return team_ended(team, broadcast_run(&b, true));
 }
 
 expar_status expar_broadcast_others(expar_team *team, void *dest, const void *source, size_t bytes, int32_t root)
@@ -78,5 +78,5 @@ expar_status expar_broadcast_others(expar_team *team, void *dest, const void *so
     broadcast b = {.c = {.call = "expar_broadcast_others", .team = team, .dest = dest, .source = source},
                    .bytes = bytes,
                    .root = root};
-    return broadcast_run(&b, false);
+    return team_ended(team, broadcast_run(&b, false));
 }

@@ -49,12 +49,12 @@ expar_status expar_fcollect(expar_team *team, void *dest, const void *source, si
     expar_status status = team_check(c.call, team);
     if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, bytes, &p.all_bytes);
     if (status == EXPAR_OK) status = collective_check(&c, p.all_bytes, bytes);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return team_ended(team, status);
     const circle node = circle_of_node(team);
     p.own = (span){.at = (size_t)team->me * bytes, .bytes = bytes};
     p.node = (span){.at = (size_t)node.first * bytes, .bytes = (size_t)node.count * bytes};
     status = team_turn_begin(c.call, team);
-    return status == EXPAR_OK ? team_turn_end(team, gather(&c, &p)) : status;
+    return team_ended(team, status == EXPAR_OK ? team_turn_end(team, gather(&c, &p)) : status);
 }
 
 /* ---- collect: whose block belongs where -------------------------------------------------------------------------- */
@@ -154,5 +154,5 @@ expar_status expar_collect(expar_team *team, void *dest, const void *source, siz
     collective c = {.call = "expar_collect", .team = team, .dest = dest, .source = source};
     expar_status status = collective_check(&c, 0, bytes);
     if (status == EXPAR_OK) status = team_turn_begin(c.call, team);
-    return status == EXPAR_OK ? team_turn_end(team, blocks_collect(&c, bytes)) : status;
+    return team_ended(team, status == EXPAR_OK ? team_turn_end(team, blocks_collect(&c, bytes)) : status);
 }

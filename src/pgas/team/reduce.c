@@ -223,11 +223,11 @@ expar_status expar_reduce(expar_team *team, void *dest, const void *source, size
                           expar_reduce_fn combine)
 {
     static const char call[] = "expar_reduce";
-    if (!combine) return error_set(EXPAR_ERR_NULL, "%s: combine is NULL", call);
+    if (!combine) return team_ended(team, error_set(EXPAR_ERR_NULL, "%s: combine is NULL", call));
     if (element_bytes < 1 || element_bytes > EXPAR_REDUCE_ELEMENT_BYTES)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: element_bytes %zu, expected 1 to %d", call, element_bytes,
-                         EXPAR_REDUCE_ELEMENT_BYTES);
-    return reduction_run(call, team, dest, source, count, element_bytes, combine);
+        return team_ended(team, error_set(EXPAR_ERR_ARGUMENT, "%s: element_bytes %zu, expected 1 to %d", call,
+                                          element_bytes, EXPAR_REDUCE_ELEMENT_BYTES));
+    return team_ended(team, reduction_run(call, team, dest, source, count, element_bytes, combine));
 }
 
 /* ---- the operations ---------------------------------------------------------------------------------------------- */
@@ -245,8 +245,8 @@ expar_status expar_reduce(expar_team *team, void *dest, const void *source, size
     }                                                                                                                  \
     expar_status expar_##name##_reduce_##S(expar_team *team, T *dest, const T *source, size_t count)                   \
     {                                                                                                                  \
-        return reduction_run("expar_" #name "_reduce_" #S, team, dest, source, count, sizeof(T),                       \
-                             combine_##name##_##S);                                                                    \
+        return team_ended(team, reduction_run("expar_" #name "_reduce_" #S, team, dest, source, count, sizeof(T),      \
+                                              combine_##name##_##S));                                                  \
     }
 #define BITS_DEFINE(T, S)                                                                                              \
     REDUCE_DEFINE(T, S, and, a &b)                                                                                     \

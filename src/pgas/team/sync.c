@@ -31,19 +31,19 @@ expar_status team_sync(const char *call, expar_team *team)
 expar_status expar_team_sync(expar_team *team)
 {
     expar_status status = team_check("expar_team_sync", team);
-    return status == EXPAR_OK ? team_sync("expar_team_sync", team) : status;
+    return team_ended(team, status == EXPAR_OK ? team_sync("expar_team_sync", team) : status);
 }
 
 expar_status expar_team_barrier(expar_team *team)
 {
     static const char call[] = "expar_team_barrier";
     expar_status status = team_check(call, team);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return team_ended(team, status);
     expar_status sync, quiet = sym_quiet(team->group->sym);
-    if (quiet == EXPAR_OK) return team_sync(call, team);
+    if (quiet == EXPAR_OK) return team_ended(team, team_sync(call, team));
     /* What failed may have gone to somebody who is no member; the members wait all the same. */
     error_kept kept;
     error_keep(&kept, quiet);
     sync = team_sync(call, team);
-    return sync == EXPAR_OK ? error_prefix(error_restore(&kept), "%s", call) : sync;
+    return team_ended(team, sync == EXPAR_OK ? error_prefix(error_restore(&kept), "%s", call) : sync);
 }

@@ -43,17 +43,17 @@ static expar_status get_standing(const char *call, expar_group *group, int32_t s
 
 expar_status expar_team_world(expar_group *group, expar_team **team)
 {
-    return get_standing("expar_team_world", group, TEAM_WORLD_SLOT, team);
+    return group_ended(group, get_standing("expar_team_world", group, TEAM_WORLD_SLOT, team));
 }
 
 expar_status expar_team_shared(expar_group *group, expar_team **team)
 {
-    return get_standing("expar_team_shared", group, TEAM_SHARED_SLOT, team);
+    return group_ended(group, get_standing("expar_team_shared", group, TEAM_SHARED_SLOT, team));
 }
 
 expar_status expar_team_rail(expar_group *group, expar_team **team)
 {
-    return get_standing("expar_team_rail", group, TEAM_RAIL_SLOT, team);
+    return group_ended(group, get_standing("expar_team_rail", group, TEAM_RAIL_SLOT, team));
 }
 
 /* ---- splitting --------------------------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t
     if (status == EXPAR_OK && !team) status = error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
     if (status == EXPAR_OK) status = check_config(call, config);
     if (status == EXPAR_OK) status = check_selection(call, &members, parent->size);
-    return status == EXPAR_OK ? split(call, parent, &members, config, team) : status;
+    return team_ended(parent, status == EXPAR_OK ? split(call, parent, &members, config, team) : status);
 }
 
 /* Rows follow each other, and so do columns; every rank is in one of each. All rows share one slot, as their members
@@ -183,9 +183,9 @@ expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expa
         status = error_set(EXPAR_ERR_RANGE, "%s: x_range %d, expected 1 or more", call, x_range);
     if (status == EXPAR_OK) status = check_config(call, x_config);
     if (status == EXPAR_OK) status = check_config(call, y_config);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return team_ended(parent, status);
     if (x_range > parent->size) x_range = parent->size;
-    return split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team);
+    return team_ended(parent, split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team));
 }
 
 /* ---- forming ----------------------------------------------------------------------------------------------------- */
@@ -224,12 +224,12 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     static const char call[] = "expar_team_form";
     const selection members = {start, stride, size};
     team_table *table;
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
-    if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
+    if (!team) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: team is NULL", call));
     expar_status status = check_selection(call, &members, group->size);
     if (status == EXPAR_OK) status = sym_check(group->sym, call);
     if (status == EXPAR_OK) status = team_table_open(call, group, &table);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return group_ended(group, status);
     expar_team made = {
         .group = group, .table = table, .start = start, .stride = stride, .size = size, .slot = TEAM_FORMED_SLOT};
     made.me = team_member(&made, group->rank);
@@ -237,7 +237,7 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     expar_team *copy = NULL;
     if (made.me >= 0) status = keep_formed(call, &made, &copy);
     if (status == EXPAR_OK) *team = copy;
-    return status;
+    return group_ended(group, status);
 }
 
 expar_status expar_team_destroy(expar_team *team)
@@ -246,14 +246,14 @@ expar_status expar_team_destroy(expar_team *team)
     if (!team) return EXPAR_OK;
     bool formed = team->group && team->slot == TEAM_FORMED_SLOT;
     expar_status status = formed ? EXPAR_OK : team_check(call, team);
-    if (status != EXPAR_OK) return status;
-    if (team->slot < TEAM_FORMED_SLOT) return error_set(EXPAR_ERR_STATE, "%s: a standing team", call);
+    if (status != EXPAR_OK) return team_ended(team, status);
+    if (team->slot < TEAM_FORMED_SLOT) return team_ended(team, error_set(EXPAR_ERR_STATE, "%s: a standing team", call));
     expar_status unfinished = context_quiet_all(call, team);
     if (!formed) status = team_sync(call, team);
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return team_ended(team, status);
     context_end_all(team);
     team_retire(team);
-    return unfinished;
+    return team_ended(team, unfinished);
 }
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
@@ -280,7 +280,7 @@ expar_status expar_team_get_config(const expar_team *team, expar_team_config *co
     if (status == EXPAR_OK && !config) status = error_set(EXPAR_ERR_NULL, "%s: config is NULL", call);
     if (status == EXPAR_OK) status = check_config(call, config);
     if (status == EXPAR_OK) config->num_contexts = team->config.num_contexts;
-    return status;
+    return team_ended(team, status);
 }
 
 expar_status expar_team_translate_pe(const expar_team *source, int32_t pe, const expar_team *dest, int32_t *dest_pe)
@@ -288,11 +288,13 @@ expar_status expar_team_translate_pe(const expar_team *source, int32_t pe, const
     static const char call[] = "expar_team_translate_pe";
     expar_status status = team_check(call, source);
     if (status == EXPAR_OK) status = team_check(call, dest);
-    if (status != EXPAR_OK) return status;
-    if (!dest_pe) return error_set(EXPAR_ERR_NULL, "%s: dest_pe is NULL", call);
-    if (source->group != dest->group) return error_set(EXPAR_ERR_HANDLE, "%s: teams of two groups", call);
+    if (status != EXPAR_OK) return team_ended(source, status);
+    if (!dest_pe) return team_ended(source, error_set(EXPAR_ERR_NULL, "%s: dest_pe is NULL", call));
+    if (source->group != dest->group)
+        return team_ended(source, error_set(EXPAR_ERR_HANDLE, "%s: teams of two groups", call));
     if (pe < 0 || pe >= source->size)
-        return error_set(EXPAR_ERR_RANGE, "%s: pe %d, expected 0 to %d", call, pe, source->size - 1);
+        return team_ended(source,
+                          error_set(EXPAR_ERR_RANGE, "%s: pe %d, expected 0 to %d", call, pe, source->size - 1));
     *dest_pe = team_member(dest, team_rank(source, pe));
     return EXPAR_OK;
 }

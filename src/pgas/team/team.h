@@ -67,6 +67,12 @@ struct expar_team {
     expar_team_config config;
 };
 
+/* How a public call on a team ends, which may be NULL or destroyed. */
+static inline expar_status team_ended(const expar_team *team, expar_status status)
+{
+    return status == EXPAR_OK ? status : group_ended(team ? team->group : NULL, status);
+}
+
 /* All that a rank knows of teams; a resident of its group. */
 typedef struct team_table {
     group_resident resident;

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files that EXPAR_LOG_FILE names: one a process, or one a rank where the name has %r. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Never closed: lines may come until the process ends. */
+typedef struct log_file {
+    int32_t rank; /* -1: of lines without a rank, or of all where the name has no %r */
+    pid_t pid;    /* of the process that opened it: a forked child has a name of its own where there is %p */
+    int fd;       /* -1: it could not be opened, which has been said */
+    bool failed;  /* it could not be written, which has been said */
+    struct log_file *next;
+} log_file;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static log_file *files; /* guarded by the lock */
+static char *pattern;   /* EXPAR_LOG_FILE as it was when first asked for; written once, before is_read */
+/* 0: not read yet; 1: no file is asked for; 2: pattern is set. Written under the lock (release), read by all that log
+   (acquire), so that a process without a file takes no lock, as a child right behind its fork may not. */
+static atomic_int is_read;
+
+/* Says on stderr what is the matter with the file: this line has nowhere else to go. */
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    char text[PATH_MAX + 256];
+    va_list arguments;
+    va_start(arguments, format);
+    int bytes = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    size_t length = (size_t)bytes < sizeof text ? (size_t)bytes : sizeof text - 1;
+    while (write(STDERR_FILENO, text, length) < 0 && errno == EINTR)
+        continue;
+}
+
+/* Under the lock. */
+static bool pattern_read(void)
+{
+    if (atomic_load_explicit(&is_read, memory_order_relaxed) == 0) {
+        const char *text = env_string("EXPAR_LOG_FILE");
+        pattern = text ? strdup(text) : NULL;
+        atomic_store_explicit(&is_read, pattern ? 2 : 1, memory_order_release);
+    }
+    return pattern != NULL;
+}
+
+/* Whether the name has %r or %p; behind %% there is neither. */
+static bool pattern_has(char letter)
+{
+    for (const char *at = pattern; (at = strchr(at, '%')) && at[1]; at += 2)
+        if (at[1] == letter) return true;
+    return false;
+}
+
+/* The name of the file of `rank`; false: the pattern has something else behind a %, or the name is too long. */
+static bool pattern_expand(int32_t rank, char path[PATH_MAX])
+{
+    size_t used = 0;
+    for (const char *at = pattern; *at; at++) {
+        char piece[32] = {*at};
+        if (*at == '%') {
+            at++;
+            if (*at == 'r')
+                snprintf(piece, sizeof piece, rank < 0 ? "none" : "%d", (int)rank);
+            else if (*at == 'p')
+                snprintf(piece, sizeof piece, "%d", (int)getpid());
+            else if (*at != '%')
+                return false;
+        }
+        size_t bytes = strlen(piece);
+        if (used + bytes >= PATH_MAX) return false;
+        memcpy(path + used, piece, bytes);
+        used += bytes;
+    }
+    path[used] = '\0';
+    return true;
+}
+
+static int open_file(int32_t rank)
+{
+    char path[PATH_MAX];
+    if (!pattern_expand(rank, path)) {
+        say("expar: EXPAR_LOG_FILE=%s: expected a path with %%r (rank), %%p (process) or %%%%; lines go to stderr\n",
+            pattern);
+        return -1;
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) say("expar: EXPAR_LOG_FILE: cannot open %s: %s; lines go to stderr\n", path, strerror(errno));
+    return fd;
+}
+
+/* Under the lock. NULL: no memory. */
+static log_file *file_of(int32_t rank)
+{
+    int32_t own = pattern_has('r') ? rank : -1;
+    pid_t pid = pattern_has('p') ? getpid() : 0;
+    log_file *file = files;
+    while (file && (file->rank != own || file->pid != pid))
+        file = file->next;
+    if (file) return file;
+    file = calloc(1, sizeof *file);
+    if (!file) return NULL;
+    *file = (log_file){.rank = own, .pid = pid, .fd = open_file(own), .next = files};
+    files = file;
+    return file;
+}
+
+int log_file_of(int32_t rank)
+{
+    if (atomic_load_explicit(&is_read, memory_order_acquire) == 1) return -1;
+    pthread_mutex_lock(&lock);
+    log_file *file = pattern_read() ? file_of(rank) : NULL;
+    int fd = file ? file->fd : -1;
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+void log_file_failed(int32_t rank)
+{
+    int number = errno;
+    pthread_mutex_lock(&lock);
+    log_file *file = file_of(rank);
+    if (file && !file->failed) say("expar: EXPAR_LOG_FILE=%s: cannot write: %s\n", pattern, strerror(number));
+    if (file) file->failed = true;
+    pthread_mutex_unlock(&lock);
+}

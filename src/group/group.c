@@ -135,6 +135,7 @@ expar_status expar_group_create(const expar_group_options *options, expar_group 
     group_settings settings;
     boot_request request;
     if (!group) return call_ended(error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
+    env_warn_unknown();
     expar_status status = group_options_copy(call, options, &known);
     if (status == EXPAR_OK) status = group_settings_read(call, &known, &settings);
     if (status == EXPAR_OK) status = make_request(&known, &settings, &request);

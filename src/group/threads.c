@@ -158,6 +158,7 @@ expar_status expar_group_create_threads(int32_t size, const expar_group_options 
     expar_group_options known;
     group_settings settings;
     if (!groups) return call_ended(error_set(EXPAR_ERR_NULL, "%s: groups is NULL", call));
+    env_warn_unknown();
     if (size < 1 || size > MAX_THREAD_RANKS)
         return call_ended(error_set(EXPAR_ERR_RANGE, "%s: size %d, expected 1 to %d", call, size, MAX_THREAD_RANKS));
     expar_status status = group_options_copy(call, options, &known);

@@ -177,11 +177,23 @@ static void seconds_with_fractions(void **state)
         assert_no_seconds(bad[i]);
 }
 
+static void the_nearest_name_is_found(void **state)
+{
+    (void)state;
+    const char *const cases[][2] = {
+        {"EXPAR_TIMOUT", "EXPAR_TIMEOUT"},     {"EXPAR_LOGFILE", "EXPAR_LOG_FILE"},
+        {"EXPAR_HEAPSIZE", "EXPAR_HEAP_SIZE"}, {"EXPAR_TRANSPORT", "EXPAR_TRANSPORTS"},
+        {"EXPAR_PROXI", "EXPAR_PROXY"},        {"EXPAR_INTERFACE", "EXPAR_FABRIC_INTERFACE"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
+        assert_string_equal(env_nearest(cases[i][0]), cases[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_whole_and_names_are_unique),
         cmocka_unit_test(description_shows_the_same_table),
+        cmocka_unit_test(the_nearest_name_is_found),
         cmocka_unit_test_setup(unset_and_empty_leave_the_value, unset_all),
         cmocka_unit_test_setup(whole_numbers, unset_all),
         cmocka_unit_test_setup(bytes_with_suffixes, unset_all),

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is logged of calls that fail. */
+/* What is logged of calls that fail, and of variables that nobody knows. */
 #include "base/base.h"
 #include "base/log_child.h"
+
+#include <expar/expar.h>
 
 static expar_status inner(void)
 {
@@ -67,11 +69,38 @@ static void a_kept_error_is_logged_where_it_arose(void **state)
                          "[^\n]* info  [^ ]*tests/base/test_log_calls\\.c:[0-9]+ EXPAR_ERR_RANGE: rank 9 of 8\n$");
 }
 
+static void form_groups_with_odd_variables(void)
+{
+    expar_group *groups[2];
+    expar_group *alone;
+    const expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    setenv("EXPAR_TIMOUT", "3", 1);
+    setenv("EXPAR_TEST_SEED", "1", 1);
+    setenv("EXPAR_REQUIRE_NETNS", "0", 1);
+    setenv("EXPARALLEL", "1", 1);
+    setenv("EXPAR_LOG_FIEL", "", 1);
+    if (expar_group_create_threads(2, &options, groups) != EXPAR_OK) _exit(1);
+    if (expar_group_create_threads(1, &options, &alone) != EXPAR_OK) _exit(1);
+}
+
+static void an_unknown_variable_is_warned_of_once(void **state)
+{
+    (void)state;
+    char text[4096];
+    log_of_child(NULL, form_groups_with_odd_variables, text, sizeof text);
+    assert_int_equal(count_lines(text), 2);
+    assert_non_null(strstr(text, " EXPAR_TIMOUT is set, but"));
+    assert_non_null(strstr(text, " is EXPAR_TIMEOUT "));
+    assert_non_null(strstr(text, " EXPAR_LOG_FIEL is set, but"));
+    assert_non_null(strstr(text, " is EXPAR_LOG_FILE "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_that_fails_is_logged_once_where_it_arose),
         cmocka_unit_test(a_kept_error_is_logged_where_it_arose),
+        cmocka_unit_test(an_unknown_variable_is_warned_of_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,9 @@ typedef struct expar_unique_id {
    the interface or address in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only, which other hosts do not reach).
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_SYSTEM. Any thread. */
 EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
+/* The same on an interface that the caller names ("eth0", or one of its addresses), whatever the environment says. NULL
+   or "": as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no such interface, or it has no address. */
+EXPAR_API expar_status expar_unique_id_create_on(const char *interface, expar_unique_id *id);
 /* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other. Groups that stand go on. */
 EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
 /* As hexadecimal digits, for environment variables and files: writes 2·EXPAR_UNIQUE_ID_BYTES + 1 characters. */

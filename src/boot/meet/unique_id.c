@@ -69,30 +69,33 @@ typedef struct served_id {
 static pthread_mutex_t served_lock = PTHREAD_MUTEX_INITIALIZER;
 static served_id *served_ids;
 
-/* EXPAR_BOOTSTRAP_INTERFACE, else loopback; any free port. */
-static expar_status listen_for_id(int *listener, address_ip *ip)
+/* The interface given, else EXPAR_BOOTSTRAP_INTERFACE, else loopback; any free port. */
+static expar_status listen_for_id(const char *call, const char *interface, int *listener, address_ip *ip)
 {
-    const char *interface = env_string("EXPAR_BOOTSTRAP_INTERFACE");
     address local;
-    expar_status status = address_of_interface(interface ? interface : "127.0.0.1", &local);
+    const bool given = interface && *interface;
+    if (!given) interface = env_string("EXPAR_BOOTSTRAP_INTERFACE");
+    if (!interface) interface = "127.0.0.1";
+    expar_status status = address_of_interface(
+        given ? "expar_unique_id_create_on: interface" : "EXPAR_BOOTSTRAP_INTERFACE", interface, &local);
     if (status != EXPAR_OK) return status;
     int fd = address_listen(&local);
-    if (fd < 0) return error_errno("expar_unique_id_create: cannot listen on %s", interface ? interface : "127.0.0.1");
+    if (fd < 0) return error_errno("%s: cannot listen on %s", call, interface);
     if (!address_local(fd, &local)) {
         wire_close(&fd);
-        return error_errno("expar_unique_id_create: getsockname");
+        return error_errno("%s: getsockname", call);
     }
     address_to_ip(&local, ip);
     *listener = fd;
     return EXPAR_OK;
 }
 
-static expar_status id_serve(const unique_id_parts *parts, int listener)
+static expar_status id_serve(const char *call, const unique_id_parts *parts, int listener)
 {
     served_id *entry = calloc(1, sizeof *entry);
     if (!entry) {
         wire_close(&listener);
-        return error_set(EXPAR_ERR_MEMORY, "expar_unique_id_create: out of memory");
+        return error_set(EXPAR_ERR_MEMORY, "%s: out of memory", call);
     }
     unique_id_pack(parts, &entry->id);
     entry->pid = getpid();
@@ -108,18 +111,30 @@ static expar_status id_serve(const unique_id_parts *parts, int listener)
     return EXPAR_OK;
 }
 
-expar_status expar_unique_id_create(expar_unique_id *id)
+static expar_status id_create(const char *call, const char *interface, expar_unique_id *id)
 {
     unique_id_parts parts;
     int listener = -1;
-    if (!id) return call_ended(error_set(EXPAR_ERR_NULL, "expar_unique_id_create: id is NULL"));
+    if (!id) return error_set(EXPAR_ERR_NULL, "%s: id is NULL", call);
     expar_status status = auth_ready();
-    if (status == EXPAR_OK) status = listen_for_id(&listener, &parts.ip);
-    if (status != EXPAR_OK) return call_ended(status);
+    if (status == EXPAR_OK) status = listen_for_id(call, interface, &listener, &parts.ip);
+    if (status != EXPAR_OK) return status;
     randombytes_buf(parts.secret, sizeof parts.secret);
-    status = id_serve(&parts, listener);
+    status = id_serve(call, &parts, listener);
     if (status == EXPAR_OK) unique_id_pack(&parts, id);
-    return call_ended(status);
+    return status;
+}
+
+expar_status expar_unique_id_create(expar_unique_id *id)
+{
+    env_warn_unknown();
+    return call_ended(id_create("expar_unique_id_create", NULL, id));
+}
+
+expar_status expar_unique_id_create_on(const char *interface, expar_unique_id *id)
+{
+    env_warn_unknown();
+    return call_ended(id_create("expar_unique_id_create_on", interface, id));
 }
 
 expar_status expar_unique_id_retire(const expar_unique_id *id)

@@ -130,7 +130,7 @@ bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT])
                        NI_NUMERICHOST) == 0;
 }
 
-expar_status address_of_interface(const char *text, address *out)
+expar_status address_of_interface(const char *what, const char *text, address *out)
 {
     address found = {0};
     address_ip ip = {.family = 4};
@@ -140,14 +140,13 @@ expar_status address_of_interface(const char *text, address *out)
         ip.family = 6;
         address_from_ip(&ip, &found);
     } else if (!find_interface(text, AF_INET, &found) && !find_interface(text, AF_INET6, &found)) {
-        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_BOOTSTRAP_INTERFACE=%s: %s, and this is no IP address itself", text,
+        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: %s, and this is no IP address itself", what, text,
                          if_nametoindex(text) ? "the interface has no address that other hosts could reach"
                                               : "no such interface");
     }
     if (is_wildcard(&found))
-        return error_set(
-            EXPAR_ERR_ARGUMENT,
-            "EXPAR_BOOTSTRAP_INTERFACE=%s: expected one interface or address that the other ranks can reach", text);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: expected one interface or address that the other ranks can reach",
+                         what, text);
     *out = found;
     return EXPAR_OK;
 }

@@ -35,7 +35,7 @@ void address_random_unix_name(char name[ADDRESS_UNIX_BYTES]);
 /* The address of an interface of this host ("eth0"), or an IP address, with port 0. Wildcards are refused. Of several
    addresses of an interface the first of IPv4 counts, then of IPv6 those that are not link-local: such a one means
    nothing on another host. */
-expar_status address_of_interface(const char *text, address *out);
+expar_status address_of_interface(const char *what, const char *text, address *out);
 
 /* IP addresses as they travel: 4 or 16 bytes. family: AF_INET or AF_INET6 as 4 or 6; 0: none. */
 typedef struct address_ip {

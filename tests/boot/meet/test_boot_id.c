@@ -108,12 +108,39 @@ static void interface_is_the_one_told(void **state)
     unsetenv("EXPAR_BOOTSTRAP_INTERFACE");
 }
 
+/* What the caller names goes before the environment. */
+static void interface_is_the_argument(void **state)
+{
+    (void)state;
+    expar_unique_id id;
+    unique_id_parts parts;
+    static const unsigned char argument[4] = {127, 0, 0, 7}, told[4] = {127, 0, 0, 9};
+    setenv("EXPAR_BOOTSTRAP_INTERFACE", "127.0.0.9", 1);
+    assert_int_equal(expar_unique_id_create_on("127.0.0.7", &id), EXPAR_OK);
+    assert_int_equal(unique_id_unpack(&id, &parts), EXPAR_OK);
+    assert_memory_equal(parts.ip.bytes, argument, sizeof argument);
+    assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    const char *const none[] = {NULL, ""};
+    for (size_t i = 0; i < ARRAY_LENGTH(none); i++) {
+        assert_int_equal(expar_unique_id_create_on(none[i], &id), EXPAR_OK);
+        assert_int_equal(unique_id_unpack(&id, &parts), EXPAR_OK);
+        assert_memory_equal(parts.ip.bytes, told, sizeof told);
+        assert_int_equal(expar_unique_id_retire(&id), EXPAR_OK);
+    }
+    assert_int_equal(expar_unique_id_create_on("no-such-interface", &id), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "expar_unique_id_create_on: interface=no-such-interface"));
+    assert_int_equal(expar_unique_id_create_on("::", &id), EXPAR_ERR_ARGUMENT);
+    assert_int_equal(expar_unique_id_create_on("lo", NULL), EXPAR_ERR_NULL);
+    assert_non_null(strstr(expar_last_error(), "expar_unique_id_create_on: id is NULL"));
+    unsetenv("EXPAR_BOOTSTRAP_INTERFACE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_round_trip),           cmocka_unit_test(damaged_text_is_refused),
         cmocka_unit_test(ids_differ_and_end_once),   cmocka_unit_test(null_is_refused),
-        cmocka_unit_test(interface_is_the_one_told),
+        cmocka_unit_test(interface_is_the_one_told), cmocka_unit_test(interface_is_the_argument),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

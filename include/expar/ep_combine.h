@@ -9,10 +9,24 @@
 extern "C" {
 #endif
 
+/* Which rows a token's sum is made of, and in which order they are added. See expar_combine. */
+typedef enum expar_sum_order {
+    EXPAR_SUM_BY_RANK = 0,  /* a row a rank; ranks ascending */
+    EXPAR_SUM_BY_SLOT = 1,  /* a row a rank; ranks by ascending s(r), the highest slot whose expert lives on rank r */
+    EXPAR_SUM_EACH_SLOT = 2 /* expert-major: a row a slot; slots ascending, whichever rank they are on */
+} expar_sum_order;
+
+/* What out_topk_weights[t][k] is. */
+typedef enum expar_weights_of {
+    EXPAR_WEIGHTS_OF_ALL = 0,  /* the sum of slot k over all ranks that had token t */
+    EXPAR_WEIGHTS_OF_OWNER = 1 /* what the rank gave on which the slot's expert lives; 0 without one */
+} expar_weights_of;
+
 typedef struct expar_combine_args {
     size_t struct_size;            /* set by EXPAR_COMBINE_ARGS_INIT */
     expar_tensor x;                /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
-    expar_tensor topk_weights;     /* [R][K] f32, K contiguous; or none */
+    expar_tensor topk_weights;     /* [R][K] f32, K contiguous; expert-major with weights_of the owner: [rows of x][1],
+                                      one a row; or none */
     const expar_ep_handle *handle; /* of the dispatch that brought the rows */
     expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
                                       the library: EXPAR_ERR_ADDRESS */
@@ -27,6 +41,8 @@ typedef struct expar_combine_args {
                              there when *event has happened */
     expar_event **event;  /* out, with async_finish: the caller's */
     void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    expar_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */
+    expar_weights_of weights_of; /* with topk_weights; OWNER likewise */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 
@@ -37,8 +53,22 @@ typedef struct expar_combine_args {
  *
  * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
  * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
- * travels. Its backward is expar_dispatch with the handle. Errors as of expar_dispatch, but for EXPAR_ERR_INDEX and
- * EXPAR_ERR_DROPPED. */
+ * travels. Its backward is expar_dispatch with the handle.
+ *
+ * sum_order and weights_of are the same on all ranks. The sums of token t, x_r the row of rank r, in FP32 from +0, with
+ * one rounding at the end (round):
+ *
+ *     BY_RANK     y[t] = round(bias 0 + bias 1 + Σ x_r, r ascending)
+ *     BY_SLOT     y[t] = round(bias 0 + bias 1 + Σ x_r, s(r) ascending), s(r) = max {k: expert of slot k lives on r};
+ *                 ranks that have the token without such an expert (token_in_rank) come first, r ascending
+ *     EACH_SLOT   y[t] = round(bias 0 + bias 1 + Σ x(t, k), k ascending), x(t, k) the expert-major row of slot k
+ *
+ * Expert-major x_r = round(Σ weight · x(t, k), k ascending on r), on each rank that has expert_major set. EACH_SLOT
+ * needs expert_major on all ranks, and takes no expert_weights: nothing is multiplied or rounded before the end, and
+ * every row travels. Slots of -1, and of rows that were dropped, add nothing. OWNER's weights are carried bit for bit.
+ *
+ * Errors as of expar_dispatch, but for EXPAR_ERR_INDEX and EXPAR_ERR_DROPPED; EXPAR_ERR_HANDLE also where the handle
+ * does not keep its slots. */
 EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
 
 #ifdef __cplusplus

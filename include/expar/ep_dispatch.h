@@ -42,6 +42,8 @@ typedef struct expar_dispatch_args {
                                 stream (expar_event_record): the call's stream waits for that */
     int32_t async_finish;    /* 1: return once outputs are known; rows are there when result.event has happened */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
+                           sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 

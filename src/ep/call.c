@@ -359,6 +359,8 @@ static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form 
         {"handle (number of the buffer that it was made on)", a->route_buffer, b->route_buffer},
         {"handle (number of the call that made it)", a->route, b->route},
         {"scales a token", a->scales, b->scales},
+        {"sum_order", a->sum_order, b->sum_order},
+        {"weights_of", a->weights_of, b->weights_of},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (members[i].a != members[i].b)

@@ -13,14 +13,34 @@
 typedef struct combine_call {
     ep_call base;
     expar_combine_args args;
-    mem_block *reduced;                   /* expert-major: one row a token */
-    mem_block *staged_x, *staged_weights; /* copies of what peers could not reach where it is */
-    const void *x;                        /* the rows that travel: the caller's, or the reduced ones */
-    int64_t x_pitch_bytes;
+    mem_block *reduced;                                /* expert-major: one row a token */
+    mem_block *spread;                                 /* expert-major: weights of its rows, at their slots */
+    mem_block *staged_x, *staged_weights, *staged_map; /* copies of what peers could not reach where it is */
+    const void *x;                                     /* the rows that travel: the caller's, or the reduced ones */
+    int64_t x_rows, x_pitch_bytes;
+    const float *weights; /* that travel, [R][K]: the caller's, or the spread ones; NULL: none */
+    int64_t weights_pitch;
     ep_mode mode;
-    uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
-    ep_combine_step step;              /* between send and receive */
+    uint64_t x_offset, weights_offset, map_offset; /* in the heap, when DIRECT */
+    ep_combine_step step;                          /* between send and receive */
 } combine_call;
+
+/* Every expert-major row travels, and the owner adds them. */
+static bool adds_each_slot(const combine_call *call)
+{
+    return call->args.sum_order == EXPAR_SUM_EACH_SLOT;
+}
+
+static bool wants_owners_weights(const combine_call *call)
+{
+    return call->args.weights_of == EXPAR_WEIGHTS_OF_OWNER && tensor_given(&call->args.topk_weights);
+}
+
+/* Weights are given one an expert-major row. */
+static bool weighs_rows(const combine_call *call)
+{
+    return call->args.expert_major && wants_owners_weights(call);
+}
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
@@ -69,8 +89,10 @@ static expar_status check_weights(const combine_call *call)
         return error_set(EXPAR_ERR_NULL, "%s is not given, but %s is; expected both or none",
                          in ? "out_topk_weights" : "topk_weights", in ? "topk_weights" : "out_topk_weights");
     if (!in) return EXPAR_OK;
+    bool by_row = weighs_rows(call);
     expar_status status = ep_check_matrix(call->base.ep->device, "topk_weights", &args->topk_weights,
-                                          args->handle->rows, routing->topk, EXPAR_F32, EXPAR_F32);
+                                          by_row ? args->x.shape[0] : args->handle->rows, by_row ? 1 : routing->topk,
+                                          EXPAR_F32, EXPAR_F32);
     if (status != EXPAR_OK) return status;
     return ep_check_matrix(call->base.ep->device, "out_topk_weights", &args->out_topk_weights, routing->tokens,
                            routing->topk, EXPAR_F32, EXPAR_F32);
@@ -84,6 +106,46 @@ static expar_status check_expert_weights(const combine_call *call)
         return error_set(EXPAR_ERR_ARGUMENT, "expert_weights is given; expected expert_major with it");
     return ep_check_matrix(call->base.ep->device, "expert_weights", &args->expert_weights, args->handle->rows,
                            args->handle->routing.topk, EXPAR_F32, EXPAR_F32);
+}
+
+/* Ring slots that a sum of each slot fills are numbered by 31 bits: a row takes fewer than 2 · K. */
+static expar_status check_each_slot(const combine_call *call)
+{
+    const expar_combine_args *args = &call->args;
+    const expar_ep_handle *handle = args->handle;
+    int64_t rows = handle->rows > handle->routing.tokens ? handle->rows : handle->routing.tokens, most;
+    if (!args->expert_major)
+        return error_set(EXPAR_ERR_ARGUMENT, "sum_order is 2 (each slot), but expert_major is 0; expected 1 with it");
+    if (tensor_given(&args->expert_weights))
+        return error_set(
+            EXPAR_ERR_ARGUMENT,
+            "expert_weights is given with sum_order 2 (each slot), which adds rows as they are; expected none");
+    most = INT32_MAX / (2 * (int64_t)handle->routing.topk);
+    if (rows > most)
+        return error_set(EXPAR_ERR_LIMIT,
+                         "sum_order is 2 (each slot) with %lld rows of %d slots; expected at most %lld",
+                         (long long)rows, handle->routing.topk, (long long)most);
+    return EXPAR_OK;
+}
+
+static expar_status check_sums(const combine_call *call)
+{
+    const expar_combine_args *args = &call->args;
+    const ep_routing *routing = &args->handle->routing;
+    if (args->sum_order < EXPAR_SUM_BY_RANK || args->sum_order > EXPAR_SUM_EACH_SLOT)
+        return error_set(EXPAR_ERR_ARGUMENT, "sum_order is %d; expected 0 (by rank), 1 (by slot) or 2 (each slot)",
+                         (int)args->sum_order);
+    if (args->weights_of < EXPAR_WEIGHTS_OF_ALL || args->weights_of > EXPAR_WEIGHTS_OF_OWNER)
+        return error_set(EXPAR_ERR_ARGUMENT, "weights_of is %d; expected 0 (all ranks) or 1 (the owner)",
+                         (int)args->weights_of);
+    bool by_slot = args->sum_order != EXPAR_SUM_BY_RANK;
+    if ((by_slot || wants_owners_weights(call)) && !routing->keeps_slots)
+        return error_set(EXPAR_ERR_HANDLE,
+                         "%s is %d, but the handle does not know the tokens' slots; expected one of a "
+                         "dispatch with %s",
+                         by_slot ? "sum_order" : "weights_of", (int)(by_slot ? args->sum_order : args->weights_of),
+                         routing->topk ? "keep_slots" : "topk_idx and keep_slots");
+    return adds_each_slot(call) ? check_each_slot(call) : EXPAR_OK;
 }
 
 static expar_status combine_check_options(const expar_combine_args *args)
@@ -101,6 +163,7 @@ static expar_status combine_check(combine_call *call, const expar_combine_args *
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, true);
     call->base.wait_event = call->args.wait_event;
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
+    if (status == EXPAR_OK) status = check_sums(call);
     if (status == EXPAR_OK) status = combine_check_x(call);
     if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
     if (status == EXPAR_OK) status = check_biases(call);
@@ -125,12 +188,14 @@ static int64_t rows_held(const combine_call *call)
     return handle->recv_tokens < 0 ? handle->rows : handle->recv_tokens;
 }
 
-/* Expert-major: takes the memory for one row a token; the executor fills it later. */
+/* Expert-major: takes the memory for one row a token, unless all of them travel; the executor fills it later. */
 static expar_status choose_rows(combine_call *call)
 {
+    bool each_slot = adds_each_slot(call);
     call->x = call->args.x.data;
+    call->x_rows = each_slot ? call->args.x.shape[0] : rows_held(call);
     call->x_pitch_bytes = tensor_pitch(&call->args.x) * (int64_t)expar_dtype_bytes(call->args.x.dtype);
-    if (!call->args.expert_major) return EXPAR_OK;
+    if (!call->args.expert_major || each_slot) return EXPAR_OK;
     call->x_pitch_bytes = row_bytes(call);
     uint64_t bytes = (uint64_t)rows_held(call) * (uint64_t)row_bytes(call);
     expar_status status = ep_block_take(call->base.ep, bytes, &call->reduced);
@@ -138,42 +203,75 @@ static expar_status choose_rows(combine_call *call)
     return status;
 }
 
-static bool in_heap(const combine_call *call, const void *data, int64_t rows, int64_t pitch_bytes, int64_t bytes,
-                    uint64_t *offset)
+/* Likewise for weights of expert-major rows, which travel as [R][K]. */
+static expar_status choose_weights(combine_call *call)
 {
-    const executor *exec = call->base.ep->exec;
-    return rows == 0 || exec->ops->reaches(exec, data, ep_span_bytes(rows, pitch_bytes, bytes), offset);
+    const int32_t topk = call->args.handle->routing.topk;
+    call->weights = call->args.topk_weights.data;
+    call->weights_pitch = tensor_pitch(&call->args.topk_weights);
+    if (!weighs_rows(call)) return EXPAR_OK;
+    uint64_t bytes = (uint64_t)rows_held(call) * (uint64_t)topk * sizeof(float);
+    expar_status status = ep_block_take(call->base.ep, bytes, &call->spread);
+    if (status != EXPAR_OK) return status;
+    call->weights = call->spread->data;
+    call->weights_pitch = topk;
+    return EXPAR_OK;
 }
 
 static void release_stages(combine_call *call)
 {
     mem_block_release(call->staged_x);
     mem_block_release(call->staged_weights);
-    call->staged_x = call->staged_weights = NULL;
+    mem_block_release(call->staged_map);
+    call->staged_x = call->staged_weights = call->staged_map = NULL;
 }
 
 static uint64_t x_span_bytes(const combine_call *call)
 {
-    return ep_span_bytes(rows_held(call), call->x_pitch_bytes, row_bytes(call));
+    return ep_span_bytes(call->x_rows, call->x_pitch_bytes, row_bytes(call));
 }
 
 static uint64_t weights_span_bytes(const combine_call *call)
 {
-    const expar_tensor *weights = &call->args.topk_weights;
-    const int64_t unit = (int64_t)sizeof(float);
-    return ep_span_bytes(rows_held(call), tensor_pitch(weights) * unit, weights->shape[1] * unit);
+    const int64_t unit = (int64_t)sizeof(float), topk = call->args.handle->routing.topk;
+    return ep_span_bytes(rows_held(call), call->weights_pitch * unit, topk * unit);
+}
+
+static uint64_t map_bytes(const combine_call *call)
+{
+    return (uint64_t)rows_held(call) * (uint64_t)call->args.handle->routing.topk * sizeof(int32_t);
+}
+
+/* What of the rows that travel peers can reach where it lies. */
+typedef struct reached {
+    bool x, weights, map;
+} reached;
+
+static reached find_reached(combine_call *call)
+{
+    const executor *exec = call->base.ep->exec;
+    const bool none = rows_held(call) == 0;
+    reached in = {true, true, true};
+    in.x = call->x_rows == 0 || exec->ops->reaches(exec, call->x, x_span_bytes(call), &call->x_offset);
+    if (call->weights)
+        in.weights = none || exec->ops->reaches(exec, call->weights, weights_span_bytes(call), &call->weights_offset);
+    if (adds_each_slot(call))
+        in.map = none || exec->ops->reaches(exec, ep_handle_map(call->args.handle), map_bytes(call), &call->map_offset);
+    return in;
 }
 
 /* Blocks of the pool for what peers cannot reach; the copies are made when the call runs. Where there is no room, all
    goes by the queue. */
-static void stage(combine_call *call, bool x_in, bool weights_in)
+static void stage(combine_call *call, const reached *in)
 {
     mem_pool *pool = call->base.ep->exec->pool;
-    bool room = x_in || mem_pool_take(pool, x_span_bytes(call), &call->staged_x) == EXPAR_OK;
-    room = room && (weights_in || mem_pool_take(pool, weights_span_bytes(call), &call->staged_weights) == EXPAR_OK);
+    bool room = in->x || mem_pool_take(pool, x_span_bytes(call), &call->staged_x) == EXPAR_OK;
+    room = room && (in->weights || mem_pool_take(pool, weights_span_bytes(call), &call->staged_weights) == EXPAR_OK);
+    room = room && (in->map || mem_pool_take(pool, map_bytes(call), &call->staged_map) == EXPAR_OK);
     if (room) {
         if (call->staged_x) call->x_offset = call->staged_x->offset;
         if (call->staged_weights) call->weights_offset = call->staged_weights->offset;
+        if (call->staged_map) call->map_offset = call->staged_map->offset;
         call->mode = EP_MODE_DIRECT;
         return;
     }
@@ -187,42 +285,53 @@ static expar_status fill_stages(combine_call *call)
     expar_status status = EXPAR_OK;
     if (call->staged_x) status = exec->ops->copy(exec, of, call->staged_x->data, call->x, x_span_bytes(call));
     if (status == EXPAR_OK && call->staged_weights)
-        status = exec->ops->copy(exec, of, call->staged_weights->data, call->args.topk_weights.data,
-                                 weights_span_bytes(call));
+        status = exec->ops->copy(exec, of, call->staged_weights->data, call->weights, weights_span_bytes(call));
+    if (status == EXPAR_OK && call->staged_map)
+        status = exec->ops->copy(exec, of, call->staged_map->data, ep_handle_map(call->args.handle), map_bytes(call));
     return status;
 }
 
 static void release_blocks(combine_call *call)
 {
     mem_block_release(call->reduced);
-    call->reduced = NULL;
+    mem_block_release(call->spread);
+    call->reduced = call->spread = NULL;
     release_stages(call);
+}
+
+static expar_status refuse_direct(const combine_call *call, const reached *in)
+{
+    const bool of_map = in->x && in->weights, of_weights = in->x && !of_map;
+    const bool own = of_map || (of_weights ? call->spread != NULL : call->reduced != NULL);
+    const uint64_t bytes = of_map ? map_bytes(call) : of_weights ? weights_span_bytes(call) : x_span_bytes(call);
+    if (own) {
+        char what[64];
+        snprintf(what, sizeof what, "%lld rows", (long long)rows_held(call));
+        return ep_pool_lacks(call->base.ep, bytes, what);
+    }
+    return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
+                     of_weights ? "topk_weights" : "x", of_weights ? (const void *)call->weights : call->x);
 }
 
 static expar_status combine_choose_mode(combine_call *call)
 {
-    const expar_tensor *weights = &call->args.topk_weights;
-    int64_t rows = rows_held(call), pitch_bytes = tensor_pitch(weights) * 4;
     call->mode = EP_MODE_QUEUE;
     if (call->args.path == EXPAR_PATH_QUEUE) return EXPAR_OK;
-    bool x_in = in_heap(call, call->x, rows, call->x_pitch_bytes, row_bytes(call), &call->x_offset);
-    bool weights_in = !tensor_given(weights) ||
-                      in_heap(call, weights->data, rows, pitch_bytes, weights->shape[1] * 4, &call->weights_offset);
-    if (x_in && weights_in) call->mode = EP_MODE_DIRECT;
-    if (call->mode != EP_MODE_DIRECT && call->args.path == EXPAR_PATH_AUTO && call->base.ep->exec->ops->stages)
-        stage(call, x_in, weights_in);
+    const reached in = find_reached(call);
+    /* The handle's map is the library's own: the pool takes a copy on any device. */
+    const bool own_in = in.x && in.weights;
+    if (own_in && in.map)
+        call->mode = EP_MODE_DIRECT;
+    else if (own_in || (call->args.path == EXPAR_PATH_AUTO && call->base.ep->exec->ops->stages))
+        stage(call, &in);
     if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
-    if (call->reduced && !x_in) {
-        char what[64];
-        snprintf(what, sizeof what, "%lld rows", (long long)rows);
-        return ep_pool_lacks(call->base.ep, (uint64_t)(rows * row_bytes(call)), what);
-    }
-    return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
-                     x_in ? "topk_weights" : "x", x_in ? weights->data : call->x);
+    return refuse_direct(call, &in);
 }
 
+/* Rows of expert-major results to one a token, and their weights to the slots. */
 static expar_status reduce(combine_call *call)
 {
+    if (!call->reduced && !call->spread) return EXPAR_OK;
     const expar_combine_args *args = &call->args;
     executor *exec = call->base.ep->exec;
     ep_reduce_step step = {.routing = &args->handle->routing,
@@ -236,7 +345,10 @@ static expar_status reduce(combine_call *call)
                            .x_pitch_bytes = tensor_pitch(&args->x) * (int64_t)expar_dtype_bytes(args->x.dtype),
                            .weights = args->expert_weights.data,
                            .weights_pitch = tensor_pitch(&args->expert_weights),
-                           .out = call->reduced->data};
+                           .out = call->reduced ? call->reduced->data : NULL,
+                           .row_weights = args->topk_weights.data,
+                           .row_weights_pitch = tensor_pitch(&args->topk_weights),
+                           .out_weights = call->spread ? call->spread->data : NULL};
     return exec->ops->reduce(exec, &call->base.exec, &step);
 }
 
@@ -251,6 +363,8 @@ static void combine_fill_form(combine_call *call)
                                 .topk = args->handle->routing.topk,
                                 .experts = args->handle->routing.experts,
                                 .weights = tensor_given(&args->topk_weights),
+                                .sum_order = (int32_t)args->sum_order,
+                                .weights_of = wants_owners_weights(call) ? EP_WEIGHTS_OF_OWNER : EP_WEIGHTS_OF_ALL,
                                 .route = args->handle->route,
                                 .route_buffer = args->handle->buffer};
 }
@@ -276,10 +390,12 @@ static ep_combine_step combine_step(const combine_call *call)
                             .rows = (int32_t)rows_held(call),
                             .x_offset = call->x_offset,
                             .weights_offset = call->weights_offset,
+                            .map_offset = call->map_offset,
+                            .map = adds_each_slot(call) ? ep_handle_map(args->handle) : NULL,
                             .x_pitch_bytes = call->x_pitch_bytes,
                             .row_bytes = row_bytes(call),
-                            .weights = args->topk_weights.data,
-                            .weights_pitch = tensor_pitch(&args->topk_weights),
+                            .weights = call->weights,
+                            .weights_pitch = call->weights_pitch,
                             .y = args->y.data,
                             .y_pitch_bytes = tensor_pitch(&args->y) * (int64_t)expar_dtype_bytes(args->y.dtype),
                             .out_weights = args->out_topk_weights.data,
@@ -296,7 +412,7 @@ static expar_status combine_send(ep_call *base)
     combine_call *call = (combine_call *)base;
     executor *exec = base->ep->exec;
     expar_status status = ep_call_follow(base);
-    if (status == EXPAR_OK && call->args.expert_major) status = reduce(call);
+    if (status == EXPAR_OK) status = reduce(call);
     if (status == EXPAR_OK) status = fill_stages(call);
     if (!base->exec.placed) return ep_call_step(base, status);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
@@ -335,7 +451,8 @@ static expar_status combine_keep_in_graph(const combine_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = call->args.handle;
-    mem_block *const blocks[] = {handle->routing.own, handle->map, call->reduced, call->staged_x, call->staged_weights};
+    mem_block *const blocks[] = {handle->routing.own, handle->map,          call->reduced,   call->spread,
+                                 call->staged_x,      call->staged_weights, call->staged_map};
     return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
 
@@ -346,6 +463,7 @@ static expar_status combine_prepare(combine_call *call)
     combine_fill_form(call);
     expar_status status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
     if (status == EXPAR_OK) status = choose_rows(call);
+    if (status == EXPAR_OK) status = choose_weights(call);
     if (status == EXPAR_OK) status = combine_choose_mode(call);
     if (status == EXPAR_OK) status = combine_keep_in_graph(call);
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;

@@ -58,8 +58,12 @@ static expar_status make_handle(dispatch_call *call)
     const ep_form *form = &call->base.form;
     bool by_hand = tensor_given(&call->args.token_in_rank);
     int32_t most_targets = by_hand || form->topk > shape->ranks ? shape->ranks : form->topk;
-    expar_status status = ep_handle_create(call->base.ep, call->base.epoch, call->args.x.shape[0], form->topk,
-                                           form->experts, most_targets, &call->made);
+    const ep_routing wanted = {.tokens = call->args.x.shape[0],
+                               .topk = form->topk,
+                               .experts = form->experts,
+                               .keeps_slots = call->args.keep_slots != 0,
+                               .strangers = by_hand};
+    expar_status status = ep_handle_create(call->base.ep, call->base.epoch, &wanted, most_targets, &call->made);
     if (status != EXPAR_OK) return status;
     call->made->rows = call->args.num_worst_tokens;
     call->made->recv_tokens = -1;

@@ -42,6 +42,7 @@ static expar_status check_without_topk(const dispatch_call *call)
     const char *needs = tensor_given(&args->topk_weights) ? "topk_weights"
                         : args->num_worst_tokens          ? "num_worst_tokens"
                         : args->expert_major              ? "expert_major"
+                        : args->keep_slots                ? "keep_slots"
                                                           : NULL;
     if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
     int32_t most = INT32_MAX / call->base.ep->shape.ranks; /* so that the sum over all ranks fits */

@@ -145,10 +145,10 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
 }
 
 /* ---- handle.c ---------------------------------------------------------------------------------------------------- */
-/* Room for the routing of `tokens` tokens with at most `most_targets` targets each, by the dispatch of this epoch;
-   nothing is filled. */
-expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int32_t topk, int32_t experts,
-                              int32_t most_targets, expar_ep_handle **out);
+/* Room for the routing of `wanted`, of which tokens, topk, experts and what it keeps are set, with at most
+   `most_targets` targets a token, by the dispatch of this epoch; nothing is filled. */
+expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wanted, int32_t most_targets,
+                              expar_ep_handle **out);
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
 
 /* ---- output.c ---------------------------------------------------------------------------------------------------- */

@@ -7,17 +7,15 @@
 
 static ep_spent spent = EP_SPENT_NONE;
 
-expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, int64_t tokens, int32_t topk, int32_t experts,
-                              int32_t most_targets, expar_ep_handle **out)
+expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wanted, int32_t most_targets,
+                              expar_ep_handle **out)
 {
     expar_ep_handle *handle = calloc(1, sizeof *handle);
     if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
-    handle->routing = (ep_routing){.tokens = tokens,
-                                   .ranks = ep->shape.ranks,
-                                   .ranks_per_node = ep->group->ranks_per_node,
-                                   .channels = ep->shape.channels,
-                                   .topk = topk,
-                                   .experts = experts};
+    handle->routing = *wanted;
+    handle->routing.ranks = ep->shape.ranks;
+    handle->routing.ranks_per_node = ep->group->ranks_per_node;
+    handle->routing.channels = ep->shape.channels;
     expar_status status = ep->exec->ops->routing_make(ep->exec, &handle->routing, most_targets);
     if (status != EXPAR_OK) {
         free(handle);

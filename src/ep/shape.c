@@ -106,7 +106,7 @@ static bool slots_overflow(const ep_shape *shape)
 {
     uint64_t slots = (uint64_t)shape->ranks * (uint64_t)shape->channels * (uint64_t)shape->ring_slots, bytes;
     uint64_t slot_bytes =
-        (uint64_t)shape->row_bytes + 4 * (uint64_t)shape->scales + 12 * (uint64_t)shape->topk + 4 * EP_LINE_BYTES;
+        (uint64_t)shape->row_bytes + 4 * (uint64_t)shape->scales + 28 * (uint64_t)shape->topk + 4 * EP_LINE_BYTES;
     return size_mul_overflows(slots, slot_bytes, &bytes) || bytes >= UINT64_MAX / 4;
 }
 

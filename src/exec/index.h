@@ -45,13 +45,16 @@ typedef struct ep_form {
     int32_t weights;   /* 1 with topk_weights */
     int32_t scales;    /* S, 0 without x_scales */
     int32_t scale_dtype;
+    int32_t sum_order;     /* ep_sum_order of a combine */
+    int32_t weights_of;    /* ep_weights_of, with weights */
     uint32_t route;        /* epoch of the call whose handle is used; 0 without */
     uint32_t route_buffer; /* number of the buffer that it was made on: epochs of two buffers may be the same */
 } ep_form;
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 
-/* Dispatch: where the receiver takes this sender's rows. Combine: where the rows that the sender gave lie now. */
+/* Dispatch: where the receiver takes this sender's rows. Combine: where the rows that the sender gave lie now; with
+   EP_SUM_EACH_SLOT x_offset is that of expert-major rows, and idx_offset that of the map to them. */
 typedef struct ep_offer {
     uint64_t x_offset; /* from the heap's start; the other offsets likewise */
     uint64_t scales_offset;
@@ -150,6 +153,62 @@ EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
     return i ? prefix[i - 1] : 0;
 }
 
+/* ---- orders of sums ---------------------------------------------------------------------------------------------- */
+
+/* Which rows a token's sum in a combine is made of, and in which order they are added: values of expar_sum_order. */
+typedef enum ep_sum_order { EP_SUM_BY_RANK = 0, EP_SUM_BY_SLOT = 1, EP_SUM_EACH_SLOT = 2 } ep_sum_order;
+/* What the combined weights are: values of expar_weights_of. */
+typedef enum ep_weights_of { EP_WEIGHTS_OF_ALL = 0, EP_WEIGHTS_OF_OWNER = 1 } ep_weights_of;
+
+/* The rank of each slot's expert, as a handle keeps them ([T][K]) for orders that go by slots. */
+#define EP_NO_OWNER 0xffffu
+
+typedef struct ep_sum {
+    int32_t order; /* ep_sum_order */
+    int32_t ranks, topk;
+    int32_t strangers; /* 1: a rank may have a token none of whose experts live there, as routings by hand allow */
+} ep_sum;
+/* One of a token's places: whose row is added there. The token need not go to that rank, nor its row be there. */
+typedef struct ep_place {
+    int32_t rank; /* -1: nobody's */
+    int32_t slot; /* whose row, with EP_SUM_EACH_SLOT; else -1: the rank's only one */
+} ep_place;
+
+/* How many places a token has. */
+EP_FUNC int32_t ep_sum_places(const ep_sum *sum)
+{
+    if (sum->order == EP_SUM_BY_RANK) return sum->ranks;
+    return sum->topk + (sum->order == EP_SUM_BY_SLOT && sum->strangers ? sum->ranks : 0);
+}
+/* Whether one of the slots from `first` on is the rank's. */
+EP_FUNC int32_t ep_has_slot(const uint16_t *owners, int32_t first, int32_t topk, int32_t rank)
+{
+    int32_t found = 0;
+    for (int32_t k = first; k < topk; k++)
+        found |= owners[k] == rank;
+    return found;
+}
+/* The order of a sum: rows are added from place 0 on. owners: [K] of the token; not looked at by rank. By slot a rank
+   stands where its last slot does, behind those that have none. */
+EP_FUNC ep_place ep_sum_place(const ep_sum *sum, const uint16_t *owners, int32_t number)
+{
+    ep_place place;
+    place.rank = number;
+    place.slot = -1;
+    if (sum->order == EP_SUM_BY_RANK) return place;
+    int32_t strangers = ep_sum_places(sum) - sum->topk, slot = number - strangers;
+    if (slot < 0) {
+        if (ep_has_slot(owners, 0, sum->topk, number)) place.rank = -1;
+        return place;
+    }
+    place.rank = owners[slot] == EP_NO_OWNER ? -1 : owners[slot];
+    if (sum->order == EP_SUM_EACH_SLOT)
+        place.slot = slot;
+    else if (ep_has_slot(owners, slot + 1, sum->topk, place.rank))
+        place.rank = -1;
+    return place;
+}
+
 /* ---- the buffer -------------------------------------------------------------------------------------------------- */
 
 /* What fixes the sizes of a buffer; the same on all ranks. */
@@ -169,7 +228,8 @@ typedef struct ep_shape {
 typedef struct ep_space {
     uint64_t hello_sent; /* inside a hello */
     uint64_t hello_bytes, slot_bytes;
-    uint64_t slot_scales, slot_idx, slot_weights; /* inside a slot, behind the row */
+    uint64_t slot_scales, slot_idx,
+        slot_weights; /* inside a slot, behind the row (which has 16 bytes for each top-k) */
     uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
     uint64_t total_bytes;
 } ep_space;
@@ -187,6 +247,7 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     s.hello_sent = sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts);
     s.hello_bytes = ep_round(s.hello_sent + (ep_tells_room(shape->ranks) ? 4 * n : 0), EP_LINE_BYTES);
     s.slot_scales = ep_round((uint64_t)shape->row_bytes, 16);
+    if (s.slot_scales < 16 * (uint64_t)shape->topk) s.slot_scales = 16 * (uint64_t)shape->topk;
     s.slot_idx = s.slot_scales + ep_round(4 * (uint64_t)shape->scales, 16);
     s.slot_weights = s.slot_idx + ep_round(8 * (uint64_t)shape->topk, 16);
     s.slot_bytes = ep_round(s.slot_weights + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
@@ -200,6 +261,16 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     s.pool = ep_round(s.slots + rings * (uint64_t)shape->ring_slots * s.slot_bytes, 4096);
     s.total_bytes = s.pool + shape->pool_bytes;
     return s;
+}
+
+/* Bytes of a row that one slot of a ring takes in a combine: all of them; but with EP_SUM_EACH_SLOT it takes the same
+   part of the rows of all K slots, side by side, so that rings of any length do. The next slots of the ring have the
+   next parts. At its indices' place such a slot has int32 [K]: negative where there is no row. */
+EP_FUNC int64_t ep_ring_part_bytes(const ep_space *s, const ep_sum *sum, int64_t row_bytes)
+{
+    if (sum->order != EP_SUM_EACH_SLOT) return row_bytes;
+    int64_t part = (int64_t)(s->slot_scales / 16 / (uint64_t)sum->topk * 16);
+    return part < row_bytes ? part : row_bytes;
 }
 
 EP_FUNC uint64_t ep_hello_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)

@@ -33,6 +33,10 @@ typedef struct ep_routing {
     int32_t *recv_expert_counts;  /* [L] rows for each local expert, unaligned */
     /* From the offers of the dispatch: */
     int32_t *first_row; /* [N] this rank's first row in rank r's output */
+    /* For sums by slot (ep_sum): */
+    bool keeps_slots; /* set before the routing is made */
+    bool strangers;   /* routed by hand: a rank may have a token none of whose experts live there */
+    uint16_t *owners; /* [T][K] rank of each slot's expert, or EP_NO_OWNER; with keeps_slots */
     /* What an executor makes of it in a form of its own, for its own use; NULL: it uses the arrays above. Else of these
        only channel_prefix, rank_prefix and recv_expert_counts are there, for the caller, once they are known. */
     mem_block *own;
@@ -58,6 +62,12 @@ typedef struct ep_verdict {
     ep_refusal reason;
     ep_form form, form0;
 } ep_verdict;
+
+static inline ep_sum ep_sum_of(const ep_routing *routing, int32_t order)
+{
+    return (ep_sum){
+        .order = order, .ranks = routing->ranks, .topk = routing->topk, .strangers = routing->strangers ? 1 : 0};
+}
 
 /* What drives the routing, as it lies in memory. */
 typedef struct ep_route_view {
@@ -139,6 +149,8 @@ typedef struct ep_combine_step {
     const void *x;                     /* rows that this rank returns */
     int32_t rows;                      /* how many it has */
     uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
+    uint64_t map_offset;               /* with EP_SUM_EACH_SLOT, likewise */
+    const int32_t *map;                /* [R][K] with EP_SUM_EACH_SLOT: x is expert-major then; else NULL */
     int64_t x_pitch_bytes, row_bytes;
     const float *weights;  /* [R][K] or NULL */
     int64_t weights_pitch; /* elements */
@@ -184,6 +196,7 @@ typedef struct ep_padding_step {
     void *x, *scales;
 } ep_padding_step;
 
+/* Expert-major rows to one a token, and weights of such rows to those of slots; either may be absent. */
 typedef struct ep_reduce_step {
     const ep_routing *routing;
     int64_t rows, hidden, row_bytes;
@@ -193,7 +206,10 @@ typedef struct ep_reduce_step {
     int64_t x_pitch_bytes;
     const float *weights; /* [rows][K], or NULL: 1 */
     int64_t weights_pitch;
-    void *out; /* [rows], contiguous */
+    void *out;                /* [rows], contiguous; NULL: none */
+    const float *row_weights; /* one an expert-major row, carried bit for bit */
+    int64_t row_weights_pitch;
+    float *out_weights; /* [rows][K], contiguous: 0 where the map names no row; NULL: none */
 } ep_reduce_step;
 
 /* ---- without a buffer -------------------------------------------------------------------------------------------- */

@@ -96,6 +96,7 @@ deal *deal_make(const deal_plan *plan, random_source *random)
                           .num_experts = plan->num_experts};
     d->wide = plan->wide;
     d->with_weights = plan->with_weights && plan->topk;
+    d->keep_slots = plan->keep_slots && plan->topk;
     d->inputs = traffic_alloc(n, sizeof *d->inputs);
     d->job.inputs = d->inputs;
     d->choices = traffic_alloc(n, sizeof *d->choices);
@@ -151,13 +152,28 @@ int64_t move_num_x_rows(const deal_move *m, int32_t rank)
     return m->choices[rank].expert_major ? oracle_num_expert_rows(&job, rank) : oracle_num_rows(&job, rank);
 }
 
+bool move_weighs_rows(const deal_move *m, int32_t rank)
+{
+    return m->form.owners_weights && m->choices[rank].expert_major;
+}
+
+int64_t move_num_weights_rows(const deal_move *m, int32_t rank)
+{
+    return move_weighs_rows(m, rank) ? move_num_x_rows(m, rank) : oracle_num_rows(&m->job, rank);
+}
+
+int64_t move_weights_width(const deal_move *m, int32_t rank)
+{
+    return move_weighs_rows(m, rank) ? 1 : m->job.topk;
+}
+
 static void draw_answers(deal_move *m, int32_t rank, random_source *random)
 {
     const deal_choice *choice = &m->choices[rank];
     int64_t rows = oracle_num_rows(&m->job, rank);
     m->x[rank] = draw_rows(m, move_num_x_rows(m, rank), random);
-    m->weights[rank] = draw_weights(rows, m->job.topk, random);
-    if (choice->expert_major && choice->expert_weights)
+    m->weights[rank] = draw_weights(move_num_weights_rows(m, rank), move_weights_width(m, rank), random);
+    if (choice->expert_major && choice->expert_weights && m->form.order != ORDER_EACH_SLOT)
         m->expert_weights[rank] = draw_weights(rows, m->job.topk, random);
     for (int i = 0; i < 2; i++)
         if (choice->biases & 1 << i) m->bias[i][rank] = draw_rows(m, m->inputs[rank].num_tokens, random);

@@ -38,6 +38,9 @@ typedef enum deal_scales {
     SCALES_ORDERS
 } deal_scales;
 
+/* In which order a combine adds rows. */
+typedef enum deal_order { ORDER_BY_RANK, ORDER_BY_SLOT, ORDER_EACH_SLOT, ORDERS } deal_order;
+
 /* How one rank makes one call. All zero is the plain way. */
 typedef struct deal_choice {
     expar_path path;
@@ -60,6 +63,7 @@ typedef struct deal_plan {
     int32_t num_ranks, topk /* 0: without topk_idx, by hand alone */, num_experts;
     bool wide, with_weights;
     bool by_hand;     /* token_in_rank is given */
+    bool keep_slots;  /* of the first dispatch; with topk_idx */
     bool with_counts; /* tokens_per_expert is given, without topk_idx */
     routing_kind routing;
     int64_t disturb;
@@ -69,7 +73,7 @@ typedef struct deal_plan {
 
 typedef struct deal {
     oracle_job job; /* without rows */
-    bool wide, with_weights;
+    bool wide, with_weights, keep_slots;
     oracle_input *inputs; /* [N] */
     deal_choice *choices; /* [N] */
 } deal;
@@ -91,7 +95,9 @@ typedef struct move_form {
     int32_t hidden;
     int32_t num_scales; /* of dispatches; 0: none */
     bool packed;        /* scales are i32 */
-    bool with_weights;  /* of a combine */
+    bool with_weights;  /* these three of a combine; order: EACH_SLOT wants expert_major choices */
+    deal_order order;
+    bool owners_weights;
     move_refusal refusal;
     int32_t refuser; /* the rank that is refused; late: one that receives rows */
 } move_form;
@@ -105,7 +111,7 @@ typedef struct deal_move {
     deal_choice *choices; /* [N] */
     /* Combines, [N] each: */
     void **x;                  /* [rows][H] or expert-major */
-    uint32_t **weights;        /* [rows][K] */
+    uint32_t **weights;        /* [rows][K], or [expert-major rows][1] (move_weighs_rows) */
     uint32_t **expert_weights; /* [rows][K], or NULL */
     void **bias[2];            /* [T][H], or NULL */
 } deal_move;
@@ -117,6 +123,10 @@ void move_free(deal_move *m);
 expar_dtype deal_dtype(oracle_type type);
 /* Rows of a combine's x on a rank. */
 int64_t move_num_x_rows(const deal_move *m, int32_t rank);
+/* Its weights are one an expert-major row; then their extents. */
+bool move_weighs_rows(const deal_move *m, int32_t rank);
+int64_t move_num_weights_rows(const deal_move *m, int32_t rank);
+int64_t move_weights_width(const deal_move *m, int32_t rank);
 
 /* One rank's part in one move. */
 typedef struct deal_call {

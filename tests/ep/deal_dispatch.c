@@ -101,6 +101,7 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.path = choice->path;
     args.expert_major = choice->expert_major;
     args.zero_padding = choice->zero_padding;
+    args.keep_slots = m->form.kind == MOVE_DISPATCH && m->deal->keep_slots;
     args.async_finish = choice->async;
     if (m->form.kind == MOVE_DISPATCH) add_routing(call, choice, &args);
     return args;

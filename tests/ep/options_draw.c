@@ -50,15 +50,18 @@ deal *options_draw_deal(const options_limits *limits, random_source *random)
                       .with_weights = random_once_in(random, 2),
                       .by_hand = random_once_in(random, 4),
                       .with_counts = random_once_in(random, 2),
+                      .keep_slots = random_once_in(random, 2),
                       .routing = (routing_kind)random_between(random, 0, ROUTING_KINDS - 1),
                       .disturb = random_once_in(random, 2) ? random_between(random, 2, 10) : 0,
                       .num_tokens = num_tokens,
                       .choices = choices};
     if (plan.by_hand && random_once_in(random, 2)) plan.topk = 0;
+    bool all_expert_major = plan.topk && random_once_in(random, 4);
     for (int32_t r = 0; r < n; r++) {
         num_tokens[r] = random_between(random, 0, limits->config->max_tokens);
         if (idle && random_once_in(random, 2)) num_tokens[r] = 0;
         choices[r] = draw_dispatch_choice(limits, plan.topk > 0, random);
+        choices[r].expert_major |= all_expert_major;
     }
     deal *made = deal_make(&plan, random);
     free(num_tokens);
@@ -105,16 +108,26 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
     return m;
 }
 
-static deal_choice draw_combine_choice(const options_limits *limits, bool may_be_expert_major, bool with_weights,
+static deal_choice draw_combine_choice(const options_limits *limits, bool may_be_expert_major, const move_form *form,
                                        random_source *random)
 {
     deal_choice choice = draw_common(random);
-    choice.expert_major = random_once_in(random, 2) && may_be_expert_major;
-    choice.path =
-        draw_path(random, choice.expert_major ? limits->ample_pool && !with_weights : choice.place == PLACE_SYMMETRIC);
+    bool each_slot = form->order == ORDER_EACH_SLOT, in_heap = choice.place == PLACE_SYMMETRIC;
+    choice.expert_major = (random_once_in(random, 2) || each_slot) && may_be_expert_major;
+    bool direct = choice.expert_major ? limits->ample_pool && (each_slot ? in_heap : !form->with_weights) : in_heap;
+    choice.path = draw_path(random, direct);
     choice.expert_weights = random_once_in(random, 2);
     choice.biases = random_once_in(random, 2) ? (int32_t)random_between(random, 0, 3) : 0;
     return choice;
+}
+
+static deal_order draw_order(const deal *d, random_source *random)
+{
+    bool each = true;
+    for (int32_t r = 0; r < d->job.num_ranks; r++)
+        each &= d->choices[r].expert_major;
+    if (!d->keep_slots) return ORDER_BY_RANK;
+    return (deal_order)random_between(random, ORDER_BY_RANK, each ? ORDER_EACH_SLOT : ORDER_BY_SLOT);
 }
 
 deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool refused, random_source *random)
@@ -125,8 +138,10 @@ deal_move *options_draw_combine(const options_limits *limits, const deal *d, boo
                       .type = (oracle_type)random_between(random, ORACLE_BF16, ORACLE_F32),
                       .with_weights = d->job.topk && random_once_in(random, 2)};
     form.hidden = draw_hidden(limits, form.type, random);
+    form.order = draw_order(d, random);
+    form.owners_weights = d->keep_slots && form.with_weights && random_once_in(random, 2);
     for (int32_t r = 0; r < n; r++)
-        choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, form.with_weights, random);
+        choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, &form, random);
     deal_move *m = move_make(d, &form, choices, random);
     free(choices);
     if (refused) refuse_one(m, random);

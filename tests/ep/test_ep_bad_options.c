@@ -163,6 +163,13 @@ static void expert_major_without_topk(expar_dispatch_args *args, const refusal_s
     args->expert_major = 1;
 }
 
+static void slots_kept_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->keep_slots = 1;
+}
+
 static void negative_count(expar_dispatch_args *args, const refusal_scene *scene)
 {
     static const int32_t counts[6] = {0, 0, 0, 0, -3, 0};
@@ -306,6 +313,30 @@ static void expert_weights_alone(expar_combine_args *args, const refusal_scene *
     args->expert_weights = expar_tensor_2d(memory, EXPAR_F32, scene->traffic->arrivals[REFUSAL_RANK].num_rows, 3);
 }
 
+static void unknown_sum_order(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->sum_order = (expar_sum_order)3;
+}
+
+static void unknown_weights_of(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->weights_of = (expar_weights_of)-1;
+}
+
+static void by_slot_with_slots_forgotten(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->sum_order = EXPAR_SUM_BY_SLOT;
+}
+
+static void owners_weights_with_slots_forgotten(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->weights_of = EXPAR_WEIGHTS_OF_OWNER;
+}
+
 static void no_place_for_the_event(expar_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -342,6 +373,7 @@ static const refusal_case cases[] = {
     DISPATCH(weights_without_topk, EXPAR_ERR_NULL, "topk_idx", "topk_weights"),
     DISPATCH(worst_case_without_topk, EXPAR_ERR_NULL, "topk_idx", "num_worst_tokens"),
     DISPATCH(expert_major_without_topk, EXPAR_ERR_NULL, "topk_idx", "expert_major"),
+    DISPATCH(slots_kept_without_topk, EXPAR_ERR_NULL, "topk_idx", "keep_slots"),
     DISPATCH(negative_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4]", "-3"),
     DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "715827882"),
     DISPATCH(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
@@ -362,6 +394,10 @@ static const refusal_case cases[] = {
     COMBINE(quantised_x, EXPAR_ERR_DTYPE, "x.dtype", "i8", "bf16, f16 or f32"),
     COMBINE(expert_major_of_another_handle, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
     COMBINE(expert_weights_alone, EXPAR_ERR_ARGUMENT, "expert_weights", "expert_major"),
+    COMBINE(unknown_sum_order, EXPAR_ERR_ARGUMENT, "sum_order is 3", "0 (by rank), 1 (by slot) or 2 (each slot)"),
+    COMBINE(unknown_weights_of, EXPAR_ERR_ARGUMENT, "weights_of is -1", "0 (all ranks) or 1 (the owner)"),
+    COMBINE(by_slot_with_slots_forgotten, EXPAR_ERR_HANDLE, "sum_order is 1", "slots", "with keep_slots"),
+    COMBINE(owners_weights_with_slots_forgotten, EXPAR_ERR_HANDLE, "weights_of is 1", "slots", "with keep_slots"),
     COMBINE(no_place_for_the_event, EXPAR_ERR_NULL, "event", "async_finish"),
 };
 

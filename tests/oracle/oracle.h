@@ -92,6 +92,20 @@ void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *cons
 void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
                             uint32_t *weights);
 
+/* ---- other orders of sums (oracle_sums.c) ------------------------------------------------------------------------ */
+
+/* Jobs with topk_idx. Biases, then the ranks' rows by the highest slot whose expert lives on the rank; those that have
+   no such expert come first, in rank order. */
+void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
+                            const void *const *expert_x, void *y);
+/* Biases, then the rows of all slots, slots ascending. expert_rows[r]: expert-major rows of rank r; maps[r]: as of
+   oracle_expert_map. */
+void oracle_combine_each_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
+                              const int32_t *const *maps, const void *const *expert_rows, void *y);
+/* weights: [T][K] bits, of each slot what its expert's rank gave for it: expert_weights[r] are [R of r][K]. */
+void oracle_owners_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
+                           uint32_t *weights);
+
 /* ---- expert-major rows (oracle_expert.c) ------------------------------------------------------------------------- */
 
 /* Rows of an expert-major output. */

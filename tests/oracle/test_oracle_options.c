@@ -4,13 +4,6 @@
 #include "oracle/oracle.h"
 #include "oracle/unit.h"
 
-#define ASSERT_ARRAY(actual, ...)                                                                                      \
-    do {                                                                                                               \
-        const __typeof__((actual)[0]) expected_[] = {__VA_ARGS__};                                                     \
-        for (size_t i_ = 0; i_ < sizeof expected_ / sizeof expected_[0]; i_++)                                         \
-            assert_int_equal((actual)[i_], expected_[i_]);                                                             \
-    } while (0)
-
 #define HALF  0x3f000000u
 #define ONE   0x3f800000u
 #define TWO   0x40000000u

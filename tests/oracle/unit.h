@@ -11,4 +11,12 @@
 #include <cmocka.h>
 /* clang-format on */
 
+/* The first elements of an array. */
+#define ASSERT_ARRAY(actual, ...)                                                                                      \
+    do {                                                                                                               \
+        const __typeof__((actual)[0]) expected_[] = {__VA_ARGS__};                                                     \
+        for (size_t i_ = 0; i_ < sizeof expected_ / sizeof expected_[0]; i_++)                                         \
+            assert_int_equal((actual)[i_], expected_[i_]);                                                             \
+    } while (0)
+
 #endif

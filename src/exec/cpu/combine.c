@@ -2,9 +2,10 @@
 /* Combine: the way back. A rank is provider of the rows it received, and owner of the tokens it sent.
  *
  * 1. Offers, with the hellos: each provider tells each owner where its rows lie, or that they come through the queue.
- * 2. Rows. Direct: the owner reads a token's rows where they are, adds them in rank order and writes the sum: one read
- * a row, one write a token. Queue: the provider puts rows into the owner's ring, in the owner's token order; the owner
- * adds a token as soon as all of its rows are there.
+ * 2. Rows. Direct: the owner reads a token's rows where they are, adds them in the order of the call's sums (ep_sum)
+ * and writes the sum: one read a row, one write a token. Queue: the provider puts rows into the owner's ring, in the
+ * owner's token order; the owner adds a token as soon as all of its rows are there. Sums of each slot's row go through
+ * the rings in parts (ep_ring_part_bytes), and are added part by part.
  * 3. Done: each owner tells each provider that it has read all; only then may x be used again. */
 #include "exec/cpu/cpu.h"
 
@@ -14,8 +15,27 @@ typedef struct combine_run {
     cpu_executor *self;
     const ep_combine_step *step;
     const ep_routing *routing;
+    ep_sum sum;
+    int64_t part_bytes; /* of a row, in one slot of a ring */
+    uint32_t parts;
     bool all_direct; /* every provider of this rank's tokens, and this rank itself, offered rows in place */
 } combine_run;
+
+static combine_run combine_run_make(cpu_executor *self, const ep_combine_step *step)
+{
+    combine_run run = {
+        .self = self, .step = step, .routing = step->routing, .sum = ep_sum_of(step->routing, step->form.sum_order)};
+    run.part_bytes = ep_ring_part_bytes(&self->space, &run.sum, step->row_bytes);
+    run.parts = (uint32_t)((step->row_bytes + run.part_bytes - 1) / run.part_bytes);
+    return run;
+}
+
+/* Of the part that begins there. */
+static int64_t part_bytes_at(const combine_run *run, int64_t begin)
+{
+    int64_t left = run->step->row_bytes - begin;
+    return left < run->part_bytes ? left : run->part_bytes;
+}
 
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
@@ -27,6 +47,7 @@ static const ep_offer *combine_offer_from(const combine_run *run, int32_t provid
 static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step *step)
 {
     const cpu_offers offers = {.offer = {.x_offset = step->x_offset,
+                                         .idx_offset = step->map_offset,
                                          .weights_offset = step->weights_offset,
                                          .x_pitch_bytes = step->x_pitch_bytes,
                                          .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
@@ -47,48 +68,132 @@ static int64_t row_at_provider(const combine_run *run, ep_target target)
     return row < combine_offer_from(run, target.rank)->rows ? row : -1;
 }
 
-/* Where the row of a target lies, and its weights. */
-static void find_row(const combine_run *run, int32_t channel, ep_target target, int64_t row, const void **x,
-                     const void **weights)
+/* A part of a token that this rank adds. */
+typedef struct token_part {
+    int64_t token;
+    int32_t channel;
+    int64_t begin, bytes; /* of a row */
+} token_part;
+
+/* Where the target's row for a place lies, from the part's begin on; NULL: it has none for that slot. */
+static const uint8_t *find_row(const combine_run *run, const token_part *part, ep_target target, int64_t row,
+                               int32_t slot)
 {
     const ep_offer *offer = combine_offer_from(run, target.rank);
-    if (offer->mode == EP_MODE_DIRECT) {
-        const sym *memory = run->self->sym;
-        *x = (const uint8_t *)sym_at(memory, target.rank, offer->x_offset) + row * offer->x_pitch_bytes;
-        *weights =
-            (const uint8_t *)sym_at(memory, target.rank, offer->weights_offset) + row * offer->weights_pitch_bytes;
-    } else {
-        const uint8_t *slot = cpu_ring_front(run->self, channel, target.rank);
-        *x = slot;
-        *weights = slot + run->self->space.slot_weights;
+    const sym *memory = run->self->sym;
+    const int32_t topk = run->sum.topk;
+    if (offer->mode != EP_MODE_DIRECT) {
+        const uint8_t *front = cpu_ring_front(run->self, part->channel, target.rank);
+        if (slot < 0) return front;
+        return ((const int32_t *)(front + run->self->space.slot_idx))[slot] < 0 ? NULL : front + slot * run->part_bytes;
     }
+    if (slot >= 0) row = ((const int32_t *)sym_at(memory, target.rank, offer->idx_offset))[row * topk + slot];
+    if (row < 0) return NULL;
+    return (const uint8_t *)sym_at(memory, target.rank, offer->x_offset) + row * offer->x_pitch_bytes + part->begin;
 }
 
-static int32_t find_biases(const ep_combine_step *step, int64_t token, const void **rows)
+static const float *find_weights(const combine_run *run, int32_t channel, ep_target target, int64_t row)
+{
+    const ep_offer *offer = combine_offer_from(run, target.rank);
+    const uint8_t *weights;
+    if (offer->mode == EP_MODE_DIRECT)
+        weights = (const uint8_t *)sym_at(run->self->sym, target.rank, offer->weights_offset) +
+                  row * offer->weights_pitch_bytes;
+    else
+        weights = cpu_ring_front(run->self, channel, target.rank) + run->self->space.slot_weights;
+    return (const float *)weights;
+}
+
+static int32_t find_biases(const ep_combine_step *step, const token_part *part, const void **rows)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < 2; i++)
-        if (step->bias[i]) rows[count++] = (const uint8_t *)step->bias[i] + token * step->bias_pitch_bytes[i];
+        if (step->bias[i])
+            rows[count++] = (const uint8_t *)step->bias[i] + part->token * step->bias_pitch_bytes[i] + part->begin;
     return count;
 }
 
-/* Adds a token whose rows are all there: biases, then rows in rank order. */
-static void sum_token(const combine_run *run, int32_t worker, int32_t channel, int64_t token)
+/* The token's target at a rank, or NULL. Lists are short. */
+static const ep_target *target_at(const ep_routing *routing, int64_t token, int32_t rank)
+{
+    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++)
+        if (routing->targets[i].rank == rank) return &routing->targets[i];
+    return NULL;
+}
+
+static const uint16_t *owners_of(const combine_run *run, int64_t token)
+{
+    return run->routing->owners + token * run->routing->topk;
+}
+
+/* By rank: the targets as they stand. Returns how many rows there are. */
+static int32_t find_rows_by_rank(const combine_run *run, const token_part *part, const void **rows)
+{
+    const ep_routing *routing = run->routing;
+    int32_t count = 0;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        int64_t row = row_at_provider(run, routing->targets[i]);
+        if (row >= 0) rows[count++] = find_row(run, part, routing->targets[i], row, -1);
+    }
+    return count;
+}
+
+static int32_t find_rows_by_slot(const combine_run *run, const token_part *part, const void **rows)
+{
+    const uint16_t *owners = owners_of(run, part->token);
+    int32_t count = 0, places = ep_sum_places(&run->sum);
+    for (int32_t i = 0; i < places; i++) {
+        ep_place place = ep_sum_place(&run->sum, owners, i);
+        const ep_target *target = place.rank < 0 ? NULL : target_at(run->routing, part->token, place.rank);
+        int64_t row = target ? row_at_provider(run, *target) : -1;
+        rows[count] = row < 0 ? NULL : find_row(run, part, *target, row, place.slot);
+        if (rows[count]) count++;
+    }
+    return count;
+}
+
+/* Slot by slot over all ranks, in rank order. */
+static void sum_weights(const combine_run *run, int32_t channel, int64_t token, const void **rows)
 {
     const ep_combine_step *step = run->step;
     const ep_routing *routing = run->routing;
-    const void **rows = run->self->sources + worker * run->self->sources_each;
-    const void **weights = rows + routing->ranks + 2;
-    int32_t count = find_biases(step, token, rows), num_weights = 0;
+    int32_t count = 0;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
         int64_t row = row_at_provider(run, routing->targets[i]);
-        if (row >= 0) find_row(run, channel, routing->targets[i], row, &rows[count++], &weights[num_weights++]);
+        if (row >= 0) rows[count++] = find_weights(run, channel, routing->targets[i], row);
     }
-    cpu_sum_rows((expar_dtype)step->form.dtype, (uint8_t *)step->y + token * step->y_pitch_bytes, rows, count,
-                 step->form.hidden);
-    if (step->out_weights)
-        cpu_sum_rows(EXPAR_F32, step->out_weights + token * step->out_weights_pitch, weights, num_weights,
-                     routing->topk);
+    cpu_sum_rows(EXPAR_F32, step->out_weights + token * step->out_weights_pitch, rows, count, routing->topk);
+}
+
+/* What each slot's owner gave for it, as it is. */
+static void take_weights(const combine_run *run, int32_t channel, int64_t token)
+{
+    const uint16_t *owners = owners_of(run, token);
+    float *out = run->step->out_weights + token * run->step->out_weights_pitch;
+    for (int32_t k = 0; k < run->routing->topk; k++) {
+        const ep_target *target = target_at(run->routing, token, owners[k]);
+        int64_t row = target ? row_at_provider(run, *target) : -1;
+        out[k] = 0.0f;
+        if (row >= 0) memcpy(&out[k], &find_weights(run, channel, *target, row)[k], sizeof *out);
+    }
+}
+
+/* Adds a part whose rows are all there: biases, then rows in order. The first part has the weights with it. */
+static void sum_part(const combine_run *run, int32_t worker, const token_part *part)
+{
+    const ep_combine_step *step = run->step;
+    const void **rows = run->self->sources + worker * run->self->sources_each;
+    const expar_dtype dtype = (expar_dtype)step->form.dtype;
+    int32_t count = find_biases(step, part, rows);
+    count += run->sum.order == EP_SUM_BY_RANK ? find_rows_by_rank(run, part, rows + count)
+                                              : find_rows_by_slot(run, part, rows + count);
+    cpu_sum_rows(dtype, (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin, rows, count,
+                 part->bytes / (int64_t)expar_dtype_bytes(dtype));
+    if (!step->out_weights || part->begin > 0) return;
+    if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
+        take_weights(run, part->channel, part->token);
+    else
+        sum_weights(run, part->channel, part->token, rows);
 }
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
@@ -97,7 +202,7 @@ static void sum_share_direct(const combine_run *run, int32_t worker)
     int32_t workers = run->self->num_workers;
     int64_t end = ep_channel_begin(run->routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(run->routing->tokens, workers, worker); t < end; t++)
-        sum_token(run, worker, 0, t);
+        sum_part(run, worker, &(token_part){.token = t, .bytes = run->step->row_bytes});
 }
 
 /* True for a row that comes by the queue. */
@@ -125,16 +230,27 @@ static void free_slots(const combine_run *run, int32_t channel, int64_t token)
             cpu_ring_pop(run->self, run->step->epoch, channel, routing->targets[i].rank);
 }
 
-/* Adds the channel's tokens until one lacks a row; true when any was added. */
+static void next_part(const combine_run *run, cpu_cursor *cursor)
+{
+    if (++cursor->part < run->parts) return;
+    cursor->part = 0;
+    cursor->token++;
+}
+
+/* Adds the parts of the channel's tokens until one lacks a row; true when any was added. */
 static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
 {
     cpu_cursor *cursor = &run->self->cursors[channel];
-    int64_t begin = cursor->token, end = ep_channel_begin(run->routing->tokens, run->routing->channels, channel + 1);
-    for (; cursor->token < end && rows_ready(run, channel, cursor->token); cursor->token++) {
-        sum_token(run, worker, channel, cursor->token);
+    int64_t end = ep_channel_begin(run->routing->tokens, run->routing->channels, channel + 1);
+    bool moved = false;
+    for (; cursor->token < end && rows_ready(run, channel, cursor->token); next_part(run, cursor)) {
+        token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
+        part.bytes = part_bytes_at(run, part.begin);
+        sum_part(run, worker, &part);
         free_slots(run, channel, cursor->token);
+        moved = true;
     }
-    return cursor->token != begin;
+    return moved;
 }
 
 /* ---- provider ---------------------------------------------------------------------------------------------------- */
@@ -146,39 +262,55 @@ static int64_t first_row_of(const combine_run *run, int32_t channel, int32_t own
     return (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) + ep_prefix_before(prefix, channel);
 }
 
-/* Rows that this rank sends back to owner by the ring of the channel; those that were dropped do not exist. */
-static uint32_t rows_to_return(const combine_run *run, int32_t channel, int32_t owner)
+/* Slots of the channel's ring that this rank fills for owner; rows that were dropped do not exist. */
+static uint32_t slots_to_fill(const combine_run *run, int32_t channel, int32_t owner)
 {
     if (run->step->mode == EP_MODE_DIRECT) return 0;
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
     int64_t came = prefix[channel] - ep_prefix_before(prefix, channel);
     int64_t room = run->step->rows - first_row_of(run, channel, owner);
-    return (uint32_t)(room < 0 ? 0 : came < room ? came : room);
+    return (uint32_t)(room < 0 ? 0 : came < room ? came : room) * run->parts;
 }
 
-static bool return_row(const combine_run *run, int32_t channel, int32_t owner)
+/* The same part of the row of each of the token's slots. */
+static void put_slot_rows(const combine_run *run, uint8_t *slot, int64_t row, int64_t begin)
+{
+    const ep_combine_step *step = run->step;
+    const int32_t *map = step->map + row * run->sum.topk;
+    memcpy(slot + run->self->space.slot_idx, map, (size_t)run->sum.topk * sizeof *map);
+    for (int32_t k = 0; k < run->sum.topk; k++)
+        if (map[k] >= 0)
+            cpu_copy_row(slot + k * run->part_bytes, (const uint8_t *)step->x + map[k] * step->x_pitch_bytes + begin,
+                         (size_t)part_bytes_at(run, begin), false);
+}
+
+static bool fill_slot(const combine_run *run, int32_t channel, int32_t owner)
 {
     cpu_executor *self = run->self;
     const ep_combine_step *step = run->step;
     uint8_t *slot = cpu_ring_slot_free(self, step->epoch, channel, owner);
     if (!slot) return false;
-    int64_t row = first_row_of(run, channel, owner) + cpu_ring_of(self, channel, owner)->put;
-    cpu_copy_row(slot, (const uint8_t *)step->x + row * step->x_pitch_bytes, (size_t)step->row_bytes, false);
-    if (step->weights)
+    uint32_t put = cpu_ring_of(self, channel, owner)->put, part = put % run->parts;
+    int64_t row = first_row_of(run, channel, owner) + put / run->parts;
+    if (run->sum.order == EP_SUM_EACH_SLOT)
+        put_slot_rows(run, slot, row, part * run->part_bytes);
+    else
+        cpu_copy_row(slot, (const uint8_t *)step->x + row * step->x_pitch_bytes, (size_t)step->row_bytes, false);
+    if (step->weights && part == 0)
         memcpy(slot + self->space.slot_weights, step->weights + row * step->weights_pitch,
                (size_t)run->routing->topk * sizeof(float));
     cpu_ring_push(self, step->epoch, channel, owner);
     return true;
 }
 
-/* Fills the channel's rings; true when any row went. *open counts rows that are still to go. */
+/* Fills the channel's rings; true when any row went. *open counts what is still to go. */
 static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
 {
     bool moved = false;
     for (int32_t owner = 0; owner < run->routing->ranks; owner++) {
-        uint32_t all = rows_to_return(run, channel, owner);
+        uint32_t all = slots_to_fill(run, channel, owner);
         cpu_ring *ring = cpu_ring_of(run->self, channel, owner);
-        while (ring->put < all && return_row(run, channel, owner))
+        while (ring->put < all && fill_slot(run, channel, owner))
             moved = true;
         *open += all - ring->put;
     }
@@ -213,9 +345,9 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
         for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
             const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
             came += cpu_ring_of(run->self, c, r)->taken;
-            expected += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c));
+            expected += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c)) * run->parts;
             put += cpu_ring_of(run->self, c, r)->put;
-            all += rows_to_return(run, c, r);
+            all += slots_to_fill(run, c, r);
         }
         if (combine_offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
@@ -253,7 +385,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
 {
     (void)call;
     cpu_executor *self = cpu_of(base);
-    combine_run run = {.self = self, .step = step, .routing = step->routing};
+    combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
     cpu_rings_reset(self);
     for (int32_t c = 0; c < run.routing->channels; c++)

@@ -36,6 +36,7 @@ typedef struct cpu_ring {
 typedef struct cpu_cursor {
     int64_t token;  /* next token */
     int64_t target; /* next entry of routing.targets (dispatch) */
+    uint32_t part;  /* of the token, which comes in parts (combine) */
 } cpu_cursor;
 
 typedef struct cpu_executor {
@@ -54,7 +55,7 @@ typedef struct cpu_executor {
     /* Rows are moving, by the queue or in a combine. Set by the thread that carries the call out, read by the one that
        opens the next (relaxed: it only decides whether the other's time-out runs). */
     atomic_bool moving;
-    /* [workers][sources_each] scratch of one token's sum. Combine: biases and rows, then weights, [2·N + 2]. Reduce:
+    /* [workers][sources_each] scratch of one token's sum. Combine: biases and rows, or weights, [2 + N + K]. Reduce:
        rows, then weights as floats, [2·K]. */
     const void **sources;
     int64_t sources_each;

@@ -226,7 +226,7 @@ static expar_status choose_threads(const executor_plan *plan, int32_t *threads)
 static expar_status make_lanes(cpu_executor *self)
 {
     size_t ranks = (size_t)self->shape.ranks, channels = (size_t)self->shape.channels;
-    int64_t of_combine = 2 * ((int64_t)self->shape.ranks + 1), of_reduce = 2 * (int64_t)self->shape.topk;
+    int64_t of_combine = 2 + (int64_t)self->shape.ranks + self->shape.topk, of_reduce = 2 * (int64_t)self->shape.topk;
     self->sources_each = of_combine > of_reduce ? of_combine : of_reduce;
     self->rings = calloc(ranks * channels, sizeof *self->rings);
     self->cursors = calloc(channels, sizeof *self->cursors);

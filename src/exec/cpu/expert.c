@@ -114,6 +114,16 @@ typedef struct reduce_run {
     int64_t rows; /* that came */
 } reduce_run;
 
+/* To each slot the weight of its row. */
+static void spread_weights(const ep_reduce_step *step, int64_t row)
+{
+    for (int64_t slot = row * step->topk; slot < (row + 1) * step->topk; slot++) {
+        const float none = 0.0f, *weight = &none;
+        if (step->map[slot] >= 0) weight = step->row_weights + step->map[slot] * step->row_weights_pitch;
+        memcpy(&step->out_weights[slot], weight, sizeof *weight);
+    }
+}
+
 /* One token's rows, slots ascending. */
 static void reduce_row(const ep_reduce_step *step, const void **rows, int64_t row)
 {
@@ -134,8 +144,10 @@ static expar_status reduce_share(void *context, int32_t worker)
     const reduce_run *run = context;
     const void **rows = run->self->sources + worker * run->self->sources_each;
     int64_t end = ep_channel_begin(run->rows, run->self->num_workers, worker + 1);
-    for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++)
-        reduce_row(run->step, rows, row);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++) {
+        if (run->step->out) reduce_row(run->step, rows, row);
+        if (run->step->out_weights) spread_weights(run->step, row);
+    }
     return EXPAR_OK;
 }
 

@@ -73,6 +73,17 @@ static void route_token(const ep_route_view *route, ep_routing *routing, int32_t
     routing->first[token + 1] = routing->first[token] + length;
 }
 
+/* Whose expert stands in each slot, for sums that go by slots. */
+static void keep_owners(const ep_route_view *route, ep_routing *routing)
+{
+    for (int64_t t = 0; t < routing->tokens; t++)
+        for (int32_t k = 0; k < routing->topk; k++) {
+            int64_t expert = ep_route_expert(route, t, k);
+            int32_t owner = expert < 0 ? (int32_t)EP_NO_OWNER : ep_expert_owner(expert, routing->local_experts);
+            routing->owners[t * routing->topk + k] = (uint16_t)owner;
+        }
+}
+
 expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
 {
     expar_status status = route->idx ? check_range(route, routing) : EXPAR_OK;
@@ -93,5 +104,6 @@ expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
         for (int32_t r = 0; r < ranks; r++)
             routing->channel_prefix[(int64_t)r * channels + c] = sent[r];
     }
+    if (routing->keeps_slots) keep_owners(route, routing);
     return EXPAR_OK;
 }

@@ -25,6 +25,8 @@ expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets)
     size_t recv_channel_prefix = routing_place(&bytes, cells, sizeof(int32_t));
     size_t recv_expert_counts = routing_place(&bytes, experts / n, sizeof(int32_t));
     size_t first_row = routing_place(&bytes, n, sizeof(int32_t));
+    size_t slots = routing->keeps_slots ? tokens * (size_t)routing->topk : 0;
+    size_t owners = routing_place(&bytes, slots, sizeof *routing->owners);
     uint8_t *arrays = malloc(bytes);
     if (!arrays)
         return error_set(EXPAR_ERR_MEMORY, "no memory for the routing of %lld tokens", (long long)routing->tokens);
@@ -39,5 +41,6 @@ expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets)
     routing->recv_channel_prefix = (int32_t *)(arrays + recv_channel_prefix);
     routing->recv_expert_counts = (int32_t *)(arrays + recv_expert_counts);
     routing->first_row = (int32_t *)(arrays + first_row);
+    if (routing->keeps_slots) routing->owners = (uint16_t *)(arrays + owners);
     return EXPAR_OK;
 }

@@ -94,6 +94,7 @@ gpu_routing gpu_routing_at(const ep_routing *routing)
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets)
 {
     (void)most_targets;
+    if (routing->keeps_slots) return error_set(EXPAR_ERR_UNSUPPORTED, "keep_slots is 1; expected 0 on a GPU, for now");
     size_t n = (size_t)routing->ranks, cells = n * (size_t)routing->channels;
     routing->local_experts = routing->experts / routing->ranks;
     int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);

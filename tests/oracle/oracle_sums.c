@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The oracle's other orders of sums: ranks by the slots of their experts, and all rows of a token slot by slot; and the
+   weights of the slots' owners. */
+#include "oracle.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a token's row stands at each rank. */
+typedef struct whereabouts {
+    int64_t **rows; /* [N][T]: -1 where the token did not go, or was dropped */
+} whereabouts;
+
+static void *take(int64_t count, size_t bytes)
+{
+    void *memory = calloc((size_t)count + 1, bytes);
+    if (!memory) abort();
+    return memory;
+}
+
+static whereabouts find_tokens(const oracle_job *job, int32_t rank)
+{
+    whereabouts w = {take(job->num_ranks, sizeof *w.rows)};
+    for (int32_t target = 0; target < job->num_ranks; target++) {
+        w.rows[target] = take(job->inputs[rank].num_tokens, sizeof **w.rows);
+        int64_t row = 0, end = oracle_num_kept(job, target);
+        for (int32_t source = 0; source <= rank; source++)
+            for (int64_t t = 0; t < job->inputs[source].num_tokens; t++) {
+                bool goes = oracle_token_in_rank(job, source, t, target);
+                if (source == rank) w.rows[target][t] = goes && row < end ? row : -1;
+                row += goes;
+            }
+    }
+    return w;
+}
+
+static void forget_tokens(const oracle_job *job, whereabouts w)
+{
+    for (int32_t r = 0; r < job->num_ranks; r++)
+        free(w.rows[r]);
+    free(w.rows);
+}
+
+/* The rank of the slot's expert, or -1. */
+static int32_t owner_of(const oracle_job *job, int32_t rank, int64_t t, int32_t k)
+{
+    int64_t expert = job->inputs[rank].topk_idx[t * job->topk + k];
+    return expert < 0 ? -1 : (int32_t)(expert / (job->num_experts / job->num_ranks));
+}
+
+/* s(r): the token's highest slot whose expert lives on `target`; -1: there is none. */
+static int32_t last_slot(const oracle_job *job, int32_t rank, int64_t t, int32_t target)
+{
+    int32_t last = -1;
+    for (int32_t k = 0; k < job->topk; k++)
+        if (owner_of(job, rank, t, k) == target) last = k;
+    return last;
+}
+
+/* sums[i] += row[i] */
+static void add_row(const oracle_job *job, const void *rows, int64_t row, float *sums)
+{
+    for (int64_t i = 0; i < job->hidden; i++)
+        sums[i] += oracle_widen(job->type, oracle_load(job->type, rows, row * job->hidden + i));
+}
+
+static void begin_sum(const oracle_job *job, const void *const biases[2], int64_t t, float *sums)
+{
+    for (int64_t i = 0; i < job->hidden; i++)
+        sums[i] = 0.0f;
+    for (int b = 0; b < 2; b++)
+        if (biases[b]) add_row(job, biases[b], t, sums);
+}
+
+static void end_sum(const oracle_job *job, const float *sums, int64_t t, void *y)
+{
+    for (int64_t i = 0; i < job->hidden; i++)
+        oracle_store(job->type, y, t * job->hidden + i, oracle_round(job->type, sums[i]));
+}
+
+void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
+                            const void *const *expert_x, void *y)
+{
+    whereabouts w = find_tokens(job, rank);
+    float *sums = take(job->hidden, sizeof *sums);
+    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
+        begin_sum(job, biases, t, sums);
+        for (int32_t s = -1; s < job->topk; s++)
+            for (int32_t r = 0; r < job->num_ranks; r++)
+                if (last_slot(job, rank, t, r) == s && w.rows[r][t] >= 0) add_row(job, expert_x[r], w.rows[r][t], sums);
+        end_sum(job, sums, t, y);
+    }
+    free(sums);
+    forget_tokens(job, w);
+}
+
+void oracle_combine_each_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
+                              const int32_t *const *maps, const void *const *expert_rows, void *y)
+{
+    whereabouts w = find_tokens(job, rank);
+    float *sums = take(job->hidden, sizeof *sums);
+    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
+        begin_sum(job, biases, t, sums);
+        for (int32_t k = 0; k < job->topk; k++) {
+            int32_t r = owner_of(job, rank, t, k);
+            if (r < 0 || w.rows[r][t] < 0) continue;
+            int32_t row = maps[r][w.rows[r][t] * job->topk + k];
+            if (row >= 0) add_row(job, expert_rows[r], row, sums);
+        }
+        end_sum(job, sums, t, y);
+    }
+    free(sums);
+    forget_tokens(job, w);
+}
+
+void oracle_owners_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,
+                           uint32_t *weights)
+{
+    whereabouts w = find_tokens(job, rank);
+    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++)
+        for (int32_t k = 0; k < job->topk; k++) {
+            int32_t r = owner_of(job, rank, t, k);
+            bool given = r >= 0 && w.rows[r][t] >= 0;
+            weights[t * job->topk + k] = given ? expert_weights[r][w.rows[r][t] * job->topk + k] : 0;
+        }
+    forget_tokens(job, w);
+}

@@ -1,8 +1,10 @@
-# Where things go: library, headers, pkg-config file, CMake package, tool, man pages.
+# Where things go: library, headers, struct table, pkg-config file, CMake package, tool, man pages.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS expar expar-shmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/expar include/openshmem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+install(FILES ${PROJECT_BINARY_DIR}/abi/abi.json DESTINATION ${CMAKE_INSTALL_DATADIR}/expar)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/expar)
 install(EXPORT expar NAMESPACE expar:: FILE exparTargets.cmake DESTINATION ${package_dir})

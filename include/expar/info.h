@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts for tools that show them: the library's variables, places of ranks, transports, the GPUs that it could use. */
+/* Facts for tools that show them: the library's variables and structs, places of ranks, transports, the GPUs that it
+ * could use. */
 #ifndef EXPAR_INFO_H
 #define EXPAR_INFO_H
 
@@ -17,6 +18,12 @@ extern "C" {
    Static storage. Any thread. */
 EXPAR_API bool expar_env_describe(size_t index, const char **name, const char **values, const char **fallback,
                                   const char **meaning);
+
+/* The structs and enumerations of the public headers as this library was built with them, as JSON, for bindings of other
+   languages to check theirs against: "version" and "pointer_bytes"; in "structs" for each its size, alignment and
+   members, with name, offset, size (bytes) and type as C has it; in "enums" for each its size and the values of its
+   names. Installed as share/expar/abi.json, too. Static storage. Any thread. */
+EXPAR_API const char *expar_abi(void);
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 

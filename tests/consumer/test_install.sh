@@ -52,6 +52,8 @@ for asked in 0.0 0.2 1.0; do
     grep -q "exparConfig.cmake, version: $version" "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
 done
 
+cmp -s "$prefix/share/expar/abi.json" "$build/abi/abi.json" || fail "the table of structs is not installed"
+
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 [ "$(pkg-config --modversion expar)" = "$version" ] || fail "pkg-config knows another version"
 flags=$(pkg-config --cflags --libs expar)

@@ -33,7 +33,7 @@ table='
 - openshmem
 '
 # Made by the build; of base, and of net.
-generated='transport_names.h transports.inc'
+generated='transport_names.h transports.inc abi_text.h'
 
 find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^[ \t]*#[ \t]*include[ \t]*"' |
     awk -v table="$table" -v generated="$generated" '

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of public structs and enumerations that the build has made (tools/abi). */
+#include <expar/info.h>
+
+static const char table[] = {
+#include "abi_text.h" /* made by cmake/abi.cmake */
+    0};
+
+const char *expar_abi(void)
+{
+    return table;
+}

@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Writes a C program that prints the table of all public structs and enumerations as JSON; sizes, offsets and values are
+# what the compiler makes of them, and it refuses a type that was not read right.
+# usage: table.sh INCLUDE_DIR COMPILER… > program.c
+set -eu
+[ $# -ge 2 ] || { echo "usage: table.sh INCLUDE_DIR COMPILER…" >&2 && exit 2; }
+include=$1
+shift
+# All but those that need MPI, and OpenSHMEM's, whose types are the standard's.
+includes=$(cd "$include" && printf '#include <%s>\n' expar/*.h | grep -vE '/(mpi|shmem[a-z_]*)[.]h>$')
+echo "$includes" | "$@" -I"$include" -E -x c - | awk -v includes="$includes" -f "$(dirname "$0")/table.awk"

@@ -18,14 +18,17 @@ extern "C" {
 typedef enum expar_path { EXPAR_PATH_AUTO = 0, EXPAR_PATH_DIRECT = 1, EXPAR_PATH_QUEUE = 2 } expar_path;
 
 typedef struct expar_dispatch_args {
-    size_t struct_size;    /* set by EXPAR_DISPATCH_ARGS_INIT */
-    expar_tensor x;        /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
+    size_t struct_size; /* set by EXPAR_DISPATCH_ARGS_INIT */
+    expar_tensor x;     /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
                               bytes */
-    expar_tensor topk_idx; /* [T][K] i32 or i64, K contiguous. Absent with a handle, or with token_in_rank alone */
+    expar_tensor
+        topk_idx; /* [T][K] i32 or i64, K contiguous. May be absent with a handle, or with token_in_rank alone */
     expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
     int32_t num_experts;           /* E. Ignored with a handle */
-    int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it */
-    const expar_ep_handle *handle; /* repeat the routing of an earlier dispatch: no layout, no counts */
+    int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it. Ignored with a
+                                      handle, which has its own */
+    const expar_ep_handle *handle; /* the routing of an earlier dispatch or route: no layout, no counts. Rows and their
+                                      places are the handle's; topk_idx, of its K, and topk_weights are only carried */
     expar_path path;               /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
     expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
     expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
@@ -35,8 +38,9 @@ typedef struct expar_dispatch_args {
     const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx; NULL: zeros */
     int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
                                  topk_idx. 0: outputs have R rows */
-    int32_t expert_major;     /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result */
-    int32_t zero_padding;     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
+    int32_t expert_major; /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result. Needs topk_idx,
+                                 or a handle that an expert-major dispatch was made with */
+    int32_t zero_padding; /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch waits
                                 for it before it returns; on a GPU every call does, but for an event that lies on a
                                 stream (expar_event_record): the call's stream waits for that */

@@ -3,6 +3,9 @@
 #ifndef EXPAR_EXPAR_EP_ROUTING_H
 #define EXPAR_EXPAR_EP_ROUTING_H
 
+#include <expar/ep_buffer.h>
+#include <expar/ep_handle.h>
+#include <expar/event.h>
 #include <expar/group.h>
 #include <expar/tensor.h>
 
@@ -29,6 +32,44 @@ typedef struct expar_layout {
    EXPAR_ERR_MEMORY, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
+
+/* Members mean what they mean in expar_dispatch_args. */
+typedef struct expar_route_args {
+    size_t struct_size;               /* set by EXPAR_ROUTE_ARGS_INIT */
+    expar_tensor topk_idx;            /* [T][K] i32 or i64, K contiguous; or none, with token_in_rank alone */
+    expar_tensor token_in_rank;       /* [T][N] u8, N contiguous; or none */
+    int32_t num_experts;              /* E */
+    int32_t expert_alignment;         /* 0 or 1: none */
+    const int32_t *tokens_per_expert; /* [E], with token_in_rank and without topk_idx; NULL: zeros */
+    int64_t
+        num_worst_tokens; /* W > 0: dispatches with the handle have W rows, and nothing waits for counts. 0: R rows */
+    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
+    int32_t async_finish;    /* 1: result.event tells how the call ended: on a GPU with num_worst_tokens nothing else
+                                 does. The counts are waited for all the same */
+    void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    int32_t keep_slots;
+} expar_route_args;
+#define EXPAR_ROUTE_ARGS_INIT EXPAR_STRUCT_INIT(expar_route_args)
+
+typedef struct expar_route_result {
+    size_t struct_size;                    /* set by EXPAR_ROUTE_RESULT_INIT */
+    expar_ep_handle *handle;               /* the caller's */
+    int64_t num_recv_tokens;               /* R, without those that will be dropped; -1: not known to the host */
+    int64_t num_rows;                      /* of outputs of dispatches with the handle: R, or W */
+    int64_t num_expert_rows;               /* of expert-major ones */
+    int64_t num_dropped_tokens;            /* that find no room in W rows, as far as the host knows */
+    const int32_t *recv_tokens_per_expert; /* [L] host memory, as long as the handle; NULL: not known to the host */
+    int32_t num_local_experts;             /* L */
+    expar_event *event;                    /* with async_finish: the caller's. Else NULL */
+} expar_route_result;
+#define EXPAR_ROUTE_RESULT_INIT EXPAR_STRUCT_INIT(expar_route_result)
+
+/* Layout and notify alone: what a fresh dispatch does before its rows, so that a caller knows how many come before it
+   allocates memory for them. Dispatches with the handle carry topk_idx, topk_weights and scales as fresh ones; combines
+   may come without a dispatch. Collective; returns when the counts are known, on a GPU with num_worst_tokens at once.
+   *result is written on EXPAR_OK only. Errors as of expar_dispatch, but for EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE
+   and EXPAR_ERR_DROPPED: rows that find no room are dropped, and told of, by the dispatches. */
+EXPAR_API expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result);
 
 #ifdef __cplusplus
 }

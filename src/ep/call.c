@@ -340,7 +340,8 @@ void ep_call_tell_untold(const ep_call *call)
     ep_unheard_note(call->ep->unheard, &ended);
 }
 
-static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine"};
+static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine",
+                                         "expar_ep_route"};
 
 /* Names the first member in which two forms differ. */
 static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form *b)

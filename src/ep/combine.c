@@ -50,7 +50,7 @@ static expar_status combine_check_x(const combine_call *call)
     const expar_ep_handle *handle = call->args.handle;
     expar_status status = ep_check_rows(call->base.ep->device, "x", x, call->base.ep->shape.row_bytes, false);
     if (status != EXPAR_OK) return status;
-    if (call->args.expert_major && !handle->map)
+    if (call->args.expert_major && !ep_handle_is_mapped(handle))
         return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
     int64_t rows = call->args.expert_major ? handle->expert_rows : handle->rows;
     if (x->shape[0] != rows)
@@ -451,8 +451,8 @@ static expar_status combine_keep_in_graph(const combine_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = call->args.handle;
-    mem_block *const blocks[] = {handle->routing.own, handle->map,          call->reduced,   call->spread,
-                                 call->staged_x,      call->staged_weights, call->staged_map};
+    mem_block *const blocks[] = {handle->routing.own, ep_handle_map_block(handle), call->reduced,   call->spread,
+                                 call->staged_x,      call->staged_weights,        call->staged_map};
     return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
 

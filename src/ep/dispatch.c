@@ -16,69 +16,27 @@ static void dispatch_fill_form(dispatch_call *call)
     *form = (ep_form){.kind = dispatch_cached(call) ? EP_DISPATCH_CACHED : EP_DISPATCH,
                       .hidden = (int32_t)args->x.shape[1],
                       .dtype = (int32_t)args->x.dtype,
+                      .topk = topk ? (int32_t)args->topk_idx.shape[1] : 0,
+                      .experts = args->num_experts,
+                      .idx_dtype = topk ? (int32_t)args->topk_idx.dtype : 0,
+                      .weights = tensor_given(&args->topk_weights),
                       .scales = scales ? (int32_t)args->x_scales.shape[1] : 0,
                       .scale_dtype = scales ? (int32_t)args->x_scales.dtype : 0};
-    if (dispatch_cached(call)) {
-        form->topk = call->given->routing.topk;
-        form->experts = call->given->routing.experts;
-        form->route = call->given->route;
-        form->route_buffer = call->given->buffer;
-    } else {
-        form->topk = topk ? (int32_t)args->topk_idx.shape[1] : 0;
-        form->experts = args->num_experts;
-        form->idx_dtype = topk ? (int32_t)args->topk_idx.dtype : 0;
-        form->weights = tensor_given(&args->topk_weights);
-    }
+    if (!dispatch_cached(call)) return;
+    form->topk = call->given->routing.topk;
+    form->experts = call->given->routing.experts;
+    form->route = call->given->route;
+    form->route_buffer = call->given->buffer;
 }
 
 /* ---- the counts of a fresh dispatch ------------------------------------------------------------------------------ */
 
-/* Of a fresh dispatch. A tensor without elements may have no address; its view has one. */
-static ep_route_view route_view(const dispatch_call *call)
-{
-    const expar_dispatch_args *args = &call->args;
-    ep_route_view route = {.expert_counts = args->tokens_per_expert};
-    if (tensor_given(&args->topk_idx)) {
-        route.idx = args->topk_idx.data ? args->topk_idx.data : "";
-        route.idx_bytes = (int32_t)expar_dtype_bytes(args->topk_idx.dtype);
-        route.idx_pitch = tensor_pitch(&args->topk_idx);
-        route.weights = args->topk_weights.data;
-        route.weights_pitch = tensor_pitch(&args->topk_weights);
-    }
-    if (tensor_given(&args->token_in_rank)) {
-        route.token_in_rank = args->token_in_rank.data ? args->token_in_rank.data : (const uint8_t *)"";
-        route.token_in_rank_pitch = tensor_pitch(&args->token_in_rank);
-    }
-    return route;
-}
-
-static expar_status make_handle(dispatch_call *call)
-{
-    const ep_shape *shape = &call->base.ep->shape;
-    const ep_form *form = &call->base.form;
-    bool by_hand = tensor_given(&call->args.token_in_rank);
-    int32_t most_targets = by_hand || form->topk > shape->ranks ? shape->ranks : form->topk;
-    const ep_routing wanted = {.tokens = call->args.x.shape[0],
-                               .topk = form->topk,
-                               .experts = form->experts,
-                               .keeps_slots = call->args.keep_slots != 0,
-                               .strangers = by_hand};
-    expar_status status = ep_handle_create(call->base.ep, call->base.epoch, &wanted, most_targets, &call->made);
-    if (status != EXPAR_OK) return status;
-    call->made->rows = call->args.num_worst_tokens;
-    call->made->recv_tokens = -1;
-    return EXPAR_OK;
-}
-
 /* The host knows how many rows come. */
 static expar_status dispatch_take_counts(dispatch_call *call)
 {
-    expar_ep_handle *made = call->made;
-    int64_t sum, coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = call->args.num_worst_tokens;
-    made->rows = worst ? worst : coming;
-    made->recv_tokens = worst && worst < coming ? worst : coming;
-    made->dropped = coming - made->recv_tokens;
-    if (worst) return dispatch_count_experts(call, call->to.output, &sum);
+    int64_t sum;
+    opening_take_counts(&call->opening, call->made);
+    if (call->opening.num_worst_tokens) return dispatch_count_experts(call, call->to.output, &sum);
     dispatch_room_settle(call);
     return dispatch_make_output(call);
 }
@@ -87,12 +45,11 @@ static expar_status dispatch_take_counts(dispatch_call *call)
 static expar_status notify(dispatch_call *call)
 {
     ep_call *base = &call->base;
-    executor *exec = base->ep->exec;
     ep_dispatch_step rows;
     ep_notify_step step = {.epoch = base->epoch,
                            .form = base->form,
                            .routing = &call->made->routing,
-                           .route = route_view(call),
+                           .route = opening_view(&call->opening),
                            .deferred = call->args.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
     if (call->ahead) {
@@ -101,11 +58,7 @@ static expar_status notify(dispatch_call *call)
         rows.deferred = true;
         step.rows = &rows;
     }
-    expar_status status = ep_call_open(base);
-    if (status == EXPAR_OK) status = ep_call_step(base, exec->ops->notify(exec, &base->exec, &step));
-    if (status != EXPAR_OK) return status;
-    if (step.refusal.status != EXPAR_OK) return ep_call_refused(base, &step.refusal);
-    status = ep_call_verdict(base, &step.verdict);
+    expar_status status = opening_notify(base, &step);
     if (status != EXPAR_OK || !step.counted) return status;
     status = dispatch_take_counts(call);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
@@ -129,11 +82,11 @@ ep_dispatch_step dispatch_step(const dispatch_call *call)
                              .scales = scales->data,
                              .scales_row_pitch = scales->strides[0],
                              .scales_column_pitch = scales->strides[1],
+                             .route = opening_view(&call->opening),
                              .arrival = call->to.arrival,
                              .sent_ahead = call->sent_ahead,
                              .deferred = args->num_worst_tokens || args->async_finish || call->base.exec.captured,
                              .verdict = {.rank = -1}};
-    if (!dispatch_cached(call)) step.route = route_view(call);
     return step;
 }
 
@@ -247,7 +200,7 @@ static expar_status dispatch_prepare(dispatch_call *call)
     bool fresh = !dispatch_cached(call);
     expar_status status = fresh ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
-    if (status == EXPAR_OK && fresh) status = make_handle(call);
+    if (status == EXPAR_OK && fresh) status = opening_make_handle(&call->base, &call->opening, &call->made);
     if (status == EXPAR_OK && dispatch_sized(call)) status = dispatch_make_output(call);
     if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_room_take(call);
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
@@ -262,6 +215,7 @@ static expar_status dispatch_carry_out(dispatch_call *call)
 static void give_up(dispatch_call *call)
 {
     ep_call_break_promise(&call->base);
+    if (call->fills_map) ep_handle_unmap(dispatch_handle(call));
     expar_ep_output_release(call->ahead);
     expar_ep_output_release(call->to.output);
     expar_ep_handle_destroy(call->made);

@@ -3,17 +3,19 @@
 #ifndef EXPAR_EP_DISPATCH_H
 #define EXPAR_EP_DISPATCH_H
 
-#include "ep/ep.h"
+#include "ep/opening.h"
 
 typedef struct dispatch_call {
     ep_call base;
     expar_dispatch_args args;
+    ep_opening opening;           /* of these */
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
     ep_destination to;
     expar_ep_output
         *ahead;      /* an output that has no destination yet: with room for rows that are not known, or being made */
     bool sent_ahead; /* they fit: the rows are on their way already */
+    bool fills_map;  /* of the handle: none has before */
     ep_dispatch_step step; /* between send and receive */
 } dispatch_call;
 

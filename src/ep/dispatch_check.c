@@ -19,24 +19,20 @@ static expar_status dispatch_check_x(const dispatch_call *call)
     return ep_check_scales(call->base.ep->device, &call->args.x_scales, x->shape[0], ep->shape.scales);
 }
 
-static expar_status check_topk(const dispatch_call *call)
+static ep_opening dispatch_opening(const expar_dispatch_args *args)
 {
-    const expar_dispatch_args *args = &call->args;
-    int64_t tokens = args->x.shape[0], topk = args->topk_idx.shape[1];
-    expar_status status =
-        ep_check_matrix(call->base.ep->device, "topk_idx", &args->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
-    if (status != EXPAR_OK) return status;
-    if (topk < 1 || topk > call->base.ep->shape.topk)
-        return error_set(EXPAR_ERR_LIMIT,
-                         "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.max_topk)",
-                         (long long)topk, call->base.ep->shape.topk);
-    if (!tensor_given(&args->topk_weights)) return EXPAR_OK;
-    return ep_check_matrix(call->base.ep->device, "topk_weights", &args->topk_weights, tokens, topk, EXPAR_F32,
-                           EXPAR_F32);
+    return (ep_opening){.tokens = args->x.shape[0],
+                        .topk_idx = args->topk_idx,
+                        .topk_weights = args->topk_weights,
+                        .token_in_rank = args->token_in_rank,
+                        .tokens_per_expert = args->tokens_per_expert,
+                        .num_worst_tokens = args->num_worst_tokens,
+                        .num_experts = args->num_experts,
+                        .expert_alignment = args->expert_alignment,
+                        .keep_slots = args->keep_slots != 0};
 }
 
-/* Routing by hand alone: there is nothing that needs topk_idx. */
-static expar_status check_without_topk(const dispatch_call *call)
+static expar_status check_fresh(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     const char *needs = tensor_given(&args->topk_weights) ? "topk_weights"
@@ -44,34 +40,26 @@ static expar_status check_without_topk(const dispatch_call *call)
                         : args->expert_major              ? "expert_major"
                         : args->keep_slots                ? "keep_slots"
                                                           : NULL;
-    if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
-    int32_t most = INT32_MAX / call->base.ep->shape.ranks; /* so that the sum over all ranks fits */
-    const expar_device cpu = {.type = EXPAR_CPU};
-    expar_status status = exec_check_place(cpu, "tokens_per_expert", args->tokens_per_expert);
-    if (status != EXPAR_OK) return status;
-    for (int32_t e = 0; args->tokens_per_expert && e < args->num_experts; e++)
-        if (args->tokens_per_expert[e] < 0 || args->tokens_per_expert[e] > most)
-            return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 to %d", e,
-                             args->tokens_per_expert[e], most);
-    return EXPAR_OK;
+    return opening_check(call->base.ep, &call->opening, needs);
 }
 
-static expar_status check_fresh(const dispatch_call *call)
+/* What goes with rows whose places the handle tells. */
+static expar_status check_topk_beside_handle(const dispatch_call *call)
 {
-    const expar_ep *ep = call->base.ep;
     const expar_dispatch_args *args = &call->args;
-    expar_status status = ep_check_experts(args->num_experts, ep->shape.ranks);
+    const ep_routing *routing = &call->given->routing;
+    bool given = tensor_given(&args->topk_idx);
+    if (!given && tensor_given(&args->topk_weights))
+        return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but topk_weights is, which needs it");
+    expar_status status = given ? opening_check_topk(call->base.ep, &call->opening) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
-    if (args->num_experts > ep->max_experts)
-        return error_set(EXPAR_ERR_LIMIT,
-                         "num_experts is %d; this buffer was created for at most %d (config.max_experts)",
-                         args->num_experts, ep->max_experts);
-    bool by_hand = tensor_given(&args->token_in_rank);
-    if (by_hand)
-        status = ep_check_matrix(call->base.ep->device, "token_in_rank", &args->token_in_rank, args->x.shape[0],
-                                 ep->shape.ranks, EXPAR_U8, EXPAR_U8);
-    if (status != EXPAR_OK) return status;
-    return by_hand && !tensor_given(&args->topk_idx) ? check_without_topk(call) : check_topk(call);
+    if (given && args->topk_idx.shape[1] != routing->topk)
+        return error_set(EXPAR_ERR_SHAPE, "topk_idx has %lld slots a token; expected the %d of the handle",
+                         (long long)args->topk_idx.shape[1], routing->topk);
+    if (args->expert_major && !given && !ep_handle_is_mapped(call->given))
+        return error_set(EXPAR_ERR_HANDLE,
+                         "expert_major is 1; expected a handle of an expert-major dispatch, or topk_idx");
+    return EXPAR_OK;
 }
 
 static expar_status check_cached(const dispatch_call *call)
@@ -79,41 +67,30 @@ static expar_status check_cached(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     expar_status status = ep_check_handle(call->base.ep, call->given);
     if (status != EXPAR_OK) return status;
-    const char *extra = tensor_given(&args->topk_idx)        ? "topk_idx"
-                        : tensor_given(&args->topk_weights)  ? "topk_weights"
-                        : tensor_given(&args->token_in_rank) ? "token_in_rank"
-                        : args->num_worst_tokens             ? "num_worst_tokens"
-                                                             : NULL;
+    const char *extra = tensor_given(&args->token_in_rank) ? "token_in_rank"
+                        : args->num_worst_tokens           ? "num_worst_tokens"
+                                                           : NULL;
     if (extra)
         return error_set(EXPAR_ERR_ARGUMENT, "%s is given together with a handle; expected one of the two", extra);
     if (args->x.shape[0] != call->given->routing.tokens)
         return error_set(EXPAR_ERR_SHAPE, "x has %lld tokens; expected the %lld of the handle's dispatch",
                          (long long)args->x.shape[0], (long long)call->given->routing.tokens);
-    if (args->expert_major && !call->given->map)
-        return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
-    return EXPAR_OK;
+    status = opening_check_sizes(&call->opening);
+    return status == EXPAR_OK ? check_topk_beside_handle(call) : status;
 }
 
 static expar_status dispatch_check_options(const expar_dispatch_args *args)
 {
     if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
         return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
-    if (args->expert_alignment < 0)
-        return error_set(EXPAR_ERR_ARGUMENT, "expert_alignment is %d; expected 0 or more", args->expert_alignment);
-    if (args->num_worst_tokens < 0 || args->num_worst_tokens > INT32_MAX)
-        return error_set(EXPAR_ERR_ARGUMENT, "num_worst_tokens is %lld; expected 0 (none) to 2^31 - 1",
-                         (long long)args->num_worst_tokens);
     return EXPAR_OK;
 }
 
-/* Counts that the host is to learn are known only when a graph runs. */
 static expar_status check_capture(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    if (call->base.exec.captured && !dispatch_cached(call) && !args->num_worst_tokens)
-        return error_set(EXPAR_ERR_ARGUMENT,
-                         "num_worst_tokens is 0 while the stream is being captured; expected a worst-case size, or a "
-                         "handle: a graph cannot tell the host how many rows come");
+    expar_status status = dispatch_cached(call) ? EXPAR_OK : opening_check_capture(&call->base, &call->opening);
+    if (status != EXPAR_OK) return status;
     return ep_call_check_capture(&call->base, args->wait_event, args->async_finish);
 }
 
@@ -145,6 +122,7 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     if (status != EXPAR_OK) return status;
     call->base.wait_event = call->args.wait_event;
     call->given = call->args.handle;
+    call->opening = dispatch_opening(&call->args);
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
     if ((status = dispatch_check_x(call)) != EXPAR_OK) return status;
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);

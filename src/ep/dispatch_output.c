@@ -6,61 +6,29 @@
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-static int64_t alignment(const dispatch_call *call)
-{
-    return call->args.expert_alignment > 1 ? call->args.expert_alignment : 1;
-}
-
-/* [L] counts rounded up to multiples of the alignment; their sum. */
-static expar_status round_counts(const dispatch_call *call, int32_t *counts, int64_t *sum)
-{
-    const ep_routing *routing = &call->made->routing;
-    int64_t unit = alignment(call);
-    *sum = 0;
-    for (int32_t e = 0; e < routing->local_experts; e++) {
-        int64_t rounded = (routing->recv_expert_counts[e] + unit - 1) / unit * unit;
-        if (rounded > INT32_MAX)
-            return error_set(EXPAR_ERR_ARGUMENT,
-                             "expert_alignment %lld makes a count of %lld; expected at most 2^31 - 1", (long long)unit,
-                             (long long)rounded);
-        counts[e] = (int32_t)rounded;
-        *sum += rounded;
-    }
-    return EXPAR_OK;
-}
-
 expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *output, int64_t *sum)
 {
     size_t locals = (size_t)call->made->routing.local_experts;
     if (!output->tokens_per_expert) output->tokens_per_expert = malloc(locals * sizeof *output->tokens_per_expert);
     if (!output->tokens_per_expert) return error_set(EXPAR_ERR_MEMORY, "no memory for %zu counts", locals);
-    return round_counts(call, output->tokens_per_expert, sum);
+    return opening_round_counts(&call->opening, &call->made->routing, output->tokens_per_expert, sum);
 }
 
-/* Of a fresh expert-major dispatch: the rows of its recv_x, and the room for its map. */
-static expar_status size_expert_major(const dispatch_call *call, int64_t rows)
+/* Whether an expert-major output can be as long, and the room for its map. */
+static expar_status size_expert_major(dispatch_call *call)
 {
-    expar_ep_handle *made = call->made;
-    executor *exec = call->base.ep->exec;
-    if (rows > INT32_MAX)
+    const expar_ep_handle *handle = dispatch_handle(call);
+    if (handle->expert_rows > INT32_MAX)
         return error_set(EXPAR_ERR_ARGUMENT, "an expert-major output of %lld rows; expected at most 2^31 - 1",
-                         (long long)rows);
-    made->expert_rows = rows;
-    made->alignment = (int32_t)alignment(call);
-    return exec->ops->map_make(exec, made->rows * made->routing.topk, &made->map);
+                         (long long)handle->expert_rows);
+    return ep_handle_make_map(call->base.ep, handle, &call->fills_map);
 }
 
 static expar_status size_fresh(const dispatch_call *call, expar_ep_output *output)
 {
-    const expar_ep_handle *made = call->made;
-    const ep_routing *routing = &made->routing;
-    int64_t sum = 0;
-    expar_status status = EXPAR_OK;
-    if (dispatch_sized(call))
-        sum = made->rows * routing->topk + (alignment(call) - 1) * routing->local_experts;
-    else
-        status = dispatch_count_experts(call, output, &sum);
-    return status == EXPAR_OK && call->args.expert_major ? size_expert_major(call, sum) : status;
+    expar_ep_handle *made = call->made;
+    made->expert_rows = opening_worst_expert_rows(&call->opening, made);
+    return dispatch_sized(call) ? EXPAR_OK : dispatch_count_experts(call, output, &made->expert_rows);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -99,7 +67,7 @@ static expar_status dispatch_keep_in_graph(const dispatch_call *call)
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     const expar_ep_output *output = call->to.output;
-    mem_block *const blocks[] = {handle->routing.own, handle->map, output->block, output->arrival};
+    mem_block *const blocks[] = {handle->routing.own, ep_handle_map_block(handle), output->block, output->arrival};
     return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
 
@@ -108,13 +76,14 @@ expar_status dispatch_make_output(dispatch_call *call)
     if (!call->ahead) call->ahead = ep_output_make(call->base.ep);
     if (!call->ahead) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
     expar_status status = dispatch_cached(call) ? EXPAR_OK : size_fresh(call, call->ahead);
+    if (status == EXPAR_OK && call->args.expert_major) status = size_expert_major(call);
     if (status == EXPAR_OK) status = make_destination(call);
     return status == EXPAR_OK ? dispatch_keep_in_graph(call) : status;
 }
 
 /* ---- from the arrival to the results ----------------------------------------------------------------------------- */
 
-/* The handle's map, which a fresh dispatch makes, and the result's, which is a copy of it. */
+/* The handle's map, which the first dispatch that can fills, and the result's, which is a copy of it. */
 static expar_status fill_row_map(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
@@ -126,7 +95,7 @@ static expar_status fill_row_map(dispatch_call *call)
                               .expert_rows = handle->expert_rows,
                               .idx = call->to.arrival.idx,
                               .map = ep_handle_map(handle)};
-    expar_status status = dispatch_cached(call) ? EXPAR_OK : exec->ops->map(exec, &call->base.exec, &step);
+    expar_status status = call->fills_map ? exec->ops->map(exec, &call->base.exec, &step) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
     return exec->ops->copy(exec, &call->base.exec, call->to.row_map, step.map,
                            (uint64_t)handle->rows * (uint64_t)handle->routing.topk * sizeof(int32_t));

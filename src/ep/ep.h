@@ -12,6 +12,7 @@
  *   buffer.c    expar_ep: create, destroy
  *   call.h, call.c  what every call has: phases, poison, epochs, refusals and verdicts; issue.c calls that finish on a
  *               thread of the buffer's
+ *   opening.h, opening.c  how a routing is opened: what a fresh dispatch and a route have in common; route.c the route
  *   dispatch.c  the call; dispatch_check.c its checks, dispatch_room.c room ahead of its counts, dispatch_output.c its
  *               results
  *   combine.c   the call
@@ -90,15 +91,29 @@ struct expar_ep_handle {
     int64_t recv_tokens; /* rows of it that came: R, at most W; -1: not known to the host */
     int64_t dropped;     /* rows that did not fit W, as far as the host knows */
     ep_routing routing;
-    mem_block *map;      /* [rows][K] int32 of an expert-major dispatch, or NULL */
-    int32_t alignment;   /* of its experts */
-    int64_t expert_rows; /* rows of its recv_x */
+    int32_t alignment;          /* of its experts */
+    int64_t expert_rows;        /* of an expert-major recv_x */
+    int32_t *tokens_per_expert; /* [L] of a route, for the caller; else NULL */
+    /* [rows][K] int32, which row of an expert-major recv_x is whose. The first dispatch that is expert-major and has
+       topk_idx makes it, says so, and fills it as it comes to that. The handle's calls on several buffers may come from
+       several threads: who sees the block (acquire) finds what who made it (release) has put there. */
+    _Atomic(mem_block *) map;
+    atomic_bool mapped; /* some call fills it, or has: taken by one (exchange), given back where it failed at once */
 };
 #define EP_HANDLE_MAGIC 0x656c646e61687065u
 
+static inline mem_block *ep_handle_map_block(const expar_ep_handle *handle)
+{
+    return atomic_load_explicit(&handle->map, memory_order_acquire);
+}
+static inline bool ep_handle_is_mapped(const expar_ep_handle *handle)
+{
+    return atomic_load_explicit(&handle->mapped, memory_order_acquire);
+}
 static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 {
-    return handle->map ? handle->map->data : NULL;
+    const mem_block *map = ep_handle_map_block(handle);
+    return map ? map->data : NULL;
 }
 
 #define EP_OUTPUT_PARTS (EXPAR_EP_PART_ROW_MAP + 1)
@@ -150,6 +165,12 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
 expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wanted, int32_t most_targets,
                               expar_ep_handle **out);
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
+/* Room for what a route tells of it. */
+expar_status ep_handle_make_counts(expar_ep_handle *handle);
+/* For an expert-major dispatch: room for the map; *fills: it is this call that has to fill it. */
+expar_status ep_handle_make_map(expar_ep *ep, const expar_ep_handle *handle, bool *fills);
+/* That call has failed. */
+void ep_handle_unmap(const expar_ep_handle *handle);
 
 /* ---- output.c ---------------------------------------------------------------------------------------------------- */
 /* Empty, with one reference; NULL: no memory. */

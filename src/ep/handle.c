@@ -29,6 +29,36 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wa
     return EXPAR_OK;
 }
 
+expar_status ep_handle_make_counts(expar_ep_handle *handle)
+{
+    size_t locals = (size_t)handle->routing.local_experts;
+    handle->tokens_per_expert = calloc(locals, sizeof *handle->tokens_per_expert);
+    if (handle->tokens_per_expert) return EXPAR_OK;
+    return error_set(EXPAR_ERR_MEMORY, "no memory for %zu counts", locals);
+}
+
+/* Callers have handles as const: what follows from their routing is put there all the same. */
+expar_status ep_handle_make_map(expar_ep *ep, const expar_ep_handle *given, bool *fills)
+{
+    expar_ep_handle *handle = (expar_ep_handle *)given;
+    mem_block *map, *none = NULL;
+    *fills = false;
+    if (!ep_handle_map_block(handle)) {
+        expar_status status = ep->exec->ops->map_make(ep->exec, handle->rows * handle->routing.topk, &map);
+        if (status != EXPAR_OK) return status;
+        bool first = atomic_compare_exchange_strong_explicit(&handle->map, &none, map, memory_order_acq_rel,
+                                                             memory_order_acquire);
+        if (!first) mem_block_release(map);
+    }
+    *fills = !atomic_exchange_explicit(&handle->mapped, true, memory_order_acq_rel);
+    return EXPAR_OK;
+}
+
+void ep_handle_unmap(const expar_ep_handle *handle)
+{
+    atomic_store_explicit(&((expar_ep_handle *)handle)->mapped, false, memory_order_release);
+}
+
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle)
 {
     expar_ep_handle *held = (expar_ep_handle *)handle;
@@ -54,7 +84,8 @@ expar_status expar_ep_handle_retain(expar_ep_handle *handle)
 static void handle_end(expar_ep_handle *handle)
 {
     ep_routing_free(&handle->routing);
-    mem_block_release(handle->map);
+    mem_block_release(ep_handle_map_block(handle));
+    free(handle->tokens_per_expert);
     ep_life_keep(&spent, handle);
 }
 
@@ -75,7 +106,7 @@ expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream
     if (!handle) return EXPAR_OK;
     expar_status status = handle_check(call, handle);
     if (status != EXPAR_OK) return call_ended(status);
-    mem_block *const blocks[] = {handle->routing.own, handle->map};
+    mem_block *const blocks[] = {handle->routing.own, ep_handle_map_block(handle)};
     const ep_origin *origin = &handle->origin;
     status = origin->kind->hold_until(origin->device, stream, blocks, ARRAY_LENGTH(blocks));
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", call));

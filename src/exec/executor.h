@@ -116,11 +116,13 @@ typedef struct executor_ops {
 
     /* ---- steps that all ranks take part in ---- */
 
-    /* Opens a fresh dispatch, or any call that this rank refuses (without routing; it needs no place then): makes the
-       layout, exchanges hellos with counts, fills the routing. An index out of range is this rank's refusal. */
+    /* Opens a fresh dispatch or a route, or any call that this rank refuses (without routing; it needs no place then):
+       makes the layout, exchanges hellos with counts, fills the routing. An index out of range is this rank's
+       refusal. */
     expar_status (*notify)(executor *self, exec_call *call, ep_notify_step *step);
-    /* Exchanges offers (cached: with the hellos), unless they stand (room); where all ranks go on, and nothing of this
-       rank's goes by the queue, its rows are put on their way, too. */
+    /* Exchanges offers (cached: with the hellos; an index out of range is this rank's refusal), unless they stand
+       (room); where all ranks go on, and nothing of this rank's goes by the queue, its rows are put on their way,
+       too. */
     expar_status (*dispatch_send)(executor *self, exec_call *call, ep_dispatch_step *step);
     /* The rest, until all rows are here and this rank's have left; idx of rows that nobody sent is -1. */
     expar_status (*dispatch_receive)(executor *self, exec_call *call, ep_dispatch_step *step);

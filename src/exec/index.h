@@ -32,7 +32,7 @@
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-typedef enum ep_kind { EP_DISPATCH = 1, EP_DISPATCH_CACHED = 2, EP_COMBINE = 3 } ep_kind;
+typedef enum ep_kind { EP_DISPATCH = 1, EP_DISPATCH_CACHED = 2, EP_COMBINE = 3, EP_ROUTE = 4 } ep_kind;
 
 /* What all ranks of one call must agree on. */
 typedef struct ep_form {
@@ -77,7 +77,7 @@ typedef struct ep_room {
     int32_t mode;    /* ep_mode */
     int32_t unused;
 } ep_room;
-/* In groups of more ranks such an offer is not made: each would have to add up what all send to all. */
+/* In groups of more ranks such an offer is not made: each would have to add up what all send to all, as in a route. */
 #define EP_ROOM_RANKS 16
 EP_FUNC int32_t ep_tells_room(int32_t ranks)
 {
@@ -91,9 +91,9 @@ typedef struct ep_refusal {
 } ep_refusal;
 
 /* Written by the source rank, read by the owner after it has acquired `flag`, whose high half is then the call's epoch.
-   Behind the struct stand, for a fresh dispatch, int32 channel_prefix[C] (tokens that the source's channels 0..c send
-   here), int32 expert_counts[max L] (tokens for each local expert) and, on GPUs with N ≤ EP_ROOM_RANKS, int32 sent[N]
-   (tokens that the source sends to each rank). */
+   Behind the struct stand, for a fresh dispatch or a route, int32 channel_prefix[C] (tokens that the source's channels
+   0..c send here), int32 expert_counts[max L] (tokens for each local expert) and, for a route and on GPUs with
+   N ≤ EP_ROOM_RANKS, int32 sent[N] (tokens that the source sends to each rank). */
 typedef struct ep_hello {
     EP_SHARED(uint64_t) flag; /* epoch << 32 | 1. Source stores (release), owner polls (acquire) */
     ep_form form;
@@ -245,7 +245,7 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     ep_space s;
     uint64_t n = (uint64_t)shape->ranks, rings = n * (uint64_t)shape->channels;
     s.hello_sent = sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts);
-    s.hello_bytes = ep_round(s.hello_sent + (ep_tells_room(shape->ranks) ? 4 * n : 0), EP_LINE_BYTES);
+    s.hello_bytes = ep_round(s.hello_sent + 4 * n, EP_LINE_BYTES);
     s.slot_scales = ep_round((uint64_t)shape->row_bytes, 16);
     if (s.slot_scales < 16 * (uint64_t)shape->topk) s.slot_scales = 16 * (uint64_t)shape->topk;
     s.slot_idx = s.slot_scales + ep_round(4 * (uint64_t)shape->scales, 16);

@@ -31,7 +31,7 @@ typedef struct ep_routing {
     int32_t *rank_prefix;         /* [N] rows that this rank receives from ranks 0..s */
     int32_t *recv_channel_prefix; /* [N][C] (s, c): rows that come here from source s's channels 0..c */
     int32_t *recv_expert_counts;  /* [L] rows for each local expert, unaligned */
-    /* From the offers of the dispatch: */
+    /* From the offers of the dispatch; of a route, from notify: */
     int32_t *first_row; /* [N] this rank's first row in rank r's output */
     /* For sums by slot (ep_sum): */
     bool keeps_slots; /* set before the routing is made */
@@ -112,7 +112,7 @@ typedef struct ep_dispatch_step {
     int64_t x_pitch_bytes, row_bytes;
     const uint32_t *scales;                        /* [T][S] of 4-byte words, or NULL */
     int64_t scales_row_pitch, scales_column_pitch; /* elements */
-    ep_route_view route;                           /* empty when cached */
+    ep_route_view route;                           /* cached: only what goes with the rows */
     ep_arrival arrival;
     /* That of notify, of a step that is carried out right behind it, before the host knows how many rows come: they go
        there, or, where they do not fit, nothing is done, and the step is to be sent again with an arrival. bytes 0:

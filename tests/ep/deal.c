@@ -260,14 +260,14 @@ expar_status deal_call_ending(const deal_call *call)
 static bool has_worst(const deal_call *call, int32_t rank)
 {
     const deal_move *m = call->move;
-    return m->form.kind == MOVE_DISPATCH && m->deal->inputs[rank].num_worst_tokens;
+    return move_is_fresh(&m->form) && m->deal->inputs[rank].num_worst_tokens;
 }
 
 /* A first dispatch hears of early refusals before it returns. */
 static bool hears_of_refusal(const deal_call *call)
 {
     const move_form *form = &call->move->form;
-    if (form->kind != MOVE_DISPATCH || form->refusal == REFUSAL_NONE) return false;
+    if (!move_is_fresh(form) || form->refusal == REFUSAL_NONE) return false;
     if (WORST_GOES_AHEAD && has_worst(call, call->rank)) return false;
     return form->refusal == REFUSAL_EARLY || has_worst(call, form->refuser);
 }

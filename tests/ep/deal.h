@@ -98,6 +98,8 @@ typedef struct move_form {
     bool with_weights;  /* these three of a combine; order: EACH_SLOT wants expert_major choices */
     deal_order order;
     bool owners_weights;
+    bool routed;    /* of a first dispatch: expar_ep_route comes before it, and makes the handle */
+    bool with_topk; /* of a repeat: topk_idx, and topk_weights if the deal has them, are carried again */
     move_refusal refusal;
     int32_t refuser; /* the rank that is refused; late: one that receives rows */
 } move_form;
@@ -128,11 +130,18 @@ bool move_weighs_rows(const deal_move *m, int32_t rank);
 int64_t move_num_weights_rows(const deal_move *m, int32_t rank);
 int64_t move_weights_width(const deal_move *m, int32_t rank);
 
+/* Whether the move is one call that learns of routing and rows at once. */
+static inline bool move_is_fresh(const move_form *form)
+{
+    return form->kind == MOVE_DISPATCH && !form->routed;
+}
+
 /* One rank's part in one move. */
 typedef struct deal_call {
     const deal_move *move;
     int32_t rank;
     expar_dispatch_args args;
+    expar_route_result route;
     expar_dispatch_result result;
     expar_combine_args back;
     void *memory[2];    /* the caller's own recv_x; scales */

@@ -71,6 +71,21 @@ static expar_tensor make_out(deal_call *call, const deal_choice *choice, const p
     return expar_tensor_2d(data, deal_dtype(m->form.type), rows, m->form.hidden);
 }
 
+static bool carries_topk(const deal_move *m)
+{
+    return m->job.topk && (m->form.kind == MOVE_DISPATCH || m->form.with_topk);
+}
+
+static void add_topk(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
+{
+    const deal *d = call->move->deal;
+    const oracle_input *input = &d->inputs[call->rank];
+    args->topk_idx = make_idx(d, input, choice);
+    if (input->weights)
+        args->topk_weights =
+            make_filled(input->weights, EXPAR_F32, input->num_tokens, d->job.topk, choice->pad, choice);
+}
+
 static void add_routing(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
 {
     const deal *d = call->move->deal;
@@ -79,10 +94,6 @@ static void add_routing(const deal_call *call, const deal_choice *choice, expar_
     args->expert_alignment = choice->alignment;
     args->num_worst_tokens = input->num_worst_tokens;
     args->tokens_per_expert = input->tokens_per_expert;
-    if (d->job.topk) args->topk_idx = make_idx(d, input, choice);
-    if (input->weights)
-        args->topk_weights =
-            make_filled(input->weights, EXPAR_F32, input->num_tokens, d->job.topk, choice->pad, choice);
     if (input->token_in_rank)
         args->token_in_rank =
             make_filled(input->token_in_rank, EXPAR_U8, input->num_tokens, d->job.num_ranks, choice->pad, choice);
@@ -101,9 +112,10 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.path = choice->path;
     args.expert_major = choice->expert_major;
     args.zero_padding = choice->zero_padding;
-    args.keep_slots = m->form.kind == MOVE_DISPATCH && m->deal->keep_slots;
+    args.keep_slots = move_is_fresh(&m->form) && m->deal->keep_slots;
     args.async_finish = choice->async;
-    if (m->form.kind == MOVE_DISPATCH) add_routing(call, choice, &args);
+    if (carries_topk(m)) add_topk(call, choice, &args);
+    if (move_is_fresh(&m->form)) add_routing(call, choice, &args);
     return args;
 }
 
@@ -118,19 +130,90 @@ static void spoil(deal_call *call)
         call->args.out_x = expar_tensor_2d(NULL, deal_dtype(form->type), 0, form->hidden);
 }
 
+/* ---- a route before it ------------------------------------------------------------------------------------------- */
+
+static bool check_route(const deal_call *call)
+{
+    const deal_move *m = call->move;
+    const expar_route_result *route = &call->route;
+    oracle_job job = deal_job_of(m->deal, call->rank);
+    int64_t kept = oracle_num_kept(&job, call->rank), all = oracle_num_received(&job, call->rank), sum = 0;
+    int32_t locals = job.num_experts / job.num_ranks;
+    int32_t *counts = traffic_alloc((size_t)locals, sizeof *counts);
+    oracle_received_per_expert(&job, call->rank, counts);
+    bool right =
+        CHECK(route->num_recv_tokens == kept && route->num_dropped_tokens == all - kept,
+              "a route tells R %lld and %lld dropped, expected %lld and %lld", (long long)route->num_recv_tokens,
+              (long long)route->num_dropped_tokens, (long long)kept, (long long)(all - kept)) &
+        CHECK(route->num_rows == oracle_num_rows(&job, call->rank) && route->num_local_experts == locals,
+              "a route tells %lld rows, %d experts", (long long)route->num_rows, (int)route->num_local_experts);
+    for (int32_t l = 0; right && l < locals; sum += counts[l++])
+        right = CHECK(route->recv_tokens_per_expert[l] == counts[l], "a route tells %d tokens for expert %d, not %d",
+                      (int)route->recv_tokens_per_expert[l], (int)l, (int)counts[l]);
+    if (m->job.topk) sum = oracle_num_expert_rows(&job, call->rank);
+    free(counts);
+    return right & CHECK(route->num_expert_rows == sum, "a route tells %lld rows of experts, expected %lld",
+                         (long long)route->num_expert_rows, (long long)sum);
+}
+
+/* Asynchronous where the dispatch is. */
+static bool play_route(deal_call *call, expar_ep *ep)
+{
+    const deal_move *m = call->move;
+    const deal_choice *choice = &m->choices[call->rank];
+    expar_dispatch_args same = EXPAR_DISPATCH_ARGS_INIT;
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    if (m->job.topk) add_topk(call, choice, &same);
+    add_routing(call, choice, &same);
+    args.topk_idx = same.topk_idx;
+    args.token_in_rank = same.token_in_rank;
+    args.num_experts = same.num_experts;
+    args.expert_alignment = same.expert_alignment;
+    args.tokens_per_expert = same.tokens_per_expert;
+    args.num_worst_tokens = same.num_worst_tokens;
+    args.async_finish = choice->async;
+    args.keep_slots = m->deal->keep_slots;
+    call->route = (expar_route_result)EXPAR_ROUTE_RESULT_INIT;
+    bool right = CHECK_OK(expar_ep_route(ep, &args, &call->route)) &&
+                 CHECK(!call->route.event == !choice->async, "a route's event") &&
+                 (!call->route.event || CHECK_OK(expar_event_wait(call->route.event))) && check_route(call);
+    expar_event_destroy(call->route.event);
+    pitched_free(&same.topk_idx);
+    pitched_free(&same.topk_weights);
+    pitched_free(&same.token_in_rank);
+    return right;
+}
+
+/* The route's handle is the deal's, as one that the dispatch made; where it was refused nobody has one. */
+static bool adopt_handle(deal_call *call)
+{
+    if (!call->move->form.routed) return true;
+    bool none = CHECK(!call->result.handle && !call->result.recv_tokens_per_expert, "a routed dispatch made a handle");
+    if (call->issued)
+        call->result.handle = call->route.handle;
+    else
+        expar_ep_handle_destroy(call->route.handle);
+    return none;
+}
+
 bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                          expar_event *wait_event)
 {
     const deal_move *m = call->move;
+    if (m->form.routed && !play_route(call, ep)) return false;
     call->args = make_args(call, area);
     call->args.wait_event = wait_event;
+    if (m->form.routed) call->args.handle = call->route.handle;
     if (m->form.kind == MOVE_REPEAT) call->args.handle = handle;
     call->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
     spoil(call);
     expar_status expected = deal_call_returning(call);
     if (!CHECK_STATUS(expected, expar_dispatch(ep, &call->args, &call->result))) return false;
     call->issued = expected == EXPAR_OK || expected == EXPAR_ERR_DROPPED;
-    if (!call->issued) return CHECK(!call->result.output && !call->result.handle, "a refused dispatch gave results");
+    if (!call->issued)
+        return adopt_handle(call) &
+               CHECK(!call->result.output && !call->result.handle, "a refused dispatch gave results");
+    if (!adopt_handle(call)) return false;
     call->event = call->result.event;
     return CHECK(!call->event == !call->args.async_finish, "an event is %s", call->event ? "given" : "missing");
 }
@@ -263,7 +346,7 @@ static bool check_idx_and_weights(const deal_call *call, const expected *e)
 {
     const deal_move *m = call->move;
     const expar_tensor *idx = &call->result.recv_topk_idx, *weights = &call->result.recv_topk_weights;
-    bool fresh = m->form.kind == MOVE_DISPATCH, given = fresh && m->job.topk, weighted = fresh && m->deal->with_weights;
+    bool given = carries_topk(m), weighted = given && m->deal->with_weights;
     int64_t topk = m->job.topk, slots = e->rows * topk;
     if (!check_shape(idx, given, m->deal->wide ? EXPAR_I64 : EXPAR_I32, e->rows, topk, "recv_topk_idx") ||
         !check_shape(weights, weighted, EXPAR_F32, e->rows, topk, "recv_topk_weights"))
@@ -312,6 +395,7 @@ static bool check_counts(const deal_call *call, const expected *e)
                        "R is %lld and %lld were dropped, expected %lld and %lld", (long long)result->num_recv_tokens,
                        (long long)result->num_dropped_tokens, (long long)e->kept, (long long)dropped) &
                  CHECK(result->num_local_experts == locals, "L is %d", (int)result->num_local_experts);
+    if (m->form.routed) return right;
     if (m->form.kind == MOVE_REPEAT)
         return right & CHECK(!result->recv_tokens_per_expert && !result->handle, "a repeat gave counts or a handle");
     int32_t *counts = traffic_alloc((size_t)locals, sizeof *counts);

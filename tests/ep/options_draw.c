@@ -88,6 +88,12 @@ static void refuse_one(deal_move *m, random_source *random)
     m->form.refusal = late ? REFUSAL_LATE : REFUSAL_EARLY;
 }
 
+/* Who brings topk_idx needs no handle that knows the places. */
+static bool may_be_expert_major(const deal *d, int32_t rank, const move_form *form)
+{
+    return d->job.topk && (form->with_topk || d->choices[rank].expert_major);
+}
+
 deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool refused,
                                  random_source *random)
 {
@@ -96,12 +102,14 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
     move_form form = {.kind = kind,
                       .type = (oracle_type)random_between(random, ORACLE_BF16, ORACLE_I8),
                       .packed = random_once_in(random, 2)};
+    form.routed = kind == MOVE_DISPATCH && random_once_in(random, 3);
+    form.with_topk = kind == MOVE_REPEAT && random_once_in(random, 2);
     form.hidden = draw_hidden(limits, form.type, random);
     if (form.type >= ORACLE_F8E4M3 && !random_once_in(random, 4))
         form.num_scales = (int32_t)random_between(random, 1, most_scales(limits->config));
     for (int32_t r = 0; r < n; r++)
-        choices[r] =
-            kind == MOVE_DISPATCH ? d->choices[r] : draw_dispatch_choice(limits, d->choices[r].expert_major, random);
+        choices[r] = kind == MOVE_DISPATCH ? d->choices[r]
+                                           : draw_dispatch_choice(limits, may_be_expert_major(d, r, &form), random);
     deal_move *m = move_make(d, &form, choices, random);
     free(choices);
     if (refused) refuse_one(m, random);

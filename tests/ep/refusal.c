@@ -63,6 +63,25 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
     return status;
 }
 
+static expar_status call_route(const refusal_scene *scene, const refusal_case *what)
+{
+    play_choice choice = {0};
+    expar_dispatch_args given =
+        play_dispatch_args(scene->traffic, scene->stage->rank, &choice, &scene->stage->area, NULL);
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result result;
+    args.topk_idx = given.topk_idx;
+    args.num_experts = given.num_experts;
+    memset(&result, UNTOUCHED, sizeof result);
+    result.struct_size = sizeof result;
+    if (what && what->spoil_route) what->spoil_route(&args, scene);
+    expar_status status = expar_ep_route(scene->stage->ep, &args, &result);
+    CHECK(untouched((char *)&result + sizeof result.struct_size, sizeof result - sizeof result.struct_size),
+          "a route that failed wrote its result");
+    play_dispatch_args_free(&given);
+    return status;
+}
+
 static void check_own_text(const refusal_case *what)
 {
     const char *words[REFUSAL_WORDS + 1] = {0};
@@ -70,30 +89,40 @@ static void check_own_text(const refusal_case *what)
     check_text(__FILE__, __LINE__, words);
 }
 
+/* What the ranks call. */
+typedef struct refusal_call {
+    const char *name;
+    expar_status (*call)(const refusal_scene *scene, const refusal_case *what);
+} refusal_call;
+
+static refusal_call call_of(const refusal_case *what)
+{
+    if (what->spoil_route || what->is_route) return (refusal_call){"expar_ep_route", call_route};
+    if (what->spoil_combine || what->is_combine) return (refusal_call){"expar_combine", call_combine};
+    return (refusal_call){"expar_dispatch", call_dispatch};
+}
+
 /* Each rank's error begins with the call and the rank itself. */
-static void check_title(const refusal_scene *scene, bool combine)
+static void check_title(const refusal_scene *scene, const char *name)
 {
     char title[64];
-    snprintf(title, sizeof title, "expar_%s on rank %d: ", combine ? "combine" : "dispatch", scene->stage->rank);
+    snprintf(title, sizeof title, "%s on rank %d: ", name, scene->stage->rank);
     CHECK(strncmp(expar_last_error(), title, strlen(title)) == 0, "\"%s\" does not begin with \"%s\"",
           expar_last_error(), title);
 }
 
 static void make_calls(const refusal_scene *scene, const refusal_case *what)
 {
-    bool combine = what->spoil_combine || what->is_combine;
+    const refusal_call of = call_of(what);
     if (scene->stage->rank != REFUSAL_RANK) {
-        CHECK_STATUS(EXPAR_ERR_REMOTE, combine ? call_combine(scene, NULL) : call_dispatch(scene, NULL));
-        CHECK_TEXT(combine ? "expar_combine" : "expar_dispatch", "rank 1", expar_status_string(what->status),
-                   what->words[0]);
-        check_title(scene, combine);
+        CHECK_STATUS(EXPAR_ERR_REMOTE, of.call(scene, NULL));
+        CHECK_TEXT(of.name, "rank 1", expar_status_string(what->status), what->words[0]);
+        check_title(scene, of.name);
         return;
     }
-    CHECK_STATUS(what->status, what->call ? what->call(scene)
-                               : combine  ? call_combine(scene, what)
-                                          : call_dispatch(scene, what));
+    CHECK_STATUS(what->status, what->call ? what->call(scene) : of.call(scene, what));
     check_own_text(what);
-    check_title(scene, combine);
+    check_title(scene, of.name);
 }
 
 static void play_refusal(stage *s, void *shared)

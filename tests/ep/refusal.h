@@ -27,8 +27,9 @@ typedef struct refusal_case {
     /* One of: changes the arguments of the call; or makes the whole call itself. */
     void (*spoil_dispatch)(expar_dispatch_args *args, const refusal_scene *scene);
     void (*spoil_combine)(expar_combine_args *args, const refusal_scene *scene);
+    void (*spoil_route)(expar_route_args *args, const refusal_scene *scene);
     expar_status (*call)(const refusal_scene *scene);
-    bool is_combine; /* of `call`: what the other ranks call */
+    bool is_combine, is_route; /* of `call`: what the other ranks call, if no dispatch */
 } refusal_case;
 
 /* The body of a test whose initial state is the case. */

@@ -175,12 +175,37 @@ static void direct_from_private_memory(expar_combine_args *args, const refusal_s
 
 /* ---- dispatch with a handle; the others dispatch with theirs ----------------------------------------------------- */
 
-static void handle_and_idx(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_another_k_than_the_handle(expar_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
+    args->topk_idx.shape[1] = args->topk_weights.shape[1] = 2;
 }
 
-static void handle_and_weights(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_another_t_than_the_handle(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->handle = scene->handle;
+    args->topk_idx.shape[0] = 4;
+}
+
+static void idx_out_of_range_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->handle = scene->handle;
+    ((int64_t *)args->topk_idx.data)[3 * args->topk_idx.strides[0] + 2] = 6;
+}
+
+static void idx_of_floats_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->handle = scene->handle;
+    args->topk_idx.dtype = EXPAR_F32;
+}
+
+static void weights_of_integers_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->handle = scene->handle;
+    args->topk_weights.dtype = EXPAR_I32;
+}
+
+static void weights_without_idx_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx = EXPAR_TENSOR_NONE;
@@ -235,8 +260,12 @@ static const refusal_case cases[] = {
     SPOILED(weights_output_of_another_t, EXPAR_ERR_SHAPE, "out_topk_weights", "[6][3]", "[5][3]"),
     SPOILED(unknown_path, EXPAR_ERR_ARGUMENT, "path", "-1"),
     SPOILED(direct_from_private_memory, EXPAR_ERR_ADDRESS, "x.data", "symmetric"),
-    SPOILED_DISPATCH(handle_and_idx, EXPAR_ERR_ARGUMENT, "topk_idx", "handle"),
-    SPOILED_DISPATCH(handle_and_weights, EXPAR_ERR_ARGUMENT, "topk_weights", "handle"),
+    SPOILED_DISPATCH(idx_of_another_k_than_the_handle, EXPAR_ERR_SHAPE, "topk_idx has 2 slots", "the 3 of the handle"),
+    SPOILED_DISPATCH(idx_of_another_t_than_the_handle, EXPAR_ERR_SHAPE, "topk_idx has", "[4][3]", "[5][3]"),
+    SPOILED_DISPATCH(idx_out_of_range_beside_a_handle, EXPAR_ERR_INDEX, "topk_idx[3][2] is 6", "0 to 5"),
+    SPOILED_DISPATCH(idx_of_floats_beside_a_handle, EXPAR_ERR_DTYPE, "topk_idx.dtype", "f32", "i64 or i32"),
+    SPOILED_DISPATCH(weights_of_integers_beside_a_handle, EXPAR_ERR_DTYPE, "topk_weights.dtype", "i32", "f32"),
+    SPOILED_DISPATCH(weights_without_idx_beside_a_handle, EXPAR_ERR_NULL, "topk_idx is not given", "topk_weights"),
     SPOILED_DISPATCH(handle_of_another_t, EXPAR_ERR_SHAPE, "x has", "4 tokens", "5"),
 };
 

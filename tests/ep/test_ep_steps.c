@@ -171,6 +171,36 @@ static void expert_major(void **state)
     }
 }
 
+/* What a fresh dispatch opens with, and the rest when rows are to come. The first expert-major dispatch with top-k
+   makes and fills the map. */
+static void route_and_dispatch(void **state)
+{
+    (void)state;
+    for (int streams = 0; streams < 2; streams++) {
+        scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
+        expar_dispatch_args same = fresh(s);
+        expar_dispatch_result rows;
+        expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+        expar_route_result route = EXPAR_ROUTE_RESULT_INIT;
+        args.topk_idx = same.topk_idx;
+        args.num_experts = same.num_experts;
+        assert_int_equal(expar_ep_route(s->ep, &args, &route), EXPAR_OK);
+        assert_int_equal(route.num_recv_tokens, COMING);
+        assert_int_equal(route.num_expert_rows, COMING);
+        assert_said(s, "begin place routing keep notify#1 end ");
+        same.handle = route.handle;
+        same.expert_major = 1;
+        for (int again = 0; again < 2; again++) {
+            assert_dispatch(s, &same, &rows);
+            assert_said(s, again ? "begin prepare keep place send#3 receive#3 copy expand end "
+                                 : "begin prepare map-room keep place send#2 receive#2 map copy expand end ");
+            give_back(&rows);
+        }
+        expar_ep_handle_destroy(route.handle);
+        clear(s);
+    }
+}
+
 /* Memory that peers cannot reach: rows pass through the pool where the executor stages them, else by the queue. */
 static void memory_of_the_callers(void **state)
 {
@@ -343,6 +373,7 @@ int main(void)
         cmocka_unit_test(room_that_is_too_small),
         cmocka_unit_test(worst_case),
         cmocka_unit_test(expert_major),
+        cmocka_unit_test(route_and_dispatch),
         cmocka_unit_test(memory_of_the_callers),
         cmocka_unit_test(by_a_thread),
         cmocka_unit_test(by_the_stream),

@@ -19,6 +19,7 @@ expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config,
 expar_status mirror_ep_destroy(expar_ep *ep);
 expar_status mirror_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                               const expar_layout *layout);
+expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result);
 expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result);
 expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args);
 void mirror_output_release(expar_ep_output *output);
@@ -30,6 +31,7 @@ void mirror_event_destroy(expar_event *event);
 #define expar_ep_create         mirror_ep_create
 #define expar_ep_destroy        mirror_ep_destroy
 #define expar_ep_layout         mirror_ep_layout
+#define expar_ep_route          mirror_ep_route
 #define expar_dispatch          mirror_dispatch
 #define expar_combine           mirror_combine
 #define expar_ep_output_release mirror_output_release

@@ -26,12 +26,16 @@ static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, in
     if ((before + 1) % (uint64_t)self->shape.ranks == 0) sym_ring(self->sym, pe);
 }
 
-static void fill_counts(ep_hello *hello, const ep_routing *routing, int32_t pe)
+/* all: behind these, what this rank sends to each, so that the other ranks learn where its rows begin. */
+static void fill_counts(const cpu_executor *self, ep_hello *hello, const ep_routing *routing, int32_t pe, bool all)
 {
     int32_t *counts = (int32_t *)(hello + 1), locals = routing->local_experts;
     memcpy(counts, routing->channel_prefix + (int64_t)pe * routing->channels,
            (size_t)routing->channels * sizeof(int32_t));
     memcpy(counts + routing->channels, routing->expert_counts + (int64_t)pe * locals, (size_t)locals * sizeof(int32_t));
+    int32_t *sent = (int32_t *)((uint8_t *)hello + self->space.hello_sent);
+    for (int32_t r = 0; all && r < routing->ranks; r++)
+        sent[r] = ep_rows_to(routing, r);
 }
 
 static ep_offer offer_to(const cpu_offers *offers, int32_t pe)
@@ -50,7 +54,7 @@ void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, con
         hello->form = *form;
         hello->refusal = *refusal;
         if (offers) hello->offer = offer_to(offers, pe);
-        if (counts) fill_counts(hello, counts, pe);
+        if (counts) fill_counts(self, hello, counts, pe, form->kind == EP_ROUTE);
         cpu_step(self);
         atomic_store_explicit(&hello->flag, ep_word(epoch, 1), memory_order_release);
         count_arrival(self, EP_BOARD_HELLO, epoch, pe);

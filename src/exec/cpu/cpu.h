@@ -98,6 +98,8 @@ expar_status cpu_count(const ep_count_step *step);
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */
 /* Fills the layout part of the routing. EXPAR_ERR_INDEX names token and slot. */
 expar_status cpu_layout(const ep_route_view *route, ep_routing *routing);
+/* EXPAR_ERR_INDEX, likewise; OK without topk_idx. */
+expar_status cpu_check_range(const ep_route_view *route, const ep_routing *routing);
 
 /* ---- board.c ----------------------------------------------------------------------------------------------------- */
 /* What this rank offers: the same to all, but for first_row, which follows from the prefix of rows that it receives

@@ -44,6 +44,8 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
 {
     const cpu_offers offers = offers_of(step);
     bool cached = step->form.kind == EP_DISPATCH_CACHED;
+    if (cached && step->refusal.status == EXPAR_OK && cpu_check_range(&step->route, step->routing) != EXPAR_OK)
+        step->refusal = ep_refusal_of(EXPAR_ERR_INDEX);
     if (cached)
         cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
     else

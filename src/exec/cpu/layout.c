@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-static expar_status check_range(const ep_route_view *route, const ep_routing *routing)
+expar_status cpu_check_range(const ep_route_view *route, const ep_routing *routing)
 {
-    for (int64_t t = 0; t < routing->tokens; t++)
+    for (int64_t t = 0; route->idx && t < routing->tokens; t++)
         for (int32_t k = 0; k < routing->topk; k++) {
             int64_t expert = ep_route_expert(route, t, k);
             if (expert < -1 || expert >= routing->experts)
@@ -86,7 +86,7 @@ static void keep_owners(const ep_route_view *route, ep_routing *routing)
 
 expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
 {
-    expar_status status = route->idx ? check_range(route, routing) : EXPAR_OK;
+    expar_status status = cpu_check_range(route, routing);
     if (status != EXPAR_OK) return status;
     int32_t channels = routing->channels, ranks = routing->ranks;
     size_t count_bytes = (size_t)routing->experts * sizeof(int32_t);

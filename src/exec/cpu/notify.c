@@ -20,6 +20,18 @@ static void collect(const cpu_executor *self, uint32_t epoch, ep_routing *routin
     }
 }
 
+/* Where this rank's rows begin at each rank: behind those of the ranks before it. */
+static void find_first_rows(const cpu_executor *self, uint32_t epoch, ep_routing *routing)
+{
+    memset(routing->first_row, 0, (size_t)routing->ranks * sizeof(int32_t));
+    for (int32_t s = 0; s < self->sym->rank; s++) {
+        const uint8_t *hello = (const uint8_t *)cpu_hello_from(self, epoch, s);
+        const int32_t *sent = (const int32_t *)(hello + self->space.hello_sent);
+        for (int32_t r = 0; r < routing->ranks; r++)
+            routing->first_row[r] += sent[r];
+    }
+}
+
 expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     (void)call;
@@ -32,5 +44,6 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     cpu_hello_judge(self, step->epoch, &step->verdict);
     step->counted = step->verdict.rank < 0;
     if (step->counted) collect(self, step->epoch, step->routing);
+    if (step->counted && step->form.kind == EP_ROUTE) find_first_rows(self, step->epoch, step->routing);
     return EXPAR_OK;
 }

@@ -67,7 +67,7 @@ typedef struct gpu_executor {
     gpu_report *report;     /* the host's view */
     sym_listener listener;
     cuda_program *open_program, *expert_program;
-    cu_function notify_kernel;
+    cu_function notify_kernel, check_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, reduce_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
     uint64_t *stamps;       /* device memory that kernels write times to (stamps.c); NULL: they do not */

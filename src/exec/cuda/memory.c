@@ -7,12 +7,15 @@
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
+/* Of the state, so that the counts behind it are aligned. */
+#define STATE_BYTES ((sizeof(gpu_state) + EP_ALIGN_BYTES - 1) / EP_ALIGN_BYTES * EP_ALIGN_BYTES)
+
 /* One block of device memory: where the heaps are, the state, the counts. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
     const ep_shape *shape = &self->world.shape;
     size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
-    const cu_address at_state = memory + heaps_bytes, at_counts = at_state + EP_ALIGN_BYTES;
+    const cu_address at_state = memory + heaps_bytes, at_counts = at_state + STATE_BYTES;
     const gpu_state state = {.bad_slot = ~0ull};
     self->world.heaps = (const uint64_t *)(uintptr_t)memory;
     self->world.state = (gpu_state *)(uintptr_t)at_state;
@@ -30,7 +33,7 @@ expar_status gpu_memory_open(gpu_executor *self)
     size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
     size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     size_t counts = ranks * ((size_t)shape->channels + 1) + (size_t)shape->local_experts;
-    expar_status status = gpu_scratch_take(self->device, heaps_bytes + EP_ALIGN_BYTES + experts * sizeof(int32_t),
+    expar_status status = gpu_scratch_take(self->device, heaps_bytes + STATE_BYTES + experts * sizeof(int32_t),
                                            sizeof(gpu_report) + counts * sizeof(int32_t), &self->scratch);
     if (status != EXPAR_OK) return status;
     self->report = self->scratch->pinned.host;

@@ -115,6 +115,7 @@ expar_status gpu_programs_open(gpu_executor *self)
     expar_status status = load_program(self, "layout.cu", &ranks, 1, &self->open_program);
     if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_check_topk", 0, &self->check_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_map", 0, &self->map_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);
     if (status == EXPAR_OK)

@@ -60,6 +60,26 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
                          .weights = arrival->weights};
 }
 
+#define CHECK_THREADS 512
+
+/* Indices that come with a handle nobody has looked at. */
+static bool checks_topk(const ep_dispatch_step *step)
+{
+    return step->form.kind == EP_DISPATCH_CACHED && step->route.idx && step->refusal.status == EXPAR_OK;
+}
+
+static expar_status launch_check(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
+{
+    gpu_check_args args = {.world = gpu_world_of(self, call),
+                           .route = gpu_route_of(&step->route),
+                           .tokens = step->routing->tokens,
+                           .topk = step->form.topk,
+                           .experts = step->form.experts};
+    int64_t blocks = (args.tokens * args.topk + CHECK_THREADS - 1) / CHECK_THREADS;
+    if (blocks > self->num_sms) blocks = self->num_sms;
+    return gpu_launch(self, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
+}
+
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -69,6 +89,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     gpu_dispatch_args args = {.world = gpu_world_of(self, call),
                               .form = step->form,
                               .refusal = step->refusal,
+                              .checked = checks_topk(step),
                               .route = gpu_route_of(&step->route),
                               .x = step->x,
                               .x_pitch_bytes = step->x_pitch_bytes,
@@ -107,7 +128,8 @@ expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
 {
     gpu_executor *self = gpu_of(base);
     if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(self, call);
-    expar_status status = step->sent_ahead ? EXPAR_OK : gpu_dispatch_launch(self, call, step);
+    expar_status status = checks_topk(step) ? launch_check(self, call, step) : EXPAR_OK;
+    if (status == EXPAR_OK && !step->sent_ahead) status = gpu_dispatch_launch(self, call, step);
     if (status != EXPAR_OK || step->deferred) return status;
     return await_opening(self, call, "dispatch", &step->verdict, &step->dropped);
 }

@@ -45,6 +45,7 @@ typedef struct gpu_state {
     uint32_t failed;  /* gpu_soundness, by who gives up a wait (release) for all that wait (acquire); never cleared */
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
+    ep_refusal checked;          /* what ep_check_topk found, for the dispatch with a handle behind it */
 } gpu_state;
 
 /* How a call ended, when it was not well. Written by one thread, `ticket` last (release, system scope). */
@@ -194,6 +195,14 @@ typedef struct gpu_notify_args {
     uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
 } gpu_notify_args;
 
+/* Indices that a dispatch with a handle carries. */
+typedef struct gpu_check_args {
+    gpu_world world;
+    gpu_route route;
+    int64_t tokens;
+    int32_t topk, experts;
+} gpu_check_args;
+
 /* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
 typedef struct gpu_arrival {
     ep_offer offer; /* first_row is filled in for each sender */
@@ -219,8 +228,8 @@ typedef struct gpu_dispatch_args {
     gpu_arrival arrival;
     ep_room room;        /* as in ep_dispatch_step: instead of the arrival, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
-    int32_t unused;
-    uint64_t *stamps; /* [GPU_MOMENTS][blocks], or NULL */
+    int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
+    uint64_t *stamps;    /* [GPU_MOMENTS][blocks], or NULL */
 } gpu_dispatch_args;
 
 typedef struct gpu_combine_args {

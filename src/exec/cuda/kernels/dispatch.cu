@@ -65,6 +65,7 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
+    const ep_refusal *refusal = a->checked ? &world->state->checked : &a->refusal;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         ep_hello *hello = hello_at(world, pe, epoch, world->rank);
@@ -73,8 +74,8 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival
         offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
         if (cached) hello->form = a->form;
         *(cached ? &hello->offer : &reply->offer) = offer;
-        copy_words(cached ? &hello->refusal : &reply->refusal, &a->refusal,
-                   a->refusal.status ? sizeof a->refusal : sizeof a->refusal.status);
+        copy_words(cached ? &hello->refusal : &reply->refusal, refusal,
+                   refusal->status ? sizeof *refusal : sizeof refusal->status);
         store_release((uint64_t *)(cached ? &hello->flag : &reply->flag), ep_word(epoch, 1));
     }
 }

@@ -11,7 +11,10 @@
  * (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle and, of a call that has a
  * ticket, to the host's pinned memory, the ticket last.
  *
- * Registers: under 100; shared memory, dynamic: [2][N] counts and, where there is room for them, [E] counters. */
+ * Registers: under 100; shared memory, dynamic: [2][N] counts and, where there is room for them, [E] counters.
+ *
+ * ep_check_topk: a thread a slot, for a dispatch with a handle that carries topk_idx; reads that once. */
+#include "exec/cuda/kernels/refusal.h"
 #include "exec/cuda/kernels/slots.h"
 
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
@@ -154,44 +157,6 @@ GPU_FUNC void close_layout(const gpu_notify_args *a, int32_t *sent)
 
 /* ---- notify: hellos ---------------------------------------------------------------------------------------------- */
 
-/* Decimal, for the few texts that kernels write; gives the next free place. */
-GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
-{
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    int32_t digits = 1;
-    if (value < 0) text[at++] = '-';
-    for (uint64_t r = rest; r > 9; r /= 10)
-        digits++;
-    for (int32_t i = digits - 1; i >= 0; i--, rest /= 10)
-        text[at + i] = (char)('0' + rest % 10);
-    return at + digits;
-}
-
-GPU_FUNC int32_t put_text(char *text, int32_t at, const char *from)
-{
-    while (*from)
-        text[at++] = *from++;
-    text[at] = 0;
-    return at;
-}
-
-/* EXPAR_ERR_INDEX, with the words of the CPU's layout. */
-GPU_FUNC void refuse_index(const gpu_notify_args *a, ep_refusal *refusal, uint64_t slot)
-{
-    int64_t token = (int64_t)(slot >> GPU_SLOT_BITS);
-    int32_t k = (int32_t)(slot & ((1u << GPU_SLOT_BITS) - 1)), at = 0;
-    refusal->status = EXPAR_STATUS_INDEX;
-    at = put_text(refusal->text, at, "topk_idx[");
-    at = put_number(refusal->text, at, token);
-    at = put_text(refusal->text, at, "][");
-    at = put_number(refusal->text, at, k);
-    at = put_text(refusal->text, at, "] is ");
-    at = put_number(refusal->text, at, expert_at(&a->route, token, k));
-    at = put_text(refusal->text, at, "; expected -1 (none) or 0 to ");
-    at = put_number(refusal->text, at, a->form.experts - 1);
-    refusal->text[at] = 0;
-}
-
 /* By one warp. sent: [N] shared. */
 GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_refusal *refusal,
                          const int32_t *sent)
@@ -213,7 +178,8 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
         counts[channels + e] = a->expert_counts[pe * locals + e];
     int32_t ranks = GPU_RANKS(world);
     int32_t *all = (int32_t *)((uint8_t *)hello + world->space.hello_sent);
-    for (int32_t r = lane; a->routing && ep_tells_room(ranks) && r < ranks; r += 32)
+    bool to_all = ep_tells_room(ranks) || a->form.kind == EP_ROUTE;
+    for (int32_t r = lane; a->routing && to_all && r < ranks; r += 32)
         all[r] = sent[r];
     if (lane == 0) {
         hello->room = a->room;
@@ -290,6 +256,22 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *r
     }
 }
 
+/* Of a route: where this rank's rows begin at each rank, behind those of the ranks before it. A dispatch learns it from
+   the offers. */
+GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
+{
+    const gpu_world *world = &a->world;
+    int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(world); pe += blockDim.x) {
+        int32_t before = 0;
+        for (int32_t s = 0; s < world->rank; s++) {
+            const uint8_t *hello = (const uint8_t *)hello_at(world, world->rank, epoch, s);
+            before += ((const int32_t *)(hello + world->space.hello_sent))[pe];
+        }
+        first_row[pe] = before;
+    }
+}
+
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 /* What this rank tells the others: the refusal that came with the call, or the first bad index. By the last warp, which
@@ -302,7 +284,7 @@ GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
     if (a->refusal.status)
         copy_words(refusal, &a->refusal, sizeof *refusal);
     else if (bad_slot != ~0ull)
-        refuse_index(a, refusal, bad_slot);
+        refuse_index(&a->route, a->form.experts, refusal, bad_slot);
 }
 
 /* What the next call finds, and the host, which may be waiting. */
@@ -338,10 +320,30 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     __syncthreads();
     gpu_exchange end = exchange_hellos(&a, epoch, &refusal, sent, received);
     stamp(&a, 3);
-    if (end.come && end.against < 0 && a.routing)
+    if (end.come && end.against < 0 && a.routing) {
         collect(&a, epoch, received);
-    else
+        if (a.form.kind == EP_ROUTE) find_first_rows(&a, epoch);
+    } else
         empty_routing(a.routing, &a.at);
     close_notify(&a, epoch, &end);
     stamp(&a, 4);
+}
+
+/* ---- beside a handle --------------------------------------------------------------------------------------------- */
+
+/* All blocks look; the last one to finish says what was found. Nobody waits. */
+extern "C" __global__ void __launch_bounds__(512, 1) ep_check_topk(const __grid_constant__ gpu_check_args a)
+{
+    gpu_state *state = a.world.state;
+    int64_t slots = a.tokens * a.topk, stride = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < slots; i += stride) {
+        int64_t token = i / a.topk, expert = expert_at(&a.route, token, (int32_t)(i % a.topk));
+        if (expert < -1 || expert >= a.experts)
+            atomicMin(&state->bad_slot,
+                      (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)(i % a.topk));
+    }
+    if (!last_block(&a.world, false) || threadIdx.x) return;
+    state->checked.status = 0;
+    if (state->bad_slot != ~0ull) refuse_index(&a.route, a.experts, &state->checked, state->bad_slot);
+    state->bad_slot = ~0ull;
 }

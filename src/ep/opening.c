@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a routing is opened: see opening.h. */
+#include "ep/opening.h"
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
+{
+    int64_t tokens = opening->tokens, topk = opening->topk_idx.shape[1];
+    expar_status status =
+        ep_check_matrix(ep->device, "topk_idx", &opening->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
+    if (status != EXPAR_OK) return status;
+    if (topk < 1 || topk > ep->shape.topk)
+        return error_set(EXPAR_ERR_LIMIT,
+                         "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.max_topk)",
+                         (long long)topk, ep->shape.topk);
+    if (!tensor_given(&opening->topk_weights)) return EXPAR_OK;
+    return ep_check_matrix(ep->device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
+}
+
+/* Routing by hand alone: there is nothing that needs topk_idx. */
+static expar_status check_without_topk(const expar_ep *ep, const ep_opening *opening, const char *needs)
+{
+    if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
+    int32_t most = INT32_MAX / ep->shape.ranks; /* so that the sum over all ranks fits */
+    const expar_device cpu = {.type = EXPAR_CPU};
+    expar_status status = exec_check_place(cpu, "tokens_per_expert", opening->tokens_per_expert);
+    if (status != EXPAR_OK) return status;
+    for (int32_t e = 0; opening->tokens_per_expert && e < opening->num_experts; e++)
+        if (opening->tokens_per_expert[e] < 0 || opening->tokens_per_expert[e] > most)
+            return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 to %d", e,
+                             opening->tokens_per_expert[e], most);
+    return EXPAR_OK;
+}
+
+static expar_status check_routing(const expar_ep *ep, const ep_opening *opening, const char *needs)
+{
+    expar_status status = ep_check_experts(opening->num_experts, ep->shape.ranks);
+    if (status != EXPAR_OK) return status;
+    if (opening->num_experts > ep->max_experts)
+        return error_set(EXPAR_ERR_LIMIT,
+                         "num_experts is %d; this buffer was created for at most %d (config.max_experts)",
+                         opening->num_experts, ep->max_experts);
+    bool by_hand = tensor_given(&opening->token_in_rank);
+    if (by_hand)
+        status = ep_check_matrix(ep->device, "token_in_rank", &opening->token_in_rank, opening->tokens, ep->shape.ranks,
+                                 EXPAR_U8, EXPAR_U8);
+    if (status != EXPAR_OK) return status;
+    return by_hand && !tensor_given(&opening->topk_idx) ? check_without_topk(ep, opening, needs)
+                                                        : opening_check_topk(ep, opening);
+}
+
+expar_status opening_check_sizes(const ep_opening *opening)
+{
+    if (opening->expert_alignment < 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "expert_alignment is %d; expected 0 or more", opening->expert_alignment);
+    if (opening->num_worst_tokens < 0 || opening->num_worst_tokens > INT32_MAX)
+        return error_set(EXPAR_ERR_ARGUMENT, "num_worst_tokens is %lld; expected 0 (none) to 2^31 - 1",
+                         (long long)opening->num_worst_tokens);
+    return EXPAR_OK;
+}
+
+expar_status opening_check(const expar_ep *ep, const ep_opening *opening, const char *needs)
+{
+    expar_status status = check_routing(ep, opening, needs);
+    return status == EXPAR_OK ? opening_check_sizes(opening) : status;
+}
+
+expar_status opening_check_capture(const ep_call *call, const ep_opening *opening)
+{
+    if (!call->exec.captured || opening->num_worst_tokens) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT,
+                     "num_worst_tokens is 0 while the stream is being captured; expected a worst-case size, or a "
+                     "handle: a graph cannot tell the host how many rows come");
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
+/* A tensor without elements may have no address; its view has one. */
+ep_route_view opening_view(const ep_opening *opening)
+{
+    ep_route_view route = {.expert_counts = opening->tokens_per_expert};
+    if (tensor_given(&opening->topk_idx)) {
+        route.idx = opening->topk_idx.data ? opening->topk_idx.data : "";
+        route.idx_bytes = (int32_t)expar_dtype_bytes(opening->topk_idx.dtype);
+        route.idx_pitch = tensor_pitch(&opening->topk_idx);
+        route.weights = opening->topk_weights.data;
+        route.weights_pitch = tensor_pitch(&opening->topk_weights);
+    }
+    if (tensor_given(&opening->token_in_rank)) {
+        route.token_in_rank = opening->token_in_rank.data ? opening->token_in_rank.data : (const uint8_t *)"";
+        route.token_in_rank_pitch = tensor_pitch(&opening->token_in_rank);
+    }
+    return route;
+}
+
+expar_status opening_make_handle(const ep_call *call, const ep_opening *opening, expar_ep_handle **out)
+{
+    const ep_shape *shape = &call->ep->shape;
+    const ep_form *form = &call->form;
+    bool by_hand = tensor_given(&opening->token_in_rank);
+    int32_t most_targets = by_hand || form->topk > shape->ranks ? shape->ranks : form->topk;
+    const ep_routing wanted = {.tokens = opening->tokens,
+                               .topk = form->topk,
+                               .experts = form->experts,
+                               .keeps_slots = opening->keep_slots,
+                               .strangers = by_hand};
+    expar_status status = ep_handle_create(call->ep, call->epoch, &wanted, most_targets, out);
+    if (status != EXPAR_OK) return status;
+    (*out)->rows = opening->num_worst_tokens;
+    (*out)->recv_tokens = -1;
+    (*out)->alignment = (int32_t)opening_alignment(opening);
+    return EXPAR_OK;
+}
+
+expar_status opening_notify(ep_call *call, ep_notify_step *step)
+{
+    executor *exec = call->ep->exec;
+    expar_status status = ep_call_open(call);
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->notify(exec, &call->exec, step));
+    if (status != EXPAR_OK) return status;
+    if (step->refusal.status != EXPAR_OK) return ep_call_refused(call, &step->refusal);
+    return ep_call_verdict(call, &step->verdict);
+}
+
+/* ---- counts ------------------------------------------------------------------------------------------------------ */
+
+void opening_take_counts(const ep_opening *opening, expar_ep_handle *made)
+{
+    int64_t coming = made->routing.rank_prefix[made->routing.ranks - 1], worst = opening->num_worst_tokens;
+    made->rows = worst ? worst : coming;
+    made->recv_tokens = worst && worst < coming ? worst : coming;
+    made->dropped = coming - made->recv_tokens;
+}
+
+expar_status opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts, int64_t *sum)
+{
+    int64_t unit = opening_alignment(opening);
+    *sum = 0;
+    for (int32_t e = 0; e < routing->local_experts; e++) {
+        int64_t rounded = (routing->recv_expert_counts[e] + unit - 1) / unit * unit;
+        if (rounded > INT32_MAX)
+            return error_set(EXPAR_ERR_ARGUMENT,
+                             "expert_alignment %lld makes a count of %lld; expected at most 2^31 - 1", (long long)unit,
+                             (long long)rounded);
+        counts[e] = (int32_t)rounded;
+        *sum += rounded;
+    }
+    return EXPAR_OK;
+}
+
+int64_t opening_worst_expert_rows(const ep_opening *opening, const expar_ep_handle *made)
+{
+    return made->rows * made->routing.topk + (opening_alignment(opening) - 1) * made->routing.local_experts;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a routing is opened: what a fresh dispatch and a route have in common, from its arguments to the counts. Shared
+ * by the files of dispatch and route.c only. */
+#ifndef EXPAR_EP_OPENING_H
+#define EXPAR_EP_OPENING_H
+
+#include "ep/ep.h"
+
+/* The arguments that a routing follows from, whichever call has them. */
+typedef struct ep_opening {
+    int64_t tokens; /* T */
+    expar_tensor topk_idx, topk_weights, token_in_rank;
+    const int32_t *tokens_per_expert;
+    int64_t num_worst_tokens;
+    int32_t num_experts, expert_alignment;
+    bool keep_slots;
+} ep_opening;
+
+static inline int64_t opening_alignment(const ep_opening *opening)
+{
+    return opening->expert_alignment > 1 ? opening->expert_alignment : 1;
+}
+
+/* All that can be wrong with them. needs: another argument that is given, and needs topk_idx; NULL: none. */
+expar_status opening_check(const expar_ep *ep, const ep_opening *opening, const char *needs);
+/* Of these: the numbers, which a dispatch with a handle may give, too. */
+expar_status opening_check_sizes(const ep_opening *opening);
+/* topk_idx and topk_weights of so many tokens. */
+expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening);
+/* Counts that the host is to learn are known only when a graph runs. */
+expar_status opening_check_capture(const ep_call *call, const ep_opening *opening);
+/* As executors read them. */
+ep_route_view opening_view(const ep_opening *opening);
+
+/* The handle of the call's form; its counts are not known yet. */
+expar_status opening_make_handle(const ep_call *call, const ep_opening *opening, expar_ep_handle **out);
+/* Opens the call: step has its routing, and rows if some are to be sent ahead. OK: all ranks go on, and step->counted
+   says whether the host knows the counts. */
+expar_status opening_notify(ep_call *call, ep_notify_step *step);
+/* The host knows how many rows come: the handle's are R, or W of which so many are used. */
+void opening_take_counts(const ep_opening *opening, expar_ep_handle *made);
+/* [L] counts rounded up to multiples of the alignment; *sum of them. EXPAR_ERR_ARGUMENT: one does not fit 31 bits. */
+expar_status opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts, int64_t *sum);
+/* Rows that an expert-major output has with num_worst_tokens. */
+int64_t opening_worst_expert_rows(const ep_opening *opening, const expar_ep_handle *made);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_ep_route: how a fresh dispatch opens, and nothing else. All that is to be known of the routing comes with the
+ * hellos, so that a call which has opened has ended: its halves are empty. */
+#include "ep/opening.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct route_call {
+    ep_call base;
+    expar_route_args args;
+    ep_opening opening;
+    expar_ep_handle *made;
+} route_call;
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+static ep_opening route_opening(const expar_route_args *args)
+{
+    const expar_tensor *by = tensor_given(&args->topk_idx) ? &args->topk_idx : &args->token_in_rank;
+    return (ep_opening){.tokens = by->shape[0],
+                        .topk_idx = args->topk_idx,
+                        .token_in_rank = args->token_in_rank,
+                        .tokens_per_expert = args->tokens_per_expert,
+                        .num_worst_tokens = args->num_worst_tokens,
+                        .num_experts = args->num_experts,
+                        .expert_alignment = args->expert_alignment,
+                        .keep_slots = args->keep_slots != 0};
+}
+
+static expar_status route_check_tokens(const expar_ep *ep, const ep_opening *opening)
+{
+    if (opening->tokens <= ep->shape.tokens) return EXPAR_OK;
+    return error_set(EXPAR_ERR_LIMIT,
+                     "%s has %lld tokens; this buffer was created for at most %lld (config.max_tokens)",
+                     tensor_given(&opening->topk_idx) ? "topk_idx" : "token_in_rank", (long long)opening->tokens,
+                     (long long)ep->shape.tokens);
+}
+
+static expar_status route_check(route_call *call, const expar_route_args *args, const expar_route_result *result)
+{
+    expar_route_result unused;
+    ep_call *base = &call->base;
+    expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    bool asked = call->args.async_finish || !call->args.num_worst_tokens;
+    if (status == EXPAR_OK) status = ep_call_learn(base, call->args.stream, asked);
+    if (status != EXPAR_OK) return status;
+    base->wait_event = call->args.wait_event;
+    call->opening = route_opening(&call->args);
+    status = ep_copy_struct("result", &unused, sizeof unused, result);
+    const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;
+    if (status == EXPAR_OK) status = opening_check(base->ep, &call->opening, needs);
+    if (status == EXPAR_OK) status = route_check_tokens(base->ep, &call->opening);
+    if (status == EXPAR_OK) status = opening_check_capture(base, &call->opening);
+    if (status != EXPAR_OK) return status;
+    return ep_call_check_capture(base, call->args.wait_event, call->args.async_finish);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static void route_fill_form(route_call *call)
+{
+    const ep_opening *opening = &call->opening;
+    bool topk = tensor_given(&opening->topk_idx);
+    call->base.form = (ep_form){
+        .kind = EP_ROUTE, .topk = topk ? (int32_t)opening->topk_idx.shape[1] : 0, .experts = opening->num_experts};
+}
+
+/* In a capture: the graph keeps what its kernels fill. */
+static expar_status route_keep_in_graph(const route_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    mem_block *const blocks[] = {call->made->routing.own};
+    return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
+}
+
+/* All that is done before the others are asked. */
+static expar_status route_prepare(route_call *call)
+{
+    route_fill_form(call);
+    expar_status status = ep_call_follow(&call->base);
+    if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->opening, &call->made);
+    if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
+    if (status == EXPAR_OK) status = route_keep_in_graph(call);
+    if (status != EXPAR_OK) return status;
+    call->made->expert_rows = opening_worst_expert_rows(&call->opening, call->made);
+    return call->args.async_finish ? ep_call_promise(&call->base) : EXPAR_OK;
+}
+
+/* Of this rank's alignment only this rank knows: the others go on, and may dispatch with it. */
+static expar_status route_take_counts(route_call *call)
+{
+    expar_ep_handle *made = call->made;
+    int64_t sum;
+    opening_take_counts(&call->opening, made);
+    expar_status status = opening_round_counts(&call->opening, &made->routing, made->tokens_per_expert, &sum);
+    if (!call->opening.num_worst_tokens) made->expert_rows = sum;
+    return status == EXPAR_OK ? EXPAR_OK : ep_call_prefix(&call->base, status);
+}
+
+static expar_status route_notify(route_call *call)
+{
+    ep_notify_step step = {.epoch = call->base.epoch,
+                           .form = call->base.form,
+                           .routing = &call->made->routing,
+                           .route = opening_view(&call->opening),
+                           .deferred = call->opening.num_worst_tokens != 0,
+                           .verdict = {.rank = -1}};
+    expar_status status = opening_notify(&call->base, &step);
+    return status == EXPAR_OK && step.counted ? route_take_counts(call) : status;
+}
+
+static expar_status route_half(ep_call *base)
+{
+    (void)base;
+    return EXPAR_OK;
+}
+
+static void route_hold(ep_call *base)
+{
+    ep_handle_hold(((route_call *)base)->made);
+}
+
+static void route_drop(ep_call *base)
+{
+    expar_ep_handle_destroy(((route_call *)base)->made);
+}
+
+static const ep_halves route_halves = {
+    .bytes = sizeof(route_call), .send = route_half, .receive = route_half, .hold = route_hold, .drop = route_drop};
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
+static void route_fill_result(const route_call *call, expar_route_result *result)
+{
+    const expar_ep_handle *made = call->made;
+    bool known = made->recv_tokens >= 0;
+    expar_route_result full = {.struct_size = result->struct_size,
+                               .handle = call->made,
+                               .num_recv_tokens = made->recv_tokens,
+                               .num_dropped_tokens = made->dropped,
+                               .num_rows = made->rows,
+                               .num_expert_rows = made->expert_rows,
+                               .recv_tokens_per_expert = known ? made->tokens_per_expert : NULL,
+                               .num_local_experts = made->routing.local_experts,
+                               .event = call->base.event};
+    memcpy(result, &full, result->struct_size);
+}
+
+expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result)
+{
+    route_call call = {0};
+    expar_status status = ep_call_begin(&call.base, "expar_ep_route", &route_halves, ep);
+    if (status != EXPAR_OK) return ep_ended(ep, status);
+    status = route_check(&call, args, result);
+    if (status == EXPAR_OK) status = route_prepare(&call);
+    if (status == EXPAR_OK) {
+        status = route_notify(&call);
+        if (status == EXPAR_OK) status = ep_call_finish(&call.base);
+    } else {
+        ep_call_refuse(&call.base, status);
+        status = ep_call_tell_refusal(&call.base);
+    }
+    if (status == EXPAR_OK) {
+        route_fill_result(&call, result);
+    } else {
+        ep_call_break_promise(&call.base);
+        expar_ep_handle_destroy(call.made);
+    }
+    return ep_ended(ep, ep_call_end(&call.base, status));
+}

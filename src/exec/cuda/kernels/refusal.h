@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_REFUSAL_H
+#define EXPAR_EXEC_CUDA_KERNELS_REFUSAL_H
+
+#include "exec/cuda/kernels/device.h"
+
+/* Decimal, for the few texts that kernels write; gives the next free place. */
+GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
+{
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    int32_t digits = 1;
+    if (value < 0) text[at++] = '-';
+    for (uint64_t r = rest; r > 9; r /= 10)
+        digits++;
+    for (int32_t i = digits - 1; i >= 0; i--, rest /= 10)
+        text[at + i] = (char)('0' + rest % 10);
+    return at + digits;
+}
+
+GPU_FUNC int32_t put_text(char *text, int32_t at, const char *from)
+{
+    while (*from)
+        text[at++] = *from++;
+    text[at] = 0;
+    return at;
+}
+
+/* EXPAR_ERR_INDEX, with the words of the CPU's layout. */
+GPU_FUNC void refuse_index(const gpu_route *route, int32_t experts, ep_refusal *refusal, uint64_t slot)
+{
+    int64_t token = (int64_t)(slot >> GPU_SLOT_BITS);
+    int32_t k = (int32_t)(slot & ((1u << GPU_SLOT_BITS) - 1)), at = 0;
+    refusal->status = EXPAR_STATUS_INDEX;
+    at = put_text(refusal->text, at, "topk_idx[");
+    at = put_number(refusal->text, at, token);
+    at = put_text(refusal->text, at, "][");
+    at = put_number(refusal->text, at, k);
+    at = put_text(refusal->text, at, "] is ");
+    at = put_number(refusal->text, at, expert_at(route, token, k));
+    at = put_text(refusal->text, at, "; expected -1 (none) or 0 to ");
+    at = put_number(refusal->text, at, experts - 1);
+    refusal->text[at] = 0;
+}
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_ep_route: what it tells, and the dispatches and combines with its handle, against the oracle. Its wrong
+ * arguments: test_ep_bad_route. */
+#include "ep/pitched.h"
+#include "ep/stage.h"
+#include "ep/table.h"
+#include "oracle/unit.h"
+
+#include <stdlib.h>
+
+static ranks_kind kind;
+
+static void play(const table_case *what)
+{
+    assert_true(table_run(what, kind, table_play_all_paths, NULL));
+}
+
+/* A route before each first dispatch; repeats carry topk_idx again. */
+static table_case routed(void)
+{
+    table_case c = table_case_make();
+    c.there.routed = c.there.with_topk = true;
+    return c;
+}
+
+static void test_all_paths(void **state)
+{
+    (void)state;
+    table_case c = routed();
+    play(&c);
+    c.there.with_topk = false;
+    c.plan.wide = true;
+    c.plan.with_weights = false;
+    play(&c);
+}
+
+static void test_rows_with_scales(void **state)
+{
+    (void)state;
+    table_case c = routed();
+    c.there.type = ORACLE_F8E4M3;
+    c.there.hidden = 32;
+    c.there.num_scales = 3;
+    c.choice.scales = SCALES_TRANSPOSED;
+    play(&c);
+}
+
+static void test_by_hand(void **state)
+{
+    (void)state;
+    table_case c = routed();
+    c.plan.by_hand = true;
+    play(&c);
+    c.there.with_topk = false;
+    c.back.with_weights = false;
+    c.plan.topk = 0;
+    c.plan.with_counts = true;
+    play(&c);
+}
+
+static void test_worst_cases(void **state)
+{
+    (void)state;
+    table_case c = routed();
+    for (c.choice.worst = WORST_EXACT; c.choice.worst < WORST_KINDS; c.choice.worst++)
+        play(&c);
+}
+
+/* The handle learns the places with the first dispatch that brings topk_idx. */
+static void test_expert_major(void **state)
+{
+    (void)state;
+    table_case c = routed();
+    c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 4};
+    c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true, .biases = 3};
+    play(&c);
+    c.there.with_topk = false;
+    c.choice.worst = WORST_LARGER;
+    play(&c);
+}
+
+static void fall_silent(deal *d)
+{
+    for (int32_t r = 0; r < d->job.num_ranks; r++)
+        for (int64_t i = 0; i < d->inputs[r].num_tokens * d->job.topk; i++)
+            ((int64_t *)(uintptr_t)d->inputs[r].topk_idx)[i] = -1;
+}
+
+static void test_tokens_that_go_nowhere(void **state)
+{
+    (void)state;
+    table_case c = routed();
+    c.shape = fall_silent;
+    play(&c);
+}
+
+/* ---- by hand ----------------------------------------------------------------------------------------------------- */
+
+typedef struct scene {
+    traffic *traffic;
+    answers *answers;
+} scene;
+
+static expar_ep_handle *route(const stage *s, const traffic *t)
+{
+    const play_choice plain = {0};
+    expar_dispatch_args same = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    args.topk_idx = same.topk_idx;
+    args.num_experts = same.num_experts;
+    CHECK_OK(expar_ep_route(s->ep, &args, &result));
+    CHECK(result.num_recv_tokens == t->arrivals[s->rank].num_rows, "a route tells R %lld",
+          (long long)result.num_recv_tokens);
+    play_dispatch_args_free(&same);
+    return result.handle;
+}
+
+/* Where a rank's rows lie follows from the route alone. */
+static void combine_without_a_dispatch(stage *s, void *shared)
+{
+    const scene *c = shared;
+    expar_ep_handle *handle = route(s, c->traffic);
+    const play_choice places[] = {{.place = PLACE_PRIVATE}, {.place = PLACE_SYMMETRIC, .path = EXPAR_PATH_DIRECT}};
+    for (int i = 0; i < 2; i++) {
+        play_arrival none = {0};
+        play_combine(s->ep, c->traffic, c->answers, s->rank, &places[i], &s->area, handle, &none);
+    }
+    expar_ep_handle_destroy(handle);
+}
+
+/* What a caller with memory of its own does: it allocates once it knows R. */
+static void allocate_behind_a_route(stage *s, void *shared)
+{
+    const scene *c = shared;
+    const traffic *t = c->traffic;
+    const play_choice choice = {.place = PLACE_PRIVATE};
+    expar_ep_handle *handle = route(s, t);
+    void *own = NULL;
+    expar_dispatch_args args = play_dispatch_args(t, s->rank, &choice, &s->area, &own);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    args.handle = handle;
+    if (CHECK_OK(expar_dispatch(s->ep, &args, &result))) {
+        expar_tensor idx = result.recv_topk_idx;
+        CHECK(result.recv_x.data == own, "recv_x is not out_x");
+        CHECK(pitched_equals(&result.recv_x, t->arrivals[s->rank].x), "recv_x differs");
+        for (int64_t i = 0; i < idx.shape[0] * idx.shape[1]; i++)
+            CHECK(((int32_t *)idx.data)[i] == t->arrivals[s->rank].topk_idx[i], "recv_topk_idx differs");
+        CHECK(pitched_equals(&result.recv_topk_weights, t->arrivals[s->rank].weights), "recv_topk_weights differ");
+        CHECK(!result.handle && !result.recv_tokens_per_expert, "a dispatch with a handle made one");
+    }
+    expar_ep_output_release(result.output);
+    play_dispatch_args_free(&args);
+    expar_ep_handle_destroy(handle);
+    free(own);
+}
+
+/* A rank that routes while the others dispatch, and one with another E. */
+static void differ(stage *s, void *shared)
+{
+    const scene *c = shared;
+    const play_choice plain = {0};
+    expar_dispatch_args same = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
+    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    args.topk_idx = same.topk_idx;
+    args.num_experts = same.num_experts;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH,
+                 s->rank == 2 ? expar_ep_route(s->ep, &args, &result) : expar_dispatch(s->ep, &same, &rows));
+    CHECK_TEXT("rank 2 called expar_ep_route while rank 0 called expar_dispatch");
+    if (s->rank == 1) args.topk_idx.shape[1] = 2;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_route(s->ep, &args, &result));
+    CHECK_TEXT("expar_ep_route", "top-k is 2 on rank 1 and 3 on rank 0");
+    play_dispatch_args_free(&same);
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+}
+
+static void run(stage_body body)
+{
+    static const int64_t num_tokens[] = {9, 5, 7};
+    traffic_plan plan = {.num_ranks = 3,
+                         .hidden = 16,
+                         .topk = 3,
+                         .num_experts = 6,
+                         .with_weights = true,
+                         .disturb = 5,
+                         .num_tokens = num_tokens};
+    random_source random = random_start(33);
+    scene c = {.traffic = traffic_make(&plan, &random)};
+    c.answers = answers_make(c.traffic, true, &random);
+    stage_plan setting = stage_plan_for(c.traffic, kind);
+    bool passed = stage_run(&setting, body, &c);
+    answers_free(c.answers);
+    traffic_free(c.traffic);
+    assert_true(passed);
+}
+
+static void test_combine_without_a_dispatch(void **state)
+{
+    (void)state;
+    run(combine_without_a_dispatch);
+}
+
+static void test_outputs_allocated_behind_it(void **state)
+{
+    (void)state;
+    run(allocate_behind_a_route);
+}
+
+static void test_ranks_that_differ(void **state)
+{
+    (void)state;
+    run(differ);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_paths),
+        cmocka_unit_test(test_rows_with_scales),
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_worst_cases),
+        cmocka_unit_test(test_expert_major),
+        cmocka_unit_test(test_tokens_that_go_nowhere),
+        cmocka_unit_test(test_combine_without_a_dispatch),
+        cmocka_unit_test(test_outputs_allocated_behind_it),
+        cmocka_unit_test(test_ranks_that_differ),
+    };
+    kind = stage_kind(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

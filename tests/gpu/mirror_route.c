@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_ep_route, on the GPU. */
+#include "ep/ep.h"
+#include "exec/cuda/gpu.h"
+#include "gpu/mirror.h"
+#include "gpu/trip.h"
+
+/* Numbers that were not known when the call returned, from the handle's memory on the device. */
+static void fill_result(const hand *h, expar_route_result *result)
+{
+    const expar_ep_handle *handle = result->handle;
+    const ep_routing *r = &handle->routing;
+    if (handle->recv_tokens >= 0) return;
+    gpu_routing at = gpu_routing_at(r);
+    cu_address base = (cu_address)(uintptr_t)r->own->data;
+    int32_t came;
+    hand_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
+    hand_fetch(h, handle->tokens_per_expert, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof(int32_t));
+    for (int32_t e = 0; e < r->local_experts; e++)
+        handle->tokens_per_expert[e] =
+            (handle->tokens_per_expert[e] + handle->alignment - 1) / handle->alignment * handle->alignment;
+    result->recv_tokens_per_expert = handle->tokens_per_expert;
+    result->num_recv_tokens = came < handle->rows ? came : handle->rows;
+    result->num_dropped_tokens = came - result->num_recv_tokens;
+}
+
+/* Always with an event: with num_worst_tokens nothing else tells how it went. */
+expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result)
+{
+    buffer *b = buffer_find(ep);
+    bool sound = result && result->struct_size == sizeof *result;
+    if (!b || !args || args->struct_size != sizeof *args || !sound) return expar_ep_route(ep, args, result);
+    if (args->wait_event) (void)expar_event_wait(args->wait_event);
+    trip *t = trip_begin(b);
+    expar_route_args given = *args;
+    expar_route_result got = EXPAR_ROUTE_RESULT_INIT;
+    given.topk_idx = trip_lend(t, &args->topk_idx);
+    given.token_in_rank = trip_lend(t, &args->token_in_rank);
+    given.stream = t->hand->stream;
+    given.async_finish = 1;
+    expar_status status = expar_ep_route(ep, &given, &got);
+    if (status == EXPAR_OK) status = expar_event_wait(got.event);
+    if (status == EXPAR_OK) fill_result(t->hand, &got);
+    trip_end(t, false);
+    if (status != EXPAR_OK) {
+        expar_event_destroy(got.event);
+        expar_ep_handle_destroy(got.handle);
+        return status;
+    }
+    if (!args->async_finish) {
+        expar_event_destroy(got.event);
+        got.event = NULL;
+    }
+    *result = got;
+    return EXPAR_OK;
+}

@@ -63,7 +63,8 @@ endif()
 
 # The manual of the calls is made from the headers.
 string(TIMESTAMP manual_date "%B %d, %Y" UTC)
-file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/make.sh man/*.awk)
+file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/make.sh man/*.awk man/examples/*.c)
+list(APPEND manual_sources ${PROJECT_SOURCE_DIR}/src/base/env_table.h)
 set(manual_stamp ${PROJECT_BINARY_DIR}/man3.made)
 add_custom_command(OUTPUT ${manual_stamp} DEPENDS ${manual_sources}
   COMMAND ${PROJECT_SOURCE_DIR}/man/make.sh ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/man3 ${manual_date}
@@ -72,3 +73,8 @@ add_custom_command(OUTPUT ${manual_stamp} DEPENDS ${manual_sources}
 add_custom_target(manual_calls ALL DEPENDS ${manual_stamp})
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+
+# What one reads, and what one begins with.
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.c")

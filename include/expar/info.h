@@ -19,8 +19,8 @@ extern "C" {
 EXPAR_API bool expar_env_describe(size_t index, const char **name, const char **values, const char **fallback,
                                   const char **meaning);
 
-/* The structs and enumerations of the public headers as this library was built with them, as JSON, for bindings of other
-   languages to check theirs against: "version" and "pointer_bytes"; in "structs" for each its size, alignment and
+/* The structs and enumerations of the public headers as this library was built with them, as JSON, for bindings of
+   other languages to check theirs against: "version" and "pointer_bytes"; in "structs" for each its size, alignment and
    members, with name, offset, size (bytes) and type as C has it; in "enums" for each its size and the values of its
    names. Installed as share/expar/abi.json, too. Static storage. Any thread. */
 EXPAR_API const char *expar_abi(void);

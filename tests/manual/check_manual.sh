@@ -22,6 +22,13 @@ find -L "$@" -name '*.3' -exec awk '
 
 awk 'function fail(text) { print "manual: " text; failed = 1 }
      NR == FNR { declared[$1] = 1; next }
+     # A family of typed calls: one of them stands for it.
+     $3 ~ /_TYPE$/ {
+         call = $3
+         sub(/TYPE$/, "u64", call)
+         if (!(call in declared)) sub(/u64$/, "f64", call)
+         if (call in declared) next
+     }
      $1 == "page" { exists[$2] = 1; next }
      $1 == "leads" { leads[$2] = $3; next }
      $1 == "names" { names[$2, $3] = 1 }

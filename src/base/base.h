@@ -103,8 +103,8 @@ const env_entry *env_table(size_t *count);
 const char *env_string(const char *name);
 /* The same of a variable of other programs, which is not in the table. */
 const char *env_foreign(const char *name);
-/* Warns of EXPAR_… variables that the table has not, with the nearest name that it has: once a process, by whoever forms
-   a group. */
+/* Warns of EXPAR_… variables that the table has not, with the nearest name that it has: once a process, by whoever
+   forms a group. */
 void env_warn_unknown(void);
 /* The name of the table that takes the fewest letters to make of this one. */
 const char *env_nearest(const char *name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sinks of the log: what they are given, that they may call the library, and that they are done when they are taken away. */
+/* Sinks of the log: what they are given, that they may call the library, that they are done when they are taken away. */
 #include "base/base.h"
 #include "base/log_child.h"
 
@@ -97,7 +97,8 @@ static void a_sink_may_call_the_library(void **state)
     assert_null(strstr(text, "expar_event_create"));
 }
 
-/* Written by the sink's thread before it is in the sink (release), read by the other (acquire); and the other way round. */
+/* Written by the sinks' threads, but go_on by the one that takes the sink away; each read by the other side. In their
+   default order, since they stand for what happened. */
 static atomic_int entered, go_on, left;
 
 static void stay(void *context, expar_log_level level, int32_t rank, const char *place, const char *text)

@@ -69,6 +69,15 @@ cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --
     -o "$work/app-shmem"
 [ "$("$work/app-shmem")" = "PE 0 of 1" ] || fail "the OpenSHMEM consumer failed"
 
+# What is installed to read: pages, and examples that compile as they stand.
+doc=$prefix/share/doc/expar
+for file in README.md docs/architecture.md examples/cuda_graph.c examples/mpi.c; do
+    [ -s "$doc/$file" ] || fail "share/doc/expar/$file is missing"
+done
+# shellcheck disable=SC2086 # the flags are words
+cc -std=c11 "$doc/examples/threads.c" $flags -pthread -o "$work/threads"
+[ "$("$work/threads" 3)" = "3 ranks in one process: all sums right" ] || fail "the example of threads failed"
+
 unset LD_LIBRARY_PATH PKG_CONFIG_PATH
 
 # The wrappers of the compilers: in two steps, through a link, in one step; without files the compiler is asked only.

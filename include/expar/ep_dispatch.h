@@ -6,6 +6,7 @@
 #include <expar/ep_buffer.h>
 #include <expar/ep_handle.h>
 #include <expar/ep_output.h>
+#include <expar/ep_routing.h>
 #include <expar/event.h>
 #include <expar/tensor.h>
 
@@ -18,11 +19,10 @@ extern "C" {
 typedef enum expar_path { EXPAR_PATH_AUTO = 0, EXPAR_PATH_DIRECT = 1, EXPAR_PATH_QUEUE = 2 } expar_path;
 
 typedef struct expar_dispatch_args {
-    size_t struct_size; /* set by EXPAR_DISPATCH_ARGS_INIT */
-    expar_tensor x;     /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
+    size_t struct_size;    /* set by EXPAR_DISPATCH_ARGS_INIT */
+    expar_tensor x;        /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
                               bytes */
-    expar_tensor
-        topk_idx; /* [T][K] i32 or i64, K contiguous. May be absent with a handle, or with token_in_rank alone */
+    expar_tensor topk_idx; /* [T][K] i32 or i64, K contiguous. May be absent with a handle or token_in_rank */
     expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
     int32_t num_experts;           /* E. Ignored with a handle */
     int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it. Ignored with a
@@ -48,6 +48,7 @@ typedef struct expar_dispatch_args {
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
                            sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle */
+    const expar_recv_counts *recv_counts; /* counts to be written where the tensors lie; or NULL */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 

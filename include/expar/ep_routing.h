@@ -33,6 +33,19 @@ typedef struct expar_layout {
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 
+/* What a rank receives, for whoever does not come back to the host for it. Each array belongs to the caller, lies where
+   the buffer's tensors do (on a GPU in its memory), is aligned to its elements, and may be NULL (not wanted). On a GPU
+   they are written in the order of the call's stream, behind its rows, with num_worst_tokens and in graphs, too. */
+typedef struct expar_recv_counts {
+    size_t struct_size;         /* set by EXPAR_RECV_COUNTS_INIT */
+    int32_t *tokens_per_expert; /* [L] rows for each local expert, not rounded up, those that were dropped included */
+    int32_t *expert_prefix;     /* [L+1] where each expert's rows begin in an expert-major output, whose length is the
+                                   last entry: sums of counts rounded up to expert_alignment, 2^31 - 1 at most */
+    int32_t *rank_prefix;       /* [N] rows that come from ranks 0..i, those that were dropped included */
+    int64_t *num_recv_tokens;   /* [1] R, without those that were dropped */
+} expar_recv_counts;
+#define EXPAR_RECV_COUNTS_INIT EXPAR_STRUCT_INIT(expar_recv_counts)
+
 /* Members mean what they mean in expar_dispatch_args. */
 typedef struct expar_route_args {
     size_t struct_size;               /* set by EXPAR_ROUTE_ARGS_INIT */
@@ -48,6 +61,7 @@ typedef struct expar_route_args {
                                  does. The counts are waited for all the same */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots;
+    const expar_recv_counts *recv_counts;
 } expar_route_args;
 #define EXPAR_ROUTE_ARGS_INIT EXPAR_STRUCT_INIT(expar_route_args)
 

@@ -122,6 +122,7 @@ static expar_status dispatch_receive(ep_call *base)
     expar_status status = ep_call_step(base, exec->ops->dispatch_receive(exec, &base->exec, &call->step));
     if (status != EXPAR_OK) return status;
     status = dispatch_arrange(call);
+    if (status == EXPAR_OK) status = opening_tell_counts(base, dispatch_handle(call), &call->counts);
     return status == EXPAR_OK ? tell_dropped(call) : ep_call_prefix(base, status);
 }
 

@@ -9,6 +9,7 @@ typedef struct dispatch_call {
     ep_call base;
     expar_dispatch_args args;
     ep_opening opening;           /* of these */
+    expar_recv_counts counts;     /* that the caller wants */
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
     ep_destination to;

@@ -128,5 +128,6 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);
     if (status == EXPAR_OK) status = dispatch_check_options(&call->args);
     if (status == EXPAR_OK) status = check_capture(call);
+    if (status == EXPAR_OK) status = opening_check_counts(call->base.ep, call->args.recv_counts, &call->counts);
     return status == EXPAR_OK ? check_out_x(call) : status;
 }

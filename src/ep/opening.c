@@ -153,3 +153,38 @@ int64_t opening_worst_expert_rows(const ep_opening *opening, const expar_ep_hand
 {
     return made->rows * made->routing.topk + (opening_alignment(opening) - 1) * made->routing.local_experts;
 }
+
+expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *given, expar_recv_counts *out)
+{
+    *out = (expar_recv_counts){0};
+    expar_status status = given ? ep_copy_struct("recv_counts", out, sizeof *out, given) : EXPAR_OK;
+    const struct {
+        const char *name;
+        const void *data;
+        size_t unit;
+    } arrays[] = {{"recv_counts.tokens_per_expert", out->tokens_per_expert, sizeof(int32_t)},
+                  {"recv_counts.expert_prefix", out->expert_prefix, sizeof(int32_t)},
+                  {"recv_counts.rank_prefix", out->rank_prefix, sizeof(int32_t)},
+                  {"recv_counts.num_recv_tokens", out->num_recv_tokens, sizeof(int64_t)}};
+    for (size_t i = 0; status == EXPAR_OK && i < ARRAY_LENGTH(arrays); i++) {
+        if ((uintptr_t)arrays[i].data % arrays[i].unit)
+            return error_set(EXPAR_ERR_ALIGNMENT, "%s is %p; expected a multiple of %zu", arrays[i].name,
+                             arrays[i].data, arrays[i].unit);
+        status = exec_check_place(ep->device, arrays[i].name, arrays[i].data);
+    }
+    return status;
+}
+
+expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_recv_counts *counts)
+{
+    executor *exec = call->ep->exec;
+    const ep_counts_step step = {.routing = &handle->routing,
+                                 .rows = handle->rows,
+                                 .alignment = handle->alignment,
+                                 .tokens_per_expert = counts->tokens_per_expert,
+                                 .expert_prefix = counts->expert_prefix,
+                                 .rank_prefix = counts->rank_prefix,
+                                 .num_recv_tokens = counts->num_recv_tokens};
+    bool wanted = step.tokens_per_expert || step.expert_prefix || step.rank_prefix || step.num_recv_tokens;
+    return wanted ? exec->ops->tell_counts(exec, &call->exec, &step) : EXPAR_OK;
+}

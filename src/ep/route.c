@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_route: how a fresh dispatch opens, and nothing else. All that is to be known of the routing comes with the
- * hellos, so that a call which has opened has ended: its halves are empty. */
+ * hellos, so that a call which has opened has nothing to send; what is left is to tell the caller where it asks. */
 #include "ep/opening.h"
 
 #include <stdlib.h>
@@ -10,6 +10,7 @@ typedef struct route_call {
     ep_call base;
     expar_route_args args;
     ep_opening opening;
+    expar_recv_counts counts; /* that the caller wants */
     expar_ep_handle *made;
 } route_call;
 
@@ -52,6 +53,7 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     if (status == EXPAR_OK) status = opening_check(base->ep, &call->opening, needs);
     if (status == EXPAR_OK) status = route_check_tokens(base->ep, &call->opening);
     if (status == EXPAR_OK) status = opening_check_capture(base, &call->opening);
+    if (status == EXPAR_OK) status = opening_check_counts(base->ep, call->args.recv_counts, &call->counts);
     if (status != EXPAR_OK) return status;
     return ep_call_check_capture(base, call->args.wait_event, call->args.async_finish);
 }
@@ -110,10 +112,16 @@ static expar_status route_notify(route_call *call)
     return status == EXPAR_OK && step.counted ? route_take_counts(call) : status;
 }
 
-static expar_status route_half(ep_call *base)
+static expar_status route_send(ep_call *base)
 {
     (void)base;
     return EXPAR_OK;
+}
+
+static expar_status route_receive(ep_call *base)
+{
+    const route_call *call = (route_call *)base;
+    return ep_call_step(base, opening_tell_counts(base, call->made, &call->counts));
 }
 
 static void route_hold(ep_call *base)
@@ -127,7 +135,7 @@ static void route_drop(ep_call *base)
 }
 
 static const ep_halves route_halves = {
-    .bytes = sizeof(route_call), .send = route_half, .receive = route_half, .hold = route_hold, .drop = route_drop};
+    .bytes = sizeof(route_call), .send = route_send, .receive = route_receive, .hold = route_hold, .drop = route_drop};
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 

@@ -306,6 +306,13 @@ EP_FUNC uint64_t ep_slot_at(const ep_space *s, const ep_shape *shape, int32_t ch
     return s->slots + (ring * (uint64_t)shape->ring_slots + row % (uint32_t)shape->ring_slots) * s->slot_bytes;
 }
 
+/* A count of rows as an int32 tells it. */
+EP_FUNC int32_t ep_saturate(int64_t count)
+{
+    const int32_t most = 0x7fffffff;
+    return count < most ? (int32_t)count : most;
+}
+
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
 /* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights and recv_row_map,

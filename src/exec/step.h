@@ -212,6 +212,15 @@ typedef struct ep_reduce_step {
     float *out_weights; /* [rows][K], contiguous: 0 where the map names no row; NULL: none */
 } ep_reduce_step;
 
+/* Counts of a routing, to the caller's memory; what is NULL is not wanted. */
+typedef struct ep_counts_step {
+    const ep_routing *routing;
+    int64_t rows;                                             /* room: what came beyond was dropped */
+    int32_t alignment;                                        /* ≥ 1 */
+    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix; /* [L], [L+1], [N] */
+    int64_t *num_recv_tokens;
+} ep_counts_step;
+
 /* ---- without a buffer -------------------------------------------------------------------------------------------- */
 
 /* Counts that follow from topk_idx alone, where that lies. Arrays that are NULL are not wanted. */

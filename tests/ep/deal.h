@@ -51,6 +51,7 @@ typedef struct deal_choice {
     bool expert_major; /* of a repeat or combine: only where the first dispatch was */
     /* Dispatches: */
     bool zero_padding;
+    bool counts; /* recv_counts is given */
     deal_scales scales;
     int32_t alignment; /* these two: of the first dispatch */
     deal_worst worst;
@@ -142,6 +143,7 @@ typedef struct deal_call {
     int32_t rank;
     expar_dispatch_args args;
     expar_route_result route;
+    expar_recv_counts counts; /* arrays of the call's own */
     expar_dispatch_result result;
     expar_combine_args back;
     void *memory[2];    /* the caller's own recv_x; scales */

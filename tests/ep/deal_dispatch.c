@@ -130,6 +130,55 @@ static void spoil(deal_call *call)
         call->args.out_x = expar_tensor_2d(NULL, deal_dtype(form->type), 0, form->hidden);
 }
 
+/* ---- counts where the tensors lie -------------------------------------------------------------------------------- */
+
+static void make_counts(deal_call *call)
+{
+    const oracle_job *job = &call->move->job;
+    size_t locals = (size_t)(job->num_experts / job->num_ranks), ranks = (size_t)job->num_ranks;
+    call->counts = (expar_recv_counts)EXPAR_RECV_COUNTS_INIT;
+    call->counts.tokens_per_expert = traffic_alloc(locals, sizeof(int32_t));
+    call->counts.expert_prefix = traffic_alloc(locals + 1, sizeof(int32_t));
+    call->counts.rank_prefix = traffic_alloc(ranks, sizeof(int32_t));
+    call->counts.num_recv_tokens = traffic_alloc(1, sizeof(int64_t));
+}
+
+static void free_counts(deal_call *call)
+{
+    free(call->counts.tokens_per_expert);
+    free(call->counts.expert_prefix);
+    free(call->counts.rank_prefix);
+    free(call->counts.num_recv_tokens);
+}
+
+static bool check_told(const deal_call *call)
+{
+    const expar_recv_counts *told = &call->counts;
+    oracle_job aligned = deal_job_of(call->move->deal, call->rank), plain = aligned;
+    int32_t locals = plain.num_experts / plain.num_ranks, before = 0;
+    int32_t *counts = traffic_alloc((size_t)locals, 4), *rounded = traffic_alloc((size_t)locals, 4);
+    int32_t *ranks = traffic_alloc((size_t)plain.num_ranks, 4);
+    plain.expert_alignment = 1;
+    oracle_received_per_expert(&plain, call->rank, counts);
+    oracle_received_per_expert(&aligned, call->rank, rounded);
+    oracle_rank_prefix(&plain, call->rank, ranks);
+    bool right = CHECK(*told->num_recv_tokens == oracle_num_kept(&plain, call->rank), "R is told as %lld",
+                       (long long)*told->num_recv_tokens);
+    for (int32_t e = 0; right && e < locals; before += rounded[e++])
+        right = CHECK(told->tokens_per_expert[e] == counts[e] && told->expert_prefix[e] == before,
+                      "expert %d: %d tokens behind %d are told, expected %d behind %d", (int)e,
+                      (int)told->tokens_per_expert[e], (int)told->expert_prefix[e], (int)counts[e], (int)before);
+    right = right && CHECK(told->expert_prefix[locals] == before, "the experts' rows are told as %d, not %d",
+                           (int)told->expert_prefix[locals], (int)before);
+    for (int32_t r = 0; right && r < plain.num_ranks; r++)
+        right = CHECK(told->rank_prefix[r] == ranks[r], "%d rows are told from ranks to %d, expected %d",
+                      (int)told->rank_prefix[r], (int)r, (int)ranks[r]);
+    free(counts);
+    free(rounded);
+    free(ranks);
+    return right;
+}
+
 /* ---- a route before it ------------------------------------------------------------------------------------------- */
 
 static bool check_route(const deal_call *call)
@@ -173,10 +222,14 @@ static bool play_route(deal_call *call, expar_ep *ep)
     args.num_worst_tokens = same.num_worst_tokens;
     args.async_finish = choice->async;
     args.keep_slots = m->deal->keep_slots;
+    if (choice->counts) make_counts(call);
+    if (choice->counts) args.recv_counts = &call->counts;
     call->route = (expar_route_result)EXPAR_ROUTE_RESULT_INIT;
     bool right = CHECK_OK(expar_ep_route(ep, &args, &call->route)) &&
                  CHECK(!call->route.event == !choice->async, "a route's event") &&
-                 (!call->route.event || CHECK_OK(expar_event_wait(call->route.event))) && check_route(call);
+                 (!call->route.event || CHECK_OK(expar_event_wait(call->route.event))) && check_route(call) &&
+                 (!choice->counts || check_told(call));
+    if (choice->counts) free_counts(call);
     expar_event_destroy(call->route.event);
     pitched_free(&same.topk_idx);
     pitched_free(&same.topk_weights);
@@ -203,6 +256,9 @@ bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, c
     if (m->form.routed && !play_route(call, ep)) return false;
     call->args = make_args(call, area);
     call->args.wait_event = wait_event;
+    bool counts = m->choices[call->rank].counts;
+    if (counts) make_counts(call);
+    if (counts) call->args.recv_counts = &call->counts;
     if (m->form.routed) call->args.handle = call->route.handle;
     if (m->form.kind == MOVE_REPEAT) call->args.handle = handle;
     call->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
@@ -221,6 +277,7 @@ bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, c
 void deal_dispatch_clean(deal_call *call)
 {
     expar_ep_output_release(call->result.output);
+    if (call->args.recv_counts) free_counts(call);
     pitched_free(&call->args.x);
     pitched_free(&call->args.topk_idx);
     pitched_free(&call->args.topk_weights);
@@ -412,7 +469,7 @@ bool deal_dispatch_check(const deal_call *call)
     const deal_choice *choice = &call->move->choices[call->rank];
     expected e = expected_make(call);
     bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
-                 check_idx_and_weights(call, &e) && check_map(call, &e) &&
+                 check_idx_and_weights(call, &e) && check_map(call, &e) && (!choice->counts || check_told(call)) &&
                  CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
                        (int)call->result.path, (int)choice->path) &&
                  CHECK(pitched_equals(&call->args.x, call->move->inputs[call->rank].x), "the dispatch changed x");

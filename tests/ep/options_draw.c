@@ -31,6 +31,7 @@ static deal_choice draw_dispatch_choice(const options_limits *limits, bool may_b
     choice.expert_major = random_once_in(random, 3) && may_be_expert_major;
     choice.path = draw_path(random, limits->ample_pool && (choice.expert_major || choice.place != PLACE_PRIVATE));
     choice.zero_padding = random_once_in(random, 2);
+    choice.counts = random_once_in(random, 2);
     choice.scales = (deal_scales)random_between(random, 0, SCALES_ORDERS - 1);
     choice.alignment = alignments[random_between(random, 0, 5)];
     choice.worst = random_once_in(random, 3) ? (deal_worst)random_between(random, 0, WORST_KINDS - 1) : WORST_NONE;

@@ -230,6 +230,23 @@ static void out_shorter_than_expert_major(expar_dispatch_args *args, const refus
     args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 63, 16);
 }
 
+/* ---- counts ------------------------------------------------------------------------------------------------------ */
+
+static void counts_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
+    UNUSED(scene);
+    counts.num_recv_tokens = (int64_t *)(void *)(memory + 4);
+    args->recv_counts = &counts;
+}
+
+static void counts_of_no_size(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    static expar_recv_counts counts;
+    UNUSED(scene);
+    args->recv_counts = &counts;
+}
+
 /* ---- with a handle; the others dispatch with theirs -------------------------------------------------------------- */
 
 static void cached(expar_dispatch_args *args, const refusal_scene *scene)
@@ -382,6 +399,8 @@ static const refusal_case cases[] = {
     DISPATCH(huge_alignment, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
     DISPATCH(out_shorter_than_the_worst_case, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),
     DISPATCH(out_shorter_than_expert_major, EXPAR_ERR_BUFFER_SIZE, "out_x has", "63 rows", "128"),
+    DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),
+    DISPATCH(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),
     DISPATCH(handle_and_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "handle"),
     DISPATCH(handle_that_is_not_expert_major, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),

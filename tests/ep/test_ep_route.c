@@ -20,6 +20,7 @@ static table_case routed(void)
 {
     table_case c = table_case_make();
     c.there.routed = c.there.with_topk = true;
+    c.choice.counts = true;
     return c;
 }
 
@@ -71,7 +72,7 @@ static void test_expert_major(void **state)
 {
     (void)state;
     table_case c = routed();
-    c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 4};
+    c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 4, .counts = true};
     c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true, .biases = 3};
     play(&c);
     c.there.with_topk = false;

@@ -217,6 +217,13 @@ static expar_status reduce(executor *base, exec_call *call, const ep_reduce_step
     return answer(base, "reduce");
 }
 
+static expar_status tell_counts(executor *base, exec_call *call, const ep_counts_step *step)
+{
+    (void)call, (void)step;
+    note(base, "counts");
+    return answer(base, "counts");
+}
+
 static expar_status copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
 {
     (void)call, (void)dest, (void)source, (void)bytes;
@@ -283,6 +290,7 @@ static const executor_ops recorder_ops = {
     .expand = expand,
     .pad = pad,
     .reduce = reduce,
+    .tell_counts = tell_counts,
     .copy = copy,
     .end = end,
     .tell = tell,

@@ -171,6 +171,9 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.token_in_rank = trip_lend(t, &args->token_in_rank);
     given.out_x = trip_lend(t, &args->out_x);
     given.path = path_on_gpu(b, args->path, &args->out_x);
+    expar_recv_counts counts;
+    int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
+    given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
     given.stream = t->hand->stream;
     given.async_finish = args->async_finish || args->num_worst_tokens || !calls_are_plain();
     expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;

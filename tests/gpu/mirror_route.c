@@ -37,11 +37,13 @@ expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_r
     given.topk_idx = trip_lend(t, &args->topk_idx);
     given.token_in_rank = trip_lend(t, &args->token_in_rank);
     given.stream = t->hand->stream;
+    expar_recv_counts counts;
+    given.recv_counts = trip_lend_counts(t, args->recv_counts, args->num_experts, &counts);
     given.async_finish = 1;
     expar_status status = expar_ep_route(ep, &given, &got);
     if (status == EXPAR_OK) status = expar_event_wait(got.event);
     if (status == EXPAR_OK) fill_result(t->hand, &got);
-    trip_end(t, false);
+    trip_end(t, status == EXPAR_OK);
     if (status != EXPAR_OK) {
         expar_event_destroy(got.event);
         expar_ep_handle_destroy(got.handle);

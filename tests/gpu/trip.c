@@ -93,6 +93,26 @@ void trip_fetch(trip *t, const expar_tensor *from, void *to)
     t->fetches[t->num_fetches++].to = to;
 }
 
+static void *lend_counts(trip *t, void *host, expar_dtype dtype, int64_t count)
+{
+    const expar_tensor tensor = expar_tensor_2d(host, dtype, 1, count), on = trip_lend(t, &tensor);
+    trip_fetch(t, &on, host);
+    return on.data;
+}
+
+const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host, int32_t experts,
+                                          expar_recv_counts *room)
+{
+    const int32_t ranks = expar_group_size(t->buffer->group), locals = experts > 0 ? experts / ranks : 0;
+    if (!host || host->struct_size != sizeof *host) return host;
+    *room = *host;
+    room->tokens_per_expert = lend_counts(t, host->tokens_per_expert, EXPAR_I32, locals);
+    room->expert_prefix = lend_counts(t, host->expert_prefix, EXPAR_I32, locals + 1);
+    room->rank_prefix = lend_counts(t, host->rank_prefix, EXPAR_I32, ranks);
+    room->num_recv_tokens = lend_counts(t, host->num_recv_tokens, EXPAR_I64, 1);
+    return room;
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* The call has written them. */

@@ -6,7 +6,7 @@
 #include "gpu/hand.h"
 #include <stdbool.h>
 
-#define TRIP_FETCHES 8
+#define TRIP_FETCHES 16
 
 typedef struct trip {
     buffer *buffer;
@@ -29,6 +29,10 @@ trip *trip_begin(buffer *b);
 expar_tensor trip_lend(trip *t, const expar_tensor *host);
 /* When the call is done, the tensor's memory is copied to the host's. */
 void trip_fetch(trip *t, const expar_tensor *from, void *to);
+/* Counts that the call is to write, as it is to see them; they are fetched with the rest. NULL: none are wanted.
+   experts: E of the call. */
+const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host, int32_t experts,
+                                          expar_recv_counts *room);
 /* A step of it is done. Prints how long that took when it was so long that a driver held up is likelier than work; what
    a test finds does not depend on it. */
 void trip_note(trip *t, const char *step);

@@ -165,6 +165,7 @@ expar_status cpu_report_finish(const cpu_report *report, expar_status status);
 
 /* ---- notify.c, dispatch.c, combine.c, expert.c: operations ------------------------------------------------------- */
 expar_status cpu_notify(executor *self, exec_call *call, ep_notify_step *step);
+expar_status cpu_tell_counts(executor *self, exec_call *call, const ep_counts_step *step);
 expar_status cpu_dispatch_send(executor *self, exec_call *call, ep_dispatch_step *step);
 expar_status cpu_dispatch_receive(executor *self, exec_call *call, ep_dispatch_step *step);
 expar_status cpu_combine_send(executor *self, exec_call *call, ep_combine_step *step);

@@ -47,3 +47,29 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     if (step->counted && step->form.kind == EP_ROUTE) find_first_rows(self, step->epoch, step->routing);
     return EXPAR_OK;
 }
+
+/* ---- what the caller wants to know ------------------------------------------------------------------------------- */
+
+static void tell_experts(const ep_counts_step *step)
+{
+    const ep_routing *routing = step->routing;
+    int64_t before = 0;
+    for (int32_t e = 0; e < routing->local_experts; e++) {
+        int32_t count = routing->recv_expert_counts[e];
+        if (step->tokens_per_expert) step->tokens_per_expert[e] = count;
+        if (step->expert_prefix) step->expert_prefix[e] = ep_saturate(before);
+        before += (int64_t)ep_round((uint64_t)count, (uint64_t)step->alignment);
+    }
+    if (step->expert_prefix) step->expert_prefix[routing->local_experts] = ep_saturate(before);
+}
+
+expar_status cpu_tell_counts(executor *base, exec_call *call, const ep_counts_step *step)
+{
+    (void)base, (void)call;
+    const ep_routing *routing = step->routing;
+    int64_t coming = routing->rank_prefix[routing->ranks - 1];
+    tell_experts(step);
+    if (step->rank_prefix) memcpy(step->rank_prefix, routing->rank_prefix, (size_t)routing->ranks * sizeof(int32_t));
+    if (step->num_recv_tokens) *step->num_recv_tokens = coming < step->rows ? coming : step->rows;
+    return EXPAR_OK;
+}

@@ -80,6 +80,7 @@ static const executor_ops gpu_ops = {
     .expand = gpu_expand,
     .pad = gpu_pad,
     .reduce = gpu_reduce,
+    .tell_counts = gpu_tell_counts,
     .copy = gpu_copy,
     .end = gpu_end,
     .tell = gpu_tell,

@@ -121,6 +121,7 @@ expar_status gpu_programs_open(gpu_executor *self)
     if (status == EXPAR_OK)
         status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_tell_counts", 0, &self->tell_kernel);
     const gpu_programs any = {.any_shape = true};
     if (status == EXPAR_OK && self->shares_gpu) status = programs_add(self, &any);
     return status == EXPAR_OK && self->shares_gpu ? gpu_count_open(self->device->index) : status;

@@ -303,4 +303,13 @@ typedef struct gpu_reduce_args {
     int32_t dtype, unused;
 } gpu_reduce_args;
 
+/* As ep_counts_step. */
+typedef struct gpu_tell_args {
+    const int32_t *expert_counts, *routing_prefix; /* the handle's: [L] unaligned, [N] */
+    int32_t local_experts, ranks, alignment, unused;
+    int64_t rows;
+    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix;
+    int64_t *num_recv_tokens;
+} gpu_tell_args;
+
 #endif

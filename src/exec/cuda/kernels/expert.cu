@@ -2,7 +2,8 @@
 /* Expert-major rows: the map from slots to rows, the copies there and the weighted sums back. All local; nobody waits.
  *
  * ep_map: a warp an expert walks over all slots in order and numbers those of its expert. ep_expand: a warp a row,
- * copied to the row of each of its slots. ep_zero_padding: a block an expert. ep_reduce: a warp a token. */
+ * copied to the row of each of its slots. ep_zero_padding: a block an expert. ep_reduce: a warp a token.
+ * ep_tell_counts: one warp tells the caller what the handle knows. */
 #include "exec/cuda/kernels/number.h"
 
 GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
@@ -149,4 +150,33 @@ extern "C" __global__ void __launch_bounds__(256, 1) ep_reduce(const __grid_cons
     for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < rows; r += warps)
         for (int32_t v = threadIdx.x % 32; v < vectors; v += 32)
             reduce_vector(&a, r, v);
+}
+
+/* ---- counts ------------------------------------------------------------------------------------------------------ */
+
+/* The experts, by one warp: a lane an expert, their rounded counts summed up across the lanes. */
+GPU_FUNC void tell_experts(const gpu_tell_args *a)
+{
+    int32_t lane = threadIdx.x, locals = a->local_experts;
+    int64_t before = 0;
+    if (lane == 0 && a->expert_prefix) a->expert_prefix[0] = 0;
+    for (int32_t first = 0; first < locals; first += 32) {
+        int32_t e = first + lane, count = e < locals ? a->expert_counts[e] : 0;
+        int64_t sum = aligned_count(count, a->alignment);
+        for (int32_t step = 1; step < 32; step *= 2) {
+            int64_t below = __shfl_up_sync(GPU_ALL, sum, step);
+            if (lane >= step) sum += below;
+        }
+        if (e < locals && a->tokens_per_expert) a->tokens_per_expert[e] = count;
+        if (e < locals && a->expert_prefix) a->expert_prefix[e + 1] = ep_saturate(before + sum);
+        before += __shfl_sync(GPU_ALL, sum, 31);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32, 1) ep_tell_counts(const __grid_constant__ gpu_tell_args a)
+{
+    tell_experts(&a);
+    for (int32_t r = threadIdx.x; r < a.ranks && a.rank_prefix; r += 32)
+        a.rank_prefix[r] = a.routing_prefix[r];
+    if (threadIdx.x == 0 && a.num_recv_tokens) *a.num_recv_tokens = rows_held(a.routing_prefix, a.ranks, a.rows);
 }

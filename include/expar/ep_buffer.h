@@ -12,12 +12,17 @@ extern "C" {
 
 typedef struct expar_ep expar_ep; /* an EP buffer: queues and records in the symmetric heap */
 
+/* On the CPU any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms
+   of calls: the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks
+   together. It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with the
+   growing, or with another rank's arguments, it returns itself. A limit that is given reserves what it needs when the
+   buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
 typedef struct expar_ep_config {
     size_t struct_size;    /* set by EXPAR_EP_CONFIG_INIT */
-    int64_t max_tokens;    /* largest T of any rank, ≥ 0 */
-    int64_t max_row_bytes; /* largest H · bytes of an element, ≥ 1 */
-    int32_t max_topk;      /* largest K, ≥ 1 */
-    int32_t max_experts;   /* largest E, a multiple of N */
+    int64_t max_tokens;    /* largest T of any rank; on a GPU 0 means none */
+    int64_t max_row_bytes; /* largest H · bytes of an element; on a GPU ≥ 1 */
+    int32_t max_topk;      /* largest K; on a GPU ≥ 1 */
+    int32_t max_experts;   /* largest E, a multiple of N; on a GPU ≥ 1 */
     int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
@@ -27,7 +32,8 @@ typedef struct expar_ep_config {
                               0: twice the largest output as its rows come, with handles and a combine's copies
                               (docs/gpu.md), expert-major outputs not included; when it is used up the call is
                               EXPAR_ERR_BUFFER_SIZE and says how much would do */
-    int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0: max_row_bytes / 64, rounded up */
+    int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
+                              rounded up, which is the limit on a GPU */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */
     int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.

@@ -15,15 +15,15 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
     const ep_shape *shape = &ep->shape;
     const boot_field fields[] = {
         {.name = "config.device.type", .value = (uint64_t)ep->device.type},
-        {.name = "config.max_tokens", .value = (uint64_t)shape->tokens},
-        {.name = "config.max_row_bytes", .value = (uint64_t)shape->row_bytes},
-        {.name = "config.max_topk", .value = (uint64_t)shape->topk},
-        {.name = "config.max_experts", .value = (uint64_t)ep->max_experts},
+        {.name = "config.max_tokens", .value = (uint64_t)ep->limits.tokens},
+        {.name = "config.max_row_bytes", .value = (uint64_t)ep->limits.row_bytes},
+        {.name = "config.max_topk", .value = (uint64_t)ep->limits.topk},
+        {.name = "config.max_experts", .value = (uint64_t)ep->limits.experts},
         {.name = "config.num_channels", .value = (uint64_t)shape->channels},
-        {.name = "config.ring_slots", .value = (uint64_t)shape->ring_slots},
+        {.name = "config.ring_slots", .value = (uint64_t)(shape->ring_slots ? shape->ring_slots : ep->ring_slots)},
         {.name = "config.pool_bytes", .value = shape->pool_bytes + ep->pool_bytes},
         {.name = "config.pool_limit_bytes", .value = ep->pool_limit_bytes},
-        {.name = "config.max_scales", .value = (uint64_t)shape->scales},
+        {.name = "config.max_scales", .value = (uint64_t)ep->limits.scales},
         {.name = "number of expar_ep_create calls on the group", .value = ep->number},
     };
     const boot_matter matter = {
@@ -51,7 +51,8 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     ep->group = group;
     ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     ep->shape = *shape;
-    ep->max_experts = shape->local_experts * shape->ranks;
+    ep->limits = ep_limits_of(config, shape);
+    ep->ring_slots = config->ring_slots;
     if (!shape->pool_bytes) ep->pool_bytes = (uint64_t)config->pool_bytes;
     ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;
     pthread_mutex_init(&ep->poison_lock, NULL);
@@ -87,6 +88,7 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
                                     .shape = &ep->shape,
                                     .num_threads = full.num_threads,
                                     .num_sms = full.num_sms,
+                                    .ring_slots = full.ring_slots,
                                     .pool_bytes = ep->pool_bytes,
                                     .pool_limit_bytes = ep->pool_limit_bytes};
         ep->kind = kind ? kind : executor_kind_of(ep->device.type);

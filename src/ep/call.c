@@ -103,6 +103,29 @@ expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_
     return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
+static expar_status grow(ep_call *call, int64_t row_bytes)
+{
+    executor *exec = call->ep->exec;
+    const ep_grow_step step = {.epoch = call->epoch, .form = call->form, .row_bytes = row_bytes};
+    ep_verdict verdict = {.rank = -1};
+    ep_issue_await(call->ep, EP_CALL_ENDED, 0);
+    expar_status status = ep_call_check_poison(call);
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->grow(exec, &step, &verdict));
+    return status == EXPAR_OK ? ep_call_verdict(call, &verdict) : status;
+}
+
+expar_status ep_call_fit(ep_call *call, int64_t row_bytes)
+{
+    expar_ep *ep = call->ep;
+    if (ep->exec->ops->fits(ep->exec, &call->form, row_bytes)) return EXPAR_OK;
+    expar_status status = grow(call, row_bytes);
+    call->told = status != EXPAR_OK;
+    if (call->told) return status;
+    ep->growths++;
+    call->epoch = ++ep->epoch;
+    return EXPAR_OK;
+}
+
 expar_status ep_call_promise(ep_call *call)
 {
     if (!call->ep->exec->ops->streams) {
@@ -296,8 +319,9 @@ expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
     return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
 }
 
-expar_status ep_call_tell_refusal(ep_call *call)
+expar_status ep_call_tell_refusal(ep_call *call, expar_status refused)
 {
+    ep_call_refuse(call, refused);
     executor *exec = call->ep->exec;
     ep_notify_step step = {.epoch = call->epoch, .form = call->form, .refusal = call->refusal};
     /* In a graph it would be told again and again. */

@@ -48,6 +48,7 @@ struct ep_call {
     expar_event *event;      /* with async_finish; else NULL */
     ep_call *own;            /* room for the call where the buffer's own thread is to finish it; else NULL */
     bool issued;             /* it does; of that copy, and of the call that it was made from */
+    bool told;               /* it has failed in a way that the others know of: there is nothing to tell them */
 };
 
 /* ---- in this order (call.c) -------------------------------------------------------------------------------------- */
@@ -58,6 +59,10 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
 expar_status ep_call_learn(ep_call *call, void *stream, bool asked);
 /* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
 expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish);
+/* For a call whose form is filled: where records and rings do not hold it as they are they are made larger, by all ranks
+   together, in an epoch of its own; the call has the next one then. No call of the buffer is under way meanwhile: this
+   rank's earlier ones have ended first. A failure has been told to the others, and leaves the buffer as it was. */
+expar_status ep_call_fit(ep_call *call, int64_t row_bytes);
 /* With async_finish: the event, and whatever else the call needs to finish by itself. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's refusal.
@@ -88,8 +93,8 @@ expar_status ep_call_step(const ep_call *call, expar_status status);
 expar_status ep_call_refuse(ep_call *call, expar_status status);
 /* Likewise, of what a step found that has told the others already. */
 expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
-/* Opens the call with nothing but this rank's refusal, so that the others do not wait for it. */
-expar_status ep_call_tell_refusal(ep_call *call);
+/* ep_call_refuse, and opens the call with nothing but this rank's refusal, so that the others do not wait for it. */
+expar_status ep_call_tell_refusal(ep_call *call, expar_status status);
 /* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
 /* Logs how earlier calls ended that nobody asked for, if one did not end well, and keeps it for expar_ep_query. */

@@ -188,21 +188,21 @@ expar_status ep_check_experts(int32_t num_experts, int32_t ranks)
 /* Of a handle from another buffer of the group. */
 static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *routing)
 {
-    const ep_shape *shape = &ep->shape;
+    const ep_limits *limited = &ep->limits;
     const struct {
         const char *has, *member;
         int64_t value, most;
-    } limits[] = {{"tokens", "max_tokens", routing->tokens, shape->tokens},
-                  {"slots a token", "max_topk", routing->topk, shape->topk},
-                  {"experts", "max_experts", routing->experts, ep->max_experts}};
+    } limits[] = {{"tokens", "max_tokens", routing->tokens, limited->tokens},
+                  {"slots a token", "max_topk", routing->topk, limited->topk},
+                  {"experts", "max_experts", routing->experts, limited->experts}};
     for (size_t i = 0; i < ARRAY_LENGTH(limits); i++)
         if (limits[i].value > limits[i].most)
             return error_set(EXPAR_ERR_LIMIT,
                              "handle has %lld %s; this buffer was created for at most %lld (config.%s)",
                              (long long)limits[i].value, limits[i].has, (long long)limits[i].most, limits[i].member);
-    if (routing->channels != shape->channels)
+    if (routing->channels != ep->shape.channels)
         return error_set(EXPAR_ERR_HANDLE, "handle has %d channels; this buffer has %d (config.num_channels)",
-                         routing->channels, shape->channels);
+                         routing->channels, ep->shape.channels);
     return EXPAR_OK;
 }
 

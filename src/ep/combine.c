@@ -48,7 +48,7 @@ static expar_status combine_check_x(const combine_call *call)
 {
     const expar_tensor *x = &call->args.x;
     const expar_ep_handle *handle = call->args.handle;
-    expar_status status = ep_check_rows(call->base.ep->device, "x", x, call->base.ep->shape.row_bytes, false);
+    expar_status status = ep_check_rows(call->base.ep->device, "x", x, call->base.ep->limits.row_bytes, false);
     if (status != EXPAR_OK) return status;
     if (call->args.expert_major && !ep_handle_is_mapped(handle))
         return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
@@ -456,11 +456,16 @@ static expar_status combine_keep_in_graph(const combine_call *call)
     return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
 
+static expar_status combine_fit(combine_call *call)
+{
+    combine_fill_form(call);
+    return ep_call_fit(&call->base, row_bytes(call));
+}
+
 /* All that is done before the others are asked. */
 static expar_status combine_prepare(combine_call *call)
 {
     executor *exec = call->base.ep->exec;
-    combine_fill_form(call);
     expar_status status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
     if (status == EXPAR_OK) status = choose_rows(call);
     if (status == EXPAR_OK) status = choose_weights(call);
@@ -484,13 +489,13 @@ expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
     expar_status status = ep_call_begin(&call.base, "expar_combine", &combine_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = combine_check(&call, args);
+    if (status == EXPAR_OK) status = combine_fit(&call);
     if (status == EXPAR_OK) status = combine_prepare(&call);
     if (status == EXPAR_OK) {
         status = combine_carry_out(&call);
     } else {
         release_blocks(&call);
-        ep_call_refuse(&call.base, status);
-        status = ep_call_tell_refusal(&call.base);
+        if (!call.base.told) status = ep_call_tell_refusal(&call.base, status);
     }
     if (status != EXPAR_OK) ep_call_break_promise(&call.base);
     return ep_ended(ep, ep_call_end(&call.base, status));

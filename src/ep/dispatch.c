@@ -193,11 +193,16 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
+static expar_status dispatch_fit(dispatch_call *call)
+{
+    dispatch_fill_form(call);
+    return ep_call_fit(&call->base, dispatch_row_bytes(call));
+}
+
 /* All that is done before the others are asked. A fresh dispatch reads its routing behind the event. */
 static expar_status dispatch_prepare(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
-    dispatch_fill_form(call);
     bool fresh = !dispatch_cached(call);
     expar_status status = fresh ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
@@ -228,13 +233,12 @@ expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar
     expar_status status = ep_call_begin(&call.base, "expar_dispatch", &dispatch_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = dispatch_check(&call, args, result);
+    if (status == EXPAR_OK) status = dispatch_fit(&call);
     if (status == EXPAR_OK) status = dispatch_prepare(&call);
-    if (status == EXPAR_OK) {
+    if (status == EXPAR_OK)
         status = dispatch_carry_out(&call);
-    } else {
-        ep_call_refuse(&call.base, status);
-        status = ep_call_tell_refusal(&call.base);
-    }
+    else if (!call.base.told)
+        status = ep_call_tell_refusal(&call.base, status);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED)
         fill_result(&call, result);
     else

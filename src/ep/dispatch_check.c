@@ -6,17 +6,17 @@ static expar_status dispatch_check_x(const dispatch_call *call)
 {
     const expar_ep *ep = call->base.ep;
     const expar_tensor *x = &call->args.x;
-    expar_status status = ep_check_rows(call->base.ep->device, "x", x, ep->shape.row_bytes, true);
+    expar_status status = ep_check_rows(call->base.ep->device, "x", x, ep->limits.row_bytes, true);
     if (status != EXPAR_OK) return status;
-    if (x->shape[0] > ep->shape.tokens)
+    if (x->shape[0] > ep->limits.tokens)
         return error_set(EXPAR_ERR_LIMIT,
                          "x has %lld tokens; this buffer was created for at most %lld (config.max_tokens)",
-                         (long long)x->shape[0], (long long)ep->shape.tokens);
+                         (long long)x->shape[0], (long long)ep->limits.tokens);
     if (!tensor_given(&call->args.x_scales)) return EXPAR_OK;
     if (x->dtype != EXPAR_F8E4M3 && x->dtype != EXPAR_I8)
         return error_set(EXPAR_ERR_ARGUMENT, "x_scales is given with x of %s; expected f8e4m3 or i8",
                          expar_dtype_string(x->dtype));
-    return ep_check_scales(call->base.ep->device, &call->args.x_scales, x->shape[0], ep->shape.scales);
+    return ep_check_scales(call->base.ep->device, &call->args.x_scales, x->shape[0], ep->limits.scales);
 }
 
 static ep_opening dispatch_opening(const expar_dispatch_args *args)
@@ -99,7 +99,7 @@ static expar_status check_out_x(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     const expar_tensor *out = &args->out_x;
     if (!tensor_given(out)) return EXPAR_OK;
-    expar_status status = ep_check_rows(call->base.ep->device, "out_x", out, call->base.ep->shape.row_bytes, true);
+    expar_status status = ep_check_rows(call->base.ep->device, "out_x", out, call->base.ep->limits.row_bytes, true);
     if (status != EXPAR_OK) return status;
     if (out->dtype != args->x.dtype)
         return error_set(EXPAR_ERR_DTYPE, "out_x.dtype is %s; expected %s as x", expar_dtype_string(out->dtype),

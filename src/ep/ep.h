@@ -41,12 +41,19 @@ void ep_unheard_note(ep_unheard *unheard, const error_kept *ended);
    event. */
 void ep_unheard_hear(ep_unheard *unheard, expar_event *event);
 
+/* What calls may bring; given by the config, else what the library can bear. */
+typedef struct ep_limits {
+    int64_t tokens, row_bytes;
+    int32_t topk, experts, scales;
+} ep_limits;
+
 struct expar_ep {
     expar_group *group;
     expar_device device; /* where the buffer and all tensors of its calls lie */
     const executor_kind *kind;
-    ep_shape shape;
-    int32_t max_experts;
+    ep_shape shape; /* at creation */
+    ep_limits limits;
+    int32_t ring_slots;                    /* given by the config; 0: as many as suit a call's rows */
     uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
     executor *exec;
     ep_issuer *issuer;    /* made by the first call that is to finish on it */
@@ -60,6 +67,7 @@ struct expar_ep {
     int64_t last_tokens, last_rows;
     ep_unheard *unheard;
     pthread_mutex_t poison_lock;
+    uint64_t growths;       /* times that records and rings were made larger. Touched by the calling thread only */
     ep_refusal own_refusal; /* the last one that a call of this rank returned. Guarded by poison_lock */
     error_kept poison;      /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
                           poison_lock; set once */
@@ -130,6 +138,8 @@ struct expar_ep_output {
 
 /* ---- shape.c ----------------------------------------------------------------------------------------------------- */
 expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
+/* Of a config that has a shape. */
+ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 /* expar_ep_create with an executor of the caller's choice, for tests. */

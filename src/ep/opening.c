@@ -10,10 +10,10 @@ expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
     expar_status status =
         ep_check_matrix(ep->device, "topk_idx", &opening->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
-    if (topk < 1 || topk > ep->shape.topk)
+    if (topk < 1 || topk > ep->limits.topk)
         return error_set(EXPAR_ERR_LIMIT,
                          "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.max_topk)",
-                         (long long)topk, ep->shape.topk);
+                         (long long)topk, ep->limits.topk);
     if (!tensor_given(&opening->topk_weights)) return EXPAR_OK;
     return ep_check_matrix(ep->device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
@@ -37,10 +37,10 @@ static expar_status check_routing(const expar_ep *ep, const ep_opening *opening,
 {
     expar_status status = ep_check_experts(opening->num_experts, ep->shape.ranks);
     if (status != EXPAR_OK) return status;
-    if (opening->num_experts > ep->max_experts)
+    if (opening->num_experts > ep->limits.experts)
         return error_set(EXPAR_ERR_LIMIT,
                          "num_experts is %d; this buffer was created for at most %d (config.max_experts)",
-                         opening->num_experts, ep->max_experts);
+                         opening->num_experts, ep->limits.experts);
     bool by_hand = tensor_given(&opening->token_in_rank);
     if (by_hand)
         status = ep_check_matrix(ep->device, "token_in_rank", &opening->token_in_rank, opening->tokens, ep->shape.ranks,

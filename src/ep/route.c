@@ -31,11 +31,11 @@ static ep_opening route_opening(const expar_route_args *args)
 
 static expar_status route_check_tokens(const expar_ep *ep, const ep_opening *opening)
 {
-    if (opening->tokens <= ep->shape.tokens) return EXPAR_OK;
+    if (opening->tokens <= ep->limits.tokens) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
                      "%s has %lld tokens; this buffer was created for at most %lld (config.max_tokens)",
                      tensor_given(&opening->topk_idx) ? "topk_idx" : "token_in_rank", (long long)opening->tokens,
-                     (long long)ep->shape.tokens);
+                     (long long)ep->limits.tokens);
 }
 
 static expar_status route_check(route_call *call, const expar_route_args *args, const expar_route_result *result)
@@ -76,10 +76,16 @@ static expar_status route_keep_in_graph(const route_call *call)
     return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
 
+/* It brings no rows. */
+static expar_status route_fit(route_call *call)
+{
+    route_fill_form(call);
+    return ep_call_fit(&call->base, 0);
+}
+
 /* All that is done before the others are asked. */
 static expar_status route_prepare(route_call *call)
 {
-    route_fill_form(call);
     expar_status status = ep_call_follow(&call->base);
     if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->opening, &call->made);
     if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
@@ -161,13 +167,13 @@ expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_ro
     expar_status status = ep_call_begin(&call.base, "expar_ep_route", &route_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = route_check(&call, args, result);
+    if (status == EXPAR_OK) status = route_fit(&call);
     if (status == EXPAR_OK) status = route_prepare(&call);
     if (status == EXPAR_OK) {
         status = route_notify(&call);
         if (status == EXPAR_OK) status = ep_call_finish(&call.base);
-    } else {
-        ep_call_refuse(&call.base, status);
-        status = ep_call_tell_refusal(&call.base);
+    } else if (!call.base.told) {
+        status = ep_call_tell_refusal(&call.base, status);
     }
     if (status == EXPAR_OK) {
         route_fill_result(&call, result);

@@ -2,12 +2,6 @@
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/ep.h"
 
-/* Rings small enough to stay in a cache while they are used: a row that has to go to memory and back on its way costs
-   twice (measured: docs/performance.md). */
-#define DEFAULT_RING_BYTES (64 << 10)
-#define LEAST_RING_SLOTS   4
-#define MOST_RING_SLOTS    64
-
 /* Bounds that keep every product below in 64 bits but for the two that are checked. */
 #define MAX_RANKS       65536
 #define MAX_CHANNELS    1024
@@ -34,14 +28,15 @@ static const executor_kind *kind_of(const expar_ep_config *config)
 static expar_status check_members(const expar_ep_config *config, int32_t ranks)
 {
     const executor_kind *kind = kind_of(config);
+    const int64_t least = kind && kind->grows ? 0 : 1;
     const struct {
         const char *name;
         int64_t value, low, high;
     } rules[] = {
         {"max_tokens", config->max_tokens, 0, MAX_RECV_TOKENS / ranks},
-        {"max_row_bytes", config->max_row_bytes, 1, MAX_ROW_BYTES},
-        {"max_topk", config->max_topk, 1, MAX_TOPK},
-        {"max_experts", config->max_experts, 1, MAX_EXPERTS},
+        {"max_row_bytes", config->max_row_bytes, least, MAX_ROW_BYTES},
+        {"max_topk", config->max_topk, least, MAX_TOPK},
+        {"max_experts", config->max_experts, least, MAX_EXPERTS},
         {"num_channels", config->num_channels, 0, MAX_CHANNELS},
         {"ring_slots", config->ring_slots, 0, MAX_RING_SLOTS},
         {"num_threads", config->num_threads, 0, 1024},
@@ -96,10 +91,11 @@ static bool pool_overflows(const expar_ep_config *config, const executor_kind *k
     return !shape->pool_bytes && default_pool_overflows(shape, kind, &shape->pool_bytes);
 }
 
-static int32_t default_ring_slots(int64_t row_bytes)
+/* Without a longest row there are no rings yet. */
+static int32_t ring_slots(const expar_ep_config *config)
 {
-    int64_t slots = DEFAULT_RING_BYTES / row_bytes;
-    return (int32_t)(slots < LEAST_RING_SLOTS ? LEAST_RING_SLOTS : slots > MOST_RING_SLOTS ? MOST_RING_SLOTS : slots);
+    if (config->max_row_bytes == 0) return 0;
+    return config->ring_slots ? config->ring_slots : ep_ring_slots_for(config->max_row_bytes);
 }
 
 static bool slots_overflow(const ep_shape *shape)
@@ -121,7 +117,7 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     const executor_kind *kind = kind_of(&config);
     ep_shape shape = {.ranks = ranks,
                       .channels = config.num_channels ? config.num_channels : kind->num_channels,
-                      .ring_slots = config.ring_slots ? config.ring_slots : default_ring_slots(config.max_row_bytes),
+                      .ring_slots = ring_slots(&config),
                       .topk = config.max_topk,
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),
                       .local_experts = config.max_experts / ranks,
@@ -134,6 +130,26 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
                          (long long)shape.tokens, (long long)shape.row_bytes, shape.channels, shape.ring_slots);
     *out = shape;
     return EXPAR_OK;
+}
+
+static int64_t limit_or(int64_t given, int64_t most)
+{
+    return given > 0 ? given : most;
+}
+
+ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape)
+{
+    if (!kind_of(config)->grows)
+        return (ep_limits){.tokens = shape->tokens,
+                           .row_bytes = shape->row_bytes,
+                           .topk = shape->topk,
+                           .experts = shape->local_experts * shape->ranks,
+                           .scales = shape->scales};
+    return (ep_limits){.tokens = limit_or(config->max_tokens, MAX_RECV_TOKENS / shape->ranks),
+                       .row_bytes = limit_or(config->max_row_bytes, MAX_ROW_BYTES),
+                       .topk = (int32_t)limit_or(config->max_topk, MAX_TOPK),
+                       .experts = (int32_t)limit_or(config->max_experts, MAX_EXPERTS),
+                       .scales = (int32_t)limit_or(config->max_scales, MAX_SCALES)};
 }
 
 expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)

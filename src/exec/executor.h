@@ -106,6 +106,8 @@ typedef struct executor_ops {
     expar_status (*begin)(executor *self, exec_call *call, void *stream);
     /* Gets ready for rows of this form, before any rank can be waiting for this one's steps. */
     expar_status (*prepare)(executor *self, const ep_form *form, int64_t row_bytes);
+    /* Whether records and rings hold calls of this form as they are: the same on all ranks. Asked once a call. */
+    bool (*fits)(executor *self, const ep_form *form, int64_t row_bytes);
     /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
     expar_status (*keep)(executor *self, const exec_call *call, mem_block *const *blocks, int32_t count);
     /* Whether the call's stream can wait for the event in the host's place, once the call has its place. */
@@ -115,6 +117,11 @@ typedef struct executor_ops {
     expar_status (*place)(executor *self, exec_call *call);
 
     /* ---- steps that all ranks take part in ---- */
+
+    /* For a call that does not fit, while no other of the buffer is under way on this rank: opens with a hello without
+       counts; where all ranks come with the same form, all make room for it, or none does. What came of it is the
+       verdict: a rank that has no memory refuses. */
+    expar_status (*grow)(executor *self, const ep_grow_step *step, ep_verdict *verdict);
 
     /* Opens a fresh dispatch or a route, or any call that this rank refuses (without routing; it needs no place then):
        makes the layout, exchanges hellos with counts, fills the routing. An index out of range is this rank's
@@ -168,6 +175,7 @@ typedef struct executor_plan {
     const ep_shape *shape; /* the same on all ranks */
     int32_t num_threads;   /* of calls on the CPU, the caller's counted in; 0: the library's choice */
     int32_t num_sms;       /* of calls on a GPU; 0: the library's choice */
+    int32_t ring_slots;    /* given by the caller; 0: the library's choice, by the rows of each call */
     /* Of a pool that is not part of the buffer: what it begins with, and the most that it holds (0: no limit). */
     uint64_t pool_bytes, pool_limit_bytes;
 } executor_plan;
@@ -179,6 +187,7 @@ typedef struct executor_kind {
     /* The layout by itself, for callers without a buffer, made where the indices lie. On a GPU put on the stream and
        not waited for; indices out of range count as -1 there, and are EXPAR_ERR_INDEX on the CPU. */
     expar_status (*count)(const ep_count_step *step);
+    bool grows;           /* its buffers need no limits */
     int32_t num_channels; /* of the library's choice */
     int32_t least_sms;    /* of executor_plan.num_sms; what is wrong with others the executor says */
     /* The pool is a part of the buffer, of shape->pool_bytes; this is what it has to hold beside the outputs of the

@@ -12,7 +12,8 @@
  *     counters [3][2]      64                 arrivals of the three kinds of record above: who is last rings the bell
  *     heads    [C][N]      64                 rings that this rank sends into: rows that the receiver has taken out
  *     tails    [C][N]      64                 rings that this rank receives from: rows that the source has put in
- *     slots    [C][N][S]   slot_bytes         their rows
+ *     slots    [C][N][S]   slot_bytes         their rows; on the CPU each ring is filled with slots as large as the
+ *                                             call's form needs
  *     pool                 pool_bytes         outputs of direct dispatches, of executors that have them here
  *
  * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank begins a call only
@@ -211,7 +212,8 @@ EP_FUNC ep_place ep_sum_place(const ep_sum *sum, const uint16_t *owners, int32_t
 
 /* ---- the buffer -------------------------------------------------------------------------------------------------- */
 
-/* What fixes the sizes of a buffer; the same on all ranks. */
+/* What fixes the sizes of a buffer; the same on all ranks. Where calls have no limits it is what records and rings
+   hold by now: rings have no slots before the first call. */
 typedef struct ep_shape {
     int32_t ranks;         /* N */
     int32_t channels;      /* C */
@@ -239,6 +241,34 @@ EP_FUNC uint64_t ep_round(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
+/* What a slot of a ring holds: a row, and offsets of what belongs to it. */
+typedef struct ep_slot {
+    uint64_t scales, idx, weights, bytes;
+} ep_slot;
+EP_FUNC ep_slot ep_slot_of(int64_t row_bytes, int32_t scales, int32_t topk)
+{
+    ep_slot s;
+    s.scales = ep_round((uint64_t)row_bytes, 16);
+    if (s.scales < 16 * (uint64_t)topk) s.scales = 16 * (uint64_t)topk;
+    s.idx = s.scales + ep_round(4 * (uint64_t)scales, 16);
+    s.weights = s.idx + ep_round(8 * (uint64_t)topk, 16);
+    s.bytes = ep_round(s.weights + 4 * (uint64_t)topk, EP_LINE_BYTES);
+    return s;
+}
+
+/* Slots of a ring of the library's choice. Rings small enough to stay in a cache while they are used: a row that has to
+   go to memory and back on its way costs twice (measured: docs/performance.md). */
+#define EP_RING_BYTES       (64 << 10)
+#define EP_LEAST_RING_SLOTS 4
+#define EP_MOST_RING_SLOTS  64
+EP_FUNC int32_t ep_ring_slots_for(int64_t row_bytes)
+{
+    int64_t slots = row_bytes > 0 ? EP_RING_BYTES / row_bytes : EP_MOST_RING_SLOTS;
+    return (int32_t)(slots < EP_LEAST_RING_SLOTS  ? EP_LEAST_RING_SLOTS
+                     : slots > EP_MOST_RING_SLOTS ? EP_MOST_RING_SLOTS
+                                                  : slots);
+}
+
 /* The one description of a buffer. The caller has bounded the shape so that nothing overflows (ep_shape_make). */
 EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 {
@@ -246,11 +276,11 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     uint64_t n = (uint64_t)shape->ranks, rings = n * (uint64_t)shape->channels;
     s.hello_sent = sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts);
     s.hello_bytes = ep_round(s.hello_sent + 4 * n, EP_LINE_BYTES);
-    s.slot_scales = ep_round((uint64_t)shape->row_bytes, 16);
-    if (s.slot_scales < 16 * (uint64_t)shape->topk) s.slot_scales = 16 * (uint64_t)shape->topk;
-    s.slot_idx = s.slot_scales + ep_round(4 * (uint64_t)shape->scales, 16);
-    s.slot_weights = s.slot_idx + ep_round(8 * (uint64_t)shape->topk, 16);
-    s.slot_bytes = ep_round(s.slot_weights + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
+    ep_slot slot = ep_slot_of(shape->row_bytes, shape->scales, shape->topk);
+    s.slot_scales = slot.scales;
+    s.slot_idx = slot.idx;
+    s.slot_weights = slot.weights;
+    s.slot_bytes = slot.bytes;
     s.hellos = 0;
     s.replies = ep_round(s.hellos + 2 * n * s.hello_bytes, EP_ALIGN_BYTES);
     s.dones = ep_round(s.replies + 2 * n * ep_round(sizeof(ep_reply), EP_LINE_BYTES), EP_ALIGN_BYTES);
@@ -266,11 +296,15 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 /* Bytes of a row that one slot of a ring takes in a combine: all of them; but with EP_SUM_EACH_SLOT it takes the same
    part of the rows of all K slots, side by side, so that rings of any length do. The next slots of the ring have the
    next parts. At its indices' place such a slot has int32 [K]: negative where there is no row. */
-EP_FUNC int64_t ep_ring_part_bytes(const ep_space *s, const ep_sum *sum, int64_t row_bytes)
+EP_FUNC int64_t ep_slot_part_bytes(uint64_t slot_scales, const ep_sum *sum, int64_t row_bytes)
 {
     if (sum->order != EP_SUM_EACH_SLOT) return row_bytes;
-    int64_t part = (int64_t)(s->slot_scales / 16 / (uint64_t)sum->topk * 16);
+    int64_t part = (int64_t)(slot_scales / 16 / (uint64_t)sum->topk * 16);
     return part < row_bytes ? part : row_bytes;
+}
+EP_FUNC int64_t ep_ring_part_bytes(const ep_space *s, const ep_sum *sum, int64_t row_bytes)
+{
+    return ep_slot_part_bytes(s->slot_scales, sum, row_bytes);
 }
 
 EP_FUNC uint64_t ep_hello_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)

@@ -69,6 +69,13 @@ static inline ep_sum ep_sum_of(const ep_routing *routing, int32_t order)
         .order = order, .ranks = routing->ranks, .topk = routing->topk, .strangers = routing->strangers ? 1 : 0};
 }
 
+/* A call that records and rings do not hold. */
+typedef struct ep_grow_step {
+    uint32_t epoch; /* of the growing alone */
+    ep_form form;
+    int64_t row_bytes;
+} ep_grow_step;
+
 /* What drives the routing, as it lies in memory. */
 typedef struct ep_route_view {
     const void *idx; /* topk_idx, int32 or int64; NULL without */

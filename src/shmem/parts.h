@@ -13,6 +13,9 @@ expar_status sym_cores_count(sym *self);
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 
+/* Gives back what sym_strand has taken (store.c). */
+void sym_strand_end(sym *self);
+
 /* Puts down how full the heap is, for sym_card_read; one thread of a rank at a time (card.c). */
 void sym_card_write(sym *self);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many addresses the part behind a rank's heap has. They cost nothing else: memory comes as outputs do. */
-#include "shmem/sym.h"
+/* The part behind a rank's heap: how many addresses it has, which cost nothing else, for memory comes as outputs do; and
+ * what of it stays as long as the group. */
+#include "shmem/parts.h"
 
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,6 +29,27 @@ static uint64_t limit_of(int resource)
     struct rlimit limit;
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
     return limit.rlim_cur;
+}
+
+void sym_strand(sym *self, mem_block *block)
+{
+    sym_stranded *one = malloc(sizeof *one);
+    /* Without a record the block is never given back, and its store stays. */
+    if (!one) return;
+    pthread_mutex_lock(&self->lock);
+    *one = (sym_stranded){.block = block, .next = self->stranded};
+    self->stranded = one;
+    pthread_mutex_unlock(&self->lock);
+}
+
+void sym_strand_end(sym *self)
+{
+    while (self->stranded) {
+        sym_stranded *one = self->stranded;
+        self->stranded = one->next;
+        mem_block_release(one->block);
+        free(one);
+    }
 }
 
 size_t sym_store_reserve(size_t heap_bytes, int32_t ranks, bool by_threads)

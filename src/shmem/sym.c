@@ -29,6 +29,7 @@ void sym_destroy(sym *self)
     if (!self) return;
     if (self->arena) report_heap(self);
     sym_reach_close(self);
+    sym_strand_end(self);
     mem_store_close(self->store);
     if (self->owns_heap) {
         mem_backing_drop(self->backing);

@@ -89,6 +89,12 @@ typedef struct sym_listener {
 
 #define SYM_MAX_TRANSPORTS 4
 
+/* A block of the store that peers may write to as long as the group lives. */
+typedef struct sym_stranded {
+    mem_block *block;
+    struct sym_stranded *next;
+} sym_stranded;
+
 typedef struct sym {
     boot *boot; /* borrowed from the group; gone when sym_destroy is called, so transports' threads leave it alone */
     bool by_threads; /* boot->threads: the ranks are threads of one process */
@@ -111,6 +117,7 @@ typedef struct sym {
        map it with the heap; it grows without them, and stays until its last block has gone. */
     mem_backing *backing;
     mem_store *store;         /* over the backing */
+    sym_stranded *stranded;   /* guarded by lock */
     transport **reach_map;    /* [size] transport that maps the PE, or NULL */
     transport **reach_rma;    /* [size] */
     transport **reach_atomic; /* [size] */
@@ -258,6 +265,9 @@ bool sym_block_bytes(sym *sym, uint64_t offset, uint64_t *bytes);
 void sym_heap_stats(sym *sym, struct expar_heap_stats *out);
 /* The same by a card, and whose heap it is; false: it is no card of this version. */
 bool sym_card_read(const sym_heap_card *card, struct expar_heap_stats *stats, int32_t *rank, int32_t *size);
+/* Takes over a block of sym->store that peers may still write to, now that the group has failed: it stays as long as the
+   group does. */
+void sym_strand(sym *sym, mem_block *block);
 /* Makes a range of this rank's heap zero. */
 void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);
 

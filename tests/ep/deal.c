@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws deals and moves. */
 #include "ep/deal.h"
+#include "ep/ep.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,6 +278,13 @@ expar_status deal_call_returning(const deal_call *call)
     bool refused = call->move->form.refusal != REFUSAL_NONE && is_refuser(call);
     bool at_once = !call->move->choices[call->rank].async || refused || hears_of_refusal(call);
     return at_once ? deal_call_ending(call) : EXPAR_OK;
+}
+
+expar_status deal_call_returning_on(const deal_call *call, const expar_ep *ep, expar_status status)
+{
+    expar_status expected = deal_call_returning(call);
+    bool may_grow = ep->shape.row_bytes == 0 && call->move->form.refusal == REFUSAL_EARLY;
+    return may_grow && expected == EXPAR_OK && status != EXPAR_OK ? deal_call_ending(call) : expected;
 }
 
 static bool await_end(deal_call *call)

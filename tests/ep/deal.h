@@ -160,6 +160,9 @@ bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t 
 expar_status deal_call_ending(const deal_call *call);
 /* What the call itself returns: an asynchronous one ends otherwise only at its event. */
 expar_status deal_call_returning(const deal_call *call);
+/* The same, where the call has returned `status` on this buffer: one without limits that is to grow for a call hears of
+   an early refusal at once, also where the call is asynchronous; whether it has to grow is not the deal's to know. */
+expar_status deal_call_returning_on(const deal_call *call, const expar_ep *ep, expar_status status);
 /* Waits for the end, compares everything, and frees all but the handle. */
 bool deal_call_finish(deal_call *call);
 

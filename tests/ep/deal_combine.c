@@ -84,9 +84,9 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
     args->async_finish = choice->async;
     args->event = choice->async ? &call->event : NULL;
     if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_path)7;
-    expar_status expected = deal_call_returning(call);
+    expar_status status = expar_combine(ep, args), expected = deal_call_returning_on(call, ep, status);
     call->issued = expected == EXPAR_OK;
-    return CHECK_STATUS(expected, expar_combine(ep, args)) &&
+    return CHECK_STATUS(expected, status) &&
            CHECK(!call->event == !(choice->async && call->issued), "an event is %s", call->event ? "given" : "missing");
 }
 

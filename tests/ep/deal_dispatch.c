@@ -263,8 +263,9 @@ bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, c
     if (m->form.kind == MOVE_REPEAT) call->args.handle = handle;
     call->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
     spoil(call);
-    expar_status expected = deal_call_returning(call);
-    if (!CHECK_STATUS(expected, expar_dispatch(ep, &call->args, &call->result))) return false;
+    expar_status status = expar_dispatch(ep, &call->args, &call->result);
+    expar_status expected = deal_call_returning_on(call, ep, status);
+    if (!CHECK_STATUS(expected, status)) return false;
     call->issued = expected == EXPAR_OK || expected == EXPAR_ERR_DROPPED;
     if (!call->issued)
         return adopt_handle(call) &

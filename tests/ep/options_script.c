@@ -248,6 +248,8 @@ static bool begin(player *p, expar_group *group)
     for (int32_t b = 0; right && b < s->num_buffers; b++) {
         expar_ep_config config = s->configs[b];
         config.num_threads = (int32_t)random_between(&p->own, 1, 3);
+        if (s->unlimited) config.max_tokens = config.max_row_bytes = 0;
+        if (s->unlimited) config.max_topk = config.max_experts = config.max_scales = 0;
         right = CHECK_OK(expar_ep_create(group, &config, &p->eps[b]));
         if (right && s->prepare) s->prepare(s->prepare_context, p->eps[b], p->rank);
     }

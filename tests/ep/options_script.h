@@ -15,6 +15,7 @@ typedef struct options_script {
     int32_t num_buffers;
     expar_ep_config configs[OPTIONS_BUFFERS];
     bool ample_pool;
+    bool unlimited; /* the buffers are made without the limits that the configs name */
     size_t area_bytes;
     int64_t num_moves; /* of the whole run: calls of the library */
     /* May be NULL: called by rank 0 now and then, between calls. */

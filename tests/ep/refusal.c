@@ -153,6 +153,7 @@ void refusal_test(void **state)
     refusal r = {.what = *state, .traffic = traffic_make(&plan, &random)};
     r.answers = answers_make(r.traffic, true, &random);
     stage_plan setting = stage_plan_for(r.traffic, RANKS_THREADS);
+    setting.config.max_scales = 1;
     bool passed = stage_run(&setting, play_refusal, &r);
     answers_free(r.answers);
     traffic_free(r.traffic);

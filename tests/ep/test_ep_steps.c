@@ -112,6 +112,26 @@ static void dispatch_repeat_and_combine(void **state)
     }
 }
 
+/* Records that do not hold the call grow first, in an epoch of their own; where they cannot, that is all there is. */
+static void records_that_grow(void **state)
+{
+    (void)state;
+    scene *s = set(&recorder_at_once);
+    expar_dispatch_result first;
+    expar_dispatch_args args = fresh(s);
+    s->said->fails = "fits";
+    assert_dispatch(s, &args, &first);
+    assert_said(s, "begin grow#1 place prepare routing notify#2 keep send#2 receive#2 end ");
+    expar_combine_args to = back(s, &first);
+    assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
+    assert_said(s, "begin grow#3 prepare keep place send-back#4 receive-back#4 end ");
+    s->said->refused = "grow";
+    assert_int_equal(expar_combine(s->ep, &to), EXPAR_ERR_SHAPE);
+    assert_said(s, "begin grow#5 ");
+    give_back(&first);
+    clear(s);
+}
+
 /* What was sent ahead did nothing where the rows did not fit: they are sent again, to an output of their size. */
 static void room_that_is_too_small(void **state)
 {
@@ -370,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dispatch_repeat_and_combine),
+        cmocka_unit_test(records_that_grow),
         cmocka_unit_test(room_that_is_too_small),
         cmocka_unit_test(worst_case),
         cmocka_unit_test(expert_major),

@@ -125,6 +125,20 @@ static expar_status prepare(executor *base, const ep_form *form, int64_t row_byt
     return answer(base, "prepare");
 }
 
+/* As long as "fits" is not to fail. */
+static bool fits(executor *base, const ep_form *form, int64_t row_bytes)
+{
+    (void)form, (void)row_bytes;
+    return answer(base, "fits") == EXPAR_OK;
+}
+
+static expar_status grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
+{
+    note_step(base, "grow", step->epoch, "");
+    judge(base, "grow", verdict);
+    return answer(base, "grow");
+}
+
 static expar_status keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
 {
     (void)call, (void)blocks, (void)count;
@@ -278,6 +292,8 @@ static const executor_ops recorder_ops = {
     .map_make = map_make,
     .begin = begin,
     .prepare = prepare,
+    .fits = fits,
+    .grow = grow,
     .keep = keep,
     .follows = follows,
     .place = place,

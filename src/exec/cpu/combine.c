@@ -5,7 +5,7 @@
  * 2. Rows. Direct: the owner reads a token's rows where they are, adds them in the order of the call's sums (ep_sum)
  * and writes the sum: one read a row, one write a token. Queue: the provider puts rows into the owner's ring, in the
  * owner's token order; the owner adds a token as soon as all of its rows are there. Sums of each slot's row go through
- * the rings in parts (ep_ring_part_bytes), and are added part by part.
+ * the rings in parts (ep_slot_part_bytes), and are added part by part.
  * 3. Done: each owner tells each provider that it has read all; only then may x be used again. */
 #include "exec/cpu/cpu.h"
 
@@ -25,7 +25,7 @@ static combine_run combine_run_make(cpu_executor *self, const ep_combine_step *s
 {
     combine_run run = {
         .self = self, .step = step, .routing = step->routing, .sum = ep_sum_of(step->routing, step->form.sum_order)};
-    run.part_bytes = ep_ring_part_bytes(&self->space, &run.sum, step->row_bytes);
+    run.part_bytes = ep_slot_part_bytes(self->slot.scales, &run.sum, step->row_bytes);
     run.parts = (uint32_t)((step->row_bytes + run.part_bytes - 1) / run.part_bytes);
     return run;
 }
@@ -85,7 +85,7 @@ static const uint8_t *find_row(const combine_run *run, const token_part *part, e
     if (offer->mode != EP_MODE_DIRECT) {
         const uint8_t *front = cpu_ring_front(run->self, part->channel, target.rank);
         if (slot < 0) return front;
-        return ((const int32_t *)(front + run->self->space.slot_idx))[slot] < 0 ? NULL : front + slot * run->part_bytes;
+        return ((const int32_t *)(front + run->self->slot.idx))[slot] < 0 ? NULL : front + slot * run->part_bytes;
     }
     if (slot >= 0) row = ((const int32_t *)sym_at(memory, target.rank, offer->idx_offset))[row * topk + slot];
     if (row < 0) return NULL;
@@ -100,7 +100,7 @@ static const float *find_weights(const combine_run *run, int32_t channel, ep_tar
         weights = (const uint8_t *)sym_at(run->self->sym, target.rank, offer->weights_offset) +
                   row * offer->weights_pitch_bytes;
     else
-        weights = cpu_ring_front(run->self, channel, target.rank) + run->self->space.slot_weights;
+        weights = cpu_ring_front(run->self, channel, target.rank) + run->self->slot.weights;
     return (const float *)weights;
 }
 
@@ -182,7 +182,7 @@ static void take_weights(const combine_run *run, int32_t channel, int64_t token)
 static void sum_part(const combine_run *run, int32_t worker, const token_part *part)
 {
     const ep_combine_step *step = run->step;
-    const void **rows = run->self->sources + worker * run->self->sources_each;
+    const void **rows = cpu_sources_of(run->self, worker);
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
     int32_t count = find_biases(step, part, rows);
     count += run->sum.order == EP_SUM_BY_RANK ? find_rows_by_rank(run, part, rows + count)
@@ -277,7 +277,7 @@ static void put_slot_rows(const combine_run *run, uint8_t *slot, int64_t row, in
 {
     const ep_combine_step *step = run->step;
     const int32_t *map = step->map + row * run->sum.topk;
-    memcpy(slot + run->self->space.slot_idx, map, (size_t)run->sum.topk * sizeof *map);
+    memcpy(slot + run->self->slot.idx, map, (size_t)run->sum.topk * sizeof *map);
     for (int32_t k = 0; k < run->sum.topk; k++)
         if (map[k] >= 0)
             cpu_copy_row(slot + k * run->part_bytes, (const uint8_t *)step->x + map[k] * step->x_pitch_bytes + begin,
@@ -297,7 +297,7 @@ static bool fill_slot(const combine_run *run, int32_t channel, int32_t owner)
     else
         cpu_copy_row(slot, (const uint8_t *)step->x + row * step->x_pitch_bytes, (size_t)step->row_bytes, false);
     if (step->weights && part == 0)
-        memcpy(slot + self->space.slot_weights, step->weights + row * step->weights_pitch,
+        memcpy(slot + self->slot.weights, step->weights + row * step->weights_pitch,
                (size_t)run->routing->topk * sizeof(float));
     cpu_ring_push(self, step->epoch, channel, owner);
     return true;
@@ -385,6 +385,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
 {
     (void)call;
     cpu_executor *self = cpu_of(base);
+    cpu_rings_form(self, &step->form, step->row_bytes);
     combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
     cpu_rings_reset(self);

@@ -7,6 +7,7 @@
  *   workers.c   a pool of threads that run one function side by side
  *   layout.c    routing → targets and counts
  *   board.c     the records that open and close a call: post, await, judge
+ *   records.c   where records and rings lie, and how they grow
  *   ring.c      the queue rings: slots, heads, tails
  *   lane.c      taking turns at rings until all rows have moved
  *   notify.c    hellos with counts
@@ -39,13 +40,28 @@ typedef struct cpu_cursor {
     uint32_t part;  /* of the token, which comes in parts (combine) */
 } cpu_cursor;
 
+/* [workers][each] scratch of one token's sum. Combine: biases and rows, or weights, [2 + N + K]. Reduce: rows, then
+   weights as floats, [2·K]. */
+typedef struct cpu_sources {
+    const void **rows;
+    int64_t each;
+} cpu_sources;
+
 typedef struct cpu_executor {
     executor base;
     sym *sym;
     int32_t host_ranks; /* ranks of the group on this host */
     ep_shape shape;
     ep_space space;
-    uint64_t buffer; /* offset of the EP buffer in the heap */
+    uint64_t buffer;        /* offset of the records in the heap that the buffer begins with */
+    uint8_t **bases;        /* [N] where each rank's records begin here */
+    int32_t given_slots;    /* of a ring, by the caller; 0: by the rows of each call */
+    mem_pool *record_pool;  /* larger records come from here: the group's store, without limit */
+    mem_block *records;     /* NULL: those in the heap */
+    mem_block *old_records; /* the ones before, for calls_since calls */
+    int32_t calls_since;
+    ep_slot slot;   /* of the call whose rows move */
+    uint32_t slots; /* of a ring, in that call */
     cpu_workers *workers;
     int32_t num_workers;
     cpu_ring *rings;         /* [C][N] */
@@ -55,10 +71,7 @@ typedef struct cpu_executor {
     /* Rows are moving, by the queue or in a combine. Set by the thread that carries the call out, read by the one that
        opens the next (relaxed: it only decides whether the other's time-out runs). */
     atomic_bool moving;
-    /* [workers][sources_each] scratch of one token's sum. Combine: biases and rows, or weights, [2 + N + K]. Reduce:
-       rows, then weights as floats, [2·K]. */
-    const void **sources;
-    int64_t sources_each;
+    cpu_sources sources;
     /* Outputs whose rows come by the queue; taken when the first does. By whoever makes a call. */
     mem_pool *private_pool;
 } cpu_executor;
@@ -74,10 +87,15 @@ static inline void cpu_step(const cpu_executor *self)
     if (self->delay) self->delay(self->delay_context);
 }
 
-/* Address of an offset of the EP buffer in pe's heap. */
+/* Address of an offset of the EP buffer in pe's memory. */
 static inline void *cpu_at(const cpu_executor *self, int32_t pe, uint64_t offset)
 {
-    return sym_at(self->sym, pe, self->buffer + offset);
+    return self->bases[pe] + offset;
+}
+
+static inline const void **cpu_sources_of(const cpu_executor *self, int32_t worker)
+{
+    return self->sources.rows + worker * self->sources.each;
 }
 
 /* ---- workers.c --------------------------------------------------------------------------------------------------- */
@@ -121,6 +139,13 @@ const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t
 const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t source);
 void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
 void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
+
+/* ---- records.c --------------------------------------------------------------------------------------------------- */
+bool cpu_fits(executor *self, const ep_form *form, int64_t row_bytes);
+expar_status cpu_grow(executor *self, const ep_grow_step *step, ep_verdict *verdict);
+/* Before rows of a call move: slots of the rings as its form needs them. */
+void cpu_rings_form(cpu_executor *self, const ep_form *form, int64_t row_bytes);
+expar_status cpu_sources_make(const cpu_executor *self, const ep_shape *shape, cpu_sources *out);
 
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
 void cpu_rings_reset(cpu_executor *self);

@@ -141,12 +141,24 @@ static expar_status cpu_call_tell(executor *base, const exec_call *call, executo
 /* Without its place in the heap. */
 static void free_part(cpu_executor *self)
 {
+    mem_pool_close(self->record_pool);
     cpu_workers_destroy(self->workers);
     mem_pool_close(self->base.pool);
     mem_pool_close(self->private_pool);
-    free(self->sources);
+    free(self->sources.rows);
+    free(self->bases);
     free(self->cursors);
     free(self->rings);
+}
+
+/* Peers of a failed group may still write to them: they stay with the group. */
+static void give_records(cpu_executor *self, mem_block *records, bool sound)
+{
+    if (!records) return;
+    if (sound)
+        mem_block_release(records);
+    else
+        sym_strand(self->sym, records);
 }
 
 /* A failed group gives its heap back as a whole, when it is destroyed. */
@@ -155,8 +167,12 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
     (void)quiet;
     cpu_executor *self = cpu_of(base);
     free_part(self);
-    if (sound && sym_give(self->sym, buffer_name, self->buffer) != EXPAR_OK)
+    if (sound && sym_give(self->sym, buffer_name, self->buffer) != EXPAR_OK) {
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+        sound = false;
+    }
+    give_records(self, self->records, sound);
+    give_records(self, self->old_records, sound);
     free(self);
 }
 
@@ -181,6 +197,8 @@ static const executor_ops cpu_ops = {
     .map_make = map_make,
     .begin = cpu_call_begin,
     .prepare = prepare_nothing,
+    .fits = cpu_fits,
+    .grow = cpu_grow,
     .keep = keep_nothing,
     .follows = follows_nothing,
     .place = cpu_call_place,
@@ -202,14 +220,18 @@ static const executor_ops cpu_ops = {
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Rows are stored where they belong: the memory of every rank must be mapped here. */
-static expar_status check_mapped(const cpu_executor *self)
+static expar_status find_bases(cpu_executor *self)
 {
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (!sym_at(self->sym, r, self->buffer))
+    self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
+    if (!self->bases) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        self->bases[r] = sym_at(self->sym, r, self->buffer);
+        if (!self->bases[r])
             return error_set(EXPAR_ERR_UNSUPPORTED,
                              "rank %d's memory is not mapped on rank %d; expected all ranks to share memory, for rows "
                              "travel inside a node only: let EXPAR_TRANSPORTS be unset, or name p2p",
                              r, self->sym->rank);
+    }
     return EXPAR_OK;
 }
 
@@ -227,24 +249,23 @@ static expar_status choose_threads(const executor_plan *plan, int32_t *threads)
 static expar_status make_lanes(cpu_executor *self)
 {
     size_t ranks = (size_t)self->shape.ranks, channels = (size_t)self->shape.channels;
-    int64_t of_combine = 2 + (int64_t)self->shape.ranks + self->shape.topk, of_reduce = 2 * (int64_t)self->shape.topk;
-    self->sources_each = of_combine > of_reduce ? of_combine : of_reduce;
     self->rings = calloc(ranks * channels, sizeof *self->rings);
     self->cursors = calloc(channels, sizeof *self->cursors);
-    self->sources = calloc((size_t)self->num_workers * (size_t)self->sources_each, sizeof *self->sources);
-    if (!self->rings || !self->cursors || !self->sources)
+    if (!self->rings || !self->cursors)
         return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %zu rings", ranks * channels);
-    return cpu_workers_create(self->num_workers, &self->workers);
+    expar_status status = cpu_sources_make(self, &self->shape, &self->sources);
+    return status != EXPAR_OK ? status : cpu_workers_create(self->num_workers, &self->workers);
 }
 
 /* This rank's own part of a buffer that has its place in the heap. */
 static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
 {
-    expar_status status = check_mapped(self);
+    expar_status status = find_bases(self);
     if (status == EXPAR_OK) status = choose_threads(plan, &self->num_workers);
     if (status == EXPAR_OK) status = make_lanes(self);
     if (status == EXPAR_OK)
         status = mem_pool_create_in(self->sym->store, plan->pool_limit_bytes, plan->pool_bytes, &self->base.pool);
+    if (status == EXPAR_OK) status = mem_pool_create_in(self->sym->store, 0, 0, &self->record_pool);
     if (status != EXPAR_OK) return status;
     /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
     memset(sym_at(self->sym, self->sym->rank, self->buffer), 0, self->space.slots);
@@ -273,6 +294,7 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
                            .sym = symmetric,
                            .host_ranks = plan->group->host_ranks,
                            .shape = *plan->shape,
+                           .given_slots = plan->ring_slots,
                            .space = ep_space_of(plan->shape)};
     expar_status status = sym_take(symmetric, buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = cpu_make_parts(self, plan);
@@ -292,8 +314,11 @@ static expar_status hold_until_nothing(expar_device device, void *stream, mem_bl
 }
 
 /* The pool is the group's. */
-const executor_kind executor_cpu = {
-    .create = cpu_create, .count = cpu_count, .num_channels = DEFAULT_CHANNELS, .hold_until = hold_until_nothing};
+const executor_kind executor_cpu = {.create = cpu_create,
+                                    .count = cpu_count,
+                                    .grows = true,
+                                    .num_channels = DEFAULT_CHANNELS,
+                                    .hold_until = hold_until_nothing};
 
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
 {

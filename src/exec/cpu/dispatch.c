@@ -126,12 +126,12 @@ static record output_record(const dispatch_run *run, int64_t row, void *x, void 
 
 static record slot_record(const dispatch_run *run, uint8_t *slot)
 {
-    const ep_space *space = &run->self->space;
+    const ep_slot *at = &run->self->slot;
     const ep_form *form = &run->step->form;
     return (record){.x = slot,
-                    .scales = form->scales ? (uint32_t *)(slot + space->slot_scales) : NULL,
-                    .idx = form->idx_dtype ? slot + space->slot_idx : NULL,
-                    .weights = form->weights ? (float *)(slot + space->slot_weights) : NULL};
+                    .scales = form->scales ? (uint32_t *)(slot + at->scales) : NULL,
+                    .idx = form->idx_dtype ? slot + at->idx : NULL,
+                    .weights = form->weights ? (float *)(slot + at->weights) : NULL};
 }
 
 static void send_direct(const dispatch_run *run, int64_t token, ep_target target, const ep_offer *offer)
@@ -212,13 +212,13 @@ static void place_row(const dispatch_run *run, int32_t channel, int32_t source, 
     int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, source) + ep_prefix_before(prefix, channel) +
                   cpu_ring_of(run->self, channel, source)->taken;
     if (row >= arrival->rows) return;
-    const ep_space *space = &run->self->space;
+    const ep_slot *at = &run->self->slot;
     size_t topk = (size_t)run->routing->topk;
     record to = output_record(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights);
     memcpy(to.x, slot, (size_t)step->row_bytes);
-    if (to.scales) memcpy(to.scales, slot + space->slot_scales, (size_t)step->form.scales * sizeof(uint32_t));
-    if (to.idx) memcpy(to.idx, slot + space->slot_idx, topk * (size_t)step->route.idx_bytes);
-    if (to.weights) memcpy(to.weights, slot + space->slot_weights, topk * sizeof(float));
+    if (to.scales) memcpy(to.scales, slot + at->scales, (size_t)step->form.scales * sizeof(uint32_t));
+    if (to.idx) memcpy(to.idx, slot + at->idx, topk * (size_t)step->route.idx_bytes);
+    if (to.weights) memcpy(to.weights, slot + at->weights, topk * sizeof(float));
 }
 
 /* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */
@@ -325,6 +325,7 @@ static expar_status exchange_queued(dispatch_run *run)
 {
     cpu_executor *self = run->self;
     const ep_routing *routing = run->routing;
+    cpu_rings_form(self, &run->step->form, run->step->row_bytes);
     cpu_rings_reset(self);
     for (int32_t c = 0; c < routing->channels; c++) {
         int64_t token = ep_channel_begin(routing->tokens, routing->channels, c);

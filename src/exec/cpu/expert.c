@@ -142,7 +142,7 @@ static void reduce_row(const ep_reduce_step *step, const void **rows, int64_t ro
 static expar_status reduce_share(void *context, int32_t worker)
 {
     const reduce_run *run = context;
-    const void **rows = run->self->sources + worker * run->self->sources_each;
+    const void **rows = cpu_sources_of(run->self, worker);
     int64_t end = ep_channel_begin(run->rows, run->self->num_workers, worker + 1);
     for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++) {
         if (run->step->out) reduce_row(run->step, rows, row);

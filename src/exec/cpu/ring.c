@@ -21,12 +21,19 @@ void cpu_rings_reset(cpu_executor *self)
 /* Rows that are announced, or slots that are returned, together: a quarter of the ring. */
 static uint32_t chunk_rows(const cpu_executor *self)
 {
-    return self->shape.ring_slots < 4 ? 1 : (uint32_t)self->shape.ring_slots / 4;
+    return self->slots < 4 ? 1 : self->slots / 4;
 }
 
 static _Atomic uint64_t *word_at(const cpu_executor *self, int32_t pe, uint64_t offset)
 {
     return cpu_at(self, pe, offset);
+}
+
+/* A ring begins where the first of the slots does that records were made for. */
+static void *slot_at(const cpu_executor *self, int32_t receiver, int32_t channel, int32_t source, uint32_t row)
+{
+    const uint64_t ring = ep_slot_at(&self->space, &self->shape, channel, source, 0);
+    return cpu_at(self, receiver, ring + row % self->slots * self->slot.bytes);
 }
 
 static void publish(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t channel, int32_t peer)
@@ -57,8 +64,8 @@ uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel,
     uint64_t head =
         atomic_load_explicit(word_at(self, self->sym->rank, ep_head_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);
-    if (ring->put - ep_word_value(head, epoch) >= (uint32_t)self->shape.ring_slots) return NULL;
-    return cpu_at(self, peer, ep_slot_at(&self->space, &self->shape, channel, self->sym->rank, ring->put));
+    if (ring->put - ep_word_value(head, epoch) >= self->slots) return NULL;
+    return slot_at(self, peer, channel, self->sym->rank, ring->put);
 }
 
 void cpu_ring_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
@@ -79,7 +86,7 @@ uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int
 const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer)
 {
     uint32_t row = cpu_ring_of(self, channel, peer)->taken;
-    return cpu_at(self, self->sym->rank, ep_slot_at(&self->space, &self->shape, channel, peer, row));
+    return slot_at(self, self->sym->rank, channel, peer, row);
 }
 
 void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)

@@ -51,6 +51,20 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     free(self);
 }
 
+/* Records and rings hold what the limits of the config allow. */
+static bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
+{
+    (void)base, (void)form, (void)row_bytes;
+    return true;
+}
+
+/* Nobody may ask for it here. */
+static expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
+{
+    (void)base, (void)step, (void)verdict;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "records on a GPU do not grow");
+}
+
 static const executor_ops gpu_ops = {
     .name = "cuda",
     .streams = true,
@@ -68,6 +82,8 @@ static const executor_ops gpu_ops = {
     .map_make = gpu_map_make,
     .begin = gpu_begin,
     .prepare = gpu_prepare,
+    .fits = gpu_fits,
+    .grow = gpu_grow,
     .keep = gpu_keep,
     .follows = gpu_follows,
     .place = gpu_place,

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a buffer's records and rings lie, and how they grow.
+ *
+ * They begin in the symmetric heap, at one offset on all ranks. A call that they do not hold opens with hellos that
+ * carry its form alone. Where all forms are the same each rank takes larger records in the part behind its heap, which
+ * asks nobody, makes them empty, and says where they lie by a reply in the old ones; where all could, all go over to the
+ * new ones. Nobody writes to the old ones again but for the counters of those replies: they are given back when a later
+ * call has shown that these have come, too. */
+#include "exec/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a call needs ------------------------------------------------------------------------------------------- */
+
+static int32_t slots_wanted(const cpu_executor *self, int64_t row_bytes)
+{
+    return self->given_slots ? self->given_slots : ep_ring_slots_for(row_bytes);
+}
+
+static int32_t slots_least(const cpu_executor *self)
+{
+    return self->given_slots ? self->given_slots : EP_LEAST_RING_SLOTS;
+}
+
+static uint64_t ring_bytes(const cpu_executor *self)
+{
+    return (uint64_t)self->shape.ring_slots * self->space.slot_bytes;
+}
+
+void cpu_rings_form(cpu_executor *self, const ep_form *form, int64_t row_bytes)
+{
+    self->slot = ep_slot_of(row_bytes, form->scales, form->topk);
+    const uint64_t room = ring_bytes(self) / self->slot.bytes, wanted = (uint64_t)slots_wanted(self, row_bytes);
+    self->slots = (uint32_t)(wanted < room ? wanted : room);
+}
+
+/* Old records have gone out of use two calls after the growth. */
+static void count_call(cpu_executor *self)
+{
+    if (!self->old_records || ++self->calls_since < 4) return;
+    mem_block_release(self->old_records);
+    self->old_records = NULL;
+}
+
+bool cpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
+{
+    cpu_executor *self = cpu_of(base);
+    const ep_shape *shape = &self->shape;
+    const ep_slot slot = ep_slot_of(row_bytes, form->scales, form->topk);
+    const bool rows_fit = row_bytes == 0 || ring_bytes(self) / slot.bytes >= (uint64_t)slots_least(self);
+    count_call(self);
+    return rows_fit && form->topk <= shape->topk && form->experts / shape->ranks <= shape->local_experts;
+}
+
+static int64_t greater(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The shape that holds both what there is and the call. */
+static ep_shape shape_for(const cpu_executor *self, const ep_grow_step *step)
+{
+    ep_shape shape = self->shape;
+    shape.row_bytes = greater(shape.row_bytes, step->row_bytes);
+    shape.scales = (int32_t)greater(shape.scales, step->form.scales);
+    shape.topk = (int32_t)greater(shape.topk, step->form.topk);
+    shape.local_experts = (int32_t)greater(shape.local_experts, step->form.experts / shape.ranks);
+    if (shape.row_bytes > 0) shape.ring_slots = slots_wanted(self, shape.row_bytes);
+    return shape;
+}
+
+/* ---- scratch ----------------------------------------------------------------------------------------------------- */
+
+expar_status cpu_sources_make(const cpu_executor *self, const ep_shape *shape, cpu_sources *out)
+{
+    const int64_t of_combine = 2 + (int64_t)shape->ranks + shape->topk, of_reduce = 2 * (int64_t)shape->topk;
+    const int64_t each = greater(of_combine, of_reduce);
+    const void **rows = calloc((size_t)self->num_workers * (size_t)each, sizeof *rows);
+    if (!rows) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %lld rows a token", (long long)each);
+    *out = (cpu_sources){.rows = rows, .each = each};
+    return EXPAR_OK;
+}
+
+/* ---- growing ----------------------------------------------------------------------------------------------------- */
+
+/* What this rank has made, and all have not yet gone over to. */
+typedef struct growth {
+    ep_shape shape;
+    ep_space space;
+    mem_block *records;
+    cpu_sources sources;
+    uint8_t **bases;
+} growth;
+
+static void growth_free(growth *grown)
+{
+    mem_block_release(grown->records);
+    free(grown->sources.rows);
+    free(grown->bases);
+    *grown = (growth){0};
+}
+
+static expar_status growth_take(cpu_executor *self, growth *grown)
+{
+    grown->bases = calloc((size_t)self->shape.ranks, sizeof *grown->bases);
+    if (!grown->bases) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
+    expar_status status = cpu_sources_make(self, &grown->shape, &grown->sources);
+    return status == EXPAR_OK ? mem_pool_take(self->record_pool, grown->space.total_bytes, &grown->records) : status;
+}
+
+static expar_status growth_make(cpu_executor *self, const ep_grow_step *step, growth *out)
+{
+    *out = (growth){.shape = shape_for(self, step)};
+    out->space = ep_space_of(&out->shape);
+    expar_status status = growth_take(self, out);
+    if (status == EXPAR_OK) {
+        memset(out->records->data, 0, out->space.slots);
+        return EXPAR_OK;
+    }
+    growth_free(out);
+    return error_prefix(status, "records and rings for rows of %lld bytes, top-k %d and %d experts",
+                        (long long)step->row_bytes, step->form.topk, step->form.experts);
+}
+
+/* All have said where theirs lie. */
+static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        grown->bases[r] = sym_at(self->sym, r, cpu_reply_from(self, step->epoch, r)->offer.x_offset);
+    mem_block_release(self->old_records);
+    free(self->sources.rows);
+    free(self->bases);
+    self->old_records = self->records;
+    self->records = grown->records;
+    self->sources = grown->sources;
+    self->bases = grown->bases;
+    self->shape = grown->shape;
+    self->space = grown->space;
+    self->calls_since = 0;
+}
+
+static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step, ep_verdict *verdict)
+{
+    growth grown;
+    ep_refusal refusal = {0};
+    expar_status status = growth_make(self, step, &grown);
+    if (status != EXPAR_OK) refusal = ep_refusal_of(status);
+    const cpu_offers offers = {.offer.x_offset = grown.records ? grown.records->offset : 0};
+    cpu_reply_post(self, step->epoch, &refusal, &offers);
+    status = cpu_board_await(self, EP_BOARD_REPLY, step->epoch, "larger records");
+    if (status == EXPAR_OK) cpu_reply_judge(self, step->epoch, verdict);
+    if (status == EXPAR_OK && verdict->rank < 0)
+        go_over(self, step, &grown);
+    else
+        growth_free(&grown);
+    return status;
+}
+
+expar_status cpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
+{
+    cpu_executor *self = cpu_of(base);
+    const ep_refusal none = {0};
+    cpu_hello_post(self, step->epoch, &step->form, &none, NULL, NULL);
+    expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "larger records");
+    if (status != EXPAR_OK) return status;
+    cpu_hello_judge(self, step->epoch, verdict);
+    return verdict->rank < 0 ? exchange_places(self, step, verdict) : EXPAR_OK;
+}

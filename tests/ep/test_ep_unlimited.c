@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers without limits, whose records and rings grow with the forms of their calls; "processes": on process ranks. */
+#include "ep/ep.h"
+#include "ep/options_script.h"
+#include "ep/stage.h"
+#include "mem/store.h"
+#include "oracle/unit.h"
+
+#include <string.h>
+
+#define RANKS            3
+#define MOVES_PER_SCRIPT 24
+#define SCRIPT_ROUNDS    480
+
+static ranks_kind kind;
+
+/* ---- forms by hand ----------------------------------------------------------------------------------------------- */
+
+enum { SHORT, LONGER, WIDER, FORMS };
+
+typedef struct forms {
+    traffic *traffic[FORMS];
+    answers *answers[FORMS];
+} forms;
+
+/* Rows of 32 bytes; of 1 KiB; more experts and more slots a token. */
+static forms forms_make(void)
+{
+    static const int64_t num_tokens[RANKS] = {12, 0, 7};
+    static const int32_t hidden[FORMS] = {16, 512, 16}, topk[FORMS] = {2, 2, 20}, experts[FORMS] = {6, 6, 60};
+    random_source random = random_start(5);
+    forms f;
+    for (int i = 0; i < FORMS; i++) {
+        const traffic_plan plan = {.num_ranks = RANKS,
+                                   .hidden = hidden[i],
+                                   .topk = topk[i],
+                                   .num_experts = experts[i],
+                                   .with_weights = true,
+                                   .num_tokens = num_tokens};
+        f.traffic[i] = traffic_make(&plan, &random);
+        f.answers[i] = answers_make(f.traffic[i], true, &random);
+    }
+    return f;
+}
+
+static void forms_free(forms *f)
+{
+    for (int i = 0; i < FORMS; i++) {
+        traffic_free(f->traffic[i]);
+        answers_free(f->answers[i]);
+    }
+}
+
+static stage_plan plan_without_limits(const forms *f)
+{
+    stage_plan plan = stage_plan_for(f->traffic[LONGER], kind);
+    plan.config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
+    plan.area_bytes *= 4;
+    return plan;
+}
+
+static void run(stage_body body)
+{
+    forms f = forms_make();
+    const stage_plan plan = plan_without_limits(&f);
+    const bool passed = stage_run(&plan, body, &f);
+    forms_free(&f);
+    assert_true(passed);
+}
+
+static void round_of(stage *s, const forms *f, int form)
+{
+    stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_PATH_QUEUE);
+    stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_PATH_AUTO);
+}
+
+static void check_growths(const stage *s, uint64_t expected)
+{
+    CHECK(s->ep->growths == expected, "%llu growths, expected %llu", (unsigned long long)s->ep->growths,
+          (unsigned long long)expected);
+}
+
+/* A form that is new grows them once, the combine of it and all that come later do not. */
+static void grow_once(stage *s, void *shared)
+{
+    const forms *f = shared;
+    check_growths(s, 0);
+    for (int again = 0; again < 3; again++)
+        for (int form = 0; form < FORMS; form++) {
+            round_of(s, f, form);
+            check_growths(s, again ? FORMS : (uint64_t)form + 1);
+        }
+}
+
+static void test_one_growth_for_each_form(void **state)
+{
+    (void)state;
+    run(grow_once);
+}
+
+/* Dispatches a form; returns how that ended. */
+static expar_status dispatch_form(stage *s, const forms *f, int form, expar_dispatch_result *result)
+{
+    const play_choice plain = {0};
+    expar_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, &plain, &s->area, NULL);
+    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_status status = expar_dispatch(s->ep, &args, result);
+    play_dispatch_args_free(&args);
+    return status;
+}
+
+/* Neither form is there yet: the ranks differ, and nothing grows. Then rank 2's form is. */
+static void grow_apart(stage *s, void *shared)
+{
+    const forms *f = shared;
+    expar_dispatch_result result;
+    for (int known = 0; known < 2; known++) {
+        CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_form(s, f, s->rank == 1 ? LONGER : SHORT, &result));
+        CHECK_TEXT("expar_dispatch", "hidden size is 512 on rank 1 and 16 on rank 0");
+        check_growths(s, (uint64_t)known);
+        round_of(s, f, SHORT);
+    }
+    round_of(s, f, LONGER);
+    check_growths(s, 2);
+}
+
+static void test_growth_of_forms_that_differ(void **state)
+{
+    (void)state;
+    run(grow_apart);
+}
+
+/* What one rank refuses all hear, in place of growing. */
+static void grow_refused(stage *s, void *shared)
+{
+    const forms *f = shared;
+    expar_dispatch_result result;
+    round_of(s, f, SHORT);
+    const play_choice plain = {0};
+    expar_dispatch_args args = play_dispatch_args(f->traffic[WIDER], s->rank, &plain, &s->area, NULL);
+    if (s->rank == 2) args.num_experts = 61;
+    result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(s->rank == 2 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("num_experts is 61");
+    play_dispatch_args_free(&args);
+    check_growths(s, 1);
+    round_of(s, f, WIDER);
+    check_growths(s, 2);
+}
+
+static void test_growth_that_a_rank_refuses(void **state)
+{
+    (void)state;
+    run(grow_refused);
+}
+
+static expar_status no_fill(void *context, uint64_t offset, uint64_t bytes)
+{
+    (void)context, (void)offset;
+    return error_set(EXPAR_ERR_MEMORY, "no %llu bytes, says the test", (unsigned long long)bytes);
+}
+
+/* Rank 1 has no memory for it: all are told, what there was is as before, and the next call works. */
+static void grow_without_memory(stage *s, void *shared)
+{
+    const forms *f = shared;
+    expar_dispatch_result result;
+    play_arrival before;
+    const play_choice plain = {0};
+    round_of(s, f, SHORT);
+    play_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
+    mem_store *store = s->group->sym->store;
+    const mem_source source = store->source;
+    mem_block *rest = NULL;
+    if (s->rank == 1) {
+        store->source.fill = no_fill;
+        /* The memory that is there already is used up. */
+        while (mem_pool_take(s->ep->exec->pool, MEM_POOL_LARGE_BYTES / 8, &rest) == EXPAR_OK)
+            mem_block_retain(rest);
+    }
+    expar_status status = dispatch_form(s, f, LONGER, &result);
+    if (s->rank == 1) {
+        CHECK_STATUS(EXPAR_ERR_MEMORY, status);
+        CHECK_TEXT("expar_dispatch", "records and rings for rows of 1024 bytes", "says the test");
+    } else {
+        CHECK_STATUS(EXPAR_ERR_REMOTE, status);
+        CHECK_TEXT("expar_dispatch", "rank 1", "EXPAR_ERR_MEMORY", "says the test");
+    }
+    check_growths(s, 1);
+    play_check_arrival(&before, s->rank);
+    play_release(&before, false);
+    round_of(s, f, SHORT);
+    store->source = source;
+    round_of(s, f, LONGER);
+    check_growths(s, 2);
+}
+
+static void test_growth_without_memory(void **state)
+{
+    (void)state;
+    run(grow_without_memory);
+}
+
+/* A limit that is given is checked, beside those that are not. */
+static void heed_limits(stage *s, void *shared)
+{
+    const forms *f = shared;
+    expar_dispatch_result result;
+    CHECK_STATUS(EXPAR_ERR_LIMIT, dispatch_form(s, f, LONGER, &result));
+    CHECK_TEXT("x has rows of 512 elements", "(config.max_row_bytes)");
+    round_of(s, f, SHORT);
+    round_of(s, f, WIDER);
+}
+
+static void test_limits_that_are_given(void **state)
+{
+    (void)state;
+    forms f = forms_make();
+    stage_plan plan = plan_without_limits(&f);
+    plan.config.max_row_bytes = 32;
+    const bool passed = stage_run(&plan, heed_limits, &f);
+    forms_free(&f);
+    assert_true(passed);
+}
+
+/* ---- all options together ---------------------------------------------------------------------------------------- */
+
+/* Two buffers, calls of many forms, several open at a time. */
+static void test_scripts(void **state)
+{
+    (void)state;
+    const int64_t rounds = random_test_rounds(SCRIPT_ROUNDS);
+    uint64_t seed = random_test_seed("without limits");
+    for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT) {
+        options_script s = options_script_make(seed++, kind, 0, MOVES_PER_SCRIPT);
+        s.unlimited = true;
+        const bool passed = ranks_run(&s.ranks, options_script_play, &s);
+        if (!passed) options_script_print(&s);
+        assert_true(passed);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_growth_for_each_form),   cmocka_unit_test(test_growth_of_forms_that_differ),
+        cmocka_unit_test(test_growth_that_a_rank_refuses), cmocka_unit_test(test_growth_without_memory),
+        cmocka_unit_test(test_limits_that_are_given),      cmocka_unit_test(test_scripts),
+    };
+    kind = stage_kind(argc, argv);
+    routing_recorded();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -192,6 +192,7 @@ typedef struct cu_launch_config {
     X(StreamQuery, "cuStreamQuery", (cu_stream stream))                                                                \
     X(StreamGetId, "cuStreamGetId", (cu_stream stream, unsigned long long *number))                                    \
     X(StreamGetCtx, "cuStreamGetCtx", (cu_stream stream, cu_context * context))                                        \
+    X(CtxGetId, "cuCtxGetId", (cu_context context, unsigned long long *number))                                        \
     X(StreamWaitValue, "cuStreamWaitValue32_v2",                                                                       \
       (cu_stream stream, cu_address word, uint32_t value, unsigned int flags))                                         \
     X(StreamWaitEvent, "cuStreamWaitEvent", (cu_stream stream, cu_event event, unsigned int flags))                    \

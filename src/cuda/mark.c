@@ -10,6 +10,7 @@
 
 struct cuda_mark {
     cu_context context;
+    unsigned long long number; /* of the context: another one may get its address once it has gone, with its events */
     cu_event event;
     unsigned long long capture; /* number of the capture that its stream was in; 0: none */
     cuda_mark *next;            /* while it is kept */
@@ -69,25 +70,35 @@ static void return_to_captures(int mode)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static cuda_mark *find_kept(cu_context context)
+/* Those of a context that has stood at this address before are forgotten: their events have gone with it. */
+static cuda_mark *find_kept(cu_context context, unsigned long long number)
 {
+    cuda_mark *found = NULL;
     pthread_mutex_lock(&lock);
-    cuda_mark **place = &kept;
-    while (*place && (*place)->context != context)
-        place = &(*place)->next;
-    cuda_mark *found = *place;
-    if (found) *place = found->next;
+    for (cuda_mark **place = &kept; *place && !found;) {
+        cuda_mark *one = *place;
+        if (one->context != context) {
+            place = &one->next;
+            continue;
+        }
+        *place = one->next;
+        if (one->number == number)
+            found = one;
+        else
+            free(one);
+    }
     pthread_mutex_unlock(&lock);
     return found;
 }
 
 /* The context is current. */
-static expar_status mark_new(cu_context context, cuda_mark **out)
+static expar_status mark_new(cu_context context, unsigned long long number, cuda_mark **out)
 {
     int mode;
     cuda_mark *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for an event");
     self->context = context;
+    self->number = number;
     expar_status status = leave_captures(&mode);
     if (status == EXPAR_OK) {
         status = CUDA_CALL(EventCreate, &self->event, CU_EVENT_NO_TIMING);
@@ -103,8 +114,11 @@ static expar_status mark_new(cu_context context, cuda_mark **out)
 
 static expar_status mark_of_current(cu_context context, void *stream, cuda_mark **out)
 {
-    cuda_mark *self = find_kept(context);
-    expar_status status = self ? EXPAR_OK : mark_new(context, &self);
+    unsigned long long number;
+    cuda_mark *self = NULL;
+    expar_status status = CUDA_CALL(CtxGetId, context, &number);
+    if (status == EXPAR_OK) self = find_kept(context, number);
+    if (status == EXPAR_OK && !self) status = mark_new(context, number, &self);
     if (status == EXPAR_OK) status = cuda_stream_capture(stream, &self->capture);
     if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, self->event, stream);
     if (status != EXPAR_OK) {
@@ -138,6 +152,15 @@ void cuda_mark_give(cuda_mark *self)
 
 /* ---- using ------------------------------------------------------------------------------------------------------- */
 
+/* Its event is there as long as its context is. */
+static expar_status mark_check(const cuda_mark *self)
+{
+    unsigned long long number = 0;
+    expar_status status = CUDA_CALL(CtxGetId, self->context, &number);
+    if (status != EXPAR_OK || number == self->number) return status;
+    return error_set(EXPAR_ERR_CUDA, "the event's CUDA context has gone");
+}
+
 unsigned long long cuda_mark_capture(const cuda_mark *self)
 {
     return self->capture;
@@ -149,7 +172,8 @@ expar_status cuda_mark_query(const cuda_mark *self, bool *passed)
     if (self->capture)
         return error_set(EXPAR_ERR_STATE, "the event was recorded while its stream was being captured, where nothing "
                                           "runs; expected expar_event_stream_wait in the same capture");
-    expar_status status = CUDA_CALL(CtxPushCurrent, self->context);
+    expar_status status = mark_check(self);
+    if (status == EXPAR_OK) status = CUDA_CALL(CtxPushCurrent, self->context);
     if (status != EXPAR_OK) return status;
     status = leave_captures(&mode);
     if (status == EXPAR_OK) {
@@ -180,7 +204,9 @@ static expar_status mark_follow(const cuda_mark *self, void *stream)
 
 expar_status cuda_mark_follow(const cuda_mark *self, void *stream)
 {
-    expar_status status = names_default(stream) ? CUDA_CALL(CtxPushCurrent, self->context) : cuda_enter_stream(stream);
+    expar_status status = mark_check(self);
+    if (status == EXPAR_OK)
+        status = names_default(stream) ? CUDA_CALL(CtxPushCurrent, self->context) : cuda_enter_stream(stream);
     if (status != EXPAR_OK) return status;
     status = mark_follow(self, stream);
     cuda_leave();

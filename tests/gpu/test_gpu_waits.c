@@ -148,7 +148,8 @@ static void play_combine_of_peer(const expar_ep *ep, const traffic *t, const sto
                           .dtype = EXPAR_BF16,
                           .topk = TOPK,
                           .experts = EXPERTS,
-                          .route = handle->route};
+                          .route = handle->route,
+                          .route_buffer = handle->buffer};
     const ep_offer offer = offer_of(ep, s->mode);
     uint32_t epoch = next_epoch(ep);
     say_hello(ep, t, epoch, &form, &offer);

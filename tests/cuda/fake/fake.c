@@ -141,6 +141,8 @@ cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_
 #define DEEPEST 8
 
 static char contexts[FAKE_GPUS];
+static _Atomic int32_t retains[FAKE_GPUS];
+static _Atomic uint32_t lives[FAKE_GPUS];        /* contexts that have gone */
 static _Thread_local int pushed[DEEPEST], depth; /* GPUs whose contexts this thread has pushed */
 
 bool has_context(void)
@@ -156,11 +158,27 @@ int current_device(void)
 cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
 {
     *context = (cu_context)(void *)&contexts[device];
+    retains[device]++;
     return CU_OK;
 }
+/* With the last one goes the context, and with that its events; the next one has the same address. */
 cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 {
-    (void)device;
+    if (--retains[device] == 0) lives[device]++;
+    return CU_OK;
+}
+unsigned long long context_number(int device)
+{
+    return lives[device] * (unsigned long long)FAKE_GPUS + (unsigned long long)device + 1;
+}
+bool context_lives(unsigned long long number)
+{
+    return number && context_number((int)((number - 1) % FAKE_GPUS)) == number;
+}
+cu_result cuCtxGetId(cu_context context, unsigned long long *number)
+{
+    if (!context) return INVALID_CONTEXT;
+    *number = context_number((int)((char *)(void *)context - contexts));
     return CU_OK;
 }
 cu_result cuCtxPushCurrent_v2(cu_context context)

@@ -24,6 +24,9 @@ int setting(const char *name, int fallback);
 bool has_context(void);
 /* The GPU whose context is current to this thread. */
 int current_device(void);
+/* The number of a GPU's context, and whether that is still the one that it has. */
+unsigned long long context_number(int device);
+bool context_lives(unsigned long long number);
 /* Makes it current to this thread, for good. */
 void enter_device(int device);
 

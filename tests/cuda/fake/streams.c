@@ -95,6 +95,7 @@ typedef struct event_record {
     cu_stream stream;
     unsigned long long capture; /* that the stream was in; 0: none */
     unsigned long long mark;    /* of the stream's work before it, where that is held */
+    unsigned long long context; /* number of the event's own */
 } event_record;
 
 static event_record *record_of(cu_event event)
@@ -104,6 +105,7 @@ static event_record *record_of(cu_event event)
 static void set_record(cu_event event, event_record to)
 {
     pthread_mutex_lock(&lock);
+    to.context = record_of(event)->context;
     *record_of(event) = to;
     pthread_mutex_unlock(&lock);
 }
@@ -128,12 +130,14 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags)
     if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
     *event = calloc(1, sizeof(event_record));
+    record_of(*event)->context = context_number(current_device());
     return CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (!setting("FAKE_RECORD", 1)) return ILLEGAL_ADDRESS;
+    if (!context_lives(get_record(event).context)) return INVALID_CONTEXT;
     const unsigned long long capture = capture_of(stream);
     if (capture)
         set_record(event, (event_record){.stream = stream, .capture = capture});
@@ -152,6 +156,7 @@ cu_result cuEventQuery(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
+    if (!context_lives(get_record(event).context)) return INVALID_CONTEXT;
     return note_look(record_of(event)->stream) ? CU_OK : CU_ERROR_NOT_READY;
 }
 cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)

@@ -401,6 +401,39 @@ static void play_queries(expar_group *group, void *shared)
     idle_end(&one);
 }
 
+/* The next context of a GPU stands where the last one stood. */
+static void events_go_with_their_context(void **state)
+{
+    (void)state;
+    cuda_device *device;
+    cu_stream stream;
+    expar_event *events[2] = {NULL};
+    int done;
+    assert_int_equal(cuda_open(), EXPAR_OK);
+    for (int life = 0; life < 2; life++) {
+        assert_int_equal(cuda_device_open(0, &device), EXPAR_OK);
+        assert_int_equal(cuda_enter(device), EXPAR_OK);
+        assert_int_equal(CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING), EXPAR_OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(expar_event_record(stream, &events[i]), EXPAR_OK);
+            if (i) assert_int_equal(expar_event_stream_wait(events[i], stream), EXPAR_OK);
+            if (i) assert_int_equal(expar_event_wait(events[i]), EXPAR_OK);
+            if (life || i) expar_event_destroy(events[i]);
+        }
+        assert_int_equal(CUDA_CALL(StreamDestroy, stream), EXPAR_OK);
+        cuda_leave();
+        if (life == 0) {
+            expar_event *early = events[0];
+            cuda_device_close(device);
+            assert_int_equal(cuda_device_open(0, &device), EXPAR_OK);
+            assert_int_equal(expar_event_query(early, &done), EXPAR_ERR_CUDA);
+            assert_non_null(strstr(expar_last_error(), "context has gone"));
+            expar_event_destroy(early);
+        }
+        cuda_device_close(device);
+    }
+}
+
 static void queries_tell_once(void **state)
 {
     (void)state;
@@ -433,6 +466,7 @@ static void queries_of_a_poisoned_buffer(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_go_with_their_context), /* first: later ones leave what keeps the context */
         cmocka_unit_test(calls_return_before_they_run),
         cmocka_unit_test(wait_events_hold_streams),
         cmocka_unit_test(a_fresh_dispatch_waits_for_counts_alone),

@@ -105,7 +105,7 @@ static void fill_counts(const hand *h, const expar_dispatch_args *args, expar_di
     const expar_ep_handle *handle = result->handle ? result->handle : args->handle;
     if (handle->recv_tokens >= 0) return;
     const ep_routing *r = &handle->routing;
-    gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts);
+    gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts, r->keeps_slots ? r->topk : 0);
     cu_address base = (cu_address)(uintptr_t)r->own->data;
     int32_t came, *counts = calloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = args->expert_alignment > 1 ? args->expert_alignment : 1;

@@ -329,7 +329,7 @@ static int32_t *bring_counts(const actor *one, expar_dispatch_result *result)
     const expar_ep_handle *handle = one->legs[0].result.handle;
     const ep_routing *r = &handle->routing;
     if (result->num_recv_tokens >= 0) return NULL;
-    const gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts);
+    const gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts, 0);
     cu_address base = (cu_address)(uintptr_t)r->own->data;
     int32_t came = 0, *counts = traffic_alloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = one->scene->form->choice.alignment > 1 ? one->scene->form->choice.alignment : 1;

@@ -103,6 +103,9 @@ expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *s
                             .weights = step->weights,
                             .weights_pitch = step->weights_pitch,
                             .out = step->out,
+                            .row_weights = step->row_weights,
+                            .row_weights_pitch = step->row_weights_pitch,
+                            .out_weights = step->out_weights,
                             .dtype = step->dtype};
     return gpu_launch(self, call, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }

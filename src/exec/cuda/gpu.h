@@ -34,8 +34,9 @@ typedef struct gpu_programs {
     bool any_shape; /* the three below are 0 */
     int64_t row_bytes;
     int32_t topk, dtype;
-    cuda_program *dispatch, *combine;
-    cu_function dispatch_kernel, combine_kernel;
+    bool by_slot; /* the last program alone; of a shape: the first two. With any_shape: all three */
+    cuda_program *dispatch, *combine, *slots;
+    cu_function dispatch_kernel, combine_kernel, slots_kernel;
     struct gpu_programs *next;
 } gpu_programs;
 
@@ -99,9 +100,13 @@ static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *
 void gpu_programs_delay(uint32_t seed);
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
-/* The kernels for rows of this shape; compiles them when they are new. */
-expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
-                               const gpu_programs **out);
+/* Whether a combine takes the kernel that knows of slots (combine_slots.cu). */
+static inline bool gpu_by_slot(const ep_form *form)
+{
+    return form->kind == EP_COMBINE && (form->sum_order != EP_SUM_BY_RANK || form->weights_of != EP_WEIGHTS_OF_ALL);
+}
+/* The kernels for rows of this form; compiles them when they are new. */
+expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out);
 /* A launch on the stream of the call; arguments: the kernel's one parameter. */
 expar_status gpu_launch(gpu_executor *self, const exec_call *call, cu_function function, uint32_t blocks,
                         uint32_t threads, uint32_t shared_bytes, void *arguments);

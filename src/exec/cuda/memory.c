@@ -85,19 +85,19 @@ uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows)
 
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens)
 {
-    return gpu_routing_of(tokens, shape->ranks, shape->channels, shape->local_experts).total_bytes;
+    return gpu_routing_of(tokens, shape->ranks, shape->channels, shape->local_experts, shape->topk).total_bytes;
 }
 
 gpu_routing gpu_routing_at(const ep_routing *routing)
 {
-    return gpu_routing_of(routing->tokens, routing->ranks, routing->channels, routing->local_experts);
+    return gpu_routing_of(routing->tokens, routing->ranks, routing->channels, routing->local_experts,
+                          routing->keeps_slots ? routing->topk : 0);
 }
 
 /* On the host: the counts that the caller may ask for; all else lies in the block. */
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets)
 {
     (void)most_targets;
-    if (routing->keeps_slots) return error_set(EXPAR_ERR_UNSUPPORTED, "keep_slots is 1; expected 0 on a GPU, for now");
     size_t n = (size_t)routing->ranks, cells = n * (size_t)routing->channels;
     routing->local_experts = routing->experts / routing->ranks;
     int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);

@@ -39,6 +39,7 @@ static void add_routing(const ep_notify_step *step, gpu_notify_args *args)
     args->experts = routing->experts;
     args->routing = routing->own->data;
     args->at = gpu_routing_at(routing);
+    args->keeps_slots = routing->keeps_slots;
     args->route = gpu_route_of(&step->route);
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
 }

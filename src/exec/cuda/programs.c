@@ -8,6 +8,7 @@
 #include "exec/cuda/gpu.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Set by tests before any buffer is made. */
 static uint32_t delays;
@@ -32,6 +33,7 @@ static void release(gpu_programs *programs)
 {
     cuda_program_release(programs->dispatch);
     cuda_program_release(programs->combine);
+    cuda_program_release(programs->slots);
     free(programs);
 }
 
@@ -40,22 +42,30 @@ static bool is_number(int32_t dtype)
     return dtype == EXPAR_BF16 || dtype == EXPAR_F16 || dtype == EXPAR_F32;
 }
 
+/* One program for rows, and its kernel. */
+static expar_status load_rows(gpu_executor *self, const gpu_programs *shape, const char *source, const char *name,
+                              cuda_program **program, cu_function *kernel)
+{
+    const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
+                                 {"EXPAR_ROW_BYTES", shape->row_bytes},
+                                 {"EXPAR_TOPK", shape->topk},
+                                 {"EXPAR_DTYPE", shape->dtype}};
+    const bool adds = strcmp(name, "ep_combine") == 0; /* a dispatch does not ask for the type */
+    expar_status status = load_program(self, source, macros, adds ? 4 : 3, program);
+    if (status != EXPAR_OK) return status;
+    return cuda_program_kernel(*program, name, self->device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);
+}
+
 /* Rows that cannot be added are only dispatched. */
 static expar_status programs_load(gpu_executor *self, gpu_programs *out)
 {
-    const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
-                                 {"EXPAR_ROW_BYTES", out->row_bytes},
-                                 {"EXPAR_TOPK", out->topk},
-                                 {"EXPAR_DTYPE", out->dtype}};
-    expar_status status = load_program(self, "dispatch.cu", macros, 3, &out->dispatch);
-    if (status == EXPAR_OK)
-        status = cuda_program_kernel(out->dispatch, "ep_dispatch", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
-                                     &out->dispatch_kernel);
-    if (status != EXPAR_OK || !(out->any_shape || is_number(out->dtype))) return status;
-    status = load_program(self, "combine.cu", macros, 4, &out->combine);
-    if (status == EXPAR_OK)
-        status = cuda_program_kernel(out->combine, "ep_combine", self->device->shared_bytes - GPU_STATIC_SHARED_BYTES,
-                                     &out->combine_kernel);
+    const bool plain = out->any_shape || !out->by_slot, adds = out->any_shape || is_number(out->dtype);
+    expar_status status = EXPAR_OK;
+    if (plain) status = load_rows(self, out, "dispatch.cu", "ep_dispatch", &out->dispatch, &out->dispatch_kernel);
+    if (status == EXPAR_OK && plain && adds)
+        status = load_rows(self, out, "combine.cu", "ep_combine", &out->combine, &out->combine_kernel);
+    if (status == EXPAR_OK && (out->any_shape || out->by_slot))
+        status = load_rows(self, out, "combine_slots.cu", "ep_combine", &out->slots, &out->slots_kernel);
     return status;
 }
 
@@ -85,12 +95,18 @@ static expar_status programs_add(gpu_executor *self, const gpu_programs *wanted)
     return EXPAR_OK;
 }
 
-expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t topk, int32_t dtype,
-                               const gpu_programs **out)
+static bool serves(const gpu_programs *p, const gpu_programs *wanted)
 {
-    const gpu_programs wanted = {.row_bytes = row_bytes, .topk = topk, .dtype = dtype};
+    return p->any_shape || (p->row_bytes == wanted->row_bytes && p->topk == wanted->topk && p->dtype == wanted->dtype &&
+                            p->by_slot == wanted->by_slot);
+}
+
+expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out)
+{
+    const gpu_programs wanted = {
+        .row_bytes = row_bytes, .topk = form->topk, .dtype = form->dtype, .by_slot = gpu_by_slot(form)};
     const gpu_programs *p = self->programs;
-    while (p && !p->any_shape && (p->row_bytes != row_bytes || p->topk != topk || p->dtype != dtype))
+    while (p && !serves(p, &wanted))
         p = p->next;
     if (!p) {
         expar_status status = programs_add(self, &wanted);
@@ -104,7 +120,7 @@ expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, int32_t to
 expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes)
 {
     const gpu_programs *unused;
-    return gpu_programs_find(gpu_of(base), row_bytes, form->topk, form->dtype, &unused);
+    return gpu_programs_find(gpu_of(base), row_bytes, form, &unused);
 }
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */

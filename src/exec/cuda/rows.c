@@ -84,7 +84,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
 {
     const ep_routing *routing = step->routing;
     const gpu_programs *programs;
-    expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
+    expar_status status = gpu_programs_find(self, step->row_bytes, &step->form, &programs);
     if (status != EXPAR_OK) return status;
     gpu_dispatch_args args = {.world = gpu_world_of(self, call),
                               .form = step->form,
@@ -147,14 +147,15 @@ typedef struct slots {
     uint32_t shared_bytes;
 } slots;
 
-static slots plan_slots(const gpu_executor *self, int64_t row_bytes)
+/* rooms: rows that a token's sum may be made of. */
+static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
 {
     int64_t ranks = self->world.shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
-    int64_t part = SLOTS_BYTES / (ranks * SLOTS) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    int64_t part = SLOTS_BYTES / (rooms * SLOTS) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
     uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
     int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
-    int64_t warp_bytes = SLOTS * (ranks * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
+    int64_t warp_bytes = SLOTS * (rooms * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
     slots plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
     if (self->device->major < 9 || fit < LEAST_WARPS) return plan;
     plan.part_bytes = (int32_t)part;
@@ -169,7 +170,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     const ep_routing *routing = step->routing;
     int64_t none;
     const gpu_programs *programs;
-    expar_status status = gpu_programs_find(self, step->row_bytes, step->form.topk, step->form.dtype, &programs);
+    expar_status status = gpu_programs_find(self, step->row_bytes, &step->form, &programs);
     if (status != EXPAR_OK) return status;
     gpu_ticket_take(self, call);
     gpu_combine_args args = {.world = gpu_world_of(self, call),
@@ -181,6 +182,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .routing = routing->own->data,
                              .at = gpu_routing_at(routing),
                              .offer = {.x_offset = step->x_offset,
+                                       .idx_offset = step->map_offset,
                                        .weights_offset = step->weights_offset,
                                        .x_pitch_bytes = step->x_pitch_bytes,
                                        .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
@@ -195,12 +197,17 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .row_bytes = step->row_bytes,
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
-                             .stamps = gpu_stamps_of_rows(self)};
-    slots plan = plan_slots(self, step->row_bytes);
+                             .stamps = gpu_stamps_of_rows(self),
+                             .sum = ep_sum_of(routing, step->form.sum_order),
+                             .map = step->map};
+    args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
+    args.ring_part_bytes = ep_ring_part_bytes(&self->world.space, &args.sum, step->row_bytes);
+    args.ring_parts = (int32_t)((step->row_bytes + args.ring_part_bytes - 1) / args.ring_part_bytes);
+    slots plan = plan_slots(self, step->row_bytes, args.rooms);
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;
-    status = gpu_launch(self, call, programs->combine_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
-                        plan.shared_bytes, &args);
+    status = gpu_launch(self, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
+                        (uint32_t)self->num_sms, (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
     return step->deferred ? EXPAR_OK : await_opening(self, call, "combine", &step->verdict, &none);

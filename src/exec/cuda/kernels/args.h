@@ -95,6 +95,7 @@ typedef struct gpu_routing {
     uint64_t recv_channel_prefix; /* int32 [N][C] */
     uint64_t recv_expert_counts;  /* int32 [L] */
     uint64_t first_row;           /* int32 [N] */
+    uint64_t owners;              /* uint16 [T][K], of a handle that keeps its slots */
     uint64_t total_bytes;
 } gpu_routing;
 
@@ -103,7 +104,9 @@ EP_FUNC int64_t gpu_pieces(int64_t tokens)
     return (tokens + GPU_PIECE_TOKENS - 1) / GPU_PIECE_TOKENS;
 }
 
-EP_FUNC gpu_routing gpu_routing_of(int64_t tokens, int32_t ranks, int32_t channels, int32_t local_experts)
+/* slots: that are kept of each token, K or 0. */
+EP_FUNC gpu_routing gpu_routing_of(int64_t tokens, int32_t ranks, int32_t channels, int32_t local_experts,
+                                   int32_t slots)
 {
     gpu_routing r;
     uint64_t cells = 4 * (uint64_t)gpu_pieces(tokens) * (uint64_t)ranks;
@@ -115,7 +118,8 @@ EP_FUNC gpu_routing gpu_routing_of(int64_t tokens, int32_t ranks, int32_t channe
     r.recv_channel_prefix = r.rank_prefix + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
     r.recv_expert_counts = r.recv_channel_prefix + ep_round(channel_cells, EP_ALIGN_BYTES);
     r.first_row = r.recv_expert_counts + ep_round(4 * (uint64_t)local_experts, EP_ALIGN_BYTES);
-    r.total_bytes = r.first_row + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
+    r.owners = r.first_row + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
+    r.total_bytes = r.owners + ep_round(2 * (uint64_t)tokens * (uint64_t)slots, EP_ALIGN_BYTES);
     return r;
 }
 
@@ -141,7 +145,7 @@ typedef struct gpu_world {
 
 /* Dynamic shared memory for each rank: where its rows go or lie, and both ends of its rings. */
 #define GPU_DISPATCH_RANK_BYTES 80
-#define GPU_COMBINE_RANK_BYTES  80
+#define GPU_COMBINE_RANK_BYTES  88
 
 /* And for each slot of a combine's warp. */
 #define GPU_COMBINE_NOTE_BYTES 32
@@ -191,8 +195,8 @@ typedef struct gpu_notify_args {
     /* [E], scratch of the buffer: zero or, without topk_idx, the caller's counts; left at zero. */
     int32_t *expert_counts;
     int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
-    int32_t unused;
-    uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
+    int32_t keeps_slots;   /* 1: the routing has owners */
+    uint64_t *stamps;      /* [GPU_NOTIFY_MOMENTS], or NULL */
 } gpu_notify_args;
 
 /* Indices that a dispatch with a handle carries. */
@@ -250,8 +254,14 @@ typedef struct gpu_combine_args {
     float *out_weights; /* NULL without */
     int64_t out_weights_pitch;
     int32_t part_bytes; /* a warp adds so much of a row at a time; 0: rows are read by loads */
-    int32_t slots;      /* of a warp; each holds a part from every rank */
+    int32_t slots;      /* of a warp; each has room for a part of every row */
     uint64_t *stamps;
+    /* Of sums that go by slots (combine_slots.cu): */
+    ep_sum sum;
+    const int32_t *map;      /* [R][K] to this rank's expert-major rows, with EP_SUM_EACH_SLOT */
+    int64_t ring_part_bytes; /* ep_ring_part_bytes */
+    int32_t ring_parts;      /* of a row */
+    int32_t rooms;           /* rows that a token's sum may be made of */
 } gpu_combine_args;
 
 /* Rows of an expert-major output and the map to them; see ep_expand_step and ep_reduce_step. */
@@ -299,8 +309,11 @@ typedef struct gpu_reduce_args {
     int64_t x_pitch_bytes, row_bytes;
     const float *weights; /* NULL: 1 */
     int64_t weights_pitch;
-    uint8_t *out;
+    uint8_t *out; /* NULL: no rows are wanted */
     int32_t dtype, unused;
+    const float *row_weights;
+    int64_t row_weights_pitch;
+    float *out_weights; /* NULL: not wanted */
 } gpu_reduce_args;
 
 /* As ep_counts_step. */

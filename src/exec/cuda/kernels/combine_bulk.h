@@ -66,7 +66,7 @@ typedef struct gpu_slot_note {
     int64_t token; /* this and the next two: written by lane 0 when it sends for the parts, read by the warp when they
                       have come */
     int32_t part;
-    int32_t count; /* of the ranks that have the row */
+    int32_t count; /* of the rows that are added */
     int64_t unused;
 } gpu_slot_note;
 static_assert(sizeof(gpu_slot_note) == GPU_COMBINE_NOTE_BYTES, "the host plans shared memory");
@@ -79,13 +79,19 @@ typedef struct gpu_slots {
     int32_t count;
 } gpu_slots;
 
+/* Places of a token that have rows, at most. */
+GPU_FUNC int32_t rooms_of(const gpu_combine_args *a)
+{
+    return GPU_BY_SLOT ? a->rooms : GPU_RANKS(&a->world);
+}
+
 /* Notes stand behind the slots of all warps. */
 GPU_FUNC gpu_slots slots_open(const gpu_combine_args *a, uint8_t *memory)
 {
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
     gpu_slots s;
     s.count = a->slots;
-    s.bytes = GPU_RANKS(&a->world) * a->part_bytes;
+    s.bytes = rooms_of(a) * a->part_bytes;
     s.data = memory + warp * s.count * s.bytes;
     s.notes = (gpu_slot_note *)(memory + warps * s.count * s.bytes) + warp * s.count;
     for (int32_t i = threadIdx.x % 32; i < s.count; i += 32)
@@ -113,15 +119,16 @@ GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources
     int32_t lane = threadIdx.x % 32, count = 0;
     uint32_t bytes = part_size(a, c->part), data = (uint32_t)__cvta_generic_to_shared(s->data + slot * s->bytes);
     uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&s->notes[slot].barrier);
-    if (last->token != c->token) last->found = find_rows(a, sources, NULL, c->token, 0);
+    const gpu_token token = {c->token, 0};
+    if (last->token != c->token) last->found = find_rows(a, sources, NULL, &token, 0);
     last->token = c->token;
-    for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
+    for (int32_t first = 0; first < places_of(a); first += 32) {
         gpu_find f = last->found;
-        if (first) f = find_rows(a, sources, NULL, c->token, first);
-        uint32_t below = f.ranks & ((1u << lane) - 1), all = (uint32_t)__popc(f.ranks);
+        if (first) f = find_rows(a, sources, NULL, &token, first);
+        uint32_t below = f.places & ((1u << lane) - 1), all = (uint32_t)__popc(f.places);
         if (lane == 0) bulk_expect(barrier, all * bytes);
         __syncwarp();
-        if (f.ranks >> lane & 1)
+        if (f.places >> lane & 1)
             bulk_fetch(data + (uint32_t)((count + __popc(below)) * a->part_bytes), barrier,
                        f.x + (int64_t)c->part * a->part_bytes, bytes);
         count += (int32_t)all;
@@ -137,7 +144,7 @@ GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Vector v of all parts, in rank order, two of them in flight. */
+/* Vector v of all parts, in the order of places, two of them in flight. */
 GPU_FUNC void add_parts(const gpu_combine_args *a, const uint8_t *data, int32_t count, int32_t v, float sums[8])
 {
     for (int32_t i = 0; i < count; i += 2, data += 2 * a->part_bytes) {
@@ -178,7 +185,8 @@ GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sourc
     while (under_way) {
         bulk_wait((uint32_t)__cvta_generic_to_shared(&s.notes[slot].barrier), parity);
         add_slot(a, &s, slot);
-        if (a->out_weights && s.notes[slot].part == 0) add_weights(a, sources, NULL, s.notes[slot].token);
+        const gpu_token token = {s.notes[slot].token, 0};
+        if (a->out_weights && s.notes[slot].part == 0) add_weights(a, sources, NULL, &token);
         __syncwarp();
         if (c.token < a->tokens) {
             send_for_part(a, sources, &c, &last, &s, slot);

@@ -143,13 +143,25 @@ GPU_FUNC void reduce_vector(const gpu_reduce_args *a, int64_t row, int32_t v)
     ((uint4 *)(a->out + row * a->row_bytes))[v] = narrow_vector(dtype, sums);
 }
 
+/* To each slot of a token the weight of its row, as it is. */
+GPU_FUNC void spread_weights(const gpu_reduce_args *a, int64_t row)
+{
+    for (int32_t k = threadIdx.x % 32; k < a->topk; k += 32) {
+        int64_t from = a->map[row * a->topk + k];
+        const uint32_t *weights = (const uint32_t *)a->row_weights;
+        ((uint32_t *)a->out_weights)[row * a->topk + k] = from < 0 ? 0 : weights[from * a->row_weights_pitch];
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1) ep_reduce(const __grid_constant__ gpu_reduce_args a)
 {
     int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), rows = rows_held(a.rank_prefix, a.ranks, a.rows);
     int32_t vectors = (int32_t)(a.row_bytes / 16);
-    for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < rows; r += warps)
-        for (int32_t v = threadIdx.x % 32; v < vectors; v += 32)
+    for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < rows; r += warps) {
+        for (int32_t v = threadIdx.x % 32; a.out && v < vectors; v += 32)
             reduce_vector(&a, r, v);
+        if (a.out_weights) spread_weights(&a, r);
+    }
 }
 
 /* ---- counts ------------------------------------------------------------------------------------------------------ */

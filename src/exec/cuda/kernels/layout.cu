@@ -56,6 +56,17 @@ GPU_FUNC void count_experts(const gpu_notify_args *a, int64_t token, int32_t *co
     }
 }
 
+/* For sums that go by slots. What is out of range is refused later. */
+GPU_FUNC void keep_owners(const gpu_notify_args *a, int64_t token, int32_t locals)
+{
+    uint16_t *owners = (uint16_t *)(a->routing + a->at.owners) + token * a->topk;
+    for (int32_t k = 0; k < a->topk; k++) {
+        int64_t expert = expert_at(&a->route, token, k);
+        bool is = expert >= 0 && expert < a->experts;
+        owners[k] = (uint16_t)(is ? (uint32_t)((int32_t)expert / locals) : EP_NO_OWNER);
+    }
+}
+
 GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *counts)
 {
     uint32_t *masks = (uint32_t *)(a->routing + a->at.masks);
@@ -64,6 +75,7 @@ GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *cou
     int64_t token = piece * GPU_PIECE_TOKENS + lane;
     bool here = token < a->tokens;
     if (here && a->route.idx) count_experts(a, token, counts);
+    if (here && a->keeps_slots) keep_owners(a, token, locals);
     for (int32_t word = 0; word * 32 < ranks; word++) {
         uint32_t bits = 0, mine = 0;
         if (here && a->route.token_in_rank)

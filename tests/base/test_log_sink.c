@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sinks of the log: what they are given, that they may call the library, that they are done when they are taken away. */
+/* Sinks of the log: what they are given, that they may call the library, that they are done when they are taken off. */
 #include "base/base.h"
 #include "base/log_child.h"
 

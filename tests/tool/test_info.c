@@ -59,6 +59,13 @@ static void man_pages_are_clean(void **state)
                  "$EXPAR man %s > $TMP/page.1 && mandoc -T lint $TMP/page.1 && cat $TMP/page.1", subcommands[i]);
         snprintf(title, sizeof title, "\n.SH NAME\nexpar\\-%s \\- ", subcommands[i]);
         shell_expect(command, 0, title, "");
+        const char *const sections[] = {"SYNOPSIS", "EXIT STATUS", "ENVIRONMENT", "EXAMPLES"};
+        for (size_t s = 0; s < sizeof sections / sizeof *sections; s++) {
+            snprintf(title, sizeof title, "\n.SH %s\n", sections[s]);
+            shell_expect("cat $TMP/page.1", 0, title, "");
+            snprintf(title, sizeof title, "grep -qx '[.]SH %s' $TMP/expar.1", sections[s]);
+            shell_expect(title, 0, "", "");
+        }
     }
     shell_expect("$EXPAR man nothing", 64, "", "there is no subcommand 'nothing'");
 }

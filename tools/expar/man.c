@@ -81,16 +81,27 @@ static void put_options(const struct argp_option *options)
     printf(".TP\n\\fB\\-\\-help\\fR\nPrint the options and examples.\n");
 }
 
+static void put_example(const struct command_example *example)
+{
+    printf(".TP\n\\fB");
+    put_text(example->line);
+    printf("\\fR\n");
+    put_running(example->what);
+}
+
 static void put_examples(const struct command_example *examples)
 {
     if (!examples) return;
     printf(".SH EXAMPLES\n");
-    for (; examples->line; examples++) {
-        printf(".TP\n\\fB");
-        put_text(examples->line);
-        printf("\\fR\n");
-        put_running(examples->what);
-    }
+    for (; examples->line; examples++)
+        put_example(examples);
+}
+
+static void put_exit_status(void)
+{
+    printf(".SH EXIT STATUS\n0 on success, 64 for what was typed and cannot be used;\n"
+           "a program's own where \\fBexpar\\-run\\fR(1) says so;\n"
+           "else another, and why is said on standard error.\n");
 }
 
 static void put_environment(void)
@@ -123,7 +134,11 @@ static void page_of_tool(void)
         put_running((*c)->summary);
         printf(".br\nSee \\fBexpar\\-%s\\fR(1).\n", (*c)->name);
     }
+    put_exit_status();
     put_environment();
+    printf(".SH EXAMPLES\n");
+    for (const struct command *const *c = command_table; *c; c++)
+        if ((*c)->examples) put_example((*c)->examples);
     printf(".SH SEE ALSO\n");
     for (const struct command *const *c = command_table; *c; c++)
         printf("\\fBexpar\\-%s\\fR(1)%s\n", (*c)->name, c[1] ? "," : "");
@@ -145,6 +160,8 @@ static void page_of_command(const struct command *command)
     printf("\n.SH DESCRIPTION\n");
     put_running(command->description);
     put_options(command->options);
+    put_exit_status();
+    printf(".SH ENVIRONMENT\nThe library's variables, which \\fBexpar\\fR(1) lists.\n");
     put_examples(command->examples);
     printf(".SH SEE ALSO\n\\fBexpar\\fR(1)\n");
 }

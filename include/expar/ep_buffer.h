@@ -28,10 +28,9 @@ typedef struct expar_ep_config {
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
     int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
-                              as outputs need it (0: all of it). On a GPU it is all that there is, and part of the heap:
-                              0: twice the largest output as its rows come, with handles and a combine's copies
-                              (docs/gpu.md), expert-major outputs not included; when it is used up the call is
-                              EXPAR_ERR_BUFFER_SIZE and says how much would do */
+                              as outputs need it (0: all of it). On a GPU 0 is twice the largest output as its rows come,
+                              with handles and a combine's copies (docs/gpu.md), expert-major outputs not included;
+                              more comes when all ranks wait for the counts of a dispatch */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
                               rounded up, which is the limit on a GPU */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
@@ -40,7 +39,8 @@ typedef struct expar_ep_config {
                               Those beside them, rows to expert-major order and back, are as large as their work. Ranks
                               that share a GPU must fit on it side by side. May differ between ranks */
     /* The most that outputs of this buffer may hold at a time of the memory that peers reach; 0: no limit but the
-       machine's. What does not fit comes from private memory, by the queue. On a GPU: of pool_bytes. */
+       machine's. What does not fit comes from private memory, on a GPU the driver's stream-ordered allocator's, by the
+       queue. */
     int64_t pool_limit_bytes;
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
@@ -60,8 +60,7 @@ EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config
 /* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
    in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
    group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they
-   are released, also when the group has gone (on a GPU they become invalid: their tensors must not be touched); outputs
-   and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on it. */
+   are released, also when the group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 
 /* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have returned

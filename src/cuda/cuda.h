@@ -11,6 +11,7 @@
  *   parts.h              cuda_sources: kernels and headers as text, generic cubins (cmake/embed_kernels.cmake makes it)
  *   program.c, cache.c   from a source and macros to a loaded module, by way of the disk
  *   launch.c, pointer.c
+ *   later.c              what must not be done where it comes up
  *   mark.c, gate.c       places on streams that streams and threads wait for; what streams wait for until a thread says
  *   info.c               the public calls of include/expar/info.h
  *
@@ -139,6 +140,18 @@ typedef struct cuda_launch {
 } cuda_launch;
 /* parameters: addresses of the kernel's arguments. The device must have been entered. */
 expar_status cuda_launch_kernel(const cuda_launch *launch, void **parameters);
+
+/* ---- later (later.c) --------------------------------------------------------------------------------------------- */
+
+/* Something to do with the driver; a member of what it is about. run frees it. */
+typedef struct cuda_task {
+    void (*run)(struct cuda_task *task);
+    struct cuda_task *next;
+} cuda_task;
+/* Has it done by a thread of the library's, in the order of such calls: from functions that the driver calls, too. */
+void cuda_later(cuda_task *task);
+/* Until all that was to be done is done. Not from such functions. */
+void cuda_later_await(void);
 
 /* ---- streams (mark.c, gate.c) ------------------------------------------------------------------------------------- */
 

@@ -158,6 +158,8 @@ typedef struct cu_launch_config {
     X(MemGetInfo, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total_bytes))                                      \
     X(MemAlloc, "cuMemAlloc_v2", (cu_address * address, size_t bytes))                                                 \
     X(MemFree, "cuMemFree_v2", (cu_address address))                                                                   \
+    X(MemAllocAsync, "cuMemAllocAsync", (cu_address * address, size_t bytes, cu_stream stream))                        \
+    X(MemFreeAsync, "cuMemFreeAsync", (cu_address address, cu_stream stream))                                          \
     X(IpcGetMemHandle, "cuIpcGetMemHandle", (cu_ipc_memory * handle, cu_address address))                              \
     X(IpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (cu_address * address, cu_ipc_memory handle, unsigned int flags))     \
     X(IpcCloseMemHandle, "cuIpcCloseMemHandle", (cu_address address))                                                  \

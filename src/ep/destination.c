@@ -16,7 +16,7 @@ expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what)
     return error_set(EXPAR_ERR_BUFFER_SIZE,
                      "path is DIRECT, but the pool of %llu bytes has no room for %s (config.%s: %llu would do)",
                      (unsigned long long)mem_pool_limit(pool), what,
-                     ep->shape.pool_bytes ? "pool_bytes" : "pool_limit_bytes",
+                     ep->exec->grows && !ep->pool_limit_bytes ? "pool_bytes" : "pool_limit_bytes",
                      (unsigned long long)mem_pool_enough(pool, bytes));
 }
 
@@ -145,6 +145,16 @@ static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
     mem_block_release(output->block);
     output->block = NULL;
     return output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
+}
+
+void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2])
+{
+    ep_wish own = *wish;
+    own.staged = wish->out_x && !wish->expert_major;
+    const ep_block_shape shape = block_shape(&own), coming = arrival_shape(&own);
+    sizes[0] = ep_block_map_of(&shape).total_bytes;
+    sizes[0] += !sizes[0];
+    sizes[1] = wish->expert_major ? ep_block_map_of(&coming).total_bytes : 0;
 }
 
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destination *out)

@@ -38,7 +38,17 @@ static expar_status dispatch_take_counts(dispatch_call *call)
     opening_take_counts(&call->opening, call->made);
     if (call->opening.num_worst_tokens) return dispatch_count_experts(call, call->to.output, &sum);
     dispatch_room_settle(call);
-    return dispatch_make_output(call);
+    expar_status status = dispatch_make_output(call);
+    error_kept kept;
+    error_keep(&kept, status);
+    dispatch_grow(call, false);
+    return call->growth == EXPAR_OK ? error_restore(&kept) : call->growth;
+}
+
+static ep_growth growth_of(const dispatch_call *call)
+{
+    const ep_growth growth = opening_growth(&call->base, &call->opening);
+    return growth == EP_GROWTH_CAN && call->lacks_room ? EP_GROWTH_WISHED : growth;
 }
 
 /* Opens a fresh dispatch. A rank that fails behind it says so with its offers, unless they stand. */
@@ -50,6 +60,7 @@ static expar_status notify(dispatch_call *call)
                            .form = base->form,
                            .routing = &call->made->routing,
                            .route = opening_view(&call->opening),
+                           .growth = growth_of(call),
                            .deferred = call->args.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
     if (call->ahead) {
@@ -60,7 +71,9 @@ static expar_status notify(dispatch_call *call)
     }
     expar_status status = opening_notify(base, &step);
     if (status != EXPAR_OK || !step.counted) return status;
+    call->grows = step.grows;
     status = dispatch_take_counts(call);
+    if (call->growth != EXPAR_OK) return ep_call_step(base, status);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
     return EXPAR_OK;
 }
@@ -203,12 +216,14 @@ static expar_status dispatch_fit(dispatch_call *call)
 static expar_status dispatch_prepare(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
-    bool fresh = !dispatch_cached(call);
-    expar_status status = fresh ? ep_call_follow(&call->base) : EXPAR_OK;
+    /* In a capture there is no event, and nothing is put on the stream before there is memory for the call. */
+    bool fresh = !dispatch_cached(call), early = fresh && !call->base.exec.captured;
+    expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
     if (status == EXPAR_OK && fresh) status = opening_make_handle(&call->base, &call->opening, &call->made);
     if (status == EXPAR_OK && dispatch_sized(call)) status = dispatch_make_output(call);
     if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_room_take(call);
+    if (status == EXPAR_OK && fresh && !early) status = ep_call_follow(&call->base);
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
 }
 

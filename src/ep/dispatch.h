@@ -17,6 +17,9 @@ typedef struct dispatch_call {
         *ahead;      /* an output that has no destination yet: with room for rows that are not known, or being made */
     bool sent_ahead; /* they fit: the rows are on their way already */
     bool fills_map;  /* of the handle: none has before */
+    bool lacks_room; /* there was none, but growth would make some */
+    bool grows;      /* all ranks' pools grow before rows move, and this rank has not come to it yet */
+    expar_status growth;   /* how it went: not OK, the ranks are out of step */
     ep_dispatch_step step; /* between send and receive */
 } dispatch_call;
 
@@ -58,6 +61,9 @@ expar_status dispatch_make_output(dispatch_call *call);
 /* The output's numbers of tokens for each expert, of a fresh dispatch whose counts are known; *sum of them.
    EXPAR_ERR_ARGUMENT: with the alignment one does not fit 31 bits. */
 expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *output, int64_t *sum);
+/* Takes part in the growth of the pools, if there is one and it has not: for the blocks of the call where these are
+   sized. */
+void dispatch_grow(dispatch_call *call, bool sized);
 /* Rows that have arrived, to where the results are to be. */
 expar_status dispatch_arrange(dispatch_call *call);
 

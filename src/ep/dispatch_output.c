@@ -31,6 +31,39 @@ static expar_status size_fresh(const dispatch_call *call, expar_ep_output *outpu
     return dispatch_sized(call) ? EXPAR_OK : dispatch_count_experts(call, output, &made->expert_rows);
 }
 
+/* ---- growth ------------------------------------------------------------------------------------------------------ */
+
+/* So much more that the next routing, which is another one, finds room, too. */
+static uint64_t with_spare(uint64_t bytes)
+{
+    return bytes + bytes / 8;
+}
+
+/* The blocks that the call takes, whose rows are known. */
+static int32_t sizes_of_blocks(const dispatch_call *call, uint64_t sizes[3])
+{
+    const ep_wish wish = dispatch_wish(call);
+    const ep_routing *routing = &call->made->routing;
+    int32_t count = 0;
+    ep_destination_sizes(&wish, sizes);
+    while (count < 2 && sizes[count])
+        count++;
+    for (int32_t i = 0; i < count; i++)
+        sizes[i] = with_spare(sizes[i]);
+    if (wish.expert_major)
+        sizes[count++] = with_spare((uint64_t)(call->made->rows * routing->topk + 1) * sizeof(int32_t));
+    return count;
+}
+
+void dispatch_grow(dispatch_call *call, bool sized)
+{
+    executor *exec = call->base.ep->exec;
+    uint64_t sizes[3];
+    if (!call->grows) return;
+    call->grows = false;
+    call->growth = exec->ops->grow_pool(exec, sizes, sized ? sizes_of_blocks(call, sizes) : 0);
+}
+
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
 ep_wish dispatch_wish(const dispatch_call *call)
@@ -75,7 +108,10 @@ expar_status dispatch_make_output(dispatch_call *call)
 {
     if (!call->ahead) call->ahead = ep_output_make(call->base.ep);
     if (!call->ahead) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
-    expar_status status = dispatch_cached(call) ? EXPAR_OK : size_fresh(call, call->ahead);
+    bool fresh = !dispatch_cached(call);
+    expar_status status = fresh ? size_fresh(call, call->ahead) : EXPAR_OK;
+    if (status == EXPAR_OK) dispatch_grow(call, true);
+    if (status == EXPAR_OK) status = call->growth;
     if (status == EXPAR_OK && call->args.expert_major) status = size_expert_major(call);
     if (status == EXPAR_OK) status = make_destination(call);
     return status == EXPAR_OK ? dispatch_keep_in_graph(call) : status;

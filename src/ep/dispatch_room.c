@@ -37,14 +37,26 @@ static bool counts_are_sound(const dispatch_call *call)
     return alignment <= 1 || (topk && shape->ranks * shape->tokens * topk + alignment <= INT32_MAX);
 }
 
-static bool room_take_block(const dispatch_call *call, mem_block **out)
+static uint64_t bytes_of_rows(const ep_wish *wish, int64_t rows)
 {
+    ep_block_shape shape = wish->shape;
+    shape.rows = shape.x_rows = rows;
+    const uint64_t bytes = ep_block_map_of(&shape).total_bytes;
+    return bytes ? bytes : 1;
+}
+
+/* Where there is none for the spare as well, the guess may still be right without it. */
+static bool room_take_block(dispatch_call *call, mem_block **out)
+{
+    executor *exec = call->base.ep->exec;
     const ep_wish wish = dispatch_wish(call);
-    ep_block_shape shape = wish.shape;
     if (wish.expert_major || wish.out_x || !counts_are_sound(call)) return false;
-    shape.rows = shape.x_rows = guess_rows(call);
-    uint64_t least = ep_block_map_of(&shape).total_bytes;
-    return mem_pool_take_whole(call->base.ep->exec->pool, least ? least : 1, out);
+    const int64_t rows = guess_rows(call);
+    const uint64_t least = bytes_of_rows(&wish, rows - rows / 9);
+    if (mem_pool_take_whole(exec->pool, bytes_of_rows(&wish, rows), out)) return true;
+    if (mem_pool_take_whole(exec->pool, least, out)) return true;
+    call->lacks_room = exec->ops->lacks(exec, least);
+    return false;
 }
 
 void dispatch_room_take(dispatch_call *call)
@@ -74,7 +86,7 @@ void dispatch_room_settle(dispatch_call *call)
     if (!call->ahead) return;
     const ep_wish wish = dispatch_wish(call);
     uint64_t bytes = ep_block_map_of(&wish.shape).total_bytes;
-    call->sent_ahead = bytes <= call->ahead->block->bytes;
+    call->sent_ahead = !call->grows && bytes <= call->ahead->block->bytes;
     if (call->sent_ahead) {
         mem_block_trim(call->ahead->block, bytes);
         return;

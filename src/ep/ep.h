@@ -207,6 +207,9 @@ typedef struct ep_destination {
 } ep_destination;
 /* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
+/* Bytes of the blocks that a destination takes, as far as rows come directly: of the results, and of rows on their way
+   (0: there are none). */
+void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2]);
 /* Rows of so many bytes, pitch_bytes apart, from the first byte to the last. */
 static inline uint64_t ep_span_bytes(int64_t rows, int64_t pitch_bytes, int64_t bytes)
 {

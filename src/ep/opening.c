@@ -113,6 +113,11 @@ expar_status opening_make_handle(const ep_call *call, const ep_opening *opening,
     return EXPAR_OK;
 }
 
+ep_growth opening_growth(const ep_call *call, const ep_opening *opening)
+{
+    return call->ep->exec->grows && !opening->num_worst_tokens ? EP_GROWTH_CAN : EP_GROWTH_NONE;
+}
+
 expar_status opening_notify(ep_call *call, ep_notify_step *step)
 {
     executor *exec = call->ep->exec;

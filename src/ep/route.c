@@ -86,9 +86,12 @@ static expar_status route_fit(route_call *call)
 /* All that is done before the others are asked. */
 static expar_status route_prepare(route_call *call)
 {
-    expar_status status = ep_call_follow(&call->base);
+    /* As in a dispatch. */
+    bool early = !call->base.exec.captured;
+    expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->opening, &call->made);
     if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
+    if (status == EXPAR_OK && !early) status = ep_call_follow(&call->base);
     if (status == EXPAR_OK) status = route_keep_in_graph(call);
     if (status != EXPAR_OK) return status;
     call->made->expert_rows = opening_worst_expert_rows(&call->opening, call->made);
@@ -112,9 +115,12 @@ static expar_status route_notify(route_call *call)
                            .form = call->base.form,
                            .routing = &call->made->routing,
                            .route = opening_view(&call->opening),
+                           .growth = opening_growth(&call->base, &call->opening),
                            .deferred = call->opening.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
+    executor *exec = call->base.ep->exec;
     expar_status status = opening_notify(&call->base, &step);
+    if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->ops->grow_pool(exec, NULL, 0));
     return status == EXPAR_OK && step.counted ? route_take_counts(call) : status;
 }
 

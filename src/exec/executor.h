@@ -93,6 +93,8 @@ typedef struct executor_ops {
     bool (*reaches)(const executor *self, const void *data, uint64_t bytes, uint64_t *offset);
     /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some. */
     expar_status (*take)(executor *self, uint64_t bytes, mem_block **out);
+    /* Whether growth would make the room in the pool for such a block that there is none for now. */
+    bool (*lacks)(executor *self, uint64_t bytes);
     /* Room for a routing whose tokens, ranks, ranks_per_node, channels, topk and experts are set, with at most
        most_targets targets each; its arrays are not filled. Given back by ep_routing_free. */
     expar_status (*routing_make)(executor *self, ep_routing *routing, int32_t most_targets);
@@ -127,6 +129,11 @@ typedef struct executor_ops {
        makes the layout, exchanges hellos with counts, fills the routing. An index out of range is this rank's
        refusal. */
     expar_status (*notify)(executor *self, exec_call *call, ep_notify_step *step);
+    /* Where notify said so (step->grows), behind it and before anything else of the call, on all ranks, whatever became
+       of the call on this one: more memory for pools, so that `count` blocks of these sizes (0 to
+       MEM_POOL_MOST_REACHED) find room beside what is held, and what found none in earlier calls. EXPAR_OK where there
+       is no such memory: nothing has changed then. */
+    expar_status (*grow_pool)(executor *self, const uint64_t *bytes, int32_t count);
     /* Exchanges offers (cached: with the hellos; an index out of range is this rank's refusal), unless they stand
        (room); where all ranks go on, and nothing of this rank's goes by the queue, its rows are put on their way,
        too. */
@@ -163,6 +170,7 @@ typedef struct executor_ops {
 struct executor {
     const executor_ops *ops;
     mem_pool *pool;   /* where peers reach: outputs whose rows come directly */
+    bool grows;       /* the pool: by all ranks together, in calls whose counts they wait for (ops.grow_pool) */
     bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
 };
 

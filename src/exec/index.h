@@ -76,8 +76,15 @@ typedef struct ep_room {
     uint64_t offset; /* from the heap's start */
     uint64_t bytes;  /* 0: none */
     int32_t mode;    /* ep_mode */
-    int32_t unused;
+    int32_t growth;  /* ep_growth: goes with any hello of a fresh dispatch, whether there is room or not */
 } ep_room;
+/* Whether pools are to grow between the counts of a call and its rows, which all ranks do together: they do where any
+   rank wishes it, and each can, for its host waits for the counts. No room stands in such a call. */
+typedef enum ep_growth {
+    EP_GROWTH_NONE = 0,
+    EP_GROWTH_CAN = 1,
+    EP_GROWTH_WISHED = 2 /* with the other */
+} ep_growth;
 /* In groups of more ranks such an offer is not made: each would have to add up what all send to all, as in a route. */
 #define EP_ROOM_RANKS 16
 EP_FUNC int32_t ep_tells_room(int32_t ranks)

@@ -142,8 +142,10 @@ typedef struct ep_notify_step {
     ep_routing *routing; /* out: layout and notify part. NULL with a refusal */
     ep_route_view route;
     ep_dispatch_step *rows; /* to be sent ahead, into its room; NULL: none. Only where the executor offers room */
+    ep_growth growth;       /* what this rank says of its pool */
     bool deferred;
-    bool counted;       /* out: the routing's counts are known; always, unless deferred or refused */
+    bool grows;   /* out: executor_ops.grow_pool is to follow, on all ranks, before the rows; none were sent ahead */
+    bool counted; /* out: the routing's counts are known; always, unless deferred or refused */
     ep_verdict verdict; /* out, as in a dispatch */
 } ep_notify_step;
 

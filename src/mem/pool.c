@@ -137,7 +137,15 @@ static void charge(mem_pool *pool, const mem_block *block)
 {
     pool->alive++;
     pool->used_bytes += charge_of(block->bytes);
+    pool->store->used_bytes += charge_of(block->bytes);
+}
+
+/* Not while somebody holds all the room that there is, for he does not know yet how much of it he needs. */
+static void note_high(mem_pool *pool)
+{
+    mem_store *store = pool->store;
     if (pool->used_bytes > pool->used_high_bytes) pool->used_high_bytes = pool->used_bytes;
+    if (store->used_bytes > store->used_high_bytes) store->used_high_bytes = store->used_bytes;
 }
 
 /* With the lock held. */
@@ -146,7 +154,10 @@ static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
     if (pool->closed) return error_set(EXPAR_ERR_STATE, "the output pool is closed");
     if (!within_limit(pool, bytes)) return pool_exhausted(pool, bytes);
     expar_status status = store_take(pool->store, pool, bytes, out);
-    if (status == EXPAR_OK) charge(pool, *out);
+    if (status == EXPAR_OK) {
+        charge(pool, *out);
+        note_high(pool);
+    }
     return status == EXPAR_ERR_BUFFER_SIZE ? pool_exhausted(pool, bytes) : status;
 }
 
@@ -164,11 +175,28 @@ bool mem_pool_take_whole(mem_pool *pool, uint64_t least, mem_block **out)
 {
     mem_block *block = NULL;
     pthread_mutex_lock(&pool->store->lock);
-    bool taken = !pool->closed && within_limit(pool, least) && store_take_whole(pool->store, pool, least, &block);
+    uint64_t most = pool->limit_bytes ? pool->limit_bytes - pool->used_bytes : UINT64_MAX;
+    bool taken = !pool->closed && within_limit(pool, least) && store_take_whole(pool->store, pool, least, most, &block);
     if (taken) charge(pool, block);
     pthread_mutex_unlock(&pool->store->lock);
     if (taken) *out = block;
     return taken;
+}
+
+uint64_t mem_pool_reach(mem_pool *pool, const uint64_t *bytes, size_t count)
+{
+    uint64_t sizes[MEM_POOL_MOST_REACHED], total = 0;
+    size_t allowed = 0;
+    pthread_mutex_lock(&pool->store->lock);
+    for (size_t i = 0; i < count && allowed < MEM_POOL_MOST_REACHED; i++) {
+        uint64_t more;
+        if (size_add_overflows(total, charge_of(bytes[i]), &more) || !within_limit(pool, more)) continue;
+        sizes[allowed++] = bytes[i];
+        total = more;
+    }
+    uint64_t end = store_reach(pool->store, sizes, allowed);
+    pthread_mutex_unlock(&pool->store->lock);
+    return end;
 }
 
 void mem_block_trim(mem_block *block, uint64_t bytes)
@@ -177,8 +205,11 @@ void mem_block_trim(mem_block *block, uint64_t bytes)
     mem_store *store = pool->store;
     pthread_mutex_lock(&store->lock);
     if (mem_arena_trim(store->arena, block->offset - store->origin, bytes)) {
-        pool->used_bytes -= charge_of(block->bytes) - charge_of(bytes);
+        const uint64_t less = charge_of(block->bytes) - charge_of(bytes);
+        pool->used_bytes -= less;
+        store->used_bytes -= less;
         block->bytes = bytes;
+        note_high(pool);
     }
     pthread_mutex_unlock(&store->lock);
 }
@@ -211,6 +242,7 @@ static void pool_give(mem_pool *pool, mem_block *block)
     mem_store *store = pool->store;
     pthread_mutex_lock(&store->lock);
     pool->used_bytes -= charge_of(block->bytes);
+    store->used_bytes -= charge_of(block->bytes);
     pool->alive--;
     store_give(store, block);
     bool last = pool->closed && pool->alive == 0;
@@ -225,6 +257,10 @@ void mem_block_release(mem_block *block)
     if (atomic_fetch_sub_explicit(&block->references, 1, memory_order_acq_rel) != 1) return;
     if (block->pool) {
         pool_give(block->pool, block);
+        return;
+    }
+    if (block->give) {
+        block->give(block);
         return;
     }
     free(block->data);

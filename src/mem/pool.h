@@ -66,7 +66,9 @@ typedef struct mem_block {
     void *data;      /* local address */
     uint64_t offset; /* from the store's base, for symmetric memory the start of the heap; UINT64_MAX: private memory */
     uint64_t bytes;
-    mem_pool *pool; /* NULL for private memory (malloc) */
+    mem_pool *pool; /* NULL for private memory (malloc), and for what somebody lent */
+    /* Of a block that was lent: gives it back, with its record. By the last holder, on any thread. Else NULL. */
+    void (*give)(struct mem_block *block);
     atomic_int references;
 } mem_block;
 
@@ -81,12 +83,17 @@ void mem_pool_close(mem_pool *pool);
    and how large a pool would do), or no memory behind it. */
 expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out);
 /* A block of at least `least` bytes, with all the room that lies behind it: block->bytes tells how much. To be trimmed
-   before anything else is taken. False where there is no room, and for a pool over a store with a source. */
+   before anything else is taken. Its source is asked for nothing: of a store with one the room ends where memory does.
+   False where there is no room. */
 bool mem_pool_take_whole(mem_pool *pool, uint64_t least, mem_block **out);
 /* Leaves the block, which has one holder, its first `bytes`; at most what it has. */
 void mem_block_trim(mem_block *block, uint64_t bytes);
 /* Bytes of a pool that would have room for one more block of `bytes`, beside what is held now. */
 uint64_t mem_pool_enough(mem_pool *pool, uint64_t bytes);
+/* Where blocks of these sizes, as far as the limit allows them, would end at most if they were taken now one behind the
+   other: an offset from the store's base; 0: none would be had. Nothing is taken, and no source asked. */
+#define MEM_POOL_MOST_REACHED 16
+uint64_t mem_pool_reach(mem_pool *pool, const uint64_t *bytes, size_t count);
 /* The most that it may have in blocks: its limit, else its store's addresses. */
 uint64_t mem_pool_limit(const mem_pool *pool);
 

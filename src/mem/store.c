@@ -184,6 +184,7 @@ static mem_block *block_at(mem_store *store, mem_pool *pool, uint64_t offset, ui
     block->data = store->base + block->offset;
     block->bytes = bytes;
     block->pool = pool;
+    block->give = NULL;
     atomic_init(&block->references, 1);
     return block;
 }
@@ -202,14 +203,42 @@ expar_status store_take(mem_store *store, mem_pool *pool, uint64_t bytes, mem_bl
     return EXPAR_OK;
 }
 
-bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, mem_block **out)
+/* Of [offset, offset + bytes) of the arena, what has memory from its start on. */
+static uint64_t filled_from(const mem_store *store, uint64_t offset, uint64_t bytes)
+{
+    uint64_t unit = offset / UNIT_BYTES, end = (offset + bytes + UNIT_BYTES - 1) / UNIT_BYTES;
+    if (!store->filled) return bytes;
+    while (unit < end && is_filled(store, unit))
+        unit++;
+    uint64_t filled_end = unit * UNIT_BYTES;
+    if (filled_end <= offset) return 0;
+    return filled_end - offset < bytes ? filled_end - offset : bytes;
+}
+
+bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, uint64_t most, mem_block **out)
 {
     uint64_t offset, bytes;
-    if (store->source.fill || !mem_arena_take_whole(store->arena, least, alignment_of(least), &offset, &bytes))
-        return false;
-    *out = block_at(store, pool, offset, bytes);
+    if (!mem_arena_take_whole(store->arena, least, alignment_of(least), &offset, &bytes)) return false;
+    uint64_t filled = filled_from(store, offset, bytes);
+    if (filled > most) filled = most - most % SMALL_ALIGNMENT;
+    bool fits = filled >= least && (filled == bytes || mem_arena_trim(store->arena, offset, filled));
+    *out = fits ? block_at(store, pool, offset, filled) : NULL;
     if (!*out) mem_arena_give(store->arena, offset, NULL);
     return *out != NULL;
+}
+
+uint64_t store_reach(mem_store *store, const uint64_t *bytes, size_t count)
+{
+    uint64_t offsets[MEM_POOL_MOST_REACHED], end = 0;
+    size_t taken = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!mem_arena_take(store->arena, bytes[i], alignment_of(bytes[i]), &offsets[taken])) continue;
+        const uint64_t behind = store->origin + offsets[taken++] + bytes[i];
+        if (behind > end) end = behind;
+    }
+    while (taken > 0)
+        mem_arena_give(store->arena, offsets[--taken], NULL);
+    return end;
 }
 
 void store_give(mem_store *store, mem_block *block)
@@ -229,7 +258,7 @@ void mem_store_get_stats(mem_store *store, mem_store_stats *out)
                              .filled_bytes = store->filled_units * UNIT_BYTES,
                              .filled_high_bytes = store->filled_high_units * UNIT_BYTES,
                              .used_bytes = arena.used_bytes,
-                             .used_high_bytes = arena.high_water_bytes,
+                             .used_high_bytes = store->used_high_bytes,
                              .blocks = arena.blocks};
     pthread_mutex_unlock(&store->lock);
 }

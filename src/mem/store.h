@@ -27,12 +27,15 @@ struct mem_store {
     uint64_t *filled;  /* a bit for each unit from origin on: it has memory */
     uint64_t units;    /* bits */
     uint64_t filled_units, filled_high_units;
-    uint64_t floor_bytes; /* start sizes of the pools together */
+    uint64_t used_bytes, used_high_bytes; /* in blocks, as pools count them */
+    uint64_t floor_bytes;                 /* start sizes of the pools together */
 };
 
 /* With the lock held. A block for the pool, filled; refusals as mem_pool_take. */
 expar_status store_take(mem_store *store, mem_pool *pool, uint64_t bytes, mem_block **out);
-bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, mem_block **out);
+bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, uint64_t most, mem_block **out);
+/* As mem_pool_reach, of MEM_POOL_MOST_REACHED blocks at most. */
+uint64_t store_reach(mem_store *store, const uint64_t *bytes, size_t count);
 void store_give(mem_store *store, mem_block *block);
 /* Fills the store so far that floor_bytes of it are there when nothing is held. */
 expar_status store_keep_floor(mem_store *store);

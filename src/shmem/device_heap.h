@@ -34,7 +34,8 @@ void device_heap_destroy(device_heap *heap, bool quiet);
    says which rank's GPU lacks how much. */
 expar_status device_heap_take(device_heap *heap, const char *what, uint64_t bytes, uint64_t alignment,
                               uint64_t *offset);
-/* Collective; returns when all ranks have come. The memory stays with the heap for later takes. *quiet (NULL: true)
+/* Collective; returns when all ranks have come. The memory stays with the heap for later takes, or where not all ranks
+   are quiet for nobody, as long as the heap lives. *quiet (NULL: true)
    says whether this rank knows that no kernel of its own uses the heap any more, and then whether all ranks do: false
    on failure. */
 expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset, bool *quiet);

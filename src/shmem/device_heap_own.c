@@ -46,8 +46,8 @@ static expar_status make_own(device_heap *self, uint64_t bytes, growth *grow)
     const uint64_t held = device_heap_own_bytes(self);
     expar_status status = EXPAR_OK;
     if (bytes > self->range_bytes - held)
-        return error_set(EXPAR_ERR_MEMORY, "%llu bytes beside the %llu of the pool are more than GPU %d (%s) has",
-                         (unsigned long long)bytes, (unsigned long long)held, self->device->index, self->device->name);
+        return error_set(EXPAR_ERR_MEMORY, "%llu bytes are more than GPU %d (%s) has beside the %llu that were taken",
+                         (unsigned long long)bytes, self->device->index, self->device->name, (unsigned long long)held);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK; r++)
         status = heap_pieces_prepare(&self->grown[r]);
     if (status == EXPAR_OK) status = heap_pieces_prepare(&self->part->own);

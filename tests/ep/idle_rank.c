@@ -33,7 +33,7 @@ bool idle_begin(idle_rank *one, expar_group *group)
 bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes)
 {
     expar_ep_config config = idle_config(group);
-    config.pool_bytes = pool_bytes;
+    config.pool_bytes = config.pool_limit_bytes = pool_bytes;
     return idle_begin_as(one, group, &config);
 }
 

@@ -18,7 +18,8 @@ typedef struct idle_rank {
     expar_dispatch_result came; /* of the last idle_dispatch */
 } idle_rank;
 
-/* On GPU 0 or the one given, whose context is entered until the end. pool_bytes: as in expar_ep_config. */
+/* On GPU 0 or the one given, whose context is entered until the end. pool_bytes: also the pool's
+   limit; 0: neither is set. */
 bool idle_begin(idle_rank *one, expar_group *group);
 bool idle_begin_with(idle_rank *one, expar_group *group, int64_t pool_bytes);
 bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu);

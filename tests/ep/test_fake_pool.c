@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools on GPUs that are used up, on a driver that plays GPUs (cuda/fake/fake.c): the call says what would do, that
- * much does, the other ranks are told, and room that is given back serves. What the pool holds that the library
+/* Pools on GPUs that are used up, with no memory beside them, on a driver that plays GPUs (cuda/fake/fake.c): the call
+ * says what would do, that much does, the other ranks are told, and room that is given back serves. What the pool holds
+ * that the library
  * chooses. And expert-major outputs, as far as ranks without tokens have them. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
@@ -17,6 +18,22 @@
 static void run(ranks_body body)
 {
     kind_run((ranks_plan){0}, RANKS, body);
+}
+
+static bool begin_without_lending(idle_rank *one, expar_group *group, int64_t pool_bytes)
+{
+    if (!idle_begin_with(one, group, pool_bytes)) return false;
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "the driver is not the played one")) return false;
+    atomic_store(&controls->no_lending, 1);
+    return true;
+}
+
+static void end_with_lending(idle_rank *one)
+{
+    CHECK_OK(expar_barrier_all(one->group));
+    atomic_store(&controls_find()->no_lending, 0);
+    idle_end(one);
 }
 
 /* ---- outputs that are too large ---------------------------------------------------------------------------------- */
@@ -52,18 +69,19 @@ static void end_with(const expar_dispatch_result *result, expar_status expected)
 static int64_t ask_for_too_much(expar_group *group, expar_path path, const char *words)
 {
     idle_rank one;
-    if (!idle_begin_with(&one, group, POOL_BYTES)) return 0;
+    if (!begin_without_lending(&one, group, POOL_BYTES)) return 0;
     bool odd = group->rank == ODD;
     expar_dispatch_args args = args_with_room(&one, path, odd ? MANY_ROWS : 4);
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     int64_t enough = 0;
-    CHECK_STATUS(odd ? EXPAR_ERR_BUFFER_SIZE : EXPAR_OK, expar_dispatch(one.ep, &args, &result));
+    const expar_status refused = path == EXPAR_PATH_DIRECT ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_MEMORY;
+    CHECK_STATUS(odd ? refused : EXPAR_OK, expar_dispatch(one.ep, &args, &result));
     if (odd)
         enough = number_behind(words);
     else
         end_with(&result, EXPAR_ERR_REMOTE);
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
-    idle_end(&one);
+    end_with_lending(&one);
     return enough;
 }
 
@@ -73,24 +91,24 @@ static void too_large(expar_group *group, expar_path path, const char *words)
     idle_rank one;
     CHECK_OK(group->boot->ops->allgather(group->boot, &enough, all, sizeof enough));
     CHECK(all[ODD] >= MANY_ROWS * 128, "%lld bytes are said to do", (long long)all[ODD]);
-    if (!idle_begin_with(&one, group, all[ODD])) return;
+    if (!begin_without_lending(&one, group, all[ODD])) return;
     expar_dispatch_args args = args_with_room(&one, path, MANY_ROWS);
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     if (CHECK_OK(expar_dispatch(one.ep, &args, &result))) end_with(&result, EXPAR_OK);
-    idle_end(&one);
+    end_with_lending(&one);
 }
 
 static void too_large_by_any_path(expar_group *group, void *shared)
 {
     (void)shared;
-    too_large(group, EXPAR_PATH_AUTO, "or make config.pool_bytes ");
-    too_large(group, EXPAR_PATH_QUEUE, "or make config.pool_bytes ");
+    too_large(group, EXPAR_PATH_AUTO, "or make config.pool_limit_bytes ");
+    too_large(group, EXPAR_PATH_QUEUE, "or make config.pool_limit_bytes ");
 }
 
 static void too_large_for_direct(expar_group *group, void *shared)
 {
     (void)shared;
-    too_large(group, EXPAR_PATH_DIRECT, "(config.pool_bytes: ");
+    too_large(group, EXPAR_PATH_DIRECT, "(config.pool_limit_bytes: ");
 }
 
 static void outputs_that_find_no_room(void **state)
@@ -155,7 +173,7 @@ static void expert_major_without_room(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT, held = result;
-    if (!idle_begin_with(&one, group, POOL_BYTES)) return;
+    if (!begin_without_lending(&one, group, POOL_BYTES)) return;
     go_without_rows(&one);
     if (!expert_major(&one, 300, &result)) return;
     const int32_t *map = result.recv_row_map.data;
@@ -164,12 +182,12 @@ static void expert_major_without_room(expar_group *group, void *shared)
     args.num_worst_tokens = 300;
     if (!CHECK_OK(expar_dispatch(one.ep, &args, &held))) return;
     expar_combine_args back = expert_major_back(&one, &result);
-    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_combine(one.ep, &back));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_combine(one.ep, &back));
     CHECK_TEXT("expar_combine", "the pool of 65536 bytes has no room for 9600 bytes", "free outputs and handles");
     release(&held);
     CHECK_OK(expar_combine(one.ep, &back));
     release(&result);
-    idle_end(&one);
+    end_with_lending(&one);
 }
 
 static void combines_that_find_no_room(void **state)

@@ -77,11 +77,11 @@ static void break_off(idle_rank *one)
 
 typedef void (*call_fn)(idle_rank *one);
 
-/* Whether the buffer's memory is to stay, while another buffer lives, when calls have failed: ranks of one process
-   might still use it, and by CUDA IPC other processes. */
-static bool leaves_memory(void)
+/* Each buffer has memory of its own by CUDA IPC; it stays when calls have failed, for other processes might still use
+   it. Else the memory is that of all buffers, and stays as long as one of them. */
+static bool by_ipc(void)
 {
-    return kind_of_ranks == RANKS_THREADS || getenv("EXPAR_CUDA_IPC");
+    return kind_of_ranks == RANKS_PROCESSES && getenv("EXPAR_CUDA_IPC");
 }
 
 /* On all ranks alike, whichever rank's call has failed. */
@@ -92,13 +92,16 @@ static void check_memory(const idle_rank *one, cu_address address, bool stays)
     CHECK(there == stays, "the buffer's memory %s", there ? "has stayed" : "is gone");
 }
 
-static void destroy(idle_rank *one, call_fn call)
+/* First the one whose calls may have failed. */
+static void destroy(idle_rank *one, expar_ep *other, call_fn call)
 {
     const cu_address address = device_heap_at(gpu_of(one->ep->exec)->heap, gpu_of(one->ep->exec)->world.buffer);
     idle_forget(one);
     if (!CHECK_OK(expar_ep_destroy(one->ep))) return;
     one->ep = NULL;
-    check_memory(one, address, call && leaves_memory());
+    check_memory(one, address, call || !by_ipc());
+    CHECK_OK(expar_ep_destroy(other));
+    check_memory(one, address, call && by_ipc());
 }
 
 static void body(expar_group *group, void *shared)
@@ -112,8 +115,7 @@ static void body(expar_group *group, void *shared)
     CHECK_OK(expar_group_barrier(group));
     if (call) call(&one);
     group->sym->timeout_ms = RANKS_TIMEOUT_MS;
-    destroy(&one, call);
-    CHECK_OK(expar_ep_destroy(other));
+    destroy(&one, other, call);
     if (!CHECK_OK(expar_ep_create(group, &config, &one.ep))) return;
     call_once(&one);
     idle_end(&one);

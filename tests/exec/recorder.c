@@ -173,6 +173,19 @@ static expar_status notify(executor *base, exec_call *call, ep_notify_step *step
     return EXPAR_OK;
 }
 
+static bool lacks(executor *base, uint64_t bytes)
+{
+    (void)base, (void)bytes;
+    return false;
+}
+
+static expar_status grow_pool(executor *base, const uint64_t *bytes, int32_t count)
+{
+    (void)bytes, (void)count;
+    note_step(base, "grow-pool", 0, "");
+    return answer(base, "grow-pool");
+}
+
 static expar_status dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     (void)call;
@@ -288,6 +301,7 @@ static const executor_ops recorder_ops = {
     .destroy = destroy,
     .reaches = reaches,
     .take = take,
+    .lacks = lacks,
     .routing_make = routing_make,
     .map_make = map_make,
     .begin = begin,
@@ -298,6 +312,7 @@ static const executor_ops recorder_ops = {
     .follows = follows,
     .place = place,
     .notify = notify,
+    .grow_pool = grow_pool,
     .dispatch_send = dispatch_send,
     .dispatch_receive = dispatch_receive,
     .combine_send = combine_send,

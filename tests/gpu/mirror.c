@@ -19,7 +19,6 @@ expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config,
     mirror_need(cuda_device_count(&count), "count GPUs");
     expar_ep_config on_gpu = *config;
     on_gpu.device = (expar_device){.type = EXPAR_CUDA, .index = expar_group_rank(group) % count};
-    if (config->pool_bytes > 0) on_gpu.pool_bytes += MORE_POOL_BYTES;
     if (config->pool_limit_bytes > 0) on_gpu.pool_limit_bytes += MORE_POOL_BYTES;
     hand_of(on_gpu.device.index);
     expar_status status = expar_ep_create(group, &on_gpu, ep);

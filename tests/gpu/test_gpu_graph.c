@@ -66,7 +66,7 @@ static bool actor_begin(actor *one, expar_group *group, const inputs *in, int64_
     config.max_experts = 8;
     config.ring_slots = 3;
     config.num_channels = 3;
-    config.pool_bytes = pool_bytes;
+    config.pool_bytes = config.pool_limit_bytes = pool_bytes;
     if (!card_open(&one->card, one->rank)) return false;
     config = card_config(&one->card, &config);
     return CHECK_OK(expar_ep_create(group, &config, &one->ep));

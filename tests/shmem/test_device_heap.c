@@ -218,7 +218,7 @@ static void growth_that_fails(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_MEMORY, device_heap_grow(heap, "test", last ? all - 64 * MIB : 3 * MIB));
     CHECK_TEXT("test", "MiB are free");
     CHECK_STATUS(EXPAR_ERR_MEMORY, device_heap_grow(heap, "test", last ? 64 * all : 3 * MIB));
-    CHECK_TEXT("test", "bytes beside the");
+    CHECK_TEXT("test", "bytes are more than GPU");
     CHECK(device_heap_own_bytes(heap) == before, "a growth that failed has left memory");
     CHECK_OK(device_heap_grow(heap, "test", 2 * MIB));
     gather_own(group, heap, own);

@@ -182,6 +182,19 @@ static bool follows_nothing(const executor *self, const exec_call *call, expar_e
     return false;
 }
 
+/* It grows by itself. */
+static bool cpu_lacks(executor *base, uint64_t bytes)
+{
+    (void)base, (void)bytes;
+    return false;
+}
+
+static expar_status cpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
+{
+    (void)base, (void)bytes, (void)count;
+    return EXPAR_OK;
+}
+
 static const executor_ops cpu_ops = {
     .name = "cpu",
     .unit_bytes = 1,
@@ -193,6 +206,7 @@ static const executor_ops cpu_ops = {
     .destroy = cpu_destroy,
     .reaches = cpu_reaches,
     .take = cpu_take,
+    .lacks = cpu_lacks,
     .routing_make = routing_make,
     .map_make = map_make,
     .begin = cpu_call_begin,
@@ -203,6 +217,7 @@ static const executor_ops cpu_ops = {
     .follows = follows_nothing,
     .place = cpu_call_place,
     .notify = cpu_notify,
+    .grow_pool = cpu_grow_pool,
     .dispatch_send = cpu_dispatch_send,
     .dispatch_receive = cpu_dispatch_receive,
     .combine_send = cpu_combine_send,

@@ -37,6 +37,7 @@ static void close_part(gpu_executor *self)
     gpu_scratch_give(self->stamp_memory);
     gpu_scratch_give(self->scratch);
     mem_pool_close(self->base.pool);
+    self->base.pool = NULL;
 }
 
 static void gpu_destroy(executor *base, bool sound, bool quiet)
@@ -47,7 +48,7 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     bool all_quiet = sound && quiet;
     if (sound && device_heap_give(self->heap, buffer_name, self->world.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
-    device_heap_destroy(self->heap, all_quiet);
+    gpu_home_leave(self, all_quiet);
     free(self);
 }
 
@@ -78,6 +79,7 @@ static const executor_ops gpu_ops = {
     .destroy = gpu_destroy,
     .reaches = gpu_reaches,
     .take = gpu_take,
+    .lacks = gpu_lacks,
     .routing_make = gpu_routing_make,
     .map_make = gpu_map_make,
     .begin = gpu_begin,
@@ -88,6 +90,7 @@ static const executor_ops gpu_ops = {
     .follows = gpu_follows,
     .place = gpu_place,
     .notify = gpu_notify,
+    .grow_pool = gpu_grow_pool,
     .dispatch_send = gpu_dispatch_send,
     .dispatch_receive = gpu_dispatch_receive,
     .combine_send = gpu_combine_send,
@@ -183,7 +186,6 @@ static expar_status make_memory(gpu_executor *self)
 
 static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
 {
-    const gpu_world *world = &self->world;
     self->shares_gpu = plan->group->threads && sharers > 1;
     self->base.offers_room = !self->shares_gpu;
     expar_status status = check_queues(plan, sharers);
@@ -191,27 +193,33 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
     if (status == EXPAR_OK) status = make_memory(self);
     if (status == EXPAR_OK) status = gpu_programs_open(self);
     if (status == EXPAR_OK) gpu_listen(self);
-    if (status == EXPAR_OK)
-        status = mem_pool_create((void *)(uintptr_t)device_heap_at(self->heap, 0), world->buffer + world->space.pool,
-                                 world->shape.pool_bytes, &self->base.pool);
+    if (status == EXPAR_OK) status = gpu_home_pool(self, plan->pool_limit_bytes);
     return status == EXPAR_OK ? clear_records(self) : status;
+}
+
+/* All ranks come here, or none. Other buffers may be in the home. */
+static void unmake(gpu_executor *self)
+{
+    bool quiet = true;
+    close_part(self);
+    if (self->world.buffer) device_heap_give(self->heap, buffer_name, self->world.buffer, &quiet);
+    gpu_home_leave(self, quiet);
 }
 
 /* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
 static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
 {
     int32_t sharers = 0;
-    expar_status status = device_heap_create(self->sym, plan->device.index, &self->heap);
+    expar_status status = gpu_home_enter(self, plan->device.index);
     if (status != EXPAR_OK) return status;
-    self->device = device_heap_device(self->heap);
-    status = device_heap_take(self->heap, "expar_ep_create", self->world.space.total_bytes, 4096, &self->world.buffer);
+    status = gpu_home_take(self, "expar_ep_create", &self->world.buffer);
     if (status == EXPAR_OK) status = count_sharers(self, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(self, gpu_make_part(self, plan, sharers), NULL);
+    if (status == EXPAR_OK) status = gpu_home_start(self);
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;
     error_keep(&kept, status);
-    close_part(self);
-    device_heap_destroy(self->heap, true);
+    unmake(self);
     return error_restore(&kept);
 }
 

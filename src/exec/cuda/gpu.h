@@ -3,6 +3,8 @@
  *
  *   create.c    the object: its heap, its part of the GPU, its table of operations
  *   memory.c    its small memory, and what calls take of the pool
+ *   home.c      the device heap and the store that a rank's buffers on a GPU share; growth
+ *   lend.c      memory beside the pool
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
  *   count.c     the layout by itself, without a buffer
@@ -49,12 +51,19 @@ typedef struct gpu_programs {
 /* Pinned memory for counts of the caller's (counts.c). */
 typedef struct gpu_counts gpu_counts;
 
+/* What a rank's buffers on one GPU share: the heap, and the store of their pools (home.c). */
+typedef struct gpu_home gpu_home;
+
+/* Memory beside the pool, and whoever gives it back (lend.c). */
+typedef struct gpu_lender gpu_lender;
+
 /* The order of a rank's calls on one GPU, shared by its buffers of the group (order.c). */
 typedef struct gpu_order gpu_order;
 
 typedef struct gpu_executor {
     executor base;
-    device_heap *heap;
+    gpu_home *home;    /* NULL: not yet */
+    device_heap *heap; /* the home's */
     const cuda_device *device;
     expar_group *group;
     sym *sym; /* the group's */
@@ -75,6 +84,10 @@ typedef struct gpu_executor {
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
+    gpu_lender *lender;   /* the order's */
+    uint64_t start_bytes; /* that the home keeps for this buffer's pool */
+    uint64_t limit_bytes; /* of the pool; 0: none */
+    bool capturing;       /* the call that is being made is part of a capture; by whoever calls */
     bool notified;        /* the last call opened with a notify; by whoever calls, for the stamps */
     cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
@@ -125,6 +138,35 @@ uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows);
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens);
 /* Where a routing's arrays lie in its block; that follows from the routing alone, so that it serves other buffers. */
 gpu_routing gpu_routing_at(const ep_routing *routing);
+
+/* ---- home.c ------------------------------------------------------------------------------------------------------ */
+/* Collective: a home on the GPU, which a buffer of this rank's may have already, and with it heap and device. */
+expar_status gpu_home_enter(gpu_executor *self, int32_t device);
+/* Collective while the group is sound, once the buffer's memory has been given back. quiet: as in device_heap_destroy.
+   Without effect before it was entered. */
+void gpu_home_leave(gpu_executor *self, bool quiet);
+/* Collective: the buffer's records and, where nothing grows, its pool. */
+expar_status gpu_home_take(gpu_executor *self, const char *what, uint64_t *offset);
+/* Makes the buffer's pool, over what there is. */
+expar_status gpu_home_pool(gpu_executor *self, uint64_t limit_bytes);
+/* Collective: memory that the pool begins with, where it grows. */
+expar_status gpu_home_start(gpu_executor *self);
+/* What the pool may have now without growing, other buffers' blocks included. */
+uint64_t gpu_home_bytes(const gpu_executor *self);
+/* What hellos say of this rank's pool. For each call once. */
+bool gpu_home_wishes(gpu_executor *self);
+/* Operations. */
+bool gpu_lacks(executor *base, uint64_t bytes);
+expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count);
+
+/* ---- lend.c ------------------------------------------------------------------------------------------------------ */
+/* For an order of calls, which has the event recorded behind each of them. The device has been entered. */
+expar_status gpu_lender_make(const cuda_device *device, gpu_lender **out);
+cu_event gpu_lender_event(const gpu_lender *lender);
+/* What was lent keeps it; NULL is allowed. */
+void gpu_lender_drop(gpu_lender *lender);
+/* A block beside the pool. EXPAR_ERR_BUFFER_SIZE while a capture goes on, which could not keep it; EXPAR_ERR_MEMORY. */
+expar_status gpu_lend(gpu_executor *self, uint64_t bytes, mem_block **out);
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);

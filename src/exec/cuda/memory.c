@@ -50,20 +50,22 @@ bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_
     return device_heap_offset(((const gpu_executor *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
 }
 
-static expar_status pool_full(const gpu_executor *self, uint64_t bytes)
+static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_status status)
 {
-    return error_set(EXPAR_ERR_BUFFER_SIZE,
-                     "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
-                     "config.pool_bytes %llu)",
-                     (unsigned long long)self->world.shape.pool_bytes, (unsigned long long)bytes,
-                     (unsigned long long)mem_pool_enough(self->base.pool, bytes));
+    const bool limited = self->limit_bytes != 0;
+    return error_prefix(status,
+                        "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
+                        "config.%s %llu), nor is there memory beside it",
+                        (unsigned long long)gpu_home_bytes(self), (unsigned long long)bytes,
+                        limited ? "pool_limit_bytes" : "pool_bytes",
+                        (unsigned long long)mem_pool_enough(self->base.pool, bytes));
 }
 
-/* The pool has to do, also for rows that come by the queue: taking other memory may wait for kernels that wait for this
-   rank. */
 expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out)
 {
-    return mem_pool_take(base->pool, bytes, out) == EXPAR_OK ? EXPAR_OK : pool_full(gpu_of(base), bytes);
+    if (mem_pool_take(base->pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
+    expar_status status = gpu_lend(gpu_of(base), bytes, out);
+    return status == EXPAR_ERR_MEMORY ? nothing_left(gpu_of(base), bytes, status) : status;
 }
 
 /* As the pool rounds large blocks. */

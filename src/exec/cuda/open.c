@@ -76,6 +76,8 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_not
     bool goes_on = step->refusal.status == EXPAR_OK;
     if (step->routing && goes_on) add_routing(step, &args);
     if (step->rows && goes_on) args.room = step->rows->room;
+    args.room.growth = (int32_t)step->growth;
+    if (step->growth == EP_GROWTH_CAN && gpu_home_wishes(self)) args.room.growth = EP_GROWTH_WISHED;
     expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
@@ -89,6 +91,7 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
     if (call->ticket) gpu_order_note_wait(self, false);
     if (self->report->counts_refused == call->ticket) gpu_verdict_read(self, call->ticket, &step->verdict);
     step->counted = step->verdict.rank < 0 && step->routing;
+    step->grows = step->counted && self->report->counts_grow == call->ticket;
     if (step->counted) gpu_take_counts(self, step->routing);
     return EXPAR_OK;
 }

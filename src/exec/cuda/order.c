@@ -39,7 +39,8 @@ struct gpu_order {
     /* Held by the thread that makes a call, from gpu_place to gpu_end. It guards what follows;
        the events themselves stay as long as the order. */
     pthread_mutex_t lock;
-    cu_event last;                  /* behind the last call, also of graphs: each launch of one records it anew */
+    gpu_lender *lender;
+    cu_event last; /* the lender's; behind the last call, also of graphs: each launch of one records it anew */
     unsigned long long last_stream; /* number of the last call's, but for calls of captures */
     captured_calls captures[CAPTURES];
     bool has_last;  /* a call was made outside of captures, on `last_stream` */
@@ -47,9 +48,10 @@ struct gpu_order {
     bool in_graphs; /* any stream may have come last */
 };
 
-static expar_status make_events(gpu_order *order)
+static expar_status make_events(gpu_order *order, const cuda_device *device)
 {
-    expar_status status = CUDA_CALL(EventCreate, &order->last, CU_EVENT_NO_TIMING);
+    expar_status status = gpu_lender_make(device, &order->lender);
+    if (status == EXPAR_OK) order->last = gpu_lender_event(order->lender);
     for (int i = 0; i < CAPTURES && status == EXPAR_OK; i++)
         status = CUDA_CALL(EventCreate, &order->captures[i].inner, CU_EVENT_NO_TIMING);
     return status;
@@ -61,7 +63,7 @@ static void order_destroy(gpu_order *order)
         if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
         if (order->captures[i].witness) cuda_driver()->StreamDestroy(order->captures[i].witness);
     }
-    if (order->last) cuda_driver()->EventDestroy(order->last);
+    gpu_lender_drop(order->lender);
     pthread_mutex_destroy(&order->lock);
     free(order);
 }
@@ -91,12 +93,13 @@ expar_status gpu_order_hold(gpu_executor *self)
     if (order) {
         order->references++;
         self->order = order;
+        self->lender = order->lender;
         return EXPAR_OK;
     }
     order = orders ? calloc(1, sizeof *order) : NULL;
     if (!order) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     pthread_mutex_init(&order->lock, NULL);
-    expar_status status = make_events(order);
+    expar_status status = make_events(order, self->device);
     if (status != EXPAR_OK) {
         order_destroy(order);
         return status;
@@ -106,6 +109,7 @@ expar_status gpu_order_hold(gpu_executor *self)
     order->orders = orders;
     order->next = orders->first;
     self->order = orders->first = order;
+    self->lender = order->lender;
     return EXPAR_OK;
 }
 
@@ -339,6 +343,7 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
     cuda_leave();
     call->captured = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
     call->has_stream = status == EXPAR_OK;
+    self->capturing = call->captured;
     return status;
 }
 
@@ -399,6 +404,7 @@ static expar_status mark(gpu_executor *self, exec_call *call)
 expar_status gpu_end(executor *base, exec_call *call)
 {
     gpu_executor *self = gpu_of(base);
+    self->capturing = false;
     if (!call->placed) return EXPAR_OK;
     expar_status status = mark(self, call);
     call->placed = false;

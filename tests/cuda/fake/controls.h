@@ -22,6 +22,9 @@ typedef struct fake_controls {
     atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
     atomic_int outside;    /* of these, waits of captures for what comes before the launch */
+    atomic_int lent;       /* pieces of memory that are taken in the order of a stream, and not given back */
+    atomic_int no_chunks;  /* set by a test: 1: nor pieces that are mapped (cuMemCreate) */
+    atomic_int no_lending; /* set by a test: 1: there is none to be had */
     atomic_int looks;      /* of callers at events and streams */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */

@@ -269,7 +269,7 @@ cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_allocation *allo
 cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags)
 {
     (void)flags;
-    int i = slot_make(bytes);
+    int i = atomic_load(&fake_controls_of()->no_chunks) ? -1 : slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     slots[i].device = allocation->location.id;
     *memory = (cu_memory)i;
@@ -408,6 +408,24 @@ cu_result cuMemFree_v2(cu_address address)
     slots[i].at = NULL;
     slot_give(i);
     return CU_OK;
+}
+
+/* In the order of streams, which the played ones are in at once. */
+cu_result cuMemAllocAsync(cu_address *address, size_t bytes, cu_stream stream)
+{
+    fake_controls *controls = fake_controls_of();
+    if (capture_of(stream)) return CU_ERROR_CAPTURE_UNSUPPORTED;
+    if (atomic_load(&controls->no_lending)) return CU_ERROR_OUT_OF_MEMORY;
+    cu_result result = cuMemAlloc_v2(address, bytes);
+    if (result == CU_OK) atomic_fetch_add(&controls->lent, 1);
+    return result;
+}
+cu_result cuMemFreeAsync(cu_address address, cu_stream stream)
+{
+    (void)stream;
+    cu_result result = cuMemFree_v2(address);
+    if (result == CU_OK) atomic_fetch_sub(&fake_controls_of()->lent, 1);
+    return result;
 }
 
 /* Another process opens the memory's file by way of /proc. */

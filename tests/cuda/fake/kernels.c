@@ -139,9 +139,22 @@ static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_for
     return judge_hellos(world, epoch) < 0;
 }
 
+/* Whether pools grow between counts and rows: all hellos are here, and all go on. */
+static bool pools_grow(const gpu_world *world, uint32_t epoch)
+{
+    bool can = true, wished = false;
+    for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
+        int32_t growth = hello_at(world, world->rank, epoch, pe)->room.growth;
+        can = can && growth != EP_GROWTH_NONE;
+        wished = wished || growth == EP_GROWTH_WISHED;
+    }
+    return can && wished;
+}
+
 /* Where no rows come they fit any room. */
 static bool stands(const gpu_world *world, uint32_t epoch, int32_t pe)
 {
+    if (world->state->grows) return false;
     return hello_at(world, world->rank, epoch, pe)->room.bytes > 0;
 }
 
@@ -178,8 +191,10 @@ static bool play_notify(const gpu_notify_args *a)
     if (a->routing) memset(a->routing, 0, a->at.total_bytes);
     if (world->ticket) memset(world->report + 1, 0, counts * sizeof(int32_t));
     world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
+    world->state->grows = !world->state->refused && pools_grow(world, epoch);
     world->state->epoch = epoch;
     if (!world->ticket) return true;
+    if (world->state->grows) world->report->counts_grow = world->ticket;
     if (world->state->refused) world->report->counts_refused = world->ticket;
     release(&world->report->counts_ready, world->ticket);
     return true;
@@ -198,6 +213,7 @@ static bool play_dispatch(const gpu_dispatch_args *a)
     if (a->tokens) return false;
     if (a->room.bytes) note_ahead();
     if (!cached && world->state->refused) return true;
+    if (a->room.bytes && world->state->grows) return true;
     if (cached)
         exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
     else

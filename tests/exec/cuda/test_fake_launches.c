@@ -163,23 +163,29 @@ static void more_ranks_than_tell_room(void **state)
     kind_run((ranks_plan){0}, EP_ROOM_RANKS + 1, play_on_one_gpu);
 }
 
+#define LIMIT_BYTES (8 << 20)
+
 /* Room is not taken by force: what fails without it fails as before, and what it had is given back. */
 static void play_without_room(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
-    if (!idle_begin(&one, group)) return;
+    if (!idle_begin_with(&one, group, LIMIT_BYTES)) return;
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "the driver is not the played one")) return;
     mem_block *all = idle_fill_pool(&one);
+    atomic_store(&controls->no_lending, 1);
     expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_dispatch(one.ep, &args, &result));
-    CHECK_TEXT("the pool of", "config.pool_bytes");
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("the pool of", "config.pool_limit_bytes");
+    atomic_store(&controls->no_lending, 0);
     mem_block_release(all);
     for (int i = 0; i < 3; i++)
         check_ahead(&one, &args, 1, "with room again");
     args.topk_idx.dtype = EXPAR_BF16;
     CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one.ep, &args, &result));
-    uint64_t bytes = one.ep->shape.pool_bytes;
+    const uint64_t bytes = LIMIT_BYTES;
     if (CHECK_OK(mem_pool_take(one.ep->exec->pool, bytes - (2u << 20), &all))) mem_block_release(all);
     idle_end(&one);
 }

@@ -44,6 +44,8 @@ typedef struct gpu_state {
     uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
     uint32_t failed;  /* gpu_soundness, by who gives up a wait (release) for all that wait (acquire); never cleared */
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
+    uint32_t grows;   /* 1 when pools grow behind the notify before this dispatch: no room stands */
+    uint32_t unused;
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
     ep_refusal checked;          /* what ep_check_topk found, for the dispatch with a handle behind it */
 } gpu_state;
@@ -75,6 +77,8 @@ typedef struct gpu_report {
     /* Ticket of the last notify that did not go on: before counts_ready is set to it. Its verdict stands below; any
        other that is found there once counts are ready is that of the dispatch behind it. */
     uint64_t counts_refused;
+    /* Ticket of the last notify after which pools grow: likewise before counts_ready. */
+    uint64_t counts_grow;
     /* Ticket of the last dispatch or combine that knows whether it goes on: its verdict, if any, stands below. Written
        behind that by block 0 (release), read by the host (acquire). */
     uint64_t opened;

@@ -11,7 +11,7 @@
  * and polls those of all peers (acquire); the kernel ends when all rows are here.
  *
  * Launched before the host knows how many rows come, each block first lays out this rank's room for them, or leaves at
- * once where they do not fit.
+ * once where they do not fit, or where pools grow before rows move.
  *
  * Bytes a token: one row read, one row written a destination. The row goes by bulk copies through the warp's stage of
  * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
@@ -85,7 +85,7 @@ GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world), before = 0, all = 0;
-    if (!ep_tells_room(ranks)) return false;
+    if (!ep_tells_room(ranks) || world->state->grows) return false;
     const ep_room room = hello_at(world, world->rank, epoch, pe)->room;
     for (int32_t s = 0; s < ranks; s++) {
         const uint8_t *hello = (const uint8_t *)hello_at(world, world->rank, epoch, s);
@@ -215,6 +215,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->state->refused;
     bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(world)); /* the offer that notify made */
     if (a.room.bytes) {
+        if (world->state->grows) return;
         if (!__syncthreads_and(threadIdx.x || settle_arrival(&a, &settled))) return;
         arrival = &settled;
     }

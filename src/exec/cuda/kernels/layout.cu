@@ -206,6 +206,7 @@ typedef struct gpu_exchange {
     bool come;       /* all hellos */
     int32_t against; /* who stands in the way, or -1 */
     bool refused;    /* it refused; else its form differs from rank 0's */
+    bool grows;      /* all go on, and pools grow before rows move (ep_growth) */
 } gpu_exchange;
 
 GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
@@ -218,9 +219,9 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
                                       const int32_t *sent, int32_t *received)
 {
     const gpu_world *world = &a->world;
-    gpu_exchange end = {true, -1, false};
+    gpu_exchange end = {true, -1, false, false};
     int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    bool come = true, agree = true;
+    bool come = true, agree = true, can = true, wished = false;
     for (int32_t i = warp; i < ranks; i += warps)
         post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal, sent);
     stamp(a, 2);
@@ -229,10 +230,13 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
         come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
         agree &= hello_agrees(hello, &a->form);
         received[pe] = counts_from(a, epoch, pe)[a->channels - 1];
+        can &= hello->room.growth != EP_GROWTH_NONE;
+        wished |= hello->room.growth == EP_GROWTH_WISHED;
     }
-    if (__syncthreads_and(come && agree)) return end;
+    if (__syncthreads_and(come && agree && !wished)) return end;
     end.come = __syncthreads_and(come);
-    if (end.come) end.against = judge_hellos(world, epoch, &end.refused);
+    if (end.come && !__syncthreads_and(agree)) end.against = judge_hellos(world, epoch, &end.refused);
+    end.grows = __syncthreads_and(come && agree && can);
     return end;
 }
 
@@ -309,10 +313,12 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
     if (threadIdx.x) return;
     world->state->epoch = epoch;
     world->state->refused = !end->come || end->against >= 0;
+    world->state->grows = end->grows;
     world->state->bad_slot = ~0ull;
     if (end->against >= 0) report_hello(world, epoch, end->against, end->refused);
     if (!world->ticket) return;
     if (end->against >= 0) world->report->counts_refused = world->ticket;
+    if (end->grows) world->report->counts_grow = world->ticket;
     store_release(&world->report->counts_ready, world->ticket);
 }
 

@@ -209,7 +209,7 @@ static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *rout
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
-    if (!ep_life_alive(&handle->life, EP_HANDLE_MAGIC))
+    if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
         return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
     if (handle->origin.group != ep->group->number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");

@@ -19,14 +19,14 @@
  *   check.c     tensors as arguments
  *   layout.c    expar_ep_layout
  *   handle.c    the routing that a dispatch leaves; output.c the memory of its results, destination.c where in it
- *               they go; life.h, life.c who holds either, and what is left when nobody does
+ *               they go; both are counted (base/life.h)
  *   unheard.c   what went wrong in calls that nobody asked about
  *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */
 #ifndef EXPAR_EP_EP_H
 #define EXPAR_EP_EP_H
 
+#include "base/life.h"
 #include "ep/call.h"
-#include "ep/life.h"
 #include "group/group.h"
 #include <expar/ep.h>
 
@@ -91,7 +91,7 @@ static inline ep_origin ep_origin_of(const expar_ep *ep)
 }
 
 struct expar_ep_handle {
-    ep_life life; /* EP_HANDLE_MAGIC */
+    life life; /* EP_HANDLE_MAGIC */
     ep_origin origin;
     uint32_t buffer; /* number of the buffer that it was made on, and the epoch there: with both all ranks mean the */
     uint32_t route;  /* same one */
@@ -126,7 +126,7 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 
 #define EP_OUTPUT_PARTS (EXPAR_EP_PART_ROW_MAP + 1)
 struct expar_ep_output {
-    ep_life life; /* EP_OUTPUT_MAGIC */
+    life life; /* EP_OUTPUT_MAGIC */
     ep_origin origin;
     mem_block *block;           /* all tensors of the result, but for the caller's own recv_x */
     mem_block *arrival;         /* expert-major: token-major rows on their way; NULL once expanded, and else */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ep_spent spent = EP_SPENT_NONE;
+static life_spent spent = LIFE_SPENT_NONE;
 
 expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wanted, int32_t most_targets,
                               expar_ep_handle **out)
@@ -21,7 +21,7 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wa
         free(handle);
         return status;
     }
-    handle->life = ep_life_begin(EP_HANDLE_MAGIC);
+    handle->life = life_begin(EP_HANDLE_MAGIC);
     handle->origin = ep_origin_of(ep);
     handle->buffer = ep->number;
     handle->route = epoch;
@@ -62,14 +62,14 @@ void ep_handle_unmap(const expar_ep_handle *handle)
 expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle)
 {
     expar_ep_handle *held = (expar_ep_handle *)handle;
-    ep_life_hold(&held->life);
+    life_hold(&held->life);
     return held;
 }
 
 static expar_status handle_check(const char *call, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "%s: handle is NULL", call);
-    if (ep_life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
+    if (life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE, "%s: handle is not a living handle", call);
 }
 
@@ -77,7 +77,7 @@ expar_status expar_ep_handle_retain(expar_ep_handle *handle)
 {
     static const char call[] = "expar_ep_handle_retain";
     expar_status status = handle_check(call, handle);
-    if (status != EXPAR_OK || ep_life_hold(&handle->life)) return call_ended(status);
+    if (status != EXPAR_OK || life_hold(&handle->life)) return call_ended(status);
     return call_ended(handle_check(call, handle));
 }
 
@@ -86,15 +86,15 @@ static void handle_end(expar_ep_handle *handle)
     ep_routing_free(&handle->routing);
     mem_block_release(ep_handle_map_block(handle));
     free(handle->tokens_per_expert);
-    ep_life_keep(&spent, handle);
+    life_keep(&spent, handle);
 }
 
 void expar_ep_handle_destroy(expar_ep_handle *handle)
 {
     if (!handle) return;
-    ep_life_end end = handle->life.magic == EP_HANDLE_MAGIC ? ep_life_drop(&handle->life) : EP_LIFE_SPENT;
-    if (end == EP_LIFE_LAST) handle_end(handle);
-    if (end == EP_LIFE_SPENT)
+    life_end end = life_drop(&handle->life, EP_HANDLE_MAGIC);
+    if (end == LIFE_LAST) handle_end(handle);
+    if (end == LIFE_SPENT)
         LOG(LOG_WARN,
             "expar_ep_handle_destroy: handle %p is not a living handle; it has been destroyed as often as held",
             (void *)handle);

@@ -5,20 +5,20 @@
 
 #include <stdlib.h>
 
-static ep_spent spent = EP_SPENT_NONE;
+static life_spent spent = LIFE_SPENT_NONE;
 
 expar_ep_output *ep_output_make(const expar_ep *ep)
 {
     expar_ep_output *output = calloc(1, sizeof *output);
     if (!output) return NULL;
-    output->life = ep_life_begin(EP_OUTPUT_MAGIC);
+    output->life = life_begin(EP_OUTPUT_MAGIC);
     output->origin = ep_origin_of(ep);
     return output;
 }
 
 expar_ep_output *ep_output_hold(expar_ep_output *output)
 {
-    ep_life_hold(&output->life);
+    life_hold(&output->life);
     return output;
 }
 
@@ -27,7 +27,7 @@ static void output_end(expar_ep_output *output)
     mem_block_release(output->arrival);
     mem_block_release(output->block);
     free(output->tokens_per_expert);
-    ep_life_keep(&spent, output);
+    life_keep(&spent, output);
 }
 
 /* ---- holding ----------------------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static void output_end(expar_ep_output *output)
 static expar_status output_check(const char *call, const expar_ep_output *output)
 {
     if (!output) return error_set(EXPAR_ERR_NULL, "%s: output is NULL", call);
-    if (ep_life_alive(&output->life, EP_OUTPUT_MAGIC)) return EXPAR_OK;
+    if (life_alive(&output->life, EP_OUTPUT_MAGIC)) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE, "%s: output %p is not a living output; it has been released as often as held",
                      call, (const void *)output);
 }
@@ -44,16 +44,16 @@ expar_status expar_ep_output_retain(expar_ep_output *output)
 {
     static const char call[] = "expar_ep_output_retain";
     expar_status status = output_check(call, output);
-    if (status != EXPAR_OK || ep_life_hold(&output->life)) return call_ended(status);
+    if (status != EXPAR_OK || life_hold(&output->life)) return call_ended(status);
     return call_ended(output_check(call, output));
 }
 
 void expar_ep_output_release(expar_ep_output *output)
 {
     if (!output) return;
-    ep_life_end end = output->life.magic == EP_OUTPUT_MAGIC ? ep_life_drop(&output->life) : EP_LIFE_SPENT;
-    if (end == EP_LIFE_LAST) output_end(output);
-    if (end == EP_LIFE_SPENT)
+    life_end end = life_drop(&output->life, EP_OUTPUT_MAGIC);
+    if (end == LIFE_LAST) output_end(output);
+    if (end == LIFE_SPENT)
         LOG(LOG_WARN,
             "expar_ep_output_release: output %p is not a living output; it has been released as often as held",
             (void *)output);

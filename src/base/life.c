@@ -3,36 +3,37 @@
  *
  * The record of an object that has come to its end is kept for a while, so that whoever uses it again, or gives it back
  * a second time, finds out and does not come upon memory of something else. */
-#include "ep/life.h"
+#include "base/life.h"
 
 #include <stdlib.h>
 
-bool ep_life_hold(ep_life *life)
+bool life_hold(life *self)
 {
-    int32_t held = atomic_load_explicit(&life->references, memory_order_relaxed);
+    int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);
     /* Relaxed: whoever holds one more has a reference already, or is told that there is none. */
-    while (held > 0 && !atomic_compare_exchange_weak_explicit(&life->references, &held, held + 1, memory_order_relaxed,
+    while (held > 0 && !atomic_compare_exchange_weak_explicit(&self->references, &held, held + 1, memory_order_relaxed,
                                                               memory_order_relaxed)) {
     }
     return held > 0;
 }
 
-ep_life_end ep_life_drop(ep_life *life)
+life_end life_drop(life *self, uint64_t magic)
 {
-    int32_t held = atomic_load_explicit(&life->references, memory_order_relaxed);
+    if (self->magic != magic) return LIFE_SPENT;
+    int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);
     /* Acquire and release: the last one sees all that the others did before it takes the object apart. */
-    while (held > 0 && !atomic_compare_exchange_weak_explicit(&life->references, &held, held - 1, memory_order_acq_rel,
+    while (held > 0 && !atomic_compare_exchange_weak_explicit(&self->references, &held, held - 1, memory_order_acq_rel,
                                                               memory_order_relaxed)) {
     }
-    return held > 1 ? EP_LIFE_HELD : held == 1 ? EP_LIFE_LAST : EP_LIFE_SPENT;
+    return held > 1 ? LIFE_HELD : held == 1 ? LIFE_LAST : LIFE_SPENT;
 }
 
-void ep_life_keep(ep_spent *spent, void *record)
+void life_keep(life_spent *spent, void *record)
 {
     pthread_mutex_lock(&spent->lock);
     void *oldest = spent->records[spent->next];
     spent->records[spent->next] = record;
-    spent->next = (spent->next + 1) % EP_SPENT_RECORDS;
+    spent->next = (spent->next + 1) % LIFE_SPENT_RECORDS;
     pthread_mutex_unlock(&spent->lock);
     free(oldest);
 }

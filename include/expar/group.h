@@ -84,12 +84,24 @@ EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_grou
                                                   expar_group **groups);
 
 /* Leaves and frees. Collective while the group is sound; once it has failed each rank goes by itself. EP buffers of
-   the group must be destroyed before (EXPAR_ERR_STATE). NULL is allowed. */
+   the group must be destroyed before (EXPAR_ERR_STATE). NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on
+   it. EXPAR_ERR_STATE also for a group that has been destroyed or abandoned. */
 EXPAR_API expar_status expar_group_destroy(expar_group *group);
 
 /* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED; the other ranks see this
    rank as gone (EXPAR_ERR_PEER) when it destroys the group. Any thread, also while another one waits. */
 EXPAR_API expar_status expar_group_abort(expar_group *group);
+
+/* Leaves without the others and waits for nobody: for finalisers, handlers of atexit, exceptions. Any thread, in any
+   state, with EP buffers alive, while other threads are in calls: these end well, if all that they wait for has come,
+   or with EXPAR_ERR_ABORTED. The other ranks see this one as gone within a second; what this rank has finished with them
+   stays good there, later calls end with EXPAR_ERR_PEER. Pointers into the symmetric heap are invalid from then on;
+   tensors of outputs are not. Buffers of the group are still to be destroyed or abandoned, before or after. What other
+   threads are in a call on is freed when they are out; calls that do not wait (puts, gets, atomics) must not run beside
+   it. Once it is abandoned or destroyed, and for NULL, it has no effect, as long as fewer than 256 groups have ended
+   since; other calls on the group are EXPAR_ERR_STATE where that can be seen. In a child of fork the child's copies of
+   the control sockets are closed, and nothing else happens. Always EXPAR_OK. */
+EXPAR_API expar_status expar_group_abandon(expar_group *group);
 
 /* Facts of a group; 0 (rank: -1) for NULL. Any thread. */
 EXPAR_API int32_t expar_group_rank(const expar_group *group);

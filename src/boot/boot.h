@@ -18,6 +18,7 @@
 
 #include "base/base.h"
 #include <expar/group.h>
+#include <stdatomic.h>
 
 typedef struct boot boot;
 
@@ -81,7 +82,16 @@ typedef struct boot_ops {
     /* Asks other ranks what they wait for in the subject: those with answers[r].asked of [size]. Their monitors answer
        whatever else they do. Returns when all have, or after wait_ns. Needs `watch` before. Any thread. */
     void (*ask)(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
-    /* Leaves: when `sound`, a barrier first, so that nobody takes a good-bye for a death. Frees self. */
+    /* The last collective of a rank that leaves in order: a barrier, so that nobody takes a good-bye for a failure; who
+       goes from then on is not told of. */
+    expar_status (*finish)(boot *self);
+    /* Says good-bye at once, whatever this rank's other threads do here, and waits for nobody: the others see it gone.
+       Its collectives fail from then on. Any thread, once; `leave` is still to come. */
+    void (*part)(boot *self);
+    /* In a child of fork, which is no rank: closes its copies of what tells the others that this rank lives. Takes no
+       lock, frees nothing. */
+    void (*forsake)(boot *self);
+    /* Leaves: when `sound`, `finish` first. Frees self. */
     void (*leave)(boot *self, bool sound);
     /* Ends this rank's pending and later collectives with EXPAR_ERR_ABORTED. Any thread, also while
        another one waits. */
@@ -96,6 +106,8 @@ struct boot {
     boot_notes *notes;
     bool threads;   /* ranks are threads of one process */
     bool timed_out; /* a collective has failed because somebody did not come; only the owner's thread */
+    /* Threads in collectives here: by themselves, read by whoever frees what they use (release, acquire). */
+    _Atomic int32_t inside;
     /* The address at which ranks of other hosts find this one: that by which it reached the place where they met. ""
        where they met without a network. */
     char ip[BOOT_IP_TEXT];

@@ -111,7 +111,7 @@ static expar_status await_all(boot *self, const char *call, uint64_t arrivals, b
     }
 }
 
-static expar_status come_together(boot *self, const char *call)
+static expar_status meet(boot *self, const char *call)
 {
     block *shared = thread_of(self)->shared;
     member *own = &shared->members[self->rank];
@@ -131,6 +131,14 @@ static expar_status come_together(boot *self, const char *call)
     }
     pthread_mutex_unlock(&shared->lock);
     free(awaited);
+    return status;
+}
+
+static expar_status come_together(boot *self, const char *call)
+{
+    atomic_fetch_add_explicit(&self->inside, 1, memory_order_relaxed);
+    expar_status status = meet(self, call);
+    atomic_fetch_sub_explicit(&self->inside, 1, memory_order_release);
     return status;
 }
 
@@ -284,22 +292,50 @@ static void boot_free(boot *self)
     free(self);
 }
 
+static expar_status threads_finish(boot *self)
+{
+    block *shared = thread_of(self)->shared;
+    pthread_mutex_lock(&shared->lock);
+    shared->members[self->rank].gone = NULL;
+    pthread_mutex_unlock(&shared->lock);
+    return threads_barrier(self);
+}
+
+/* With the lock held, so that no watcher is freed meanwhile. */
+static void tell_of_leaving(block *shared, int32_t rank)
+{
+    member *own = &shared->members[rank];
+    if (own->left) return;
+    own->left = true;
+    own->gone = NULL;
+    pthread_cond_broadcast(&shared->changed);
+    for (int32_t r = 0; r < shared->size; r++) {
+        const member *other = &shared->members[r];
+        if (other->gone) other->gone(other->gone_context, rank, true);
+    }
+}
+
+static void threads_part(boot *self)
+{
+    block *shared = thread_of(self)->shared;
+    pthread_mutex_lock(&shared->lock);
+    tell_of_leaving(shared, self->rank);
+    pthread_mutex_unlock(&shared->lock);
+}
+
+/* Nothing outside of this process knows of its threads. */
+static void threads_forsake(boot *self)
+{
+    (void)self;
+}
+
 static void threads_leave(boot *self, bool sound)
 {
     block *shared = thread_of(self)->shared;
-    member *own = &shared->members[self->rank];
+    if (sound && threads_finish(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
     pthread_mutex_lock(&shared->lock);
-    own->gone = NULL;
-    pthread_mutex_unlock(&shared->lock);
-    if (sound && threads_barrier(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
-
-    pthread_mutex_lock(&shared->lock);
-    own->left = true;
-    pthread_cond_broadcast(&shared->changed);
-    for (int32_t rank = 0; rank < shared->size; rank++) {
-        const member *other = &shared->members[rank];
-        if (other->gone) other->gone(other->gone_context, self->rank, true);
-    }
+    shared->members[self->rank].gone = NULL;
+    tell_of_leaving(shared, self->rank);
     bool last = --shared->users == 0;
     pthread_mutex_unlock(&shared->lock);
     if (last) block_free(shared);
@@ -315,6 +351,9 @@ static const boot_ops threads_ops = {
     .exchange_fds = threads_exchange_fds,
     .watch = threads_watch,
     .ask = threads_ask,
+    .finish = threads_finish,
+    .part = threads_part,
+    .forsake = threads_forsake,
     .leave = threads_leave,
     .abort = threads_abort,
 };

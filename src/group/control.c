@@ -32,13 +32,29 @@ int32_t expar_group_local_rank(const expar_group *group)
     return group ? group->rank % group->ranks_per_node : 0;
 }
 
-static expar_status control_check(const char *call, const expar_group *group, size_t bytes)
+/* On success the group has been entered. */
+static expar_status control_begin(const char *call, expar_group *group, size_t bytes)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (bytes > EXPAR_CONTROL_MAX_BYTES)
         return error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
                          EXPAR_CONTROL_MAX_BYTES);
-    return sym_check(group->sym, call);
+    if (!group_enter(group, call)) return EXPAR_ERR_STATE;
+    expar_status status = sym_check(group->sym, call);
+    if (status != EXPAR_OK) group_leave(group);
+    return status;
+}
+
+static expar_status control_leave(expar_group *group, expar_status status)
+{
+    group_ended(group, status);
+    group_leave(group);
+    return status;
+}
+
+static expar_status control_end(const char *call, expar_group *group, expar_status status)
+{
+    return control_leave(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
 }
 
 expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes)
@@ -46,30 +62,31 @@ expar_status expar_group_allgather(expar_group *group, const void *mine, void *a
     static const char call[] = "expar_group_allgather";
     if (bytes > 0 && !mine) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: mine is NULL", call));
     if (bytes > 0 && !all) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: all is NULL", call));
-    expar_status status = control_check(call, group, bytes);
+    expar_status status = control_begin(call, group, bytes);
     if (status != EXPAR_OK) return group_ended(group, status);
     status = group->boot->ops->allgather(group->boot, mine, all, bytes);
-    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
+    return control_end(call, group, status);
 }
 
 expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root)
 {
     static const char call[] = "expar_group_broadcast";
     if (bytes > 0 && !data) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: data is NULL", call));
-    expar_status status = control_check(call, group, bytes);
+    expar_status status = control_begin(call, group, bytes);
     if (status != EXPAR_OK) return group_ended(group, status);
-    if (root < 0 || root >= group->size)
-        return group_ended(group,
-                           error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1));
+    if (root < 0 || root >= group->size) {
+        error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
+        return control_leave(group, EXPAR_ERR_RANGE);
+    }
     status = group->boot->ops->broadcast(group->boot, data, bytes, root);
-    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
+    return control_end(call, group, status);
 }
 
 expar_status expar_group_barrier(expar_group *group)
 {
     static const char call[] = "expar_group_barrier";
-    expar_status status = control_check(call, group, 0);
+    expar_status status = control_begin(call, group, 0);
     if (status != EXPAR_OK) return group_ended(group, status);
     status = group->boot->ops->barrier(group->boot);
-    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
+    return control_end(call, group, status);
 }

@@ -3,6 +3,9 @@
 #include "group/parts.h"
 
 #include <stdlib.h>
+#include <unistd.h>
+
+static life_spent spent = LIFE_SPENT_NONE;
 
 /* From boot's monitor: a peer has died or left. */
 static void on_gone(void *context, int32_t rank, bool clean)
@@ -16,7 +19,11 @@ static void group_free_memory(expar_group *group)
     /* Behind it: until then transports may complete what was started on a resident's batches. */
     group_residents_end(group);
     free(group->nodes);
-    free(group);
+    group->sym = NULL;
+    group->boot = NULL;
+    group->nodes = NULL;
+    atomic_store_explicit(&group->life.references, 0, memory_order_release);
+    life_keep(&spent, group);
 }
 
 static expar_status group_build(expar_group *group, boot *ctl, const group_settings *settings,
@@ -55,6 +62,8 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
         free(group);
         return error_set(EXPAR_ERR_MEMORY, "no memory for the records of a group of %d ranks", ctl->size);
     }
+    group->life = life_begin(GROUP_MAGIC);
+    group->pid = (int32_t)getpid();
     expar_status status = group_build(group, ctl, settings, threads);
     if (status != EXPAR_OK) {
         group_free_memory(group);
@@ -146,22 +155,108 @@ expar_status expar_group_create(const expar_group_options *options, expar_group 
     return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: rank %d", call, request.rank));
 }
 
+/* ---- who holds it ------------------------------------------------------------------------------------------------ */
+
+static expar_status report_ended(const char *call)
+{
+    return error_set(EXPAR_ERR_STATE, "%s: the group has been destroyed or abandoned", call);
+}
+
+bool group_enter(expar_group *group, const char *call)
+{
+    if (!life_alive(&group->life, GROUP_MAGIC) || !life_hold(&group->life)) {
+        report_ended(call);
+        return false;
+    }
+    if (!atomic_load_explicit(&group->ended, memory_order_relaxed)) return true;
+    report_ended(call);
+    group_leave(group);
+    return false;
+}
+
+/* Waits of symmetric memory are counted, but hold no reference: what they touch stays for good then. */
+static bool is_quiet(const expar_group *group)
+{
+    return atomic_load_explicit(&group->sym->waiters, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&group->boot->inside, memory_order_acquire) == 0;
+}
+
+void group_leave(expar_group *group)
+{
+    if (life_drop(&group->life, GROUP_MAGIC) != LIFE_LAST) return;
+    if (is_quiet(group))
+        group_free(group, false);
+    else
+        LOG(LOG_INFO, "the group's memory stays: another thread is in a call on it");
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static const char destroying[] = "expar_group_destroy";
+
+/* Buffers hold the group, and so do calls of other threads. */
+static expar_status check_unused(const expar_group *group)
+{
+    int32_t users = atomic_load_explicit(&group->users, memory_order_acquire);
+    if (users > 0)
+        return error_set(EXPAR_ERR_STATE, "%s: rank %d: %d EP buffers are alive, destroy them first", destroying,
+                         group->rank, users);
+    int32_t held = atomic_load_explicit(&group->life.references, memory_order_acquire);
+    if (held > 1)
+        return error_set(EXPAR_ERR_BUSY, "%s: rank %d: another thread is in a call on the group", destroying,
+                         group->rank);
+    return EXPAR_OK;
+}
+
+/* Another thread may abandon the group meanwhile, which ends the barrier. */
 expar_status expar_group_destroy(expar_group *group)
 {
     if (!group) return EXPAR_OK;
-    int32_t users = atomic_load_explicit(&group->users, memory_order_acquire);
-    if (users > 0)
-        return group_ended(group, error_set(EXPAR_ERR_STATE,
-                                            "expar_group_destroy: rank %d: %d EP buffers are alive, destroy them first",
-                                            group->rank, users));
-    group_free(group, atomic_load_explicit(&group->sym->failure, memory_order_acquire) == 0);
+    if (!life_alive(&group->life, GROUP_MAGIC) || atomic_exchange_explicit(&group->ended, true, memory_order_relaxed))
+        return group_ended(group, report_ended(destroying));
+    expar_status status = check_unused(group);
+    if (status != EXPAR_OK) {
+        atomic_store_explicit(&group->ended, false, memory_order_relaxed);
+        return group_ended(group, status);
+    }
+    bool sound = atomic_load_explicit(&group->sym->failure, memory_order_acquire) == 0;
+    if (sound && group->boot->ops->finish(group->boot) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
+    group_leave(group);
+    return EXPAR_OK;
+}
+
+/* What this rank's own threads wait for ends, the others see it gone; and its memory goes when nobody is in a call any
+   more. */
+static void abandon(expar_group *group)
+{
+    sym_fail(group->sym, SYM_ABORTED, group->rank);
+    group->boot->ops->abort(group->boot);
+    group->boot->ops->part(group->boot);
+}
+
+expar_status expar_group_abandon(expar_group *group)
+{
+    if (!group || !life_alive(&group->life, GROUP_MAGIC)) return EXPAR_OK;
+    if (group->pid != (int32_t)getpid()) {
+        group->boot->ops->forsake(group->boot);
+        return EXPAR_OK;
+    }
+    if (!life_hold(&group->life)) return EXPAR_OK;
+    bool first = !atomic_exchange_explicit(&group->ended, true, memory_order_relaxed);
+    abandon(group);
+    if (first) group_leave(group);
+    group_leave(group);
     return EXPAR_OK;
 }
 
 expar_status expar_group_abort(expar_group *group)
 {
-    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "expar_group_abort: group is NULL"));
+    static const char call[] = "expar_group_abort";
+    if (!group) return call_ended(error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
+    if (!life_alive(&group->life, GROUP_MAGIC) || !life_hold(&group->life))
+        return group_ended(group, report_ended(call));
     sym_fail(group->sym, SYM_ABORTED, group->rank);
     group->boot->ops->abort(group->boot);
+    group_leave(group);
     return EXPAR_OK;
 }

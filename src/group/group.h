@@ -7,6 +7,7 @@
 #define EXPAR_GROUP_GROUP_H
 
 #include "base/base.h"
+#include "base/life.h"
 #include "boot/boot.h"
 #include "shmem/sym.h"
 #include <expar/group.h>
@@ -20,7 +21,13 @@ typedef struct group_resident {
     struct group_resident *next; /* the one that came before it; set by group_keep */
 } group_resident;
 
+#define GROUP_MAGIC 0x70756f7267707865u
 struct expar_group {
+    life life;   /* GROUP_MAGIC: the owner's reference, and one for each buffer and for each call by group_enter */
+    int32_t pid; /* of the process that made it: a child of fork is no rank */
+    /* Who destroys or abandons it sets it first (compare-swap, relaxed: references order the rest); destroy takes it
+       back where it is refused. Read by group_enter. */
+    atomic_bool ended;
     boot *boot;
     sym *sym;
     uint64_t number; /* of this object in the process, from 1; no other one has it, earlier or later */
@@ -43,6 +50,11 @@ static inline expar_status group_ended(const expar_group *group, expar_status st
 {
     return status == EXPAR_OK ? status : error_tell(group ? group->rank : -1, status);
 }
+
+/* One more reference; false: the group has been destroyed or abandoned, and the last error says so of `call`. */
+bool group_enter(expar_group *group, const char *call);
+/* Gives it back; the last one frees what an abandoned group has. */
+void group_leave(expar_group *group);
 
 /* The group takes the resident over, and ends it when it ends itself, those that came last first. */
 void group_keep(expar_group *group, group_resident *resident);

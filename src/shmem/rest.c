@@ -53,18 +53,26 @@ static uint64_t watches_nothing(void)
     return bell_range(0, 1);
 }
 
+static void count_in(sym *self)
+{
+    atomic_fetch_add_explicit(&self->waiters, 1, memory_order_relaxed);
+}
+
 sym_rest sym_rest_begin(sym *self, const char *what)
 {
+    count_in(self);
     return (sym_rest){.sym = self, .what = what, .watch = watches_nothing()};
 }
 
 sym_rest sym_rest_begin_among(sym *self, const char *what, sym_ranks among)
 {
+    count_in(self);
     return (sym_rest){.sym = self, .what = what, .watch = watches_nothing(), .among = among};
 }
 
 sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint64_t bytes)
 {
+    count_in(self);
     return (sym_rest){.sym = self,
                       .what = what,
                       .watch = bell_range(offset, bytes),
@@ -179,6 +187,8 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 expar_status sym_rest_turn(sym_rest *rest)
 {
     const rest_limits *limits = rest->sym->crowded ? &limits_crowded : &limits_roomy;
+    if (rest->halt && atomic_load_explicit(rest->halt, memory_order_relaxed))
+        return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", rest->what);
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) {
         expar_status status = rest_check(rest);
         if (status != EXPAR_OK) return status;
@@ -212,4 +222,5 @@ void sym_rest_end(sym_rest *rest)
     rest->armed = false;
     if (!rest->timed_out) note(rest, BOOT_IDLE);
     rest_attend(rest, false);
+    atomic_fetch_sub_explicit(&rest->sym->waiters, 1, memory_order_release);
 }

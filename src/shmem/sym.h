@@ -145,7 +145,9 @@ typedef struct sym {
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     sym_listener *listeners; /* guarded by lock */
-    uint64_t barrier_epoch;  /* own count; barriers are called by one thread of a rank at a time */
+    /* Waits in progress. By those who wait, each by itself; read by whoever frees what they use (release, acquire). */
+    _Atomic int32_t waiters;
+    uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused, and this
        rank's abort replaces all others. */
@@ -301,14 +303,16 @@ typedef struct sym_rest {
     uint32_t rings; /* value of the futex word when armed */
     uint64_t watch; /* bell_range of the words that puts may change to end the wait */
     bool armed;
-    bool attends;      /* drives the network meanwhile */
-    bool handed_over;  /* the network's own thread does */
-    bool timed_out;    /* set when a turn failed by time-out */
-    bool open;         /* by sym_rest_begin_open */
-    bool noted;        /* boot_ops.ask tells of this wait */
-    int32_t subject;   /* of the note; SYM_SUBJECT_NONE: nothing is noted */
-    int32_t awaited;   /* by sym_rest_expect */
-    sym_ranks among;   /* those whose loss ends the wait, unless it is open; size 0: all */
+    bool attends;     /* drives the network meanwhile */
+    bool handed_over; /* the network's own thread does */
+    bool timed_out;   /* set when a turn failed by time-out */
+    bool open;        /* by sym_rest_begin_open */
+    bool noted;       /* boot_ops.ask tells of this wait */
+    int32_t subject;  /* of the note; SYM_SUBJECT_NONE: nothing is noted */
+    int32_t awaited;  /* by sym_rest_expect */
+    sym_ranks among;  /* those whose loss ends the wait, unless it is open; size 0: all */
+    /* Ends it too, once it is set (relaxed): what the wait is for has been abandoned. NULL: nothing does */
+    const atomic_bool *halt;
     uint32_t tellings; /* open: of sym at the beginning */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);

@@ -20,8 +20,10 @@ expar_group_options ranks_options(const ranks_plan *plan)
 bool ranks_carry_out(const ranks_plan *plan, expar_group *group, ranks_body body, void *shared)
 {
     body(group, shared);
-    if (check_failures()) expar_group_abort(group);
-    CHECK_OK(expar_group_destroy(group));
+    if (!plan->ends_itself) {
+        if (check_failures()) expar_group_abort(group);
+        CHECK_OK(expar_group_destroy(group));
+    }
     if (plan->after) plan->after(NULL, shared);
     return check_failures() == 0;
 }

@@ -20,6 +20,7 @@ typedef struct ranks_plan {
     size_t heap_bytes;      /* 0: RANKS_HEAP_BYTES */
     expar_heap_kind heap_kind;
     int64_t timeout_ms; /* 0: RANKS_TIMEOUT_MS */
+    bool ends_itself;   /* the body destroys or abandons the group */
     ranks_body after;   /* with NULL for the group, once that has gone; may be NULL */
 } ranks_plan;
 

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 
 /* Taken from one peer before the monitor looks at others again. */
@@ -15,6 +16,7 @@
 typedef struct ask_inbox {
     ask_record record;
     size_t have_bytes;
+    bool bye; /* the peer has said so */
 } ask_inbox;
 
 /* Lives on the stack of who asks. */
@@ -43,7 +45,7 @@ bool ask_record_check(const ask_record *record, int32_t size)
 {
     const uint32_t kind = record->mark ^ ASK_MARK;
     if (kind == ASK_DEATH && record->rank < 0) return false;
-    return kind >= ASK_QUESTION && kind <= ASK_DEATH && record->subject >= 0 && record->subject < BOOT_SUBJECTS &&
+    return kind >= ASK_QUESTION && kind <= ASK_BYE && record->subject >= 0 && record->subject < BOOT_SUBJECTS &&
            record->doing <= BOOT_GAVE_UP && record->rank >= -1 && record->rank < size && record->blamed >= -1 &&
            record->blamed < size;
 }
@@ -106,8 +108,10 @@ static void take_record(asker *self, int32_t peer, const ask_record *record)
         asker_answer(self, peer, record);
     else if (record->mark == (ASK_MARK | ASK_ANSWER))
         take_answer(self, peer, record);
-    else
+    else if (record->mark == (ASK_MARK | ASK_DEATH))
         asker_learn(self, record->rank);
+    else
+        self->inboxes[peer].bye = true;
 }
 
 /* WIRE_DONE: there may be more. */
@@ -160,6 +164,28 @@ int32_t ask_first_death(asker *self)
     int32_t first = self->first_death;
     pthread_mutex_unlock(&self->lock);
     return first;
+}
+
+/* ---- leaving ----------------------------------------------------------------------------------------------------- */
+
+void ask_say_bye(asker *self)
+{
+    const ask_record record = {.mark = ASK_MARK | ASK_BYE, .rank = -1, .blamed = -1};
+    pthread_mutex_lock(&self->lock);
+    for (int32_t peer = 0; peer < self->size; peer++) {
+        if (self->lines[peer] < 0) continue;
+        (void)send_record(self, peer, &record);
+        shutdown(self->lines[peer], SHUT_WR);
+    }
+    pthread_mutex_unlock(&self->lock);
+}
+
+bool ask_heard_bye(asker *self, int32_t peer)
+{
+    pthread_mutex_lock(&self->lock);
+    bool bye = self->inboxes[peer].bye;
+    pthread_mutex_unlock(&self->lock);
+    return bye;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */

@@ -18,13 +18,14 @@
 typedef enum ask_kind {
     ASK_QUESTION = 1,
     ASK_ANSWER,
-    ASK_DEATH /* `rank` has died, before any other that the sender knows of */
+    ASK_DEATH, /* `rank` has died, before any other that the sender knows of */
+    ASK_BYE    /* the sender has left, of its own accord; nothing follows */
 } ask_kind;
 
 /* All that travels on a line. */
 typedef struct ask_record {
     uint32_t mark;   /* ASK_MARK | ask_kind */
-    uint32_t serial; /* of the question; its answer has the same; a death: 0, and so are subject and doing */
+    uint32_t serial; /* of the question; its answer has the same; else 0, and so are subject and doing */
     int32_t subject;
     uint32_t doing; /* boot_doing; in a question BOOT_IDLE */
     int32_t rank;   /* that it is about, or -1 */
@@ -48,6 +49,10 @@ void ask_hear_out(asker *self, int32_t peer, int64_t deadline_ns);
 int32_t ask_tell_death(asker *self, int32_t rank);
 /* The first death that this rank has seen or was told of; -1: none. Any thread. */
 int32_t ask_first_death(asker *self);
+/* Tells all that this rank leaves, and closes its side of the lines. Any thread. */
+void ask_say_bye(asker *self);
+/* The peer has told so. Any thread. */
+bool ask_heard_bye(asker *self, int32_t peer);
 /* As boot_ops.ask. */
 void ask_peers(asker *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
 

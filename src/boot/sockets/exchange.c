@@ -205,7 +205,9 @@ bool boot_sockets_said_bye(boot_sockets *self, int32_t rank)
 {
     frame_head last;
     int before_bytes = 0, after_bytes = 0;
-    if (self->byes[rank]) return true;
+    if (self->byes[rank] || ask_heard_bye(self->asker, rank)) return true;
+    (void)ask_hear(self->asker, rank); /* one that parts says it there, before its sockets close */
+    if (ask_heard_bye(self->asker, rank)) return true;
     /* A good-bye is always the last frame. The exchange reads payloads without read_lock: looked at
        again when it did. */
     do {
@@ -245,7 +247,7 @@ static int32_t find_dead(boot_sockets *self)
         for (int32_t rank = 0; rank < size; rank++) {
             if (self->polls[rank].revents == 0 || has_said_bye(self, rank)) continue;
             ask_hear_out(self->asker, rank, clock_ns() + BOOT_LAST_WORDS_NS);
-            return rank;
+            if (!has_said_bye(self, rank)) return rank;
         }
     } while (clock_ns() < deadline_ns);
     return -1;
@@ -418,7 +420,7 @@ static expar_status check_lanes(const boot_sockets *self)
     return EXPAR_OK;
 }
 
-expar_status boot_exchange(boot_sockets *self, const exchange_call *call)
+static expar_status exchange_carry_out(boot_sockets *self, const exchange_call *call)
 {
     if (error_restore(&self->broken) != EXPAR_OK) return self->broken.status;
     if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
@@ -430,5 +432,13 @@ expar_status boot_exchange(boot_sockets *self, const exchange_call *call)
     else
         status = check_lanes(self);
     if (status != EXPAR_OK) close_received_fds(self);
+    return status;
+}
+
+expar_status boot_exchange(boot_sockets *self, const exchange_call *call)
+{
+    atomic_fetch_add_explicit(&self->base.inside, 1, memory_order_relaxed);
+    expar_status status = exchange_carry_out(self, call);
+    atomic_fetch_sub_explicit(&self->base.inside, 1, memory_order_release);
     return status;
 }

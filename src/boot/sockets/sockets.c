@@ -148,11 +148,36 @@ static void sockets_free(boot_sockets *self)
     free_parts(self);
 }
 
+static expar_status sockets_finish(boot *self)
+{
+    watch_hush(sockets_of(self)->watch);
+    return sockets_barrier(self);
+}
+
+/* A collective may be half-way through a frame on the control sockets: the good-bye goes by the lines. */
+static void sockets_part(boot *self)
+{
+    boot_sockets *sockets = sockets_of(self);
+    watch_hush(sockets->watch);
+    ask_say_bye(sockets->asker);
+    for (int32_t peer = 0; peer < self->size; peer++)
+        if (sockets->fds[peer] >= 0) shutdown(sockets->fds[peer], SHUT_WR);
+}
+
+static void sockets_forsake(boot *self)
+{
+    boot_sockets *sockets = sockets_of(self);
+    for (int32_t i = 0; i < BOOT_LINES * self->size; i++) {
+        if (sockets->fds[i] >= 0) close(sockets->fds[i]); /* no more: the connection is the parent's */
+        sockets->fds[i] = -1;
+    }
+}
+
 static void sockets_leave(boot *self, bool sound)
 {
     boot_sockets *sockets = sockets_of(self);
     watch_hush(sockets->watch);
-    if (sound && sockets_barrier(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
+    if (sound && sockets_finish(self) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
     sockets_say_goodbye(sockets);
     watch_stop(sockets->watch);
     sockets_free(sockets);
@@ -167,6 +192,9 @@ static const boot_ops sockets_ops = {
     .exchange_fds = sockets_exchange_fds,
     .watch = sockets_watch,
     .ask = sockets_ask,
+    .finish = sockets_finish,
+    .part = sockets_part,
+    .forsake = sockets_forsake,
     .leave = sockets_leave,
     .abort = sockets_abort,
 };

@@ -62,6 +62,15 @@ EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config
    group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they
    are released, also when the group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
+/* Gives the buffer up on this rank alone, and waits for nobody: for finalisers, handlers of atexit, exceptions. Any
+   thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with
+   EXPAR_ERR_ABORTED, and so do calls with async_finish that it comes behind. Where no thread is in one, calls with
+   async_finish come to their end by themselves, as do those that lie on streams; what they use is freed then. Outputs and handles stay good. Calls that this rank has finished stay good on the others,
+   whose later calls on the buffer end with EXPAR_ERR_PEER and say that this rank has abandoned it; their destroy of it
+   does not wait for this rank. The group goes on. Once it is abandoned or destroyed, and for NULL, it has no effect, as
+   long as fewer than 256 buffers have ended since; other calls on the buffer are EXPAR_ERR_STATE where that can be seen.
+   In a child of fork it has no effect. Always EXPAR_OK. */
+EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 
 /* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have returned
    it, with its text. Those are calls without an event that had returned before it was known how they end (in graphs, with

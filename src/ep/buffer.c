@@ -4,6 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static life_spent spent = LIFE_SPENT_NONE;
+static const char creating[] = "expar_ep_create", destroying[] = "expar_ep_destroy";
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -48,7 +52,9 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     const expar_device device = config->device;
     expar_ep *ep = calloc(1, sizeof *ep);
     if (!ep) return error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
+    ep->life = life_begin(EP_MAGIC);
     ep->group = group;
+    ep->rank = group->rank;
     ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     ep->shape = *shape;
     ep->limits = ep_limits_of(config, shape);
@@ -62,18 +68,21 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     return ep->unheard ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
 }
 
+/* Without its executor. */
 static void free_buffer(expar_ep *ep)
 {
     if (!ep) return;
+    ep_issue_free(ep);
     ep_unheard_release(ep->unheard);
     pthread_mutex_destroy(&ep->poison_lock);
-    free(ep);
+    ep->group = NULL;
+    atomic_store_explicit(&ep->life.references, 0, memory_order_release);
+    life_keep(&spent, ep);
 }
 
-expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
-                            expar_ep **out)
+static expar_status buffer_make(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
+                                expar_ep **out)
 {
-    if (!group) return error_set(EXPAR_ERR_NULL, "expar_ep_create: group is NULL");
     /* Whatever comes of this one, the next one's number is the same on all ranks. */
     const uint32_t number = ++group->num_buffers;
     ep_shape shape = {0};
@@ -96,11 +105,22 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
     }
     if (status != EXPAR_OK) {
         free_buffer(ep);
-        return error_prefix(status, "expar_ep_create");
+        return error_prefix(status, "%s", creating);
     }
     atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
     *out = ep;
     return EXPAR_OK;
+}
+
+/* The buffer keeps the group entered. */
+expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
+                            expar_ep **out)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", creating);
+    if (!group_enter(group, creating)) return EXPAR_ERR_STATE;
+    expar_status status = buffer_make(group, config, kind, out);
+    if (status != EXPAR_OK) group_leave(group);
+    return status;
 }
 
 expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **out)
@@ -108,9 +128,33 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     return group_ended(group, ep_create_with(group, config, NULL, out));
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- who holds it ------------------------------------------------------------------------------------------------ */
 
-static const char destroying[] = "expar_ep_destroy";
+static expar_status buffer_has_ended(const char *call)
+{
+    return error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", call);
+}
+
+expar_status ep_enter(expar_ep *ep, const char *call)
+{
+    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", call);
+    if (!life_alive(&ep->life, EP_MAGIC) || !life_hold(&ep->life)) return buffer_has_ended(call);
+    if (!atomic_load_explicit(&ep->ended, memory_order_relaxed)) return EXPAR_OK;
+    ep_leave(ep);
+    return buffer_has_ended(call);
+}
+
+/* One that was destroyed has no executor any more. */
+void ep_leave(expar_ep *ep)
+{
+    if (life_drop(&ep->life, EP_MAGIC) != LIFE_LAST) return;
+    expar_group *group = ep->group;
+    if (ep->exec) ep->exec->ops->destroy(ep->exec, false, false);
+    free_buffer(ep);
+    group_leave(group);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* How this rank's calls went, once all have ended: one that nobody has waited for may tell only now. */
 static expar_status end_calls(expar_ep *ep)
@@ -135,12 +179,8 @@ static bool all_come(const expar_ep *ep, expar_status ended)
     return ended != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, ended);
 }
 
-expar_status expar_ep_destroy(expar_ep *ep)
+static void end_together(expar_ep *ep)
 {
-    if (!ep) return EXPAR_OK;
-    int32_t idle = 0;
-    if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1))
-        return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
     expar_group *group = ep->group;
     expar_status ended = end_calls(ep);
     bool sound = all_come(ep, ended);
@@ -150,7 +190,46 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (sound) group->boot->timeout_ms = 2 * timeout_ms;
     ep->exec->ops->destroy(ep->exec, sound, ended == EXPAR_OK);
     if (sound) group->boot->timeout_ms = timeout_ms;
-    atomic_fetch_sub_explicit(&group->users, 1, memory_order_relaxed);
-    free_buffer(ep);
+    ep->exec = NULL;
+}
+
+expar_status expar_ep_destroy(expar_ep *ep)
+{
+    if (!ep) return EXPAR_OK;
+    if (!life_alive(&ep->life, EP_MAGIC) || atomic_exchange_explicit(&ep->ended, true, memory_order_relaxed))
+        return call_ended(buffer_has_ended(destroying));
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {
+        atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
+        return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
+    }
+    end_together(ep);
+    atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);
+    ep_leave(ep);
+    return EXPAR_OK;
+}
+
+/* ---- without the others ------------------------------------------------------------------------------------------ */
+
+/* A thread that is in a call here ends it; else what was issued goes on by itself, and holds the buffer until then. */
+static void abandon(expar_ep *ep)
+{
+    if (atomic_load(&ep->busy)) ep->exec->ops->halt(ep->exec);
+    ep_issue_let_go(ep);
+    atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);
+}
+
+expar_status expar_ep_abandon(expar_ep *ep)
+{
+    if (!ep || !life_alive(&ep->life, EP_MAGIC) || !life_hold(&ep->life)) return EXPAR_OK;
+    if (ep->group->pid != (int32_t)getpid()) { /* nothing here is this process's to end */
+        life_drop(&ep->life, EP_MAGIC);
+        return EXPAR_OK;
+    }
+    if (!atomic_exchange(&ep->ended, true)) {
+        abandon(ep);
+        ep_leave(ep);
+    }
+    ep_leave(ep);
     return EXPAR_OK;
 }

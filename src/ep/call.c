@@ -66,18 +66,29 @@ expar_status ep_call_check_earlier(const ep_call *call)
 
 expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
 {
-    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name);
+    expar_status status = ep_enter(ep, name);
+    if (status != EXPAR_OK) return status;
     int32_t idle = 0;
-    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+    if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {
+        ep_leave(ep);
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
+    }
+    /* Whoever abandons the buffer now sees that it is busy, or has been seen. */
+    if (atomic_load(&ep->ended)) {
+        atomic_store_explicit(&ep->busy, 0, memory_order_release);
+        status = ep_enter(ep, name);
+        ep_leave(ep);
+        return status;
+    }
     *call = (ep_call){.ep = ep, .name = name, .halves = halves};
     /* Of two that are open the other is the last one: behind one that has ended in its caller's thread there is
        none. */
     ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
     ep->last_issued = false;
-    expar_status status = ep_call_check_earlier(call);
+    status = ep_call_check_earlier(call);
     if (status != EXPAR_OK) {
         atomic_store_explicit(&ep->busy, 0, memory_order_release);
+        ep_leave(ep);
         return status;
     }
     ep_call_tell_untold(call);
@@ -200,10 +211,17 @@ static expar_status call_carry_out(ep_call *call)
     return status;
 }
 
+/* Calls end in the order of their epochs. */
+static void note_end(const ep_call *call)
+{
+    atomic_store_explicit(&call->ep->last_ended, call->epoch, memory_order_release);
+}
+
 /* By the buffer's own thread. */
 static expar_status run_issued(ep_call *call)
 {
     expar_status status = poison_with_group(call, call_carry_out(call));
+    note_end(call);
     expar_event_destroy(call->wait_event);
     call->halves->drop(call);
     free(call);
@@ -291,7 +309,9 @@ expar_status ep_call_end(ep_call *call, expar_status status)
         ep_call_step(call, exec->ops->end(exec, &call->exec));
         error_restore(&kept);
     }
+    if (!call->issued) note_end(call);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
+    ep_leave(call->ep);
     return status;
 }
 

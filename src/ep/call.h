@@ -107,7 +107,7 @@ expar_status ep_call_check_poison(const ep_call *call);
 /* ---- calls that finish by themselves (issue.c) ------------------------------------------------------------------- */
 
 typedef struct ep_issuer ep_issuer;
-/* Starts the buffer's own thread, unless it runs. */
+/* Starts the buffer's own thread, which holds the buffer, unless it runs. */
 expar_status ep_issue_prepare(struct expar_ep *ep);
 /* Hands the rest of a call to it. `run` gives the call back and returns how it ended; then its event is finished. */
 void ep_issue(ep_call *call, expar_status (*run)(ep_call *call));
@@ -117,5 +117,9 @@ void ep_issue_reach(struct expar_ep *ep, ep_phase phase);
 void ep_issue_await(struct expar_ep *ep, ep_phase phase, uint32_t open);
 /* Until all have ended; ends the thread. */
 void ep_issue_stop(struct expar_ep *ep);
+/* The thread ends by itself when all have ended. */
+void ep_issue_let_go(struct expar_ep *ep);
+/* What is left of it then. */
+void ep_issue_free(struct expar_ep *ep);
 
 #endif

@@ -48,7 +48,12 @@ typedef struct ep_limits {
 } ep_limits;
 
 struct expar_ep {
-    expar_group *group;
+    life life; /* EP_MAGIC: the owner's reference, and one for each call and the buffer's thread */
+    /* Who destroys or abandons it sets it first (exchange, relaxed: references order the rest); destroy takes it back
+       where it is refused. Read by ep_enter. */
+    atomic_bool ended;
+    expar_group *group;  /* held; NULL once the buffer has come to its end */
+    int32_t rank;        /* in it */
     expar_device device; /* where the buffer and all tensors of its calls lie */
     const executor_kind *kind;
     ep_shape shape; /* at creation */
@@ -56,10 +61,12 @@ struct expar_ep {
     int32_t ring_slots;                    /* given by the config; 0: as many as suit a call's rows */
     uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
     executor *exec;
-    ep_issuer *issuer;    /* made by the first call that is to finish on it */
-    bool last_issued;     /* the last call finishes on it. Touched by the calling thread only */
-    uint32_t number;      /* of the buffers of its group, from 1: the same on all ranks */
-    uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
+    ep_issuer *issuer; /* made by the first call that is to finish on it */
+    bool last_issued;  /* the last call finishes on it. Touched by the calling thread only */
+    uint32_t number;   /* of the buffers of its group, from 1: the same on all ranks */
+    uint32_t epoch;    /* of the last call; advances alike on all ranks. Touched by the calling thread only */
+    /* The last call that has ended: by the thread that ends it (release), read by who abandons the buffer (acquire). */
+    _Atomic uint32_t last_ended;
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
                              (acquire, release) */
     /* Of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0: none yet.
@@ -73,10 +80,12 @@ struct expar_ep {
                           poison_lock; set once */
 };
 
+#define EP_MAGIC 0x72656666756265u
+
 /* How a public call on a buffer ends, which may be NULL. */
 static inline expar_status ep_ended(const expar_ep *ep, expar_status status)
 {
-    return status == EXPAR_OK ? status : group_ended(ep ? ep->group : NULL, status);
+    return status == EXPAR_OK ? status : error_tell(ep ? ep->rank : -1, status);
 }
 
 /* Where an object's memory comes from, which outlives its buffer. */
@@ -142,6 +151,10 @@ expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shap
 ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
+/* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */
+expar_status ep_enter(expar_ep *ep, const char *call);
+/* Gives it back; the last one frees what an abandoned buffer has. */
+void ep_leave(expar_ep *ep);
 /* expar_ep_create with an executor of the caller's choice, for tests. */
 expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
                             expar_ep **out);

@@ -21,6 +21,7 @@ struct ep_issuer {
     job jobs[EP_OPEN_CALLS]; /* a ring; jobs[first] is the one that is being carried out */
     uint32_t first, count;
     bool closing;
+    expar_ep *let_go; /* nobody joins the thread: it gives this buffer back itself. Else NULL */
 };
 
 static job *job_at(ep_issuer *self, uint32_t i)
@@ -41,6 +42,13 @@ static void carry_out_first(ep_issuer *self)
     pthread_cond_broadcast(&self->change);
 }
 
+static void issuer_free(ep_issuer *self)
+{
+    pthread_cond_destroy(&self->change);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
 static void *issuer_main(void *argument)
 {
     ep_issuer *self = argument;
@@ -50,15 +58,13 @@ static void *issuer_main(void *argument)
             carry_out_first(self);
         else
             pthread_cond_wait(&self->change, &self->lock);
+    expar_ep *let_go = self->let_go;
     pthread_mutex_unlock(&self->lock);
+    if (let_go) {
+        pthread_detach(self->thread);
+        ep_leave(let_go);
+    }
     return NULL;
-}
-
-static void issuer_free(ep_issuer *self)
-{
-    pthread_cond_destroy(&self->change);
-    pthread_mutex_destroy(&self->lock);
-    free(self);
 }
 
 expar_status ep_issue_prepare(expar_ep *ep)
@@ -73,6 +79,7 @@ expar_status ep_issue_prepare(expar_ep *ep)
         issuer_free(self);
         return error_set(EXPAR_ERR_SYSTEM, "cannot start the thread of asynchronous calls: %s", strerror(error));
     }
+    life_hold(&ep->life);
     ep->issuer = self;
     return EXPAR_OK;
 }
@@ -114,15 +121,33 @@ void ep_issue_await(expar_ep *ep, ep_phase phase, uint32_t open)
     pthread_mutex_unlock(&self->lock);
 }
 
+static void issuer_close(ep_issuer *self, expar_ep *let_go)
+{
+    pthread_mutex_lock(&self->lock);
+    self->closing = true;
+    self->let_go = let_go;
+    pthread_cond_broadcast(&self->change);
+    pthread_mutex_unlock(&self->lock);
+}
+
 void ep_issue_stop(expar_ep *ep)
 {
     ep_issuer *self = ep->issuer;
     if (!self) return;
-    pthread_mutex_lock(&self->lock);
-    self->closing = true;
-    pthread_cond_broadcast(&self->change);
-    pthread_mutex_unlock(&self->lock);
+    issuer_close(self, NULL);
     pthread_join(self->thread, NULL);
     issuer_free(self);
     ep->issuer = NULL;
+    life_drop(&ep->life, EP_MAGIC);
+}
+
+/* The record stays until the buffer's last reference goes: others may wait here for the calls. */
+void ep_issue_let_go(expar_ep *ep)
+{
+    if (ep->issuer) issuer_close(ep->issuer, ep);
+}
+
+void ep_issue_free(expar_ep *ep)
+{
+    if (ep->issuer) issuer_free(ep->issuer);
 }

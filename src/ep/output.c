@@ -132,22 +132,33 @@ static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **ou
     return EXPAR_OK;
 }
 
-expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output)
+static expar_status alloc(expar_ep *ep, const char *name, size_t bytes, expar_ep_output **out)
 {
-    static const char name[] = "expar_ep_alloc";
-    if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name));
-    if (!output) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "%s: output is NULL", name));
-    if (bytes > PTRDIFF_MAX)
-        return ep_ended(ep, error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes));
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
-        return ep_ended(ep, error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name));
+        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
     const ep_call call = {.ep = ep, .name = name};
     expar_status status = ep_call_check_poison(&call);
     if (status == EXPAR_OK) {
-        status = alloc_block(ep, bytes, output);
+        status = alloc_block(ep, bytes, out);
         if (status != EXPAR_OK) ep_call_prefix(&call, status);
     }
     atomic_store_explicit(&ep->busy, 0, memory_order_release);
-    return ep_ended(ep, status);
+    return status;
+}
+
+expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output)
+{
+    static const char name[] = "expar_ep_alloc";
+    expar_status status = ep_enter(ep, name);
+    if (status != EXPAR_OK) return ep_ended(ep, status);
+    if (!output)
+        status = error_set(EXPAR_ERR_NULL, "%s: output is NULL", name);
+    else if (bytes > PTRDIFF_MAX)
+        status = error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes);
+    else
+        status = alloc(ep, name, bytes, output);
+    ep_ended(ep, status);
+    ep_leave(ep);
+    return status;
 }

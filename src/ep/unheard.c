@@ -60,12 +60,21 @@ void ep_unheard_hear(ep_unheard *self, expar_event *event)
     event_hear(event, &(event_hearing){.unheard = note_of_event, .drop = release_of_event, .context = self});
 }
 
+static expar_status query(expar_ep *ep, const char *name)
+{
+    const ep_call asking = {.ep = ep, .name = name};
+    expar_status status = ep_call_check_earlier(&asking);
+    if (status != EXPAR_OK) return status;
+    ep_call_tell_untold(&asking);
+    return unheard_take(ep->unheard);
+}
+
 expar_status expar_ep_query(expar_ep *ep)
 {
-    if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "expar_ep_query: ep is NULL"));
-    const ep_call asking = {.ep = ep, .name = "expar_ep_query"};
-    expar_status status = ep_call_check_earlier(&asking);
+    static const char name[] = "expar_ep_query";
+    expar_status status = ep_enter(ep, name);
     if (status != EXPAR_OK) return ep_ended(ep, status);
-    ep_call_tell_untold(&asking);
-    return ep_ended(ep, unheard_take(ep->unheard));
+    status = ep_ended(ep, query(ep, name));
+    ep_leave(ep);
+    return status;
 }

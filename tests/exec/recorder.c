@@ -288,6 +288,12 @@ static bool follows(const executor *base, const exec_call *call, expar_event *ev
     return false;
 }
 
+/* It has no waits. */
+static void halt(executor *base)
+{
+    (void)base;
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static const executor_ops recorder_ops = {
@@ -296,6 +302,7 @@ static const executor_ops recorder_ops = {
     .check = check,
     .untold = untold,
     .await = check,
+    .halt = halt,
     .time = time_calls,
     .times = times,
     .destroy = destroy,

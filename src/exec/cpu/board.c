@@ -115,6 +115,7 @@ static expar_status name_missing(const cpu_executor *self, ep_board board, uint3
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what)
 {
     sym_rest rest = sym_rest_begin(self->sym, what);
+    rest.halt = &self->halted;
     expar_status status = EXPAR_OK;
     int32_t next = 0;
     for (;;) {

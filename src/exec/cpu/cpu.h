@@ -71,6 +71,7 @@ typedef struct cpu_executor {
     /* Rows are moving, by the queue or in a combine. Set by the thread that carries the call out, read by the one that
        opens the next (relaxed: it only decides whether the other's time-out runs). */
     atomic_bool moving;
+    atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
     cpu_sources sources;
     /* Outputs whose rows come by the queue; taken when the first does. By whoever makes a call. */
     mem_pool *private_pool;

@@ -89,6 +89,13 @@ static bool no_times(executor *base, executor_times *out)
     return false;
 }
 
+static void cpu_halt(executor *base)
+{
+    cpu_executor *self = cpu_of(base);
+    atomic_store_explicit(&self->halted, true, memory_order_relaxed);
+    sym_ring(self->sym, self->sym->rank);
+}
+
 static expar_status cpu_call_begin(executor *base, exec_call *call, void *stream)
 {
     (void)base, (void)call, (void)stream;
@@ -200,6 +207,7 @@ static const executor_ops cpu_ops = {
     .unit_bytes = 1,
     .check = check_nothing,
     .untold = untold_nothing,
+    .halt = cpu_halt,
     .await = check_nothing,
     .time = time_nothing,
     .times = no_times,

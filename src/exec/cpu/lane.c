@@ -6,6 +6,7 @@
 expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, const void *context, int32_t worker)
 {
     sym_rest rest = sym_rest_begin(self->sym, lane->what);
+    rest.halt = &self->halted;
     expar_status status = EXPAR_OK;
     uint64_t open;
     for (;;) {

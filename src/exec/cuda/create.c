@@ -40,9 +40,17 @@ static void close_part(gpu_executor *self)
     self->base.pool = NULL;
 }
 
+/* Of a buffer that was abandoned: nobody may be kept waiting for what is still on a stream. */
+#define ABANDONED_NS ((int64_t)100 * 1000 * 1000)
+
 static void gpu_destroy(executor *base, bool sound, bool quiet)
 {
     gpu_executor *self = gpu_of(base);
+    if (atomic_load_explicit(&self->halted, memory_order_relaxed) && !gpu_order_has_ended(self, ABANDONED_NS)) {
+        LOG(LOG_INFO, "expar_ep_abandon: a call of this rank's is still on its stream: the buffer's memory stays");
+        sym_unlisten(self->sym, &self->listener);
+        return;
+    }
     close_part(self);
     /* Peers' kernels may still read here until all ranks have come, and waited for theirs. */
     bool all_quiet = sound && quiet;
@@ -73,6 +81,7 @@ static const executor_ops gpu_ops = {
     .unit_bytes = 16,
     .check = gpu_check,
     .untold = gpu_untold,
+    .halt = gpu_halt,
     .await = gpu_await,
     .time = gpu_time,
     .times = gpu_times,

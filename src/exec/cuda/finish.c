@@ -24,6 +24,11 @@ void gpu_listen(gpu_executor *self)
     sym_listen(self->sym, &self->listener);
 }
 
+void gpu_halt(executor *base)
+{
+    atomic_store_explicit(&gpu_of(base)->halted, true, memory_order_relaxed);
+}
+
 static const char *const waits[] = {"nothing", "hello", "offer", "end of rows", "free slot", "row"};
 
 static expar_status failure(const gpu_executor *self, const char *what)
@@ -91,6 +96,8 @@ static expar_status look_at_stream(const gpu_executor *self, const exec_call *ca
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
 {
     const int64_t timeout_ns = (int64_t)self->world.timeout_ns;
+    if (atomic_load_explicit(&self->halted, memory_order_relaxed))
+        return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", what);
     if (!gpu_group_failed(self)) return EXPAR_OK;
     if (*seen_ns == 0) *seen_ns = clock_ns();
     if (clock_ns() - *seen_ns < (timeout_ns < GRACE_NS ? timeout_ns : GRACE_NS)) return EXPAR_OK;

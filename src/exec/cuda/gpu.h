@@ -72,6 +72,7 @@ typedef struct gpu_executor {
     bool shares_gpu;        /* with such ranks: nothing is loaded once the buffer is made */
     gpu_world world;        /* as kernels get it, but for the call's ticket (gpu_world_of) */
     uint64_t tickets;       /* given out so far */
+    atomic_bool halted;     /* by any thread, once; read by waits of the host (relaxed: it publishes nothing) */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
     gpu_report *report;     /* the host's view */
@@ -212,6 +213,8 @@ expar_status gpu_order_hold(gpu_executor *self);
 /* Until the last call has ended on the GPU, or the driver says why not. The device has been entered, for all three. */
 expar_status gpu_order_await(const gpu_executor *self);
 void gpu_order_release(gpu_executor *self);
+/* Likewise, but for so long at most; false: it has not ended by then. Any thread. */
+bool gpu_order_has_ended(const gpu_executor *self, int64_t wait_ns);
 /* EXPAR_OK while the context of the last call is sound, whether it has ended or not. From any thread. */
 expar_status gpu_order_look(const gpu_executor *self);
 /* Who has launched a kernel that waits for other ranks says so, and again once all of them are known to run theirs; not
@@ -241,6 +244,8 @@ expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const 
 
 /* ---- finish.c ---------------------------------------------------------------------------------------------------- */
 void gpu_listen(gpu_executor *self);
+/* An operation. Kernels that run are not told: they are on their way. */
+void gpu_halt(executor *base);
 /* What kernels see, too, while they wait: sym_check says why. From any thread. */
 bool gpu_group_failed(const gpu_executor *self);
 /* Operations. gpu_check is EXPAR_OK while no wait of a kernel was given up; else it names who was awaited. */

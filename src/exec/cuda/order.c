@@ -194,6 +194,15 @@ expar_status gpu_order_look(const gpu_executor *self)
     return look_at(self, NULL, &unused);
 }
 
+bool gpu_order_has_ended(const gpu_executor *self, int64_t wait_ns)
+{
+    const int64_t end_ns = clock_ns() + wait_ns;
+    bool ended = false;
+    while (self->order && look_at(self, NULL, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return ended || !self->order;
+}
+
 /* ---- ranks that share a GPU -----------------------------------------------------------------------------------------
  *
  * What the streams of a context bring to its GPU shares queues. Kernels put behind one that waits for a rank were seen

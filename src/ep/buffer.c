@@ -212,7 +212,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
 /* ---- without the others ------------------------------------------------------------------------------------------ */
 
 /* A thread that is in a call here ends it; else what was issued goes on by itself, and holds the buffer until then. */
-static void abandon(expar_ep *ep)
+static void buffer_abandon(expar_ep *ep)
 {
     if (atomic_load(&ep->busy)) ep->exec->ops->halt(ep->exec);
     ep_issue_let_go(ep);
@@ -227,7 +227,7 @@ expar_status expar_ep_abandon(expar_ep *ep)
         return EXPAR_OK;
     }
     if (!atomic_exchange(&ep->ended, true)) {
-        abandon(ep);
+        buffer_abandon(ep);
         ep_leave(ep);
     }
     ep_leave(ep);

@@ -76,8 +76,8 @@ typedef struct executor_ops {
     /* Of calls that nobody asks for: the first since the last look that did not end well, as executor_done_fn is told.
        False: there is none. */
     bool (*untold)(executor *self, ep_verdict *verdict, int64_t *dropped);
-    /* The buffer has been abandoned: whoever waits here in a call of this rank's ends with EXPAR_ERR_ABORTED. What is on
-       its way by itself comes to its end. Any thread, once; `destroy` is still to come, not sound. */
+    /* The buffer has been abandoned: whoever waits here in a call of this rank's ends with EXPAR_ERR_ABORTED. What is
+       on its way by itself comes to its end. Any thread, once; `destroy` is still to come, not sound. */
     void (*halt)(executor *self);
     /* Until this rank's last call has ended; then as check. */
     expar_status (*await)(executor *self, const char *what);

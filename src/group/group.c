@@ -227,7 +227,7 @@ expar_status expar_group_destroy(expar_group *group)
 
 /* What this rank's own threads wait for ends, the others see it gone; and its memory goes when nobody is in a call any
    more. */
-static void abandon(expar_group *group)
+static void group_part(expar_group *group)
 {
     sym_fail(group->sym, SYM_ABORTED, group->rank);
     group->boot->ops->abort(group->boot);
@@ -243,7 +243,7 @@ expar_status expar_group_abandon(expar_group *group)
     }
     if (!life_hold(&group->life)) return EXPAR_OK;
     bool first = !atomic_exchange_explicit(&group->ended, true, memory_order_relaxed);
-    abandon(group);
+    group_part(group);
     if (first) group_leave(group);
     group_leave(group);
     return EXPAR_OK;

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-bool life_hold(life *self)
+bool life_hold(life_record *self)
 {
     int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);
     /* Relaxed: whoever holds one more has a reference already, or is told that there is none. */
@@ -17,7 +17,7 @@ bool life_hold(life *self)
     return held > 0;
 }
 
-life_end life_drop(life *self, uint64_t magic)
+life_end life_drop(life_record *self, uint64_t magic)
 {
     if (self->magic != magic) return LIFE_SPENT;
     int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);

@@ -8,28 +8,28 @@
 #include <stdatomic.h>
 
 /* The first member of such an object. */
-typedef struct life {
+typedef struct life_record {
     uint64_t magic; /* what it is; written once, and still there when it has come to its end */
     /* The caller's, and one for each call that uses it meanwhile. 0: it has come to its end. By all who hold it; the
        last drop sees what came before the others (acquire, release). */
     _Atomic int32_t references;
-} life;
+} life_record;
 
-static inline life life_begin(uint64_t magic)
+static inline life_record life_begin(uint64_t magic)
 {
-    return (life){.magic = magic, .references = 1};
+    return (life_record){.magic = magic, .references = 1};
 }
-static inline bool life_alive(const life *self, uint64_t magic)
+static inline bool life_alive(const life_record *self, uint64_t magic)
 {
     return self->magic == magic && atomic_load_explicit(&self->references, memory_order_relaxed) > 0;
 }
 /* One more reference; false: it has come to its end. */
-bool life_hold(life *self);
+bool life_hold(life_record *self);
 
 typedef enum life_end { LIFE_HELD, LIFE_LAST, LIFE_SPENT } life_end;
 /* One less. LIFE_LAST: the caller takes the object apart, and gives its record to life_keep. LIFE_SPENT: there
    was none to give back. */
-life_end life_drop(life *self, uint64_t magic);
+life_end life_drop(life_record *self, uint64_t magic);
 
 /* Records of objects that have come to their end, until as many others have. */
 #define LIFE_SPENT_RECORDS 256

@@ -48,7 +48,7 @@ typedef struct ep_limits {
 } ep_limits;
 
 struct expar_ep {
-    life life; /* EP_MAGIC: the owner's reference, and one for each call and the buffer's thread */
+    life_record life; /* EP_MAGIC: the owner's reference, and one for each call and the buffer's thread */
     /* Who destroys or abandons it sets it first (exchange, relaxed: references order the rest); destroy takes it back
        where it is refused. Read by ep_enter. */
     atomic_bool ended;
@@ -100,7 +100,7 @@ static inline ep_origin ep_origin_of(const expar_ep *ep)
 }
 
 struct expar_ep_handle {
-    life life; /* EP_HANDLE_MAGIC */
+    life_record life; /* EP_HANDLE_MAGIC */
     ep_origin origin;
     uint32_t buffer; /* number of the buffer that it was made on, and the epoch there: with both all ranks mean the */
     uint32_t route;  /* same one */
@@ -135,7 +135,7 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 
 #define EP_OUTPUT_PARTS (EXPAR_EP_PART_ROW_MAP + 1)
 struct expar_ep_output {
-    life life; /* EP_OUTPUT_MAGIC */
+    life_record life; /* EP_OUTPUT_MAGIC */
     ep_origin origin;
     mem_block *block;           /* all tensors of the result, but for the caller's own recv_x */
     mem_block *arrival;         /* expert-major: token-major rows on their way; NULL once expanded, and else */

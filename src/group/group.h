@@ -23,8 +23,8 @@ typedef struct group_resident {
 
 #define GROUP_MAGIC 0x70756f7267707865u
 struct expar_group {
-    life life;   /* GROUP_MAGIC: the owner's reference, and one for each buffer and for each call by group_enter */
-    int32_t pid; /* of the process that made it: a child of fork is no rank */
+    life_record life; /* GROUP_MAGIC: the owner's reference, and one for each buffer and for each call by group_enter */
+    int32_t pid;      /* of the process that made it: a child of fork is no rank */
     /* Who destroys or abandons it sets it first (compare-swap, relaxed: references order the rest); destroy takes it
        back where it is refused. Read by group_enter. */
     atomic_bool ended;

@@ -158,7 +158,6 @@ expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output
         status = error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes);
     else
         status = alloc(ep, name, bytes, output);
-    ep_ended(ep, status);
     ep_leave(ep);
-    return status;
+    return ep_ended(ep, status);
 }

@@ -74,7 +74,7 @@ expar_status expar_ep_query(expar_ep *ep)
     static const char name[] = "expar_ep_query";
     expar_status status = ep_enter(ep, name);
     if (status != EXPAR_OK) return ep_ended(ep, status);
-    status = ep_ended(ep, query(ep, name));
+    status = query(ep, name);
     ep_leave(ep);
-    return status;
+    return ep_ended(ep, status);
 }

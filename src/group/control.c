@@ -45,16 +45,16 @@ static expar_status control_begin(const char *call, expar_group *group, size_t b
     return status;
 }
 
-static expar_status control_leave(expar_group *group, expar_status status)
+static expar_status control_ended(expar_group *group, expar_status status)
 {
     group_ended(group, status);
     group_leave(group);
     return status;
 }
 
-static expar_status control_end(const char *call, expar_group *group, expar_status status)
+static expar_status collective_ended(const char *call, expar_group *group, expar_status status)
 {
-    return control_leave(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
+    return control_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
 }
 
 expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes)
@@ -65,7 +65,7 @@ expar_status expar_group_allgather(expar_group *group, const void *mine, void *a
     expar_status status = control_begin(call, group, bytes);
     if (status != EXPAR_OK) return group_ended(group, status);
     status = group->boot->ops->allgather(group->boot, mine, all, bytes);
-    return control_end(call, group, status);
+    return collective_ended(call, group, status);
 }
 
 expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root)
@@ -76,10 +76,10 @@ expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes,
     if (status != EXPAR_OK) return group_ended(group, status);
     if (root < 0 || root >= group->size) {
         error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
-        return control_leave(group, EXPAR_ERR_RANGE);
+        return control_ended(group, EXPAR_ERR_RANGE);
     }
     status = group->boot->ops->broadcast(group->boot, data, bytes, root);
-    return control_end(call, group, status);
+    return collective_ended(call, group, status);
 }
 
 expar_status expar_group_barrier(expar_group *group)
@@ -88,5 +88,5 @@ expar_status expar_group_barrier(expar_group *group)
     expar_status status = control_begin(call, group, 0);
     if (status != EXPAR_OK) return group_ended(group, status);
     status = group->boot->ops->barrier(group->boot);
-    return control_end(call, group, status);
+    return collective_ended(call, group, status);
 }

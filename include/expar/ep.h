@@ -27,8 +27,8 @@
  * well; rows may still be on their way. With async_finish a fresh dispatch waits for counts only, other calls wait for
  * nothing; what goes wrong comes with the event, or with expar_ep_query where nobody asks that. With num_worst_tokens
  * a fresh dispatch waits for nothing: num_recv_tokens is -1, recv_tokens_per_expert NULL, and what goes wrong comes
- * with the event, or with expar_ep_query where there is none, and is logged by a later call. A wait_event that lies on a
- * stream, made by expar_event_record or by a call on a GPU, the call's stream waits for; any other one the host, so
+ * with the event, or with expar_ep_query where there is none, and is logged by a later call. A wait_event that lies on
+ * a stream, made by expar_event_record or by a call on a GPU, the call's stream waits for; any other one the host, so
  * somebody else has to make it happen, another thread or a call that was made before.
  *
  * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use, and a thread's call

@@ -46,8 +46,8 @@ typedef struct expar_ep_config {
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
 /* Bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks: records and rings, on a GPU also the
-   pool. Outputs on the CPU lie in memory of each rank's own behind the heap, which peers map with it. Local, no group needed.
-   Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
+   pool. Outputs on the CPU lie in memory of each rank's own behind the heap, which peers map with it. Local, no group
+   needed. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
 /* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
@@ -72,12 +72,12 @@ EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
    In a child of fork it has no effect. Always EXPAR_OK. */
 EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 
-/* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have returned
-   it, with its text. Those are calls without an event that had returned before it was known how they end (in graphs, with
-   num_worst_tokens, or once all ranks went on), and those with one that was destroyed before anybody had waited for it.
-   Telling a failure makes room for the next one; of several between two queries the first is told, and those of calls
-   without an event are logged, too. A buffer that cannot be used any more says so every time. Never waits: what is still
-   under way is not known yet. Any thread, also while a call is running. */
+/* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have
+   returned it, with its text. Those are calls without an event that had returned before it was known how they end (in
+   graphs, with num_worst_tokens, or once all ranks went on), and those with one that was destroyed before anybody had
+   waited for it. Telling a failure makes room for the next one; of several between two queries the first is told, and
+   those of calls without an event are logged, too. A buffer that cannot be used any more says so every time. Never
+   waits: what is still under way is not known yet. Any thread, also while a call is running. */
 EXPAR_API expar_status expar_ep_query(expar_ep *ep);
 
 #ifdef __cplusplus

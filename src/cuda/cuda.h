@@ -153,7 +153,7 @@ void cuda_later(cuda_task *task);
 /* Until all that was to be done is done. Not from such functions. */
 void cuda_later_await(void);
 
-/* ---- streams (mark.c, gate.c) ------------------------------------------------------------------------------------- */
+/* ---- streams (mark.c, gate.c) ------------------------------------------------------------------------------------ */
 
 /* Whether one is current to this thread. Opens no driver. */
 bool cuda_context_is_current(void);

@@ -59,15 +59,15 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
 expar_status ep_call_learn(ep_call *call, void *stream, bool asked);
 /* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
 expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish);
-/* For a call whose form is filled: where records and rings do not hold it as they are they are made larger, by all ranks
-   together, in an epoch of its own; the call has the next one then. No call of the buffer is under way meanwhile: this
-   rank's earlier ones have ended first. A failure has been told to the others, and leaves the buffer as it was. */
+/* For a call whose form is filled: where records and rings do not hold it as they are they are made larger, by all
+   ranks together, in an epoch of its own; the call has the next one then. No call of the buffer is under way meanwhile:
+   this rank's earlier ones have ended first. A failure has been told to the others, and leaves the buffer as it was. */
 expar_status ep_call_fit(ep_call *call, int64_t row_bytes);
 /* With async_finish: the event, and whatever else the call needs to finish by itself. */
 expar_status ep_call_promise(ep_call *call);
-/* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's refusal.
-   The call takes its place behind this rank's earlier ones, which exec.placed tells: where the thread waits not before,
-   since the event may be another call's. */
+/* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's
+   refusal. The call takes its place behind this rank's earlier ones, which exec.placed tells: where the thread waits
+   not before, since the event may be another call's. */
 expar_status ep_call_follow(ep_call *call);
 /* Before the first record that is posted from the caller's thread: until the call before is sent. */
 expar_status ep_call_open(ep_call *call);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events: a flag under a lock, with how the call behind it ended. One that lies on a GPU's stream has a mark there, which
- * other streams follow without the host; what other events stand for streams wait for by a gate, which is opened when the
- * event happens. */
+/* Events: a flag under a lock, with how the call behind it ended. One that lies on a GPU's stream has a mark there,
+ * which other streams follow without the host; what other events stand for streams wait for by a gate, which is opened
+ * when the event happens. */
 #include "exec/event.h"
 
 #include <errno.h>

@@ -23,9 +23,10 @@ typedef struct event_keeper {
 /* Before anybody but its call knows the event. */
 void event_keep(expar_event *event, const event_keeper *keeper);
 
-/* For an event of a call whose failure nobody may ask for: when the event goes, unheard(context, ended) if it ended badly
-   and nobody has waited for it; then drop(context) in any case. From any thread, with no lock held, and never from
-   inside another function here but expar_event_destroy and event_finish. Before anybody but its call knows the event. */
+/* For an event of a call whose failure nobody may ask for: when the event goes, unheard(context, ended) if it ended
+   badly and nobody has waited for it; then drop(context) in any case. From any thread, with no lock held, and never
+   from inside another function here but expar_event_destroy and event_finish. Before anybody but its call knows the
+   event. */
 typedef struct event_hearing {
     void (*unheard)(void *context, const error_kept *ended);
     void (*drop)(void *context);
@@ -33,7 +34,7 @@ typedef struct event_hearing {
 } event_hearing;
 void event_hear(expar_event *event, const event_hearing *hearing);
 
-/* ---- streams that wait for events --------------------------------------------------------------------------------- */
+/* ---- streams that wait for events -------------------------------------------------------------------------------- */
 
 /* Whether a call may leave the waiting to its stream: the event lies on a stream, and is not known to have happened.
    capture: of the call's stream, or 0; an event of a capture serves in that one alone. */

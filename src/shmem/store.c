@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part behind a rank's heap: how many addresses it has, which cost nothing else, for memory comes as outputs do; and
- * what of it stays as long as the group. */
+/* The part behind a rank's heap: how many addresses it has, which cost nothing else, for memory comes as outputs do;
+ * and what of it stays as long as the group. */
 #include "shmem/parts.h"
 
 #include <stdlib.h>

@@ -267,8 +267,8 @@ bool sym_block_bytes(sym *sym, uint64_t offset, uint64_t *bytes);
 void sym_heap_stats(sym *sym, struct expar_heap_stats *out);
 /* The same by a card, and whose heap it is; false: it is no card of this version. */
 bool sym_card_read(const sym_heap_card *card, struct expar_heap_stats *stats, int32_t *rank, int32_t *size);
-/* Takes over a block of sym->store that peers may still write to, now that the group has failed: it stays as long as the
-   group does. */
+/* Takes over a block of sym->store that peers may still write to, now that the group has failed: it stays as long as
+   the group does. */
 void sym_strand(sym *sym, mem_block *block);
 /* Makes a range of this rank's heap zero. */
 void sym_clear(sym *sym, uint64_t offset, uint64_t bytes);

@@ -52,7 +52,7 @@ static void read_and_release(expar_group *none, void *shared)
     play_release(&kept, kept_rank & 1);
 }
 
-/* While the output of a buffer that has gone is held, another buffer's lie elsewhere; and a combine reads it in place. */
+/* While the output of a buffer that has gone is held, another one's lie elsewhere; and a combine reads it in place. */
 static void outlive_buffer(expar_group *group, void *shared)
 {
     const load *l = shared;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that their streams have not come to, and host functions and waits for events behind them, in the driver that
- * plays GPUs: a test holds them (controls.h), or a word that they wait for. Each runs in a thread of its own, behind those that its stream had
- * before; copies do not wait for them. */
+ * plays GPUs: a test holds them (controls.h), or a word that they wait for. Each runs in a thread of its own, behind
+ * those that its stream had before; copies do not wait for them. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -309,8 +309,8 @@ static void streams_wait_for_events(void **state)
 
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
-/* A recorded event is a place in the graph, which only that capture's streams wait for; and a capture waits for no other
-   event that has not happened. */
+/* A recorded event is a place in the graph, which only that capture's streams wait for; and a capture waits for no
+   other event that has not happened. */
 static void play_captures(expar_group *group, void *shared)
 {
     bench b;

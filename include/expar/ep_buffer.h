@@ -14,9 +14,9 @@ typedef struct expar_ep expar_ep; /* an EP buffer: queues and records in the sym
 
 /* On the CPU any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms
    of calls: the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks
-   together. It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with the
-   growing, or with another rank's arguments, it returns itself. A limit that is given reserves what it needs when the
-   buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
+   together. It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with
+   the growing, or with another rank's arguments, it returns itself. A limit that is given reserves what it needs when
+   the buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
 typedef struct expar_ep_config {
     size_t struct_size;    /* set by EXPAR_EP_CONFIG_INIT */
     int64_t max_tokens;    /* largest T of any rank; on a GPU 0 means none */
@@ -28,9 +28,9 @@ typedef struct expar_ep_config {
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
     int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
-                              as outputs need it (0: all of it). On a GPU 0 is twice the largest output as its rows come,
-                              with handles and a combine's copies (docs/gpu.md), expert-major outputs not included;
-                              more comes when all ranks wait for the counts of a dispatch */
+                              as outputs need it (0: all of it). On a GPU 0 is twice the largest output as its rows
+                              come, with handles and a combine's copies (docs/gpu.md), expert-major outputs not
+                              included; more comes when all ranks wait for the counts of a dispatch */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
                               rounded up, which is the limit on a GPU */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
@@ -60,16 +60,18 @@ EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config
 /* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
    in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
    group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they
-   are released, also when the group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on it. */
+   are released, also when the group has gone; outputs and handles still have to be freed. NULL is allowed.
+   EXPAR_ERR_BUSY: another thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 /* Gives the buffer up on this rank alone, and waits for nobody: for finalisers, handlers of atexit, exceptions. Any
    thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with
    EXPAR_ERR_ABORTED, and so do calls with async_finish that it comes behind. Where no thread is in one, calls with
-   async_finish come to their end by themselves, as do those that lie on streams; what they use is freed then. Outputs and handles stay good. Calls that this rank has finished stay good on the others,
-   whose later calls on the buffer end with EXPAR_ERR_PEER and say that this rank has abandoned it; their destroy of it
-   does not wait for this rank. The group goes on. Once it is abandoned or destroyed, and for NULL, it has no effect, as
-   long as fewer than 256 buffers have ended since; other calls on the buffer are EXPAR_ERR_STATE where that can be seen.
-   In a child of fork it has no effect. Always EXPAR_OK. */
+   async_finish come to their end by themselves, as do those that lie on streams; what they use is freed then. Outputs
+   and handles stay good. Calls that this rank has finished stay good on the others, whose later calls on the buffer end
+   with EXPAR_ERR_PEER and say that this rank has abandoned it; their destroy of it does not wait for this rank. The
+   group goes on. Once it is abandoned or destroyed, and for NULL, it has no effect, as long as fewer than 256 buffers
+   have ended since; other calls on the buffer are EXPAR_ERR_STATE where that can be seen. In a child of fork it has no
+   effect. Always EXPAR_OK. */
 EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 
 /* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have

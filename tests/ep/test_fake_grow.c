@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools on GPUs that grow, on a driver that plays them (cuda/fake/fake.c): by all ranks together, in calls that wait for
- * their counts, once and then no more; what is there when a growth fails; memory beside the pool; captures; and outputs
- * that outlive buffer and group. Ranks have no tokens: what fills pools are blocks, and worst-case outputs. */
+/* Pools on GPUs that grow, on a driver that plays them (cuda/fake/fake.c): by all ranks together, in calls that wait
+ * for their counts, once and then no more; what is there when a growth fails; memory beside the pool; captures; and
+ * outputs that outlive buffer and group. Ranks have no tokens: what fills pools are blocks, and worst-case outputs. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"

@@ -3,8 +3,8 @@
  * one store of blocks for the outputs of all of them, in the part behind. By CUDA IPC, where nothing grows, each buffer
  * has a heap of its own, and a store as large as its config says.
  *
- * The store grows by all ranks together (gpu_grow_pool), between the counts of a call and its rows. What a rank's pool had
- * no room for is noted as it comes up; the hellos of its calls then wish for growth. */
+ * The store grows by all ranks together (gpu_grow_pool), between the counts of a call and its rows. What a rank's pool
+ * had no room for is noted as it comes up; the hellos of its calls then wish for growth. */
 #include "exec/cuda/gpu.h"
 #include "group/group.h"
 

@@ -103,9 +103,16 @@ ep_dispatch_step dispatch_step(const dispatch_call *call)
     return step;
 }
 
-static expar_status dispatch_send(ep_call *base)
+/* A dispatch that was to fill the handle's map, and will not. */
+static void leave_map(dispatch_call *call)
 {
-    dispatch_call *call = (dispatch_call *)base;
+    if (call->fills_map) ep_handle_unmap(dispatch_handle(call));
+    call->fills_map = false;
+}
+
+static expar_status send_rows(dispatch_call *call)
+{
+    ep_call *base = &call->base;
     executor *exec = base->ep->exec;
     expar_status status = dispatch_cached(call) ? ep_call_follow(base) : EXPAR_OK;
     if (!base->exec.placed) return ep_call_step(base, status);
@@ -113,6 +120,14 @@ static expar_status dispatch_send(ep_call *base)
     call->step = dispatch_step(call);
     status = ep_call_step(base, exec->ops->dispatch_send(exec, &base->exec, &call->step));
     return status == EXPAR_OK ? ep_call_verdict(base, &call->step.verdict) : status;
+}
+
+static expar_status dispatch_send(ep_call *base)
+{
+    dispatch_call *call = (dispatch_call *)base;
+    expar_status status = send_rows(call);
+    if (status != EXPAR_OK) leave_map(call);
+    return status;
 }
 
 static expar_status tell_dropped(const dispatch_call *call)
@@ -128,15 +143,23 @@ static expar_status tell_dropped(const dispatch_call *call)
     return ep_call_prefix(&call->base, EXPAR_ERR_DROPPED);
 }
 
-static expar_status dispatch_receive(ep_call *base)
+static expar_status receive_rows(dispatch_call *call)
 {
-    dispatch_call *call = (dispatch_call *)base;
+    ep_call *base = &call->base;
     executor *exec = base->ep->exec;
     expar_status status = ep_call_step(base, exec->ops->dispatch_receive(exec, &base->exec, &call->step));
     if (status != EXPAR_OK) return status;
     status = dispatch_arrange(call);
     if (status == EXPAR_OK) status = opening_tell_counts(base, dispatch_handle(call), &call->counts);
     return status == EXPAR_OK ? tell_dropped(call) : ep_call_prefix(base, status);
+}
+
+static expar_status dispatch_receive(ep_call *base)
+{
+    dispatch_call *call = (dispatch_call *)base;
+    expar_status status = receive_rows(call);
+    if (status != EXPAR_OK && status != EXPAR_ERR_DROPPED) leave_map(call);
+    return status;
 }
 
 static void dispatch_hold(ep_call *base)
@@ -236,7 +259,7 @@ static expar_status dispatch_carry_out(dispatch_call *call)
 static void give_up(dispatch_call *call)
 {
     ep_call_break_promise(&call->base);
-    if (call->fills_map) ep_handle_unmap(dispatch_handle(call));
+    leave_map(call);
     expar_ep_output_release(call->ahead);
     expar_ep_output_release(call->to.output);
     expar_ep_handle_destroy(call->made);

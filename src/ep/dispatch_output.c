@@ -119,11 +119,20 @@ expar_status dispatch_make_output(dispatch_call *call)
 
 /* ---- from the arrival to the results ----------------------------------------------------------------------------- */
 
+/* Of a dispatch whose steps are put on a stream the host need not know how it ends: until one has filled the map of
+   which it does, those that can fill it again. */
+static bool fills_again(const dispatch_call *call)
+{
+    const bool sure = atomic_load_explicit(&dispatch_handle(call)->map_sure, memory_order_acquire);
+    return !sure && call->base.ep->exec->ops->streams && tensor_given(&call->args.topk_idx);
+}
+
 /* The handle's map, which the first dispatch that can fills, and the result's, which is a copy of it. */
 static expar_status fill_row_map(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
+    const bool fills = call->fills_map || fills_again(call);
     const ep_map_step step = {.routing = &handle->routing,
                               .alignment = handle->alignment,
                               .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
@@ -131,8 +140,10 @@ static expar_status fill_row_map(dispatch_call *call)
                               .expert_rows = handle->expert_rows,
                               .idx = call->to.arrival.idx,
                               .map = ep_handle_map(handle)};
-    expar_status status = call->fills_map ? exec->ops->map(exec, &call->base.exec, &step) : EXPAR_OK;
+    expar_status status = fills ? exec->ops->map(exec, &call->base.exec, &step) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
+    if (fills && !call->step.deferred)
+        atomic_store_explicit(&((expar_ep_handle *)handle)->map_sure, true, memory_order_release);
     return exec->ops->copy(exec, &call->base.exec, call->to.row_map, step.map,
                            (uint64_t)handle->rows * (uint64_t)handle->routing.topk * sizeof(int32_t));
 }

@@ -115,7 +115,9 @@ struct expar_ep_handle {
        topk_idx makes it, says so, and fills it as it comes to that. The handle's calls on several buffers may come from
        several threads: who sees the block (acquire) finds what who made it (release) has put there. */
     _Atomic(mem_block *) map;
-    atomic_bool mapped; /* some call fills it, or has: taken by one (exchange), given back where it failed at once */
+    atomic_bool mapped;   /* some call fills it, or has: taken by one (exchange), given back where it failed */
+    atomic_bool map_sure; /* one has, of which the host knows that all ranks went on; set by it (release), looked at
+                             (acquire) by calls that could fill it again */
 };
 #define EP_HANDLE_MAGIC 0x656c646e61687065u
 

@@ -156,6 +156,41 @@ static void allocate_behind_a_route(stage *s, void *shared)
     free(own);
 }
 
+static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_ep_handle *handle, bool refused)
+{
+    const play_choice plain = {0};
+    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    args.handle = handle;
+    args.expert_major = 1;
+    args.async_finish = 1;
+    if (refused) args.path = (expar_path)7;
+    expar_status status = expar_dispatch(s->ep, &args, &result);
+    if (status == EXPAR_OK) status = expar_event_wait(result.event);
+    if (status == EXPAR_OK) {
+        int64_t slots = t->arrivals[s->rank].num_rows * t->job.topk;
+        int32_t *map = traffic_alloc((size_t)slots, sizeof *map);
+        oracle_expert_map(&t->job, s->rank, map);
+        CHECK(pitched_equals(&result.recv_row_map, map), "recv_row_map differs");
+        free(map);
+    }
+    expar_event_destroy(result.event);
+    expar_ep_output_release(result.output);
+    play_dispatch_args_free(&args);
+    return status;
+}
+
+/* The dispatch that was to fill the handle's row map ends with another rank's refusal: the next one fills it. */
+static void fill_the_map_behind_a_refusal(stage *s, void *shared)
+{
+    const scene *c = shared;
+    expar_ep_handle *handle = route(s, c->traffic);
+    bool refused = s->rank == 1;
+    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, dispatch_by_expert(s, c->traffic, handle, refused));
+    CHECK_OK(dispatch_by_expert(s, c->traffic, handle, false));
+    expar_ep_handle_destroy(handle);
+}
+
 /* A rank that routes while the others dispatch, and one with another E. */
 static void differ(stage *s, void *shared)
 {
@@ -209,6 +244,12 @@ static void test_outputs_allocated_behind_it(void **state)
     run(allocate_behind_a_route);
 }
 
+static void test_map_behind_a_refusal(void **state)
+{
+    (void)state;
+    run(fill_the_map_behind_a_refusal);
+}
+
 static void test_ranks_that_differ(void **state)
 {
     (void)state;
@@ -226,6 +267,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_tokens_that_go_nowhere),
         cmocka_unit_test(test_combine_without_a_dispatch),
         cmocka_unit_test(test_outputs_allocated_behind_it),
+        cmocka_unit_test(test_map_behind_a_refusal),
         cmocka_unit_test(test_ranks_that_differ),
     };
     kind = stage_kind(argc, argv);

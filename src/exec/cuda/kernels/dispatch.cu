@@ -162,11 +162,10 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 
 /* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
-/* Worst-case outputs: rows beyond those that come have no experts. */
-GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival)
+/* Rows from `came` on have no experts: those of worst-case outputs beyond the ones that come, or all where none do. */
+GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival, int64_t came)
 {
     int32_t topk = GPU_TOPK(a);
-    int64_t came = rows_coming(a);
     int64_t end = (int64_t)arrival->offer.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = came * topk + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end; i += stride)
         if (a->route.idx_bytes == 8)
@@ -221,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     }
     if (refused) {
         /* As a dispatch that brought nothing: notify has emptied the routing. */
-        if (arrival->idx) blank_tail(&a, arrival);
+        if (arrival->idx) blank_tail(&a, arrival, rows_coming(&a));
         return;
     }
     uint32_t epoch = world->state->epoch + cached;
@@ -235,8 +234,10 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
         move_rows(&a, arrival, targets, rings,
                   shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
-        if (arrival->idx) blank_tail(&a, arrival);
-    }
+        if (arrival->idx) blank_tail(&a, arrival, rows_coming(&a));
+    } else if (cached && arrival->idx)
+        /* The handle's routing stays: what stands behind on the stream looks at these rows. */
+        blank_tail(&a, arrival, 0);
     stamp(&a, 2);
     if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);

@@ -12,6 +12,14 @@ extern "C" {
 
 typedef struct expar_ep expar_ep; /* an EP buffer: queues and records in the symmetric heap */
 
+/* Memory of the caller's for outputs that the pool has no room for, at least `bytes` long and aligned to `alignment` (a
+   power of two, at most 128): asked for by the thread that makes a call, of a buffer on a GPU on that GPU, for use on
+   `stream` (NULL on the CPU). NULL: there is none; the call fails then. */
+typedef void *(*expar_ep_alloc_fn)(void *context, size_t bytes, size_t alignment, void *stream);
+/* Gives such memory back, by any thread, when its output's last reference goes: also when buffer and group have gone.
+   It makes no call of the library's. */
+typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *stream);
+
 /* On the CPU any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms
    of calls: the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks
    together. It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with
@@ -39,9 +47,13 @@ typedef struct expar_ep_config {
                               Those beside them, rows to expert-major order and back, are as large as their work. Ranks
                               that share a GPU must fit on it side by side. May differ between ranks */
     /* The most that outputs of this buffer may hold at a time of the memory that peers reach; 0: no limit but the
-       machine's. What does not fit comes from private memory, on a GPU the driver's stream-ordered allocator's, by the
-       queue. */
+       machine's. What does not fit comes by the queue, to memory of alloc's. */
     int64_t pool_limit_bytes;
+    /* With free; both NULL: private memory, which is kept from call to call, on a GPU the driver's stream-ordered
+       allocator's. May differ between ranks. On a GPU NULL. */
+    expar_ep_alloc_fn alloc;
+    expar_ep_free_fn free;
+    void *alloc_context; /* of both; has to last until the last output that alloc was asked for has gone */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
@@ -73,6 +85,29 @@ EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
    have ended since; other calls on the buffer are EXPAR_ERR_STATE where that can be seen. In a child of fork it has no
    effect. Always EXPAR_OK. */
 EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
+
+/* Memory and calls of a buffer on this rank. */
+typedef struct expar_ep_stats {
+    size_t struct_size;           /* set by EXPAR_EP_STATS_INIT */
+    uint64_t reserved_bytes;      /* memory for outputs that peers reach, of all buffers of the group together */
+    uint64_t reserved_high_bytes; /* the most that it has been. docs/memory.md has the bound */
+    uint64_t used_bytes;          /* of it in outputs of this buffer that are alive */
+    uint64_t used_high_bytes;     /* the most that these have been at a time */
+    uint64_t group_used_bytes;    /* in outputs, records and rings of all buffers of the group */
+    uint64_t growths;             /* times that records and rings were made larger for a call */
+    uint64_t direct_calls;        /* dispatches and combines whose rows other ranks write here, or read here */
+    uint64_t queue_calls;         /* those whose rows come here, or go from here, by the queue */
+    uint64_t other_blocks;        /* blocks taken beside the pool: of alloc, or private memory */
+} expar_ep_stats;
+#define EXPAR_EP_STATS_INIT EXPAR_STRUCT_INIT(expar_ep_stats)
+/* Any thread, also while a call is running; then numbers may be of different moments. EXPAR_ERR_NULL,
+   EXPAR_ERR_ARGUMENT (struct_size). */
+EXPAR_API expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats);
+/* Gives memory that no output uses back to the system, beyond the pool_bytes of the group's buffers: that of all
+   buffers of the group on this rank, and private memory of this one. Local; other ranks need not call it, and outputs
+   stay as they are. The next outputs cost page faults. On a GPU it does nothing. EXPAR_ERR_NULL, EXPAR_ERR_BUSY
+   (another thread is in a call on the buffer). */
+EXPAR_API expar_status expar_ep_trim(expar_ep *ep);
 
 /* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have
    returned it, with its text. Those are calls without an event that had returned before it was known how they end (in

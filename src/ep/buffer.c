@@ -43,7 +43,8 @@ static expar_status check_arguments(const expar_group *group, const expar_ep_con
         status = error_set(EXPAR_ERR_UNSUPPORTED,
                            "the group spans %d nodes; expected 1: rows travel inside a node only", group->num_nodes);
     if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "ep is NULL");
-    return status == EXPAR_OK ? ep_copy_struct("config", full, sizeof *full, config) : status;
+    if (status == EXPAR_OK) status = ep_copy_struct("config", full, sizeof *full, config);
+    return status == EXPAR_OK ? ep_allocator_check(full) : status;
 }
 
 static expar_status new_buffer(expar_group *group, const ep_shape *shape, const expar_ep_config *config,
@@ -61,6 +62,7 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     ep->ring_slots = config->ring_slots;
     if (!shape->pool_bytes) ep->pool_bytes = (uint64_t)config->pool_bytes;
     ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;
+    ep->allocator = (ep_allocator){.alloc = config->alloc, .free = config->free, .context = config->alloc_context};
     pthread_mutex_init(&ep->poison_lock, NULL);
     ep->number = number;
     *out = ep;

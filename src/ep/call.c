@@ -132,7 +132,7 @@ expar_status ep_call_fit(ep_call *call, int64_t row_bytes)
     expar_status status = grow(call, row_bytes);
     call->told = status != EXPAR_OK;
     if (call->told) return status;
-    ep->growths++;
+    atomic_fetch_add_explicit(&ep->growths, 1, memory_order_relaxed);
     call->epoch = ++ep->epoch;
     return EXPAR_OK;
 }

@@ -479,6 +479,7 @@ static expar_status combine_carry_out(combine_call *call)
 {
     expar_status status = ep_call_finish(&call->base);
     if (!call->base.issued) release_blocks(call);
+    if (status == EXPAR_OK) ep_count_path(call->base.ep, call->mode);
     if (status == EXPAR_OK && call->args.async_finish) *call->args.event = call->base.event;
     return status;
 }

@@ -7,7 +7,7 @@
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
     if (mem_pool_take(ep->exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
-    return ep->exec->ops->take(ep->exec, bytes ? bytes : 1, out);
+    return ep_other_take(ep, bytes, out);
 }
 
 expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what)
@@ -29,6 +29,9 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
     if (*mode == EP_MODE_DIRECT) {
         expar_status status = mem_pool_take(ep->exec->pool, bytes, block);
         if (status == EXPAR_OK) return EXPAR_OK;
+        /* Without a limit there is no memory, as the error says. */
+        if (wish->path == EXPAR_PATH_DIRECT && !ep->pool_limit_bytes && !ep->shape.pool_bytes)
+            return error_prefix(EXPAR_ERR_MEMORY, "path is DIRECT, but");
         if (wish->path == EXPAR_PATH_DIRECT) {
             char what[64];
             snprintf(what, sizeof what, "an output of %llu bytes", (unsigned long long)bytes);
@@ -37,7 +40,7 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
         LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
         *mode = EP_MODE_QUEUE;
     }
-    return ep->exec->ops->take(ep->exec, bytes, block);
+    return ep_other_take(ep, bytes, block);
 }
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be

@@ -223,6 +223,7 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
     full.recv_x.device = full.recv_x_scales.device = call->base.ep->device;
     full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
+    ep_count_path(call->base.ep, to->arrival.mode);
     memcpy(result, &full, result->struct_size);
     note_parts(call, &full);
 }

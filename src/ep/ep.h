@@ -47,6 +47,13 @@ typedef struct ep_limits {
     int32_t topk, experts, scales;
 } ep_limits;
 
+/* The caller's memory for what the pool has no room for; alloc NULL: the executor's. */
+typedef struct ep_allocator {
+    expar_ep_alloc_fn alloc;
+    expar_ep_free_fn free;
+    void *context;
+} ep_allocator;
+
 struct expar_ep {
     life_record life; /* EP_MAGIC: the owner's reference, and one for each call and the buffer's thread */
     /* Who destroys or abandons it sets it first (exchange, relaxed: references order the rest); destroy takes it back
@@ -74,9 +81,13 @@ struct expar_ep {
     int64_t last_tokens, last_rows;
     ep_unheard *unheard;
     pthread_mutex_t poison_lock;
-    uint64_t growths;       /* times that records and rings were made larger. Touched by the calling thread only */
-    ep_refusal own_refusal; /* the last one that a call of this rank returned. Guarded by poison_lock */
-    error_kept poison;      /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
+    ep_allocator allocator;
+    /* Counts for expar_ep_get_stats: raised by the thread that makes a call, read by any; relaxed. */
+    _Atomic uint64_t growths; /* times that records and rings were made larger */
+    _Atomic uint64_t direct_calls, queue_calls;
+    _Atomic uint64_t other_blocks; /* taken beside the pool */
+    ep_refusal own_refusal;        /* the last one that a call of this rank returned. Guarded by poison_lock */
+    error_kept poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
                           poison_lock; set once */
 };
 
@@ -151,6 +162,13 @@ struct expar_ep_output {
 expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
 /* Of a config that has a shape. */
 ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape);
+
+/* ---- memory.c ---------------------------------------------------------------------------------------------------- */
+expar_status ep_allocator_check(const expar_ep_config *config);
+/* Memory beside the pool: from the caller's allocator, or the executor's. */
+expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out);
+/* A call has taken this path on this rank. */
+void ep_count_path(expar_ep *ep, ep_mode mode);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 /* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */

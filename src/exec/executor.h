@@ -98,6 +98,8 @@ typedef struct executor_ops {
     expar_status (*take)(executor *self, uint64_t bytes, mem_block **out);
     /* Whether growth would make the room in the pool for such a block that there is none for now. */
     bool (*lacks)(executor *self, uint64_t bytes);
+    /* Gives idle memory of the pool, and of its own, back to the system. */
+    void (*trim)(executor *self);
     /* Room for a routing whose tokens, ranks, ranks_per_node, channels, topk and experts are set, with at most
        most_targets targets each; its arrays are not filled. Given back by ep_routing_free. */
     expar_status (*routing_make)(executor *self, ep_routing *routing, int32_t most_targets);

@@ -105,6 +105,19 @@ static uint64_t size_of(uint64_t bytes)
     return bytes == 0 ? GRAIN_BYTES : align_up(bytes, GRAIN_BYTES);
 }
 
+/* Of the free block `at`; there is room for the records. */
+static void take_from(mem_arena *arena, size_t at, uint64_t start, uint64_t size)
+{
+    block old = arena->blocks[at];
+    uint64_t end = old.offset + old.bytes;
+    arena->blocks[at] = (block){.offset = start, .bytes = size, .used = true};
+    insert_free(arena, at + 1, start + size, end - (start + size));
+    insert_free(arena, at, old.offset, start - old.offset);
+    arena->used_blocks++;
+    arena->used_bytes += size;
+    if (arena->used_bytes > arena->high_water_bytes) arena->high_water_bytes = arena->used_bytes;
+}
+
 /* Takes the piece, or with `whole` all that follows it in the free block where it fits best. */
 static bool take(mem_arena *arena, uint64_t bytes, uint64_t alignment, bool whole, uint64_t *start, uint64_t *size)
 {
@@ -112,15 +125,8 @@ static bool take(mem_arena *arena, uint64_t bytes, uint64_t alignment, bool whol
     if (bytes > arena->total_bytes || !arena_make_room(arena)) return false;
     size_t at = best_fit(arena, size_of(bytes), alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment, start);
     if (at == arena->count) return false;
-    block old = arena->blocks[at];
-    uint64_t end = old.offset + old.bytes;
-    *size = whole ? end - *start : size_of(bytes);
-    arena->blocks[at] = (block){.offset = *start, .bytes = *size, .used = true};
-    insert_free(arena, at + 1, *start + *size, end - (*start + *size));
-    insert_free(arena, at, old.offset, *start - old.offset);
-    arena->used_blocks++;
-    arena->used_bytes += *size;
-    if (arena->used_bytes > arena->high_water_bytes) arena->high_water_bytes = arena->used_bytes;
+    *size = whole ? arena->blocks[at].offset + arena->blocks[at].bytes - *start : size_of(bytes);
+    take_from(arena, at, *start, *size);
     return true;
 }
 
@@ -141,8 +147,8 @@ bool mem_arena_take_whole(mem_arena *arena, uint64_t least, uint64_t alignment, 
     return true;
 }
 
-/* The used block that starts at offset; count when there is none. */
-static size_t find_used(const mem_arena *arena, uint64_t offset)
+/* The first block that starts at offset or behind it. */
+static size_t find_from(const mem_arena *arena, uint64_t offset)
 {
     size_t low = 0, high = arena->count;
     while (low < high) {
@@ -152,6 +158,36 @@ static size_t find_used(const mem_arena *arena, uint64_t offset)
         else
             high = middle;
     }
+    return low;
+}
+
+bool mem_arena_next_hole(const mem_arena *arena, uint64_t from, uint64_t *offset, uint64_t *bytes)
+{
+    size_t at = find_from(arena, from);
+    while (at < arena->count && arena->blocks[at].used)
+        at++;
+    if (at == arena->count) return false;
+    *offset = arena->blocks[at].offset;
+    *bytes = arena->blocks[at].bytes;
+    return true;
+}
+
+bool mem_arena_take_at(mem_arena *arena, uint64_t offset, uint64_t bytes)
+{
+    size_t at = find_from(arena, offset + 1);
+    const uint64_t size = size_of(bytes);
+    if (offset % GRAIN_BYTES != 0 || at == 0 || !arena_make_room(arena)) return false;
+    const block *hole = &arena->blocks[--at];
+    uint64_t lead = offset - hole->offset;
+    if (hole->used || lead > hole->bytes || hole->bytes - lead < size) return false;
+    take_from(arena, at, offset, size);
+    return true;
+}
+
+/* The used block that starts at offset; count when there is none. */
+static size_t find_used(const mem_arena *arena, uint64_t offset)
+{
+    size_t low = find_from(arena, offset);
     bool found = low < arena->count && arena->blocks[low].offset == offset && arena->blocks[low].used;
     return found ? low : arena->count;
 }

@@ -22,6 +22,10 @@ bool mem_arena_take(mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64
 /* The same place with all the free space behind it, of which *bytes tells how much it is: for who does not know yet how
    much it needs, and trims it soon. */
 bool mem_arena_take_whole(mem_arena *arena, uint64_t least, uint64_t alignment, uint64_t *offset, uint64_t *bytes);
+/* The first free piece that starts at `from` or behind it; false: there is none. */
+bool mem_arena_next_hole(const mem_arena *arena, uint64_t from, uint64_t *offset, uint64_t *bytes);
+/* Takes that very piece, as far as the size is rounded up. False where it is not free. */
+bool mem_arena_take_at(mem_arena *arena, uint64_t offset, uint64_t bytes);
 /* Gives back what lies behind the block's first `bytes`. False when no block of so many starts there. */
 bool mem_arena_trim(mem_arena *arena, uint64_t offset, uint64_t bytes);
 /* False when no block starts there. *bytes (may be NULL) gets what the block was. */

@@ -77,12 +77,6 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
     return size_add_overflows(bytes, unit - 1, &padded) ? UINT64_MAX : padded / unit * unit;
 }
 
-/* What the pool counts for a block. */
-static uint64_t charge_of(uint64_t bytes)
-{
-    return round_up(bytes ? bytes : 1, SMALL_ALIGNMENT);
-}
-
 /* Behind the last block that is held now; of a pool with a limit, beside what it holds. */
 static uint64_t enough_for(const mem_pool *pool, uint64_t bytes)
 {
@@ -106,7 +100,7 @@ static bool within_limit(const mem_pool *pool, uint64_t bytes)
 {
     uint64_t total;
     if (pool->limit_bytes == 0) return true;
-    return !size_add_overflows(pool->used_bytes, charge_of(bytes), &total) && total <= pool->limit_bytes;
+    return !size_add_overflows(pool->used_bytes, store_charge(bytes), &total) && total <= pool->limit_bytes;
 }
 
 static expar_status pool_exhausted(const mem_pool *pool, uint64_t bytes)
@@ -129,6 +123,12 @@ void mem_pool_get_stats(mem_pool *pool, mem_pool_stats *out)
     *out = (mem_pool_stats){
         .used_bytes = pool->used_bytes, .used_high_bytes = pool->used_high_bytes, .blocks = pool->alive};
     pthread_mutex_unlock(&pool->store->lock);
+    mem_store_get_stats(pool->store, &out->store);
+}
+
+void mem_pool_trim(mem_pool *pool)
+{
+    mem_store_trim(pool->store);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -136,8 +136,8 @@ void mem_pool_get_stats(mem_pool *pool, mem_pool_stats *out)
 static void charge(mem_pool *pool, const mem_block *block)
 {
     pool->alive++;
-    pool->used_bytes += charge_of(block->bytes);
-    pool->store->used_bytes += charge_of(block->bytes);
+    pool->used_bytes += store_charge(block->bytes);
+    pool->store->used_bytes += store_charge(block->bytes);
 }
 
 /* Not while somebody holds all the room that there is, for he does not know yet how much of it he needs. */
@@ -190,7 +190,7 @@ uint64_t mem_pool_reach(mem_pool *pool, const uint64_t *bytes, size_t count)
     pthread_mutex_lock(&pool->store->lock);
     for (size_t i = 0; i < count && allowed < MEM_POOL_MOST_REACHED; i++) {
         uint64_t more;
-        if (size_add_overflows(total, charge_of(bytes[i]), &more) || !within_limit(pool, more)) continue;
+        if (size_add_overflows(total, store_charge(bytes[i]), &more) || !within_limit(pool, more)) continue;
         sizes[allowed++] = bytes[i];
         total = more;
     }
@@ -205,7 +205,7 @@ void mem_block_trim(mem_block *block, uint64_t bytes)
     mem_store *store = pool->store;
     pthread_mutex_lock(&store->lock);
     if (mem_arena_trim(store->arena, block->offset - store->origin, bytes)) {
-        const uint64_t less = charge_of(block->bytes) - charge_of(bytes);
+        const uint64_t less = store_charge(block->bytes) - store_charge(bytes);
         pool->used_bytes -= less;
         store->used_bytes -= less;
         block->bytes = bytes;
@@ -231,6 +231,35 @@ expar_status mem_block_private(uint64_t bytes, mem_block **out)
     return EXPAR_OK;
 }
 
+/* Memory of somebody else's, and how it goes back. */
+typedef struct foreign_block {
+    mem_block block; /* first: such a mem_block is a foreign_block */
+    mem_free_fn free;
+    void *context;
+} foreign_block;
+
+static void foreign_give(mem_block *block)
+{
+    foreign_block *foreign = (foreign_block *)block;
+    foreign->free(foreign->context, block->data, (size_t)block->bytes, NULL);
+    free(foreign);
+}
+
+expar_status mem_block_foreign(void *data, uint64_t bytes, mem_free_fn give, void *context, mem_block **out)
+{
+    foreign_block *foreign = calloc(1, sizeof *foreign);
+    if (!foreign) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of an output");
+    foreign->free = give;
+    foreign->context = context;
+    foreign->block.data = data;
+    foreign->block.offset = UINT64_MAX;
+    foreign->block.bytes = bytes;
+    foreign->block.give = foreign_give;
+    atomic_init(&foreign->block.references, 1);
+    *out = &foreign->block;
+    return EXPAR_OK;
+}
+
 void mem_block_retain(mem_block *block)
 {
     /* Relaxed: whoever retains holds a reference already, so the block cannot go meanwhile. */
@@ -241,8 +270,8 @@ static void pool_give(mem_pool *pool, mem_block *block)
 {
     mem_store *store = pool->store;
     pthread_mutex_lock(&store->lock);
-    pool->used_bytes -= charge_of(block->bytes);
-    store->used_bytes -= charge_of(block->bytes);
+    pool->used_bytes -= store_charge(block->bytes);
+    store->used_bytes -= store_charge(block->bytes);
     pool->alive--;
     store_give(store, block);
     bool last = pool->closed && pool->alive == 0;

@@ -18,13 +18,14 @@
 #include "mem/region.h"
 #include <stdatomic.h>
 
-/* Blocks of so many bytes and more start on a multiple of it: a huge page. Stores are filled by whole ones, too. */
+/* Blocks of so many bytes and more start on a multiple of it: a huge page. */
 #define MEM_POOL_LARGE_BYTES ((uint64_t)2 << 20)
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */
 
 /* Offsets are those of blocks: from `base` of the store, not from its first byte. */
 typedef struct mem_source {
+    uint64_t unit_bytes; /* ranges are whole ones, but where the store begins and ends; 0: 64 KiB. A power of two */
     /* Puts memory behind a range that has none; on success all of it has. EXPAR_ERR_MEMORY: there is none to be had, or
        not by this rank alone; what needs it fails then, and may be tried again. */
     expar_status (*fill)(void *context, uint64_t offset, uint64_t bytes);
@@ -46,6 +47,8 @@ expar_status mem_store_create(void *base, uint64_t offset, uint64_t bytes, const
 void mem_store_close(mem_store *store);
 /* Whether [data, data + bytes) lies in the store's addresses, and its offset from the store's base. */
 bool mem_store_offset(const mem_store *store, const void *data, uint64_t bytes, uint64_t *offset);
+/* Gives idle memory back, beyond what the pools have begun with, where the source takes it. */
+void mem_store_trim(mem_store *store);
 /* Somebody else has filled the range, as the source of a GPU does together with other ranks: blocks may be taken there
    without asking the source. */
 void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes);
@@ -55,6 +58,7 @@ typedef struct mem_store_stats {
     uint64_t filled_bytes;   /* with memory behind them */
     uint64_t used_bytes;     /* in blocks */
     uint64_t used_high_bytes, filled_high_bytes;
+    uint64_t taken_bytes; /* memory that the source has given, all in all: what went and came again counts twice */
     uint64_t blocks;
 } mem_store_stats;
 void mem_store_get_stats(mem_store *store, mem_store_stats *out);
@@ -100,11 +104,19 @@ uint64_t mem_pool_limit(const mem_pool *pool);
 typedef struct mem_pool_stats {
     uint64_t used_bytes, used_high_bytes; /* in blocks of this pool */
     uint64_t blocks;
+    mem_store_stats store; /* which other pools draw on, too */
 } mem_pool_stats;
 void mem_pool_get_stats(mem_pool *pool, mem_pool_stats *out);
 
+/* As mem_store_trim, of the pool's store. */
+void mem_pool_trim(mem_pool *pool);
+
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
+/* Gives memory back that somebody else's function has given; as expar_ep_free_fn. */
+typedef void (*mem_free_fn)(void *context, void *data, size_t bytes, void *stream);
+/* Such memory as a block, which owns it from now on; on failure it is still the caller's. */
+expar_status mem_block_foreign(void *data, uint64_t bytes, mem_free_fn give, void *context, mem_block **out);
 /* Private memory in the same shape, for outputs that do not fit the pool. */
 expar_status mem_block_private(uint64_t bytes, mem_block **out);
 void mem_block_retain(mem_block *block);

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores: a range of addresses with memory behind those that are, or were, in use.
+/* Stores: a range of addresses with memory behind those that are, or were, in use (fill.c).
  *
- * Memory that comes back stays, so that the next output is written to warm pages. Records of blocks are kept for reuse:
- * in the steady state nothing is allocated. */
+ * A store with a source has addresses enough, so large blocks are given an eighth more of them than they need at most:
+ * what one leaves fits the next of about its size. Among the free pieces that fit, a block takes the one with most
+ * memory already. Records of blocks are kept for reuse: in the steady state nothing is allocated. */
 #include "mem/store.h"
 
 #include <stdlib.h>
-
-#define UNIT_BYTES MEM_POOL_LARGE_BYTES
-#define WORD_BITS  64
 
 /* ---- making and end ---------------------------------------------------------------------------------------------- */
 
@@ -44,14 +42,6 @@ static void store_free(mem_store *store)
     free(store);
 }
 
-/* The table of what is filled has a bit for 2 MiB: pages of it exist as they are written to. */
-static expar_status make_table(mem_store *store)
-{
-    store->units = (store->end - store->origin + UNIT_BYTES - 1) / UNIT_BYTES;
-    store->filled = calloc((size_t)(store->units / WORD_BITS + 1), sizeof *store->filled);
-    return store->filled ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a pool's table");
-}
-
 expar_status mem_store_create(void *base, uint64_t offset, uint64_t bytes, const mem_source *source, mem_store **out)
 {
     mem_store *store = calloc(1, sizeof *store);
@@ -63,7 +53,7 @@ expar_status mem_store_create(void *base, uint64_t offset, uint64_t bytes, const
     store->holders = 1;
     if (source) store->source = *source;
     expar_status status = arena_from(offset, bytes, &store->origin, &store->arena);
-    if (status == EXPAR_OK && store->source.fill) status = make_table(store);
+    if (status == EXPAR_OK && store->source.fill) status = store_table_make(store);
     if (status == EXPAR_OK)
         *out = store;
     else
@@ -95,58 +85,6 @@ bool mem_store_offset(const mem_store *store, const void *data, uint64_t bytes, 
     return at >= store->begin && at < store->end && bytes <= store->end - at;
 }
 
-/* ---- memory behind it -------------------------------------------------------------------------------------------- */
-
-static bool is_filled(const mem_store *store, uint64_t unit)
-{
-    return store->filled[unit / WORD_BITS] >> unit % WORD_BITS & 1;
-}
-
-static void mark_filled(mem_store *store, uint64_t first, uint64_t last)
-{
-    for (uint64_t unit = first; unit < last; unit++) {
-        store->filled_units += !is_filled(store, unit);
-        store->filled[unit / WORD_BITS] |= (uint64_t)1 << unit % WORD_BITS;
-    }
-    if (store->filled_units > store->filled_high_units) store->filled_high_units = store->filled_units;
-}
-
-/* Units [first, last), none of which has memory. */
-static expar_status fill_units(mem_store *store, uint64_t first, uint64_t last)
-{
-    uint64_t start = store->origin + first * UNIT_BYTES, end = store->origin + last * UNIT_BYTES;
-    if (start < store->begin) start = store->begin;
-    if (end > store->end) end = store->end;
-    expar_status status = store->source.fill(store->source.context, start, end - start);
-    if (status == EXPAR_OK) mark_filled(store, first, last);
-    return status;
-}
-
-/* Memory for [offset, offset + bytes) of the arena, as far as there is none: once it is there it stays, so that a block
-   taken again costs nothing. */
-static expar_status fill(mem_store *store, uint64_t offset, uint64_t bytes)
-{
-    uint64_t unit = offset / UNIT_BYTES, end = (offset + bytes + UNIT_BYTES - 1) / UNIT_BYTES;
-    expar_status status = EXPAR_OK;
-    while (store->source.fill && unit < end && status == EXPAR_OK) {
-        uint64_t first = unit;
-        while (unit < end && !is_filled(store, unit))
-            unit++;
-        if (unit > first) status = fill_units(store, first, unit);
-        while (unit < end && is_filled(store, unit))
-            unit++;
-    }
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "the output pool");
-}
-
-void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes)
-{
-    pthread_mutex_lock(&store->lock);
-    uint64_t at = offset - store->origin;
-    if (store->filled) mark_filled(store, (at + UNIT_BYTES - 1) / UNIT_BYTES, (at + bytes) / UNIT_BYTES);
-    pthread_mutex_unlock(&store->lock);
-}
-
 expar_status store_keep_floor(mem_store *store)
 {
     uint64_t offset;
@@ -154,7 +92,7 @@ expar_status store_keep_floor(mem_store *store)
     if (!mem_arena_take(store->arena, store->floor_bytes, LARGE_ALIGNMENT, &offset))
         return error_set(EXPAR_ERR_MEMORY, "a pool of %llu bytes is larger than the memory of this machine",
                          (unsigned long long)store->floor_bytes);
-    expar_status status = fill(store, offset, store->floor_bytes);
+    expar_status status = store_fill(store, offset, store->floor_bytes);
     mem_arena_give(store->arena, offset, NULL);
     return status;
 }
@@ -174,6 +112,12 @@ static store_record *record_get(mem_store *store)
     return record;
 }
 
+static void record_put(mem_store *store, store_record *record)
+{
+    record->next = store->spare;
+    store->spare = record;
+}
+
 /* The block at an offset of the arena; NULL: no memory for its record. */
 static mem_block *block_at(mem_store *store, mem_pool *pool, uint64_t offset, uint64_t bytes)
 {
@@ -189,37 +133,69 @@ static mem_block *block_at(mem_store *store, mem_pool *pool, uint64_t offset, ui
     return block;
 }
 
+uint64_t store_charge(uint64_t bytes)
+{
+    uint64_t padded;
+    if (size_add_overflows(bytes ? bytes : 1, SMALL_ALIGNMENT - 1, &padded)) return UINT64_MAX;
+    return padded / SMALL_ALIGNMENT * SMALL_ALIGNMENT;
+}
+
+/* Addresses for a block: sizes come in steps of an eighth of the power of two below. */
+static uint64_t span_of(uint64_t bytes)
+{
+    uint64_t step = LARGE_ALIGNMENT, padded;
+    while (step <= bytes / 16)
+        step *= 2;
+    if (bytes < LARGE_ALIGNMENT || size_add_overflows(bytes, step - 1, &padded)) return bytes;
+    return padded / step * step;
+}
+
+/* The free piece of so many bytes whose first `bytes` lack the least memory; the smallest of equals. */
+static bool store_find_place(const mem_store *store, uint64_t span, uint64_t bytes, uint64_t *place)
+{
+    uint64_t offset = 0, size = 0, least = UINT64_MAX, smallest = 0;
+    while (mem_arena_next_hole(store->arena, offset + size, &offset, &size)) {
+        uint64_t start = align_up(offset, alignment_of(bytes));
+        if (start - offset > size || size - (start - offset) < span) continue;
+        uint64_t lacking = store_lacking(store, start, bytes);
+        if (lacking > least || (lacking == least && size >= smallest)) continue;
+        least = lacking;
+        smallest = size;
+        *place = start;
+    }
+    return least != UINT64_MAX;
+}
+
+/* Memory that only comes, and not by this rank alone, has no other places to choose from. */
+static bool take_addresses(mem_store *store, uint64_t bytes, uint64_t *offset)
+{
+    if (!store->source.drain) return mem_arena_take(store->arena, bytes, alignment_of(bytes), offset);
+    if (store_find_place(store, span_of(bytes), bytes, offset))
+        return mem_arena_take_at(store->arena, *offset, span_of(bytes));
+    return store_find_place(store, bytes, bytes, offset) && mem_arena_take_at(store->arena, *offset, bytes);
+}
+
 expar_status store_take(mem_store *store, mem_pool *pool, uint64_t bytes, mem_block **out)
 {
     uint64_t offset;
-    if (!mem_arena_take(store->arena, bytes, alignment_of(bytes), &offset)) return EXPAR_ERR_BUFFER_SIZE;
-    expar_status status = fill(store, offset, bytes);
-    mem_block *block = status == EXPAR_OK ? block_at(store, pool, offset, bytes) : NULL;
-    if (!block) {
-        mem_arena_give(store->arena, offset, NULL);
-        return status != EXPAR_OK ? status : error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
+    if (bytes > store->end - store->origin || !take_addresses(store, bytes, &offset)) return EXPAR_ERR_BUFFER_SIZE;
+    mem_block *block = block_at(store, pool, offset, bytes);
+    expar_status status = block ? store_fill(store, offset, bytes)
+                                : error_set(EXPAR_ERR_MEMORY, "no memory for the record of a pool's block");
+    if (status == EXPAR_OK) {
+        *out = block;
+        return EXPAR_OK;
     }
-    *out = block;
-    return EXPAR_OK;
-}
-
-/* Of [offset, offset + bytes) of the arena, what has memory from its start on. */
-static uint64_t filled_from(const mem_store *store, uint64_t offset, uint64_t bytes)
-{
-    uint64_t unit = offset / UNIT_BYTES, end = (offset + bytes + UNIT_BYTES - 1) / UNIT_BYTES;
-    if (!store->filled) return bytes;
-    while (unit < end && is_filled(store, unit))
-        unit++;
-    uint64_t filled_end = unit * UNIT_BYTES;
-    if (filled_end <= offset) return 0;
-    return filled_end - offset < bytes ? filled_end - offset : bytes;
+    if (block) record_put(store, (store_record *)block);
+    mem_arena_give(store->arena, offset, NULL);
+    return status;
 }
 
 bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, uint64_t most, mem_block **out)
 {
     uint64_t offset, bytes;
     if (!mem_arena_take_whole(store->arena, least, alignment_of(least), &offset, &bytes)) return false;
-    uint64_t filled = filled_from(store, offset, bytes);
+    uint64_t filled = store_filled_from(store, offset, bytes);
     if (filled > most) filled = most - most % SMALL_ALIGNMENT;
     bool fits = filled >= least && (filled == bytes || mem_arena_trim(store->arena, offset, filled));
     *out = fits ? block_at(store, pool, offset, filled) : NULL;
@@ -243,10 +219,8 @@ uint64_t store_reach(mem_store *store, const uint64_t *bytes, size_t count)
 
 void store_give(mem_store *store, mem_block *block)
 {
-    store_record *record = (store_record *)block;
     mem_arena_give(store->arena, block->offset - store->origin, NULL);
-    record->next = store->spare;
-    store->spare = record;
+    record_put(store, (store_record *)block);
 }
 
 void mem_store_get_stats(mem_store *store, mem_store_stats *out)
@@ -254,10 +228,12 @@ void mem_store_get_stats(mem_store *store, mem_store_stats *out)
     mem_arena_stats arena;
     pthread_mutex_lock(&store->lock);
     mem_arena_get_stats(store->arena, &arena);
-    *out = (mem_store_stats){.reserved_bytes = store->end - store->begin,
-                             .filled_bytes = store->filled_units * UNIT_BYTES,
-                             .filled_high_bytes = store->filled_high_units * UNIT_BYTES,
-                             .used_bytes = arena.used_bytes,
+    const uint64_t unit = store_unit_bytes(store), all = store->end - store->begin;
+    *out = (mem_store_stats){.reserved_bytes = all,
+                             .filled_bytes = store->filled ? store->filled_units * unit : all,
+                             .filled_high_bytes = store->filled ? store->filled_high_units * unit : all,
+                             .taken_bytes = store->fills * unit,
+                             .used_bytes = store->used_bytes,
                              .used_high_bytes = store->used_high_bytes,
                              .blocks = arena.blocks};
     pthread_mutex_unlock(&store->lock);

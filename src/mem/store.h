@@ -8,6 +8,8 @@
 
 #define SMALL_ALIGNMENT 128u
 #define LARGE_ALIGNMENT MEM_POOL_LARGE_BYTES
+/* Memory comes and goes in units of so many bytes where the source does not say. */
+#define STORE_UNIT_BYTES ((uint64_t)64 << 10)
 
 /* A block's record, in the store's list of spare ones while it is not in use. */
 typedef struct store_record {
@@ -27,9 +29,13 @@ struct mem_store {
     uint64_t *filled;  /* a bit for each unit from origin on: it has memory */
     uint64_t units;    /* bits */
     uint64_t filled_units, filled_high_units;
+    uint64_t fills;                       /* units that the source has filled, all in all */
     uint64_t used_bytes, used_high_bytes; /* in blocks, as pools count them */
     uint64_t floor_bytes;                 /* start sizes of the pools together */
 };
+
+/* What the store counts for a block. */
+uint64_t store_charge(uint64_t bytes);
 
 /* With the lock held. A block for the pool, filled; refusals as mem_pool_take. */
 expar_status store_take(mem_store *store, mem_pool *pool, uint64_t bytes, mem_block **out);
@@ -39,6 +45,18 @@ uint64_t store_reach(mem_store *store, const uint64_t *bytes, size_t count);
 void store_give(mem_store *store, mem_block *block);
 /* Fills the store so far that floor_bytes of it are there when nothing is held. */
 expar_status store_keep_floor(mem_store *store);
+
+/* ---- what has memory (fill.c); offsets of the arena -------------------------------------------------------------- */
+
+uint64_t store_unit_bytes(const mem_store *store);
+expar_status store_table_make(mem_store *store);
+/* Units of the range that have none. */
+uint64_t store_lacking(const mem_store *store, uint64_t offset, uint64_t bytes);
+/* Of the range, what has memory from its start on. */
+uint64_t store_filled_from(const mem_store *store, uint64_t offset, uint64_t bytes);
+/* Memory for the range, which is to be a block's, as far as there is none; what is idle goes where the store would hold
+   too much with it, or where there is none left. */
+expar_status store_fill(mem_store *store, uint64_t offset, uint64_t bytes);
 
 /* Without it. The last one frees the store. */
 void store_drop(mem_store *store);

@@ -103,6 +103,11 @@ static expar_status routing_make(executor *base, ep_routing *routing, int32_t mo
     return EXPAR_OK;
 }
 
+static void trim(executor *base)
+{
+    note(base, "trim");
+}
+
 static expar_status map_make(executor *base, int64_t slots, mem_block **out)
 {
     note(base, "map-room");
@@ -309,6 +314,7 @@ static const executor_ops recorder_ops = {
     .reaches = reaches,
     .take = take,
     .lacks = lacks,
+    .trim = trim,
     .routing_make = routing_make,
     .map_make = map_make,
     .begin = begin,

@@ -47,6 +47,12 @@ static expar_status cpu_take(executor *base, uint64_t bytes, mem_block **out)
     return mem_block_private(bytes, out);
 }
 
+static void cpu_trim(executor *base)
+{
+    mem_pool_trim(base->pool);
+    if (cpu_of(base)->private_pool) mem_pool_trim(cpu_of(base)->private_pool);
+}
+
 static expar_status routing_make(executor *base, ep_routing *routing, int32_t most_targets)
 {
     (void)base;
@@ -215,6 +221,7 @@ static const executor_ops cpu_ops = {
     .reaches = cpu_reaches,
     .take = cpu_take,
     .lacks = cpu_lacks,
+    .trim = cpu_trim,
     .routing_make = routing_make,
     .map_make = map_make,
     .begin = cpu_call_begin,

@@ -74,6 +74,12 @@ static expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdic
     return error_set(EXPAR_ERR_UNSUPPORTED, "records on a GPU do not grow");
 }
 
+/* The pool is part of the heap. */
+static void gpu_trim(executor *base)
+{
+    (void)base;
+}
+
 static const executor_ops gpu_ops = {
     .name = "cuda",
     .streams = true,
@@ -89,6 +95,7 @@ static const executor_ops gpu_ops = {
     .reaches = gpu_reaches,
     .take = gpu_take,
     .lacks = gpu_lacks,
+    .trim = gpu_trim,
     .routing_make = gpu_routing_make,
     .map_make = gpu_map_make,
     .begin = gpu_begin,

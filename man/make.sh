@@ -35,7 +35,8 @@ sed 's/\\$//' "$here/../src/base/env_table.h" | tr '\n' ' ' | sed 's/[\\ ]* X(/\
 # page HEADER PAGE FROM TO SECTION: the page, and one for each of its calls that has none yet.
 page() {
     awk -F '\t' -v header="$1" -v from="$3" -v to="$4" '$1 == header && $2 >= from && $2 <= to' "$work/names" >"$work/page"
-    [ -s "$work/page" ] || return 0
+    # What the calls of expert parallelism have in common stands in a header without any.
+    [ -s "$work/page" ] || [ "$1" = expar/ep.h ] || return 0
     awk -v typed="$work/typed" -f "$here/families.awk" "$work/page" >"$work/families"
     example=$here/examples/$2.c
     [ -e "$example" ] || example=
@@ -48,7 +49,7 @@ page() {
 }
 
 last=1000000
-cut -f 1 "$work/names" | sort -u >"$work/headers"
+{ echo expar/ep.h && cut -f 1 "$work/names"; } | sort -u >"$work/headers"
 while read -r header; do
     name=$(basename "$header" .h)
     if [ "$name" = shmem_generic ]; then # what stands before the names is how they choose

@@ -381,6 +381,14 @@ END {
     } else if (!put_named(statuses, "Dv", "")) {
         put_wrapped("None: no call of these can fail.")
     }
-    print ".Sh SEE ALSO"
-    print shmem ? ".Xr expar 1 ,\n.Xr expar-run 1 ,\n.Xr expar_pgas 3" : ".Xr expar 1 ,\n.Xr expar_pgas 3"
+    print ".Sh SEE ALSO\n.Xr expar 1 ,"
+    if (shmem) print ".Xr expar-run 1 ,"
+    if (header ~ /\/ep/) {
+        split("buffer combine dispatch handle output routing", part, " ")
+        if (header !~ /\/ep\.h/) print ".Xr expar_ep 3 ,"
+        for (i = 1; i <= 6; i++) if (page != "expar_ep_" part[i]) print ".Xr expar_ep_" part[i] " 3 ,"
+        print ".Xr expar_event 3 ,\n.Xr expar_tensor 3"
+    } else {
+        print ".Xr expar_pgas 3"
+    }
 }

@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+/* One rank's membership in a group. Unless a call says otherwise any thread may use it, one at a time for collective
+   calls, and none while it is being destroyed. */
 typedef struct expar_group expar_group;
 
 /* Where a group meets: the address of a listening socket and a 128-bit secret. Plain bytes, to be shipped
@@ -28,12 +30,14 @@ EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
 /* The same on an interface that the caller names ("eth0", or one of its addresses), whatever the environment says. NULL
    or "": as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no such interface, or it has no address. */
 EXPAR_API expar_status expar_unique_id_create_on(const char *interface, expar_unique_id *id);
-/* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other. Groups that stand go on. */
+/* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other, EXPAR_ERR_NULL. Groups that stand go
+   on. Any thread. */
 EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
-/* As hexadecimal digits, for environment variables and files: writes 2·EXPAR_UNIQUE_ID_BYTES + 1 characters. */
+/* As hexadecimal digits, for environment variables and files: writes 2·EXPAR_UNIQUE_ID_BYTES + 1 characters, the last
+   of them 0. Neither may be NULL. Any thread. */
 #define EXPAR_UNIQUE_ID_TEXT (2 * EXPAR_UNIQUE_ID_BYTES + 1)
 EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT]);
-/* Reads that form back. EXPAR_ERR_ARGUMENT when it is not one. */
+/* Reads that form back. EXPAR_ERR_ARGUMENT when it is not one, EXPAR_ERR_NULL. Any thread. */
 EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
 
 /* How the symmetric heap gets its memory. Dynamic: as allocations need it. Static: all when the group is formed, so
@@ -79,7 +83,10 @@ EXPAR_API expar_status expar_group_create(const expar_group_options *options, ex
 
 /* Makes all `size` ranks of a group at once inside this process, one for each thread that will use it; no
    sockets. groups[r] is rank r; each is used and destroyed by one thread, as a process would use its own.
-   In `options` id and rank are ignored, and size must be 0 or `size`. Not collective: one thread calls it. */
+   In `options` id and rank are ignored, and size must be 0 or `size`. Not collective: one thread calls it. groups is
+   the caller's, [size], and written on success only. Errors: EXPAR_ERR_NULL, EXPAR_ERR_RANGE (size, 1 to 4096),
+   EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED (a transport that this build has not), EXPAR_ERR_MEMORY,
+   EXPAR_ERR_SYSTEM. */
 EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_group_options *options,
                                                   expar_group **groups);
 
@@ -89,7 +96,8 @@ EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_grou
 EXPAR_API expar_status expar_group_destroy(expar_group *group);
 
 /* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED; the other ranks see this
-   rank as gone (EXPAR_ERR_PEER) when it destroys the group. Any thread, also while another one waits. */
+   rank as gone (EXPAR_ERR_PEER) when it destroys the group. Any thread, also while another one waits.
+   EXPAR_ERR_NULL. */
 EXPAR_API expar_status expar_group_abort(expar_group *group);
 
 /* Leaves without the others and waits for nobody: for finalisers, handlers of atexit, exceptions. Any thread, in any
@@ -112,8 +120,10 @@ EXPAR_API int32_t expar_group_node(const expar_group *group);
 EXPAR_API int32_t expar_group_local_rank(const expar_group *group);
 
 /* Set-up helpers over the control sockets, for small host data; not for a hot path. Collective.
-   allgather: every rank gives `bytes` bytes; `all` has size·bytes, by rank. in may lie inside all. bytes must be
-   the same on all ranks and ≤ EXPAR_CONTROL_MAX_BYTES. Errors: EXPAR_ERR_PEER, EXPAR_ERR_MISMATCH. */
+   allgather: every rank gives `bytes` bytes at mine; `all` has size·bytes, by rank. mine may lie inside all.
+   broadcast: root's `data` to everybody's. bytes must be the same on all ranks and ≤ EXPAR_CONTROL_MAX_BYTES; with 0
+   the pointers may be NULL. One thread of a rank at a time. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (bytes),
+   EXPAR_ERR_RANGE (root), EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 #define EXPAR_CONTROL_MAX_BYTES (1 << 20)
 EXPAR_API expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes);
 EXPAR_API expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root);

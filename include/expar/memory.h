@@ -10,14 +10,17 @@ extern "C" {
 #endif
 
 /* Collective; all ranks give the same bytes and alignment (else EXPAR_ERR_MISMATCH on all, naming a rank). The block
-   is aligned to 128 bytes. bytes 0 gives NULL and EXPAR_OK. Ends with a barrier.
-   EXPAR_ERR_MEMORY says how much is left and the largest free block. */
+   is aligned to 128 bytes and not set to anything. bytes 0 gives NULL and EXPAR_OK. Ends with a barrier. The block is
+   the group's: it lasts until expar_free or the group's end. One thread of a rank at a time is in a collective call on
+   the heap. Errors: EXPAR_ERR_NULL, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY (says how much is left and the largest free
+   block), EXPAR_ERR_SYSTEM, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_malloc(expar_group *group, size_t bytes, void **out);
-/* alignment: a power of two, ≤ 1 GiB. */
+/* Likewise, aligned to `alignment` bytes: a power of two, ≤ 1 GiB (EXPAR_ERR_ARGUMENT). */
 EXPAR_API expar_status expar_align(expar_group *group, size_t alignment, size_t bytes, void **out);
-/* count·size bytes, all zero. Overflow is EXPAR_ERR_ARGUMENT. */
+/* Likewise count·size bytes, all zero. Overflow is EXPAR_ERR_ARGUMENT. */
 EXPAR_API expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **out);
-/* Collective; starts with a barrier. NULL is allowed. EXPAR_ERR_ADDRESS for a pointer that is no block's start. */
+/* Collective; starts with a barrier. NULL is allowed, on all ranks. EXPAR_ERR_NULL (group), EXPAR_ERR_ADDRESS for a
+   pointer that is no block's start, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_free(expar_group *group, void *block);
 
 /* Collective; a block of `bytes` bytes with what `block` held, as far as it goes, on each rank its own; `block` is free

@@ -74,12 +74,13 @@ typedef enum expar_status {
    Static storage. Any thread. */
 EXPAR_API const char *expar_status_string(expar_status status);
 
-/* One line saying what the status means, "a required pointer is NULL". Never NULL. Static storage. */
+/* One line saying what the status means, "a required pointer is NULL"; "unknown status" for a value not in the table.
+   Never NULL. Static storage. Any thread. */
 EXPAR_API const char *expar_status_text(expar_status status);
 
 /* What went wrong in the last failing call of this thread: the call, the rank where one is known, the
    argument, its value, and what was expected. "" when no call has failed in this thread yet. The text is
-   owned by the library and lasts until the next failing call of the same thread. */
+   owned by the library and lasts until the next failing call of the same thread. Never NULL. */
 EXPAR_API const char *expar_last_error(void);
 
 /* The version of the library that runs, "0.1.0". Static storage. Any thread. */

@@ -49,11 +49,12 @@ typedef struct expar_tensor {
 #define EXPAR_TENSOR_NONE ((expar_tensor){0})
 #endif
 
-/* Contiguous row-major views of CPU memory. */
+/* Contiguous row-major views of CPU memory, which stays the caller's; extents are elements. Nothing is checked here:
+   calls check what they are given. Any thread. */
 EXPAR_API expar_tensor expar_tensor_1d(void *data, expar_dtype dtype, int64_t n);
 EXPAR_API expar_tensor expar_tensor_2d(void *data, expar_dtype dtype, int64_t rows, int64_t columns);
 
-/* Bytes of one element; 0 for a value that is no dtype. */
+/* Bytes of one element; 0 for a value that is no dtype. Any thread. */
 EXPAR_API size_t expar_dtype_bytes(expar_dtype dtype);
 /* "bf16", "f16", "f32", "i32", "i64", "u8", "f8e4m3", "i8"; "?" for a value that is no dtype. Static storage. */
 EXPAR_API const char *expar_dtype_string(expar_dtype dtype);

@@ -153,7 +153,7 @@ static void fail_with_a_rank(void)
     require(all.lines == 1 && all.rank == 1 && all.level == EXPAR_LOG_INFO);
     require(strncmp(all.text, "EXPAR_ERR_", 10) == 0 && strstr(all.text, ": expar_put: "));
     require(strstr(all.place, "src/") != NULL);
-    require(expar_ep_create(groups[0], NULL, NULL) != EXPAR_OK);
+    require(expar_get(groups[0], NULL, NULL, 8, 1) != EXPAR_OK);
     require(all.lines == 2 && all.rank == 0);
     expar_log_set(NULL, NULL);
 }

@@ -49,6 +49,9 @@ typedef struct expar_dispatch_args {
     int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
                            sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle */
     const expar_recv_counts *recv_counts; /* counts to be written where the tensors lie; or NULL */
+    expar_tensor out_scales, out_topk_idx, out_topk_weights, out_row_map; /* the caller's own, as out_x: each as the
+                                   result's tensor of its name, with at least as many rows, contiguous; or none. Where
+                                   one is not in symmetric memory, rows come as with such an out_x */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -73,8 +76,8 @@ typedef struct expar_dispatch_result {
     int32_t num_local_experts;             /* L */
     int64_t num_recv_tokens;               /* R, without those that were dropped */
     expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
-    expar_ep_output *output;    /* the caller's; owns all tensors here and recv_tokens_per_expert, but not out_x */
-    expar_path path;            /* how this rank's rows came: DIRECT or QUEUE */
+    expar_ep_output *output; /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
+    expar_path path;         /* how this rank's rows came: DIRECT or QUEUE */
     expar_tensor recv_x_scales; /* [R][S] contiguous, dtype of x_scales; none without */
     expar_tensor recv_row_map;  /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
     int64_t num_dropped_tokens;

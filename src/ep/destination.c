@@ -43,31 +43,91 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
     return ep_other_take(ep, bytes, block);
 }
 
+/* ---- the caller's own memory ------------------------------------------------------------------------------------- */
+
+static const char *const out_names[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = "out_x",
+                                                       [EXPAR_EP_PART_SCALES] = "out_scales",
+                                                       [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
+                                                       [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
+                                                       [EXPAR_EP_PART_ROW_MAP] = "out_row_map"};
+
+const char *ep_out_name(int part)
+{
+    return out_names[part];
+}
+
+/* Bytes of one row of a part that rows bring along; 0: none does. The map is made here. */
+static int64_t part_row_bytes(const ep_block_shape *shape, int part)
+{
+    switch (part) {
+    case EXPAR_EP_PART_X:
+        return shape->row_bytes;
+    case EXPAR_EP_PART_SCALES:
+        return shape->scale_bytes;
+    case EXPAR_EP_PART_TOPK_IDX:
+        return (int64_t)shape->topk * shape->idx_bytes;
+    case EXPAR_EP_PART_TOPK_WEIGHTS:
+        return shape->weights ? (int64_t)shape->topk * (int64_t)sizeof(float) : 0;
+    default:
+        return 0;
+    }
+}
+
+static uint64_t *part_offset(ep_arrival *arrival, int part)
+{
+    uint64_t *const offsets[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = &arrival->x_offset,
+                                                [EXPAR_EP_PART_SCALES] = &arrival->scales_offset,
+                                                [EXPAR_EP_PART_TOPK_IDX] = &arrival->idx_offset,
+                                                [EXPAR_EP_PART_TOPK_WEIGHTS] = &arrival->weights_offset};
+    return offsets[part];
+}
+
+/* Rows of that part come straight to the caller's memory: expert-major ones come to a block of their own first. */
+static bool part_arrives_there(const ep_wish *wish, int part)
+{
+    bool expanded = wish->expert_major && (part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES);
+    return wish->out[part] && !expanded && part_row_bytes(&wish->shape, part) > 0;
+}
+
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
    symmetric when rows arrive elsewhere first: expert-major ones, and any where the executor stages them. */
 static expar_status output_choose_mode(const expar_ep *ep, ep_wish *wish, ep_arrival *arrival)
 {
-    const ep_block_shape *shape = &wish->shape;
+    const int64_t rows = wish->shape.rows;
     arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
-    if (!wish->out_x || wish->expert_major || arrival->mode == EP_MODE_QUEUE || shape->rows == 0) return EXPAR_OK;
-    size_t bytes = (size_t)(shape->rows * shape->row_bytes);
-    if (ep->exec->ops->reaches(ep->exec, wish->out_x->data, bytes, &arrival->x_offset)) return EXPAR_OK;
-    if (wish->path == EXPAR_PATH_DIRECT)
-        return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but out_x.data %p is not in the symmetric heap",
-                         wish->out_x->data);
+    for (int part = 0; part < EP_OUTPUT_PARTS && rows > 0 && wish->path != EXPAR_PATH_QUEUE; part++) {
+        if (!part_arrives_there(wish, part)) continue;
+        const void *data = wish->out[part]->data;
+        uint64_t bytes = (uint64_t)(rows * part_row_bytes(&wish->shape, part));
+        if (ep->exec->ops->reaches(ep->exec, data, bytes, part_offset(arrival, part))) continue;
+        if (wish->path == EXPAR_PATH_DIRECT)
+            return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
+                             out_names[part], data);
+        wish->staged |= 1u << part;
+    }
     /* Rows that do not come are not written: their number must be known to copy the others. */
-    if (ep->exec->ops->stages && wish->rows_known)
-        wish->staged = true;
-    else
-        arrival->mode = EP_MODE_QUEUE;
+    if (!wish->staged || (ep->exec->ops->stages && wish->rows_known)) return EXPAR_OK;
+    wish->staged = 0;
+    arrival->mode = EP_MODE_QUEUE;
     return EXPAR_OK;
 }
 
-/* The block of the results, without recv_x where that is the caller's. */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static bool in_block(const ep_wish *wish, int part)
+{
+    return !wish->out[part] || wish->staged >> part & 1;
+}
+
+/* The block of the results, without what is the caller's. */
 static ep_block_shape block_shape(const ep_wish *wish)
 {
     ep_block_shape shape = wish->shape;
-    if (wish->out_x && !wish->staged) shape.row_bytes = 0;
+    if (!in_block(wish, EXPAR_EP_PART_X)) shape.row_bytes = 0;
+    if (!in_block(wish, EXPAR_EP_PART_SCALES)) shape.scale_bytes = 0;
+    if (!in_block(wish, EXPAR_EP_PART_TOPK_IDX)) shape.idx_bytes = 0;
+    if (!in_block(wish, EXPAR_EP_PART_TOPK_WEIGHTS)) shape.weights = 0;
+    if (!in_block(wish, EXPAR_EP_PART_ROW_MAP)) shape.map = 0;
     return shape;
 }
 
@@ -80,80 +140,84 @@ static ep_block_shape arrival_shape(const ep_wish *wish)
                             .scale_bytes = wish->shape.scale_bytes};
 }
 
-static void place_rows(const ep_wish *wish, const mem_block *block, const ep_block_map *map, ep_arrival *arrival)
-{
-    if (!wish->out_x || wish->expert_major || wish->staged) {
-        arrival->x = (uint8_t *)block->data + map->x;
-        arrival->x_offset = block->offset + map->x;
-    } else {
-        arrival->x = wish->out_x->data;
-    }
-    if (!wish->shape.scale_bytes) return;
-    arrival->scales = (uint8_t *)block->data + map->scales;
-    arrival->scales_offset = block->offset + map->scales;
-}
-
-/* Puts every part of the results in its place. */
-static void output_place(const ep_wish *wish, ep_destination *to)
-{
-    ep_block_shape shape = block_shape(wish);
-    ep_block_map map = ep_block_map_of(&shape);
-    const mem_block *block = to->output->block;
-    uint8_t *data = block->data;
-    if (wish->expert_major) {
-        ep_block_shape coming = arrival_shape(wish);
-        ep_block_map coming_map = ep_block_map_of(&coming);
-        place_rows(wish, to->output->arrival, &coming_map, &to->arrival);
-        to->x = wish->out_x ? wish->out_x->data : data + map.x;
-        to->scales = shape.scale_bytes ? data + map.scales : NULL;
-    } else {
-        place_rows(wish, block, &map, &to->arrival);
-        to->x = wish->staged ? wish->out_x->data : to->arrival.x;
-        to->scales = to->arrival.scales;
-    }
-    if (shape.idx_bytes) {
-        to->arrival.idx = data + map.idx;
-        to->arrival.idx_offset = block->offset + map.idx;
-    }
-    if (shape.weights) {
-        to->arrival.weights = (float *)(data + map.weights);
-        to->arrival.weights_offset = block->offset + map.weights;
-    }
-    if (shape.map) to->row_map = (int32_t *)(data + map.map);
-}
-
 /* Rows that were to pass through the pool on their way to the caller's memory come by the queue where
    it has no room. */
 static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
     ep_block_shape shape = block_shape(wish);
     if (mem_pool_take(ep->exec->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
-    wish->staged = false;
+    wish->staged = 0;
     to->arrival.mode = EP_MODE_QUEUE;
+}
+
+static expar_status take_result_block(expar_ep *ep, const ep_wish *wish, ep_destination *to)
+{
+    ep_block_shape shape = block_shape(wish);
+    uint64_t bytes = ep_block_map_of(&shape).total_bytes;
+    /* All that there is may be the caller's. */
+    if (bytes == 0 && ep_block_map_of(&wish->shape).total_bytes > 0) return mem_block_private(1, &to->output->block);
+    return output_take_block(ep, wish, bytes, &to->arrival.mode, &to->output->block);
 }
 
 /* All blocks of one output are of one kind: where the second finds no room in the pool, the first is taken again. */
 static expar_status take_blocks(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
-    if (wish->staged) drop_stage(ep, wish, to);
-    if (to->output->block) return EXPAR_OK;
-    ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
+    ep_block_shape coming = arrival_shape(wish);
     expar_ep_output *output = to->output;
-    expar_status status =
-        output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
+    if (wish->staged) drop_stage(ep, wish, to);
+    expar_status status = output->block ? EXPAR_OK : take_result_block(ep, wish, to);
     if (status != EXPAR_OK || !wish->expert_major) return status;
     ep_mode before = to->arrival.mode;
     status = output_take_block(ep, wish, ep_block_map_of(&coming).total_bytes, &to->arrival.mode, &output->arrival);
     if (status != EXPAR_OK || to->arrival.mode == before) return status;
     mem_block_release(output->block);
     output->block = NULL;
-    return output_take_block(ep, wish, ep_block_map_of(&shape).total_bytes, &to->arrival.mode, &output->block);
+    wish->staged = 0;
+    return take_result_block(ep, wish, to);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+/* Where rows of a part come: to the caller's memory, whose offset is known, or into a block. NULL: none come. */
+static void *place_part(const ep_wish *wish, ep_arrival *arrival, int part, const mem_block *block, uint64_t at)
+{
+    if (part_row_bytes(&wish->shape, part) == 0) return NULL;
+    if (part_arrives_there(wish, part) && !in_block(wish, part)) return wish->out[part]->data;
+    *part_offset(arrival, part) = block->offset + at;
+    return (uint8_t *)block->data + at;
+}
+
+/* The result's part: the caller's memory, or where it has come. */
+static void *result_of(const ep_wish *wish, int part, void *arrived)
+{
+    return arrived && wish->out[part] ? wish->out[part]->data : arrived;
+}
+
+/* Puts every part of the results in its place. */
+static void output_place(const ep_wish *wish, ep_destination *to)
+{
+    const ep_block_shape shape = block_shape(wish), coming = arrival_shape(wish);
+    const ep_block_map map = ep_block_map_of(&shape), rows = wish->expert_major ? ep_block_map_of(&coming) : map;
+    const mem_block *block = to->output->block, *first = wish->expert_major ? to->output->arrival : block;
+    uint8_t *data = block->data;
+    ep_arrival *arrival = &to->arrival;
+    arrival->x = place_part(wish, arrival, EXPAR_EP_PART_X, first, rows.x);
+    arrival->scales = place_part(wish, arrival, EXPAR_EP_PART_SCALES, first, rows.scales);
+    arrival->idx = place_part(wish, arrival, EXPAR_EP_PART_TOPK_IDX, block, map.idx);
+    arrival->weights = place_part(wish, arrival, EXPAR_EP_PART_TOPK_WEIGHTS, block, map.weights);
+    to->x = result_of(wish, EXPAR_EP_PART_X, wish->expert_major ? data + map.x : arrival->x);
+    to->scales = result_of(wish, EXPAR_EP_PART_SCALES,
+                           wish->expert_major && arrival->scales ? data + map.scales : arrival->scales);
+    to->idx = result_of(wish, EXPAR_EP_PART_TOPK_IDX, arrival->idx);
+    to->weights = result_of(wish, EXPAR_EP_PART_TOPK_WEIGHTS, arrival->weights);
+    if (wish->shape.map) to->row_map = result_of(wish, EXPAR_EP_PART_ROW_MAP, data + map.map);
 }
 
 void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2])
 {
     ep_wish own = *wish;
-    own.staged = wish->out_x && !wish->expert_major;
+    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+        own.staged |= part_arrives_there(wish, part) ? 1u << part : 0;
     const ep_block_shape shape = block_shape(&own), coming = arrival_shape(&own);
     sizes[0] = ep_block_map_of(&shape).total_bytes;
     sizes[0] += !sizes[0];

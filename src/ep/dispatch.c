@@ -187,15 +187,13 @@ static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
 /* What of the results lies in the output, for all who hold it. */
 static void note_parts(const dispatch_call *call, const expar_dispatch_result *full)
 {
-    const expar_tensor none = EXPAR_TENSOR_NONE;
-    const expar_tensor *const parts[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] =
-                                                            tensor_given(&call->args.out_x) ? &none : &full->recv_x,
+    const expar_tensor *const parts[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = &full->recv_x,
                                                         [EXPAR_EP_PART_SCALES] = &full->recv_x_scales,
                                                         [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
                                                         [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
                                                         [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map};
     for (int i = 0; i < EP_OUTPUT_PARTS; i++)
-        if (parts[i]->ndim) call->to.output->parts[i] = *parts[i];
+        if (parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
 }
 
 static void fill_result(const dispatch_call *call, expar_dispatch_result *result)
@@ -217,9 +215,8 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     if (form->scales)
         full.recv_x_scales = expar_tensor_2d(to->scales, (expar_dtype)form->scale_dtype, x_rows, form->scales);
     if (form->idx_dtype)
-        full.recv_topk_idx = expar_tensor_2d(to->arrival.idx, (expar_dtype)form->idx_dtype, handle->rows, form->topk);
-    if (form->weights)
-        full.recv_topk_weights = expar_tensor_2d(to->arrival.weights, EXPAR_F32, handle->rows, form->topk);
+        full.recv_topk_idx = expar_tensor_2d(to->idx, (expar_dtype)form->idx_dtype, handle->rows, form->topk);
+    if (form->weights) full.recv_topk_weights = expar_tensor_2d(to->weights, EXPAR_F32, handle->rows, form->topk);
     if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
     full.recv_x.device = full.recv_x_scales.device = call->base.ep->device;
     full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;

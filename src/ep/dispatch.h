@@ -39,6 +39,18 @@ static inline const expar_ep_handle *dispatch_handle(const dispatch_call *call)
     return dispatch_cached(call) ? call->given : call->made;
 }
 
+/* The caller's own memory for a part of the results (expar_ep_part); NULL: the library's. */
+static inline const expar_tensor *dispatch_own(const dispatch_call *call, int part)
+{
+    const expar_dispatch_args *args = &call->args;
+    const expar_tensor *const own[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = &args->out_x,
+                                                      [EXPAR_EP_PART_SCALES] = &args->out_scales,
+                                                      [EXPAR_EP_PART_TOPK_IDX] = &args->out_topk_idx,
+                                                      [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
+                                                      [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map};
+    return tensor_given(own[part]) ? own[part] : NULL;
+}
+
 static inline int64_t dispatch_row_bytes(const dispatch_call *call)
 {
     const expar_tensor *x = &call->args.x;

@@ -113,6 +113,34 @@ static expar_status check_out_x(const dispatch_call *call)
     return EXPAR_OK;
 }
 
+/* Of the other outputs: as wide as what it is to take, each row behind the one before. */
+static expar_status check_own(const dispatch_call *call, int part, const char *from, const expar_tensor *like)
+{
+    const expar_tensor *out = dispatch_own(call, part);
+    const char *name = ep_out_name(part);
+    if (!out) return EXPAR_OK;
+    if (!tensor_given(like))
+        return error_set(EXPAR_ERR_ARGUMENT, "%s is given without %s; expected both, or none", name, from);
+    expar_status status =
+        ep_check_matrix(call->base.ep->device, name, out, out->shape[0], like->shape[1], like->dtype, like->dtype);
+    if (status == EXPAR_OK && tensor_pitch(out) != out->shape[1])
+        return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected %lld (contiguous)", name,
+                         (long long)out->strides[0], (long long)out->shape[1]);
+    return status;
+}
+
+static expar_status check_outputs(const dispatch_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    const int64_t topk = call->given ? call->given->routing.topk : args->topk_idx.shape[1];
+    const expar_tensor map = args->expert_major ? expar_tensor_2d(NULL, EXPAR_I32, 1, topk) : EXPAR_TENSOR_NONE;
+    expar_status status = check_out_x(call);
+    if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_SCALES, "x_scales", &args->x_scales);
+    if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_IDX, "topk_idx", &args->topk_idx);
+    if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_WEIGHTS, "topk_weights", &args->topk_weights);
+    return status == EXPAR_OK ? check_own(call, EXPAR_EP_PART_ROW_MAP, "expert_major", &map) : status;
+}
+
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result)
 {
     expar_dispatch_result unused;
@@ -129,5 +157,5 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     if (status == EXPAR_OK) status = dispatch_check_options(&call->args);
     if (status == EXPAR_OK) status = check_capture(call);
     if (status == EXPAR_OK) status = opening_check_counts(call->base.ep, call->args.recv_counts, &call->counts);
-    return status == EXPAR_OK ? check_out_x(call) : status;
+    return status == EXPAR_OK ? check_outputs(call) : status;
 }

@@ -76,8 +76,9 @@ ep_wish dispatch_wish(const dispatch_call *call)
                     .expert_major = args->expert_major != 0,
                     .path = args->path,
                     .rows_known = handle->recv_tokens >= 0,
-                    .out_x = tensor_given(&args->out_x) ? &args->out_x : NULL,
                     .output = call->ahead};
+    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+        wish.out[part] = dispatch_own(call, part);
     if (!wish.expert_major) return wish;
     wish.shape.x_rows = handle->expert_rows;
     wish.shape.map = 1;
@@ -87,9 +88,13 @@ ep_wish dispatch_wish(const dispatch_call *call)
 static expar_status make_destination(dispatch_call *call)
 {
     const ep_wish wish = dispatch_wish(call);
-    if (wish.out_x && wish.out_x->shape[0] < wish.shape.x_rows)
-        return error_set(EXPAR_ERR_BUFFER_SIZE, "out_x has %lld rows; %lld are received",
-                         (long long)wish.out_x->shape[0], (long long)wish.shape.x_rows);
+    for (int part = 0; part < EP_OUTPUT_PARTS; part++) {
+        bool of_x = part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES;
+        int64_t needed = of_x ? wish.shape.x_rows : wish.shape.rows;
+        if (wish.out[part] && wish.out[part]->shape[0] < needed)
+            return error_set(EXPAR_ERR_BUFFER_SIZE, "%s has %lld rows; %lld are received", ep_out_name(part),
+                             (long long)wish.out[part]->shape[0], (long long)needed);
+    }
     call->ahead = NULL;
     return ep_destination_make(call->base.ep, &wish, &call->to);
 }
@@ -194,8 +199,21 @@ static expar_status make_expert_major(dispatch_call *call)
 expar_status dispatch_arrange(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
-    if (call->args.expert_major) return make_expert_major(call);
-    if (call->to.x == call->to.arrival.x) return EXPAR_OK;
-    return exec->ops->copy(exec, &call->base.exec, call->to.x, call->to.arrival.x,
-                           (uint64_t)dispatch_handle(call)->rows * (uint64_t)dispatch_row_bytes(call));
+    const ep_destination *to = &call->to;
+    const ep_form *form = &call->base.form;
+    bool rows = !call->args.expert_major;
+    const struct {
+        void *to;
+        const void *from;
+        int64_t row_bytes;
+    } parts[] = {{to->x, to->arrival.x, rows ? dispatch_row_bytes(call) : 0},
+                 {to->scales, to->arrival.scales, rows ? 4 * (int64_t)form->scales : 0},
+                 {to->idx, to->arrival.idx, form->topk * (int64_t)expar_dtype_bytes((expar_dtype)form->idx_dtype)},
+                 {to->weights, to->arrival.weights, form->topk * (int64_t)sizeof(float)}};
+    expar_status status = call->args.expert_major ? make_expert_major(call) : EXPAR_OK;
+    for (size_t i = 0; i < ARRAY_LENGTH(parts) && status == EXPAR_OK; i++)
+        if (parts[i].row_bytes && parts[i].to != parts[i].from)
+            status = exec->ops->copy(exec, &call->base.exec, parts[i].to, parts[i].from,
+                                     (uint64_t)(dispatch_handle(call)->rows * parts[i].row_bytes));
+    return status;
 }

@@ -50,7 +50,9 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
 {
     executor *exec = call->base.ep->exec;
     const ep_wish wish = dispatch_wish(call);
-    if (wish.expert_major || wish.out_x || !counts_are_sound(call)) return false;
+    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+        if (wish.out[part]) return false;
+    if (wish.expert_major || !counts_are_sound(call)) return false;
     const int64_t rows = guess_rows(call);
     const uint64_t least = bytes_of_rows(&wish, rows - rows / 9);
     if (mem_pool_take_whole(exec->pool, bytes_of_rows(&wish, rows), out)) return true;

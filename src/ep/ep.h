@@ -226,18 +226,23 @@ typedef struct ep_wish {
     ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
     bool expert_major;
     expar_path path;
-    bool rows_known;           /* the host knows how many rows come; else they are at most shape.rows */
-    const expar_tensor *out_x; /* NULL: ours */
-    expar_ep_output *output;   /* with its block, where it was made ahead; NULL: to be made */
-    bool staged;               /* set by ep_destination_make: rows come to a block first, and are copied to out_x */
+    bool rows_known;                          /* the host knows how many rows come; else they are at most shape.rows */
+    const expar_tensor *out[EP_OUTPUT_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
+    expar_ep_output *output;                  /* with its block, where it was made ahead; NULL: to be made */
+    uint32_t staged; /* set by ep_destination_make: parts, a bit each, that come to a block first, and are copied
+                                to the caller's memory */
 } ep_wish;
 /* Where it goes on this rank. */
 typedef struct ep_destination {
     expar_ep_output *output;
     ep_arrival arrival; /* where rows come */
-    void *x, *scales;   /* the results' rows: those of the arrival, or the expert-major ones */
-    int32_t *row_map;   /* NULL without */
+    /* The results: what has arrived, or copies of it, expert-major ones for two. NULL without. */
+    void *x, *scales, *idx;
+    float *weights;
+    int32_t *row_map;
 } ep_destination;
+/* "out_x" of EXPAR_EP_PART_X, and so on. */
+const char *ep_out_name(int part);
 /* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
 expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
 /* Bytes of the blocks that a destination takes, as far as rows come directly: of the results, and of rows on their way

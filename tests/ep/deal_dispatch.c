@@ -65,10 +65,40 @@ static expar_tensor make_out(deal_call *call, const deal_choice *choice, const p
     int64_t rows = move_num_x_rows(m, call->rank) + SPARE_ROWS;
     size_t bytes = (size_t)(rows * row_bytes(m));
     void *data = choice->place == PLACE_SYMMETRIC && bytes <= area->bytes ? area->out : NULL;
+    if (data) call->area_used = (bytes + 127) / 128 * 128;
     if (choice->place == PLACE_PRIVATE) data = call->memory[0] = traffic_alloc(bytes, 1);
     if (!data) return EXPAR_TENSOR_NONE;
     memset(data, SPARE_BYTE, bytes);
     return expar_tensor_2d(data, deal_dtype(m->form.type), rows, m->form.hidden);
+}
+
+/* Likewise any other part. Senders are asked to write it only where they can. */
+static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_part part, expar_dtype dtype,
+                             int64_t rows, int64_t width)
+{
+    const deal_choice *choice = &call->move->choices[call->rank];
+    size_t bytes = (size_t)((rows + SPARE_ROWS) * width) * expar_dtype_bytes(dtype);
+    bool fits = choice->own_symmetric && call->area_used + bytes <= area->bytes;
+    bool local = part == EXPAR_EP_PART_ROW_MAP || (part == EXPAR_EP_PART_SCALES && choice->expert_major);
+    if (!(choice->own >> part & 1) || (!fits && !local && choice->path == EXPAR_PATH_DIRECT)) return EXPAR_TENSOR_NONE;
+    void *data = fits ? (char *)area->out + call->area_used : NULL;
+    if (fits) call->area_used += (bytes + 127) / 128 * 128;
+    if (!data) data = call->own[part] = traffic_alloc(bytes, 1);
+    memset(data, SPARE_BYTE, bytes);
+    return expar_tensor_2d(data, dtype, rows + SPARE_ROWS, width);
+}
+
+static void add_own(deal_call *call, const play_area *area, expar_dispatch_args *args)
+{
+    const deal_move *m = call->move;
+    int64_t rows = oracle_num_rows(&m->job, call->rank), x_rows = move_num_x_rows(m, call->rank);
+    int64_t topk = m->job.topk, scales = m->form.num_scales;
+    if (scales) args->out_scales = make_own(call, area, EXPAR_EP_PART_SCALES, args->x_scales.dtype, x_rows, scales);
+    if (args->topk_idx.ndim)
+        args->out_topk_idx = make_own(call, area, EXPAR_EP_PART_TOPK_IDX, args->topk_idx.dtype, rows, topk);
+    if (args->topk_weights.ndim)
+        args->out_topk_weights = make_own(call, area, EXPAR_EP_PART_TOPK_WEIGHTS, EXPAR_F32, rows, topk);
+    if (args->expert_major) args->out_row_map = make_own(call, area, EXPAR_EP_PART_ROW_MAP, EXPAR_I32, rows, topk);
 }
 
 static bool carries_topk(const deal_move *m)
@@ -116,6 +146,7 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.async_finish = choice->async;
     if (carries_topk(m)) add_topk(call, choice, &args);
     if (move_is_fresh(&m->form)) add_routing(call, choice, &args);
+    add_own(call, area, &args);
     return args;
 }
 
@@ -285,6 +316,8 @@ void deal_dispatch_clean(deal_call *call)
     pitched_free(&call->args.token_in_rank);
     free(call->memory[0]);
     free(call->memory[1]);
+    for (size_t i = 0; i < sizeof call->own / sizeof *call->own; i++)
+        free(call->own[i]);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -465,12 +498,32 @@ static bool check_counts(const deal_call *call, const expected *e)
     return right;
 }
 
+/* The caller's own parts are where it said, and nothing stands behind their rows. */
+static bool check_own(const deal_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    const expar_dispatch_result *result = &call->result;
+    const expar_tensor *own[] = {&args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map};
+    const expar_tensor *got[] = {&result->recv_x_scales, &result->recv_topk_idx, &result->recv_topk_weights,
+                                 &result->recv_row_map};
+    bool right = true;
+    for (int i = 0; i < 4 && right; i++) {
+        if (!own[i]->data) continue;
+        int64_t row = own[i]->shape[1] * (int64_t)expar_dtype_bytes(own[i]->dtype);
+        right = CHECK(got[i]->data == own[i]->data, "part %d is not the caller's", i + 1) &&
+                CHECK(all_bytes((const uint8_t *)own[i]->data + got[i]->shape[0] * row, SPARE_ROWS * row, SPARE_BYTE),
+                      "rows behind part %d were written", i + 1);
+    }
+    return right;
+}
+
 bool deal_dispatch_check(const deal_call *call)
 {
     const deal_choice *choice = &call->move->choices[call->rank];
     expected e = expected_make(call);
     bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
-                 check_idx_and_weights(call, &e) && check_map(call, &e) && (!choice->counts || check_told(call)) &&
+                 check_idx_and_weights(call, &e) && check_map(call, &e) && check_own(call) &&
+                 (!choice->counts || check_told(call)) &&
                  CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
                        (int)call->result.path, (int)choice->path) &&
                  CHECK(pitched_equals(&call->args.x, call->move->inputs[call->rank].x), "the dispatch changed x");

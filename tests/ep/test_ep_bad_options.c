@@ -232,6 +232,66 @@ static void out_shorter_than_expert_major(expar_dispatch_args *args, const refus
 
 /* ---- counts ------------------------------------------------------------------------------------------------------ */
 
+/* Outputs of the caller's; the others ask for none. */
+static void own_idx_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
+}
+
+static void own_idx_of_another_k(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 2);
+}
+
+static void own_idx_too_short(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 30;
+    args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 29, 3);
+}
+
+static void own_idx_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 3);
+    args->out_topk_idx.device.type = EXPAR_CUDA;
+}
+
+static void own_idx_for_the_direct_path(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 30;
+    args->path = EXPAR_PATH_DIRECT;
+    args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 3);
+}
+
+static void own_weights_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_topk_weights = expar_tensor_2d(memory, EXPAR_F32, 40, 3);
+    args->out_topk_weights.strides[0] = 4;
+}
+
+static void own_weights_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_topk_weights = expar_tensor_2d(memory + 2, EXPAR_F32, 40, 3);
+}
+
+static void own_scales_without_scales(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_scales = expar_tensor_2d(memory, EXPAR_F32, 40, 1);
+}
+
+static void own_map_of_token_major_rows(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_row_map = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
+}
+
 static void counts_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
 {
     static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
@@ -399,6 +459,15 @@ static const refusal_case cases[] = {
     DISPATCH(huge_alignment, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
     DISPATCH(out_shorter_than_the_worst_case, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),
     DISPATCH(out_shorter_than_expert_major, EXPAR_ERR_BUFFER_SIZE, "out_x has", "63 rows", "128"),
+    DISPATCH(own_idx_of_another_dtype, EXPAR_ERR_DTYPE, "out_topk_idx.dtype is i32", "expected i64"),
+    DISPATCH(own_idx_of_another_k, EXPAR_ERR_SHAPE, "out_topk_idx has shape [40][2]", "[40][3]"),
+    DISPATCH(own_idx_too_short, EXPAR_ERR_BUFFER_SIZE, "out_topk_idx has 29 rows", "30 are received"),
+    DISPATCH(own_idx_on_a_gpu, EXPAR_ERR_DEVICE, "out_topk_idx lies"),
+    DISPATCH(own_idx_for_the_direct_path, EXPAR_ERR_ADDRESS, "out_topk_idx.data", "not in the symmetric heap"),
+    DISPATCH(own_weights_with_gaps, EXPAR_ERR_STRIDE, "out_topk_weights.strides[0] is 4", "expected 3"),
+    DISPATCH(own_weights_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_topk_weights.data", "multiple of 4"),
+    DISPATCH(own_scales_without_scales, EXPAR_ERR_ARGUMENT, "out_scales is given without x_scales"),
+    DISPATCH(own_map_of_token_major_rows, EXPAR_ERR_ARGUMENT, "out_row_map is given without expert_major"),
     DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),
     DISPATCH(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),

@@ -191,6 +191,26 @@ static void expert_major(void **state)
     }
 }
 
+/* All of them: what arrives is theirs, and there is nothing to take; staged parts are copied each. */
+static void all_memory_of_the_callers(void **state)
+{
+    (void)state;
+    for (int streams = 0; streams < 2; streams++) {
+        scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
+        expar_dispatch_result first;
+        expar_dispatch_args args = fresh(s);
+        int32_t idx[COMING][TOPK];
+        args.out_x = expar_tensor_2d(s->own, EXPAR_F32, COMING, HIDDEN);
+        args.out_topk_idx = expar_tensor_2d(idx, EXPAR_I32, COMING, TOPK);
+        assert_dispatch(s, &args, &first);
+        assert_ptr_equal(first.recv_topk_idx.data, idx);
+        assert_said(s, streams ? "begin place prepare routing notify#1 keep send#1 receive#1 copy copy end "
+                               : "begin place prepare routing notify#1 keep send#1 receive#1 end ");
+        give_back(&first);
+        clear(s);
+    }
+}
+
 /* What a fresh dispatch opens with, and the rest when rows are to come. The first expert-major dispatch with top-k
    makes and fills the map. */
 static void route_and_dispatch(void **state)
@@ -394,6 +414,7 @@ int main(void)
         cmocka_unit_test(room_that_is_too_small),
         cmocka_unit_test(worst_case),
         cmocka_unit_test(expert_major),
+        cmocka_unit_test(all_memory_of_the_callers),
         cmocka_unit_test(route_and_dispatch),
         cmocka_unit_test(memory_of_the_callers),
         cmocka_unit_test(by_a_thread),

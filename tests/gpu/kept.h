@@ -5,8 +5,9 @@
 
 #include "gpu/trip.h"
 
-/* Puts host memory in place of the result's GPU memory, filled when the trip ends. own_x: recv_x is the caller's. */
-void kept_add(trip *t, expar_dispatch_result *result, bool own_x);
+/* Puts host memory in place of the result's GPU memory, filled when the trip ends; but for what args say is the
+   caller's. */
+void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args);
 /* Keeps counts, which are freed with the rest; NULL is allowed. */
 const int32_t *kept_counts(const expar_ep_output *output, int32_t *counts);
 /* The recv_x on the GPU whose host copy begins there. */

@@ -98,6 +98,42 @@ static expar_path path_on_cpu(const buffer *b, const expar_dispatch_args *args, 
     return !own || expar_ptr(b->group, args->out_x.data, b->rank) ? path : EXPAR_PATH_QUEUE;
 }
 
+/* The caller's own outputs, in one order. */
+#define OUTPUTS 5
+typedef struct outputs {
+    expar_tensor *of[OUTPUTS];
+} outputs;
+
+static outputs outputs_of(expar_dispatch_args *args)
+{
+    return (outputs){
+        {&args->out_x, &args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map}};
+}
+
+static void lend_outputs(trip *t, const expar_dispatch_args *args, expar_dispatch_args *given)
+{
+    expar_dispatch_args host = *args;
+    outputs from = outputs_of(&host), to = outputs_of(given);
+    for (int i = 0; i < OUTPUTS; i++)
+        *to.of[i] = trip_lend(t, from.of[i]);
+}
+
+/* The test is shown its own memory. */
+static void fetch_outputs(trip *t, const expar_dispatch_args *args, const expar_dispatch_args *given,
+                          expar_dispatch_result *result)
+{
+    expar_dispatch_args host = *args, gpu = *given;
+    outputs to = outputs_of(&host), from = outputs_of(&gpu);
+    expar_tensor *const got[OUTPUTS] = {&result->recv_x, &result->recv_x_scales, &result->recv_topk_idx,
+                                        &result->recv_topk_weights, &result->recv_row_map};
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (!to.of[i]->ndim) continue;
+        trip_fetch(t, from.of[i], to.of[i]->data);
+        got[i]->data = to.of[i]->data;
+        got[i]->device = (expar_device){.type = EXPAR_CPU};
+    }
+}
+
 /* Numbers that were not known when the call returned, from the handle's memory on the device. */
 static void fill_counts(const hand *h, const expar_dispatch_args *args, expar_dispatch_result *result)
 {
@@ -127,17 +163,13 @@ static void give_up(expar_dispatch_result *result)
 }
 
 /* The call was taken: to its end, or to the test with an event. */
-static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar_tensor *out_x, expar_status returned,
-                           expar_dispatch_result *result)
+static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar_dispatch_args *given,
+                           expar_status returned, expar_dispatch_result *result)
 {
     expar_event *event = result->event;
     const hand *h = t->hand;
     result->path = path_on_cpu(t->buffer, args, result->path);
-    if (out_x->ndim) {
-        trip_fetch(t, out_x, args->out_x.data);
-        result->recv_x.data = args->out_x.data;
-        result->recv_x.device = (expar_device){.type = EXPAR_CPU};
-    }
+    fetch_outputs(t, args, given, result);
     bool unknown = result->num_recv_tokens < 0;
     if (args->async_finish && !unknown) {
         trip_park(t, event);
@@ -168,8 +200,11 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.topk_weights = trip_lend(t, &args->topk_weights);
     given.x_scales = trip_lend(t, &args->x_scales);
     given.token_in_rank = trip_lend(t, &args->token_in_rank);
-    given.out_x = trip_lend(t, &args->out_x);
+    lend_outputs(t, args, &given);
     given.path = path_on_gpu(b, args->path, &args->out_x);
+    given.path = path_on_gpu(b, given.path, &args->out_scales);
+    given.path = path_on_gpu(b, given.path, &args->out_topk_idx);
+    given.path = path_on_gpu(b, given.path, &args->out_topk_weights);
     expar_recv_counts counts;
     int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
@@ -184,8 +219,8 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
         trip_end(t, false);
         return status;
     }
-    kept_add(t, &got, args->out_x.ndim != 0);
-    status = arrive(t, args, &given.out_x, status, &got);
+    kept_add(t, &got, args);
+    status = arrive(t, args, &given, status, &got);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED) *result = got;
     return status;
 }

@@ -52,6 +52,10 @@ typedef struct expar_dispatch_args {
     expar_tensor out_scales, out_topk_idx, out_topk_weights, out_row_map; /* the caller's own, as out_x: each as the
                                    result's tensor of its name, with at least as many rows, contiguous; or none. Where
                                    one is not in symmetric memory, rows come as with such an out_x */
+    int32_t src_tokens;                                                   /* 1, on all ranks: recv_src_token is given */
+    expar_tensor out_src_token; /* the caller's own, [≥ R] i32, contiguous; asks for it, too */
+    int32_t global_experts; /* 1, on all ranks: recv_topk_idx has the experts' numbers as topk_idx has them, -1 where
+                               they live elsewhere; 0: local ones */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -81,7 +85,9 @@ typedef struct expar_dispatch_result {
     expar_tensor recv_x_scales; /* [R][S] contiguous, dtype of x_scales; none without */
     expar_tensor recv_row_map;  /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
     int64_t num_dropped_tokens;
-    expar_event *event; /* with async_finish: the caller's. Else NULL */
+    expar_event *event;          /* with async_finish: the caller's. Else NULL */
+    expar_tensor recv_src_token; /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose
+                                    rows (rank_prefix) it is among. With num_worst_tokens -1 from R on. Else none */
 } expar_dispatch_result;
 #define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
 

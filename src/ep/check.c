@@ -143,6 +143,25 @@ expar_status ep_check_matrix(expar_device device, const char *name, const expar_
     return check_alignment(name, tensor, expar_dtype_bytes(tensor->dtype));
 }
 
+expar_status ep_check_vector(expar_device device, const char *name, const expar_tensor *tensor, expar_dtype dtype)
+{
+    if (tensor->ndim != 1) return error_set(EXPAR_ERR_SHAPE, "%s has %d dimensions; expected 1", name, tensor->ndim);
+    if (tensor->shape[0] < 0)
+        return error_set(EXPAR_ERR_SHAPE, "%s has shape [%lld]; expected no negative extent", name,
+                         (long long)tensor->shape[0]);
+    expar_status status = check_device(device, name, tensor);
+    if (status != EXPAR_OK) return status;
+    if (!tensor->data && tensor->shape[0] > 0)
+        return error_set(EXPAR_ERR_NULL, "%s.data is NULL with shape [%lld]", name, (long long)tensor->shape[0]);
+    if (tensor->dtype != dtype)
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s", name, expar_dtype_string(tensor->dtype),
+                         expar_dtype_string(dtype));
+    if (tensor->shape[0] > 1 && tensor->strides[0] != 1)
+        return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected 1 (contiguous)", name,
+                         (long long)tensor->strides[0]);
+    return check_alignment(name, tensor, expar_dtype_bytes(dtype));
+}
+
 /* Any strides, also negative ones; but the bytes from the first element to the furthest must be a number. */
 static expar_status check_span(const char *name, const expar_tensor *tensor)
 {

@@ -49,7 +49,8 @@ static const char *const out_names[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = "out_
                                                        [EXPAR_EP_PART_SCALES] = "out_scales",
                                                        [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
                                                        [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
-                                                       [EXPAR_EP_PART_ROW_MAP] = "out_row_map"};
+                                                       [EXPAR_EP_PART_ROW_MAP] = "out_row_map",
+                                                       [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token"};
 
 const char *ep_out_name(int part)
 {
@@ -68,6 +69,8 @@ static int64_t part_row_bytes(const ep_block_shape *shape, int part)
         return (int64_t)shape->topk * shape->idx_bytes;
     case EXPAR_EP_PART_TOPK_WEIGHTS:
         return shape->weights ? (int64_t)shape->topk * (int64_t)sizeof(float) : 0;
+    case EXPAR_EP_PART_SRC_TOKEN:
+        return shape->src ? (int64_t)sizeof(int32_t) : 0;
     default:
         return 0;
     }
@@ -78,7 +81,8 @@ static uint64_t *part_offset(ep_arrival *arrival, int part)
     uint64_t *const offsets[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = &arrival->x_offset,
                                                 [EXPAR_EP_PART_SCALES] = &arrival->scales_offset,
                                                 [EXPAR_EP_PART_TOPK_IDX] = &arrival->idx_offset,
-                                                [EXPAR_EP_PART_TOPK_WEIGHTS] = &arrival->weights_offset};
+                                                [EXPAR_EP_PART_TOPK_WEIGHTS] = &arrival->weights_offset,
+                                                [EXPAR_EP_PART_SRC_TOKEN] = &arrival->src_offset};
     return offsets[part];
 }
 
@@ -128,6 +132,7 @@ static ep_block_shape block_shape(const ep_wish *wish)
     if (!in_block(wish, EXPAR_EP_PART_TOPK_IDX)) shape.idx_bytes = 0;
     if (!in_block(wish, EXPAR_EP_PART_TOPK_WEIGHTS)) shape.weights = 0;
     if (!in_block(wish, EXPAR_EP_PART_ROW_MAP)) shape.map = 0;
+    if (!in_block(wish, EXPAR_EP_PART_SRC_TOKEN)) shape.src = 0;
     return shape;
 }
 
@@ -205,11 +210,13 @@ static void output_place(const ep_wish *wish, ep_destination *to)
     arrival->scales = place_part(wish, arrival, EXPAR_EP_PART_SCALES, first, rows.scales);
     arrival->idx = place_part(wish, arrival, EXPAR_EP_PART_TOPK_IDX, block, map.idx);
     arrival->weights = place_part(wish, arrival, EXPAR_EP_PART_TOPK_WEIGHTS, block, map.weights);
+    arrival->src = place_part(wish, arrival, EXPAR_EP_PART_SRC_TOKEN, block, map.src);
     to->x = result_of(wish, EXPAR_EP_PART_X, wish->expert_major ? data + map.x : arrival->x);
     to->scales = result_of(wish, EXPAR_EP_PART_SCALES,
                            wish->expert_major && arrival->scales ? data + map.scales : arrival->scales);
     to->idx = result_of(wish, EXPAR_EP_PART_TOPK_IDX, arrival->idx);
     to->weights = result_of(wish, EXPAR_EP_PART_TOPK_WEIGHTS, arrival->weights);
+    to->src = result_of(wish, EXPAR_EP_PART_SRC_TOKEN, arrival->src);
     if (wish->shape.map) to->row_map = result_of(wish, EXPAR_EP_PART_ROW_MAP, data + map.map);
 }
 

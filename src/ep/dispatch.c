@@ -22,6 +22,8 @@ static void dispatch_fill_form(dispatch_call *call)
                       .weights = tensor_given(&args->topk_weights),
                       .scales = scales ? (int32_t)args->x_scales.shape[1] : 0,
                       .scale_dtype = scales ? (int32_t)args->x_scales.dtype : 0};
+    if (args->src_tokens || tensor_given(&args->out_src_token)) form->options |= EP_OPTION_SRC_TOKENS;
+    if (args->global_experts) form->options |= EP_OPTION_GLOBAL_EXPERTS;
     if (!dispatch_cached(call)) return;
     form->topk = call->given->routing.topk;
     form->experts = call->given->routing.experts;
@@ -191,7 +193,8 @@ static void note_parts(const dispatch_call *call, const expar_dispatch_result *f
                                                         [EXPAR_EP_PART_SCALES] = &full->recv_x_scales,
                                                         [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
                                                         [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
-                                                        [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map};
+                                                        [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map,
+                                                        [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token};
     for (int i = 0; i < EP_OUTPUT_PARTS; i++)
         if (parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
 }
@@ -218,7 +221,8 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
         full.recv_topk_idx = expar_tensor_2d(to->idx, (expar_dtype)form->idx_dtype, handle->rows, form->topk);
     if (form->weights) full.recv_topk_weights = expar_tensor_2d(to->weights, EXPAR_F32, handle->rows, form->topk);
     if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
-    full.recv_x.device = full.recv_x_scales.device = call->base.ep->device;
+    if (to->src) full.recv_src_token = expar_tensor_1d(to->src, EXPAR_I32, handle->rows);
+    full.recv_x.device = full.recv_x_scales.device = full.recv_src_token.device = call->base.ep->device;
     full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
     ep_count_path(call->base.ep, to->arrival.mode);
     memcpy(result, &full, result->struct_size);

@@ -47,7 +47,8 @@ static inline const expar_tensor *dispatch_own(const dispatch_call *call, int pa
                                                       [EXPAR_EP_PART_SCALES] = &args->out_scales,
                                                       [EXPAR_EP_PART_TOPK_IDX] = &args->out_topk_idx,
                                                       [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
-                                                      [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map};
+                                                      [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map,
+                                                      [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token};
     return tensor_given(own[part]) ? own[part] : NULL;
 }
 

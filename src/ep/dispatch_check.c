@@ -129,6 +129,12 @@ static expar_status check_own(const dispatch_call *call, int part, const char *f
     return status;
 }
 
+static expar_status check_own_src(const dispatch_call *call)
+{
+    const expar_tensor *out = &call->args.out_src_token;
+    return tensor_given(out) ? ep_check_vector(call->base.ep->device, "out_src_token", out, EXPAR_I32) : EXPAR_OK;
+}
+
 static expar_status check_outputs(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
@@ -138,7 +144,8 @@ static expar_status check_outputs(const dispatch_call *call)
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_SCALES, "x_scales", &args->x_scales);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_IDX, "topk_idx", &args->topk_idx);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_WEIGHTS, "topk_weights", &args->topk_weights);
-    return status == EXPAR_OK ? check_own(call, EXPAR_EP_PART_ROW_MAP, "expert_major", &map) : status;
+    if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_ROW_MAP, "expert_major", &map);
+    return status == EXPAR_OK ? check_own_src(call) : status;
 }
 
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result)

@@ -132,6 +132,13 @@ static bool fills_again(const dispatch_call *call)
     return !sure && call->base.ep->exec->ops->streams && tensor_given(&call->args.topk_idx);
 }
 
+/* Number of this rank's first expert, as recv_topk_idx has it. */
+static int32_t dispatch_first_expert(const dispatch_call *call)
+{
+    bool global = call->base.form.options & EP_OPTION_GLOBAL_EXPERTS;
+    return global ? call->base.ep->group->rank * dispatch_handle(call)->routing.local_experts : 0;
+}
+
 /* The handle's map, which the first dispatch that can fills, and the result's, which is a copy of it. */
 static expar_status fill_row_map(dispatch_call *call)
 {
@@ -143,6 +150,7 @@ static expar_status fill_row_map(dispatch_call *call)
                               .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
                               .rows = handle->rows,
                               .expert_rows = handle->expert_rows,
+                              .first_expert = dispatch_first_expert(call),
                               .idx = call->to.arrival.idx,
                               .map = ep_handle_map(handle)};
     expar_status status = fills ? exec->ops->map(exec, &call->base.exec, &step) : EXPAR_OK;
@@ -209,7 +217,8 @@ expar_status dispatch_arrange(dispatch_call *call)
     } parts[] = {{to->x, to->arrival.x, rows ? dispatch_row_bytes(call) : 0},
                  {to->scales, to->arrival.scales, rows ? 4 * (int64_t)form->scales : 0},
                  {to->idx, to->arrival.idx, form->topk * (int64_t)expar_dtype_bytes((expar_dtype)form->idx_dtype)},
-                 {to->weights, to->arrival.weights, form->topk * (int64_t)sizeof(float)}};
+                 {to->weights, to->arrival.weights, form->topk * (int64_t)sizeof(float)},
+                 {to->src, to->arrival.src, sizeof(int32_t)}};
     expar_status status = call->args.expert_major ? make_expert_major(call) : EXPAR_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(parts) && status == EXPAR_OK; i++)
         if (parts[i].row_bytes && parts[i].to != parts[i].from)

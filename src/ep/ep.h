@@ -146,7 +146,7 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
     return map ? map->data : NULL;
 }
 
-#define EP_OUTPUT_PARTS (EXPAR_EP_PART_ROW_MAP + 1)
+#define EP_OUTPUT_PARTS (EXPAR_EP_PART_SRC_TOKEN + 1)
 struct expar_ep_output {
     life_record life; /* EP_OUTPUT_MAGIC */
     ep_origin origin;
@@ -194,6 +194,8 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
 /* [rows][columns], each row contiguous, dtype one of two. */
 expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,
                              int64_t columns, expar_dtype dtype, expar_dtype other);
+/* [any] contiguous, of the dtype. */
+expar_status ep_check_vector(expar_device device, const char *name, const expar_tensor *tensor, expar_dtype dtype);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
 /* That it is one of this rank's in this group, and that the buffer can carry it out. */
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
@@ -239,7 +241,7 @@ typedef struct ep_destination {
     /* The results: what has arrived, or copies of it, expert-major ones for two. NULL without. */
     void *x, *scales, *idx;
     float *weights;
-    int32_t *row_map;
+    int32_t *row_map, *src;
 } ep_destination;
 /* "out_x" of EXPAR_EP_PART_X, and so on. */
 const char *ep_out_name(int part);

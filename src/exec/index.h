@@ -50,7 +50,11 @@ typedef struct ep_form {
     int32_t weights_of;    /* ep_weights_of, with weights */
     uint32_t route;        /* epoch of the call whose handle is used; 0 without */
     uint32_t route_buffer; /* number of the buffer that it was made on: epochs of two buffers may be the same */
+    int32_t options;       /* EP_OPTION_… of a dispatch */
 } ep_form;
+
+#define EP_OPTION_SRC_TOKENS     1 /* each row brings its number at the source */
+#define EP_OPTION_GLOBAL_EXPERTS 2 /* experts keep their numbers */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 
@@ -61,6 +65,7 @@ typedef struct ep_offer {
     uint64_t scales_offset;
     uint64_t idx_offset;
     uint64_t weights_offset;
+    uint64_t src_offset;
     int64_t x_pitch_bytes; /* from row to row */
     int64_t weights_pitch_bytes;
     int32_t first_row; /* dispatch: the sender's first row in the output */
@@ -237,8 +242,8 @@ typedef struct ep_shape {
 typedef struct ep_space {
     uint64_t hello_sent; /* inside a hello */
     uint64_t hello_bytes, slot_bytes;
-    uint64_t slot_scales, slot_idx,
-        slot_weights; /* inside a slot, behind the row (which has 16 bytes for each top-k) */
+    uint64_t slot_scales, slot_idx, slot_weights,
+        slot_src; /* inside a slot, behind the row (which has 16 bytes for each top-k) */
     uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
     uint64_t total_bytes;
 } ep_space;
@@ -250,7 +255,7 @@ EP_FUNC uint64_t ep_round(uint64_t value, uint64_t unit)
 
 /* What a slot of a ring holds: a row, and offsets of what belongs to it. */
 typedef struct ep_slot {
-    uint64_t scales, idx, weights, bytes;
+    uint64_t scales, idx, weights, src, bytes;
 } ep_slot;
 EP_FUNC ep_slot ep_slot_of(int64_t row_bytes, int32_t scales, int32_t topk)
 {
@@ -259,7 +264,8 @@ EP_FUNC ep_slot ep_slot_of(int64_t row_bytes, int32_t scales, int32_t topk)
     if (s.scales < 16 * (uint64_t)topk) s.scales = 16 * (uint64_t)topk;
     s.idx = s.scales + ep_round(4 * (uint64_t)scales, 16);
     s.weights = s.idx + ep_round(8 * (uint64_t)topk, 16);
-    s.bytes = ep_round(s.weights + 4 * (uint64_t)topk, EP_LINE_BYTES);
+    s.src = s.weights + 4 * (uint64_t)topk;
+    s.bytes = ep_round(s.src + 4, EP_LINE_BYTES);
     return s;
 }
 
@@ -287,6 +293,7 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     s.slot_scales = slot.scales;
     s.slot_idx = slot.idx;
     s.slot_weights = slot.weights;
+    s.slot_src = slot.src;
     s.slot_bytes = slot.bytes;
     s.hellos = 0;
     s.replies = ep_round(s.hellos + 2 * n * s.hello_bytes, EP_ALIGN_BYTES);
@@ -356,8 +363,8 @@ EP_FUNC int32_t ep_saturate(int64_t count)
 
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
-/* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights and recv_row_map,
-   in this order. */
+/* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights, recv_row_map and
+   recv_src_token, in this order. */
 typedef struct ep_block_shape {
     int64_t x_rows;      /* rows of recv_x and its scales */
     int64_t rows;        /* rows of the rest */
@@ -367,10 +374,11 @@ typedef struct ep_block_shape {
     int32_t idx_bytes; /* an index; 0: none */
     int32_t weights;   /* 1: with weights */
     int32_t map;       /* 1: with a row map */
+    int32_t src;       /* 1: with numbers at the source */
 } ep_block_shape;
 /* Offsets from the block's start. */
 typedef struct ep_block_map {
-    uint64_t x, scales, idx, weights, map, total_bytes;
+    uint64_t x, scales, idx, weights, map, src, total_bytes;
 } ep_block_map;
 EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
 {
@@ -381,7 +389,8 @@ EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
     m.idx = m.scales + ep_round((uint64_t)shape->x_rows * (uint64_t)shape->scale_bytes, EP_ALIGN_BYTES);
     m.weights = m.idx + ep_round(slots * (uint64_t)shape->idx_bytes, EP_ALIGN_BYTES);
     m.map = m.weights + (shape->weights ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
-    m.total_bytes = m.map + (shape->map ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
+    m.src = m.map + (shape->map ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
+    m.total_bytes = m.src + (shape->src ? ep_round(4 * (uint64_t)shape->rows, EP_ALIGN_BYTES) : 0);
     return m;
 }
 /* The block of a dispatch whose results are the rows as they come. idx_bytes: of an index, 0 without. */
@@ -395,6 +404,7 @@ EP_FUNC ep_block_shape ep_block_shape_of(const ep_form *form, int64_t row_bytes,
     s.idx_bytes = idx_bytes;
     s.weights = form->weights;
     s.map = 0;
+    s.src = form->options & EP_OPTION_SRC_TOKENS ? 1 : 0;
     return s;
 }
 

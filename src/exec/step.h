@@ -107,7 +107,8 @@ typedef struct ep_arrival {
     int32_t rows; /* room; what comes beyond is dropped */
     void *x, *scales, *idx;
     float *weights;
-    uint64_t x_offset, scales_offset, idx_offset, weights_offset;
+    int32_t *src;
+    uint64_t x_offset, scales_offset, idx_offset, weights_offset, src_offset;
 } ep_arrival;
 
 typedef struct ep_dispatch_step {
@@ -182,7 +183,8 @@ typedef struct ep_map_step {
     const ep_routing *routing;
     int32_t alignment, idx_bytes; /* alignment ≥ 1 */
     int64_t rows, expert_rows;    /* places from expert_rows on do not exist */
-    const void *idx;              /* [rows][K] local expert numbers */
+    int32_t first_expert;         /* what idx has as the first of the experts here */
+    const void *idx;              /* [rows][K] */
     int32_t *map;                 /* out */
 } ep_map_step;
 

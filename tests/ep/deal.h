@@ -101,7 +101,8 @@ typedef struct move_form {
     bool with_weights;  /* these three of a combine; order: EACH_SLOT wants expert_major choices */
     deal_order order;
     bool owners_weights;
-    bool routed;    /* of a first dispatch: expar_ep_route comes before it, and makes the handle */
+    bool src_tokens, global_experts; /* of dispatches */
+    bool routed;                     /* of a first dispatch: expar_ep_route comes before it, and makes the handle */
     bool with_topk; /* of a repeat: topk_idx, and topk_weights if the deal has them, are carried again */
     move_refusal refusal;
     int32_t refuser; /* the rank that is refused; late: one that receives rows */
@@ -149,7 +150,7 @@ typedef struct deal_call {
     expar_dispatch_result result;
     expar_combine_args back;
     void *memory[2];    /* the caller's own recv_x; scales */
-    void *own[5];       /* what it has of other parts */
+    void *own[6];       /* what it has of other parts */
     size_t area_used;   /* by all of these */
     expar_event *event; /* of an asynchronous call */
     bool started;

@@ -98,6 +98,11 @@ static void add_own(deal_call *call, const play_area *area, expar_dispatch_args 
         args->out_topk_idx = make_own(call, area, EXPAR_EP_PART_TOPK_IDX, args->topk_idx.dtype, rows, topk);
     if (args->topk_weights.ndim)
         args->out_topk_weights = make_own(call, area, EXPAR_EP_PART_TOPK_WEIGHTS, EXPAR_F32, rows, topk);
+    if (m->form.src_tokens) {
+        args->out_src_token = make_own(call, area, EXPAR_EP_PART_SRC_TOKEN, EXPAR_I32, rows, 1);
+        if (args->out_src_token.ndim)
+            args->out_src_token = expar_tensor_1d(args->out_src_token.data, EXPAR_I32, rows + SPARE_ROWS);
+    }
     if (args->expert_major) args->out_row_map = make_own(call, area, EXPAR_EP_PART_ROW_MAP, EXPAR_I32, rows, topk);
 }
 
@@ -144,6 +149,8 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.zero_padding = choice->zero_padding;
     args.keep_slots = move_is_fresh(&m->form) && m->deal->keep_slots;
     args.async_finish = choice->async;
+    args.src_tokens = m->form.src_tokens;
+    args.global_experts = m->form.global_experts;
     if (carries_topk(m)) add_topk(call, choice, &args);
     if (move_is_fresh(&m->form)) add_routing(call, choice, &args);
     add_own(call, area, &args);
@@ -447,6 +454,9 @@ static bool check_idx_and_weights(const deal_call *call, const expected *e)
     uint32_t *right_weights = traffic_alloc((size_t)slots, sizeof *right_weights);
     memset(right_idx, 0xff, (size_t)slots * sizeof *right_idx);
     oracle_dispatch(&m->job, call->rank, NULL, right_idx, weighted ? right_weights : NULL);
+    int64_t first = m->form.global_experts ? (int64_t)call->rank * (m->job.num_experts / m->job.num_ranks) : 0;
+    for (int64_t i = 0; i < slots; i++)
+        if (right_idx[i] >= 0) right_idx[i] += first;
     bool right = true;
     for (int64_t i = 0; right && i < slots; i++) {
         int64_t got = m->deal->wide ? ((int64_t *)idx->data)[i] : ((int32_t *)idx->data)[i];
@@ -459,6 +469,26 @@ static bool check_idx_and_weights(const deal_call *call, const expected *e)
     free(right_idx);
     free(right_weights);
     return right;
+}
+
+static bool check_sources(const deal_call *call, const expected *e)
+{
+    const deal_move *m = call->move;
+    const expar_tensor *src = &call->result.recv_src_token;
+    if (!m->form.src_tokens) return CHECK(!src->data && src->ndim == 0, "recv_src_token is given");
+    if (!CHECK(src->ndim == 1 && src->dtype == EXPAR_I32 && src->shape[0] == e->rows && src->strides[0] == 1,
+               "recv_src_token is of %d dimensions, [%lld]", (int)src->ndim, (long long)src->shape[0]))
+        return false;
+    int32_t *right = traffic_alloc((size_t)e->rows, sizeof *right);
+    memset(right, 0xff, (size_t)e->rows * sizeof *right);
+    oracle_dispatch_sources(&m->job, call->rank, right);
+    bool same = true;
+    for (int64_t i = 0; same && i < e->rows; i++)
+        same = CHECK(((int32_t *)src->data)[i] == right[i], "recv_src_token[%lld] is %d, expected %d", (long long)i,
+                     (int)((int32_t *)src->data)[i], (int)right[i]);
+    free(right);
+    return same & CHECK(!call->args.out_src_token.data || src->data == call->args.out_src_token.data,
+                        "recv_src_token is not the caller's");
 }
 
 static bool check_map(const deal_call *call, const expected *e)
@@ -522,7 +552,7 @@ bool deal_dispatch_check(const deal_call *call)
     const deal_choice *choice = &call->move->choices[call->rank];
     expected e = expected_make(call);
     bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
-                 check_idx_and_weights(call, &e) && check_map(call, &e) && check_own(call) &&
+                 check_idx_and_weights(call, &e) && check_map(call, &e) && check_sources(call, &e) && check_own(call) &&
                  (!choice->counts || check_told(call)) &&
                  CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
                        (int)call->result.path, (int)choice->path) &&

@@ -107,6 +107,8 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
                       .packed = random_once_in(random, 2)};
     form.routed = kind == MOVE_DISPATCH && random_once_in(random, 3);
     form.with_topk = kind == MOVE_REPEAT && random_once_in(random, 2);
+    form.src_tokens = random_once_in(random, 3);
+    form.global_experts = random_once_in(random, 3);
     form.hidden = draw_hidden(limits, form.type, random);
     if (form.type >= ORACLE_F8E4M3 && !random_once_in(random, 4))
         form.num_scales = (int32_t)random_between(random, 1, most_scales(limits->config));

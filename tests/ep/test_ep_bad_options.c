@@ -292,6 +292,44 @@ static void own_map_of_token_major_rows(expar_dispatch_args *args, const refusal
     args->out_row_map = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
 }
 
+static void own_sources(expar_dispatch_args *args, expar_dtype dtype)
+{
+    args->out_src_token = expar_tensor_1d(memory, dtype, 40);
+}
+
+static void own_sources_of_two_dimensions(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_src_token = expar_tensor_2d(memory, EXPAR_I32, 40, 1);
+}
+
+static void own_sources_of_long_integers(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    own_sources(args, EXPAR_I64);
+}
+
+static void own_sources_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    own_sources(args, EXPAR_I32);
+    args->out_src_token.strides[0] = 2;
+}
+
+static void own_sources_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    own_sources(args, EXPAR_I32);
+    args->out_src_token.device.type = EXPAR_CUDA;
+}
+
+static void own_sources_too_short(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 41;
+    own_sources(args, EXPAR_I32);
+}
+
 static void counts_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
 {
     static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
@@ -468,6 +506,11 @@ static const refusal_case cases[] = {
     DISPATCH(own_weights_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_topk_weights.data", "multiple of 4"),
     DISPATCH(own_scales_without_scales, EXPAR_ERR_ARGUMENT, "out_scales is given without x_scales"),
     DISPATCH(own_map_of_token_major_rows, EXPAR_ERR_ARGUMENT, "out_row_map is given without expert_major"),
+    DISPATCH(own_sources_of_two_dimensions, EXPAR_ERR_SHAPE, "out_src_token has 2 dimensions"),
+    DISPATCH(own_sources_of_long_integers, EXPAR_ERR_DTYPE, "out_src_token.dtype is i64", "expected i32"),
+    DISPATCH(own_sources_with_gaps, EXPAR_ERR_STRIDE, "out_src_token.strides[0] is 2"),
+    DISPATCH(own_sources_on_a_gpu, EXPAR_ERR_DEVICE, "out_src_token lies"),
+    DISPATCH(own_sources_too_short, EXPAR_ERR_BUFFER_SIZE, "out_src_token has 40 rows", "41 are received"),
     DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),
     DISPATCH(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),

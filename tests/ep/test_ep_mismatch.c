@@ -158,6 +158,30 @@ static void test_weights(void **state)
     run_mismatch(&(difference){{"topk_weights"}, no_weights, false});
 }
 
+static void with_sources(expar_dispatch_args *args, const expar_ep_handle *handle)
+{
+    (void)handle;
+    args->src_tokens = 1;
+}
+
+static void test_sources(void **state)
+{
+    (void)state;
+    run_mismatch(&(difference){{"src_tokens (0 absent, 1 asked for) is 1 on rank 2"}, with_sources, false});
+}
+
+static void with_global_experts(expar_dispatch_args *args, const expar_ep_handle *handle)
+{
+    (void)handle;
+    args->global_experts = 1;
+}
+
+static void test_numbers_of_experts(void **state)
+{
+    (void)state;
+    run_mismatch(&(difference){{"global_experts is 1 on rank 2 and 0 on rank 0"}, with_global_experts, false});
+}
+
 /* The 64-bit numbers are small, so that their low halves are valid as 32-bit ones, too. */
 static void narrow_idx(expar_dispatch_args *args, const expar_ep_handle *handle)
 {
@@ -323,6 +347,8 @@ int main(void)
         cmocka_unit_test(test_topk),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_numbers_of_experts),
         cmocka_unit_test(test_idx_dtype),
         cmocka_unit_test(test_cached_or_not),
         cmocka_unit_test(test_combine_or_dispatch),

@@ -100,6 +100,69 @@ static void test_quantised_rows_without_scales(void **state)
     play(&c);
 }
 
+/* ---- what rows bring along --------------------------------------------------------------------------------------- */
+
+static void test_numbers_at_the_source(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.there.src_tokens = true;
+    play(&c);
+    c.choice.worst = WORST_LARGER;
+    play(&c);
+    c.choice.worst = WORST_ONE_SHORT;
+    c.ring_slots = 1;
+    play(&c);
+}
+
+/* Without top-k, and expert-major: they are of the rows as they come. */
+static void test_numbers_at_the_source_of_other_rows(void **state)
+{
+    (void)state;
+    table_case c = everything();
+    c.there.src_tokens = true;
+    play(&c);
+    c = table_case_make();
+    c.there.src_tokens = true;
+    c.plan.by_hand = true;
+    c.plan.topk = 0;
+    c.back.with_weights = false;
+    play(&c);
+}
+
+static void test_global_numbers_of_experts(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    c.there.global_experts = true;
+    play(&c);
+    c.plan.wide = true;
+    c.choice.worst = WORST_LARGER;
+    play(&c);
+}
+
+/* The places follow from them all the same. */
+static void test_global_numbers_of_expert_major_rows(void **state)
+{
+    (void)state;
+    table_case c = everything();
+    c.there.global_experts = c.there.with_topk = true;
+    play(&c);
+}
+
+/* Every part of everything in memory of the caller's, reached by peers and not. */
+static void test_all_outputs_of_the_callers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        table_case c = i & 1 ? everything() : table_case_make();
+        c.there.src_tokens = true;
+        c.choice.own = 63;
+        c.choice.own_symmetric = i & 2;
+        play(&c);
+    }
+}
+
 /* ---- routing by hand --------------------------------------------------------------------------------------------- */
 
 static void set_routes(deal *d, uint8_t value)
@@ -457,6 +520,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_scale_a_token),
         cmocka_unit_test(test_as_many_scales_as_the_buffer_takes),
         cmocka_unit_test(test_quantised_rows_without_scales),
+        cmocka_unit_test(test_numbers_at_the_source),
+        cmocka_unit_test(test_numbers_at_the_source_of_other_rows),
+        cmocka_unit_test(test_global_numbers_of_experts),
+        cmocka_unit_test(test_global_numbers_of_expert_major_rows),
+        cmocka_unit_test(test_all_outputs_of_the_callers),
         cmocka_unit_test(test_scales_that_differ_between_ranks),
         cmocka_unit_test(test_by_hand_nowhere),
         cmocka_unit_test(test_by_hand_everywhere),

@@ -19,7 +19,7 @@ static void play(const table_case *what)
 static table_case routed(void)
 {
     table_case c = table_case_make();
-    c.there.routed = c.there.with_topk = true;
+    c.there.routed = c.there.with_topk = c.there.src_tokens = true;
     c.choice.counts = true;
     return c;
 }

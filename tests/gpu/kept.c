@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define PARTS 5
+#define PARTS 6
 
 typedef struct kept {
     const expar_ep_output *output;

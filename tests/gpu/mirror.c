@@ -99,15 +99,15 @@ static expar_path path_on_cpu(const buffer *b, const expar_dispatch_args *args, 
 }
 
 /* The caller's own outputs, in one order. */
-#define OUTPUTS 5
+#define OUTPUTS 6
 typedef struct outputs {
     expar_tensor *of[OUTPUTS];
 } outputs;
 
 static outputs outputs_of(expar_dispatch_args *args)
 {
-    return (outputs){
-        {&args->out_x, &args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map}};
+    return (outputs){{&args->out_x, &args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map,
+                      &args->out_src_token}};
 }
 
 static void lend_outputs(trip *t, const expar_dispatch_args *args, expar_dispatch_args *given)
@@ -124,8 +124,9 @@ static void fetch_outputs(trip *t, const expar_dispatch_args *args, const expar_
 {
     expar_dispatch_args host = *args, gpu = *given;
     outputs to = outputs_of(&host), from = outputs_of(&gpu);
-    expar_tensor *const got[OUTPUTS] = {&result->recv_x, &result->recv_x_scales, &result->recv_topk_idx,
-                                        &result->recv_topk_weights, &result->recv_row_map};
+    expar_tensor *const got[OUTPUTS] = {&result->recv_x,        &result->recv_x_scales,
+                                        &result->recv_topk_idx, &result->recv_topk_weights,
+                                        &result->recv_row_map,  &result->recv_src_token};
     for (int i = 0; i < OUTPUTS; i++) {
         if (!to.of[i]->ndim) continue;
         trip_fetch(t, from.of[i], to.of[i]->data);
@@ -205,6 +206,7 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.path = path_on_gpu(b, given.path, &args->out_scales);
     given.path = path_on_gpu(b, given.path, &args->out_topk_idx);
     given.path = path_on_gpu(b, given.path, &args->out_topk_weights);
+    given.path = path_on_gpu(b, given.path, &args->out_src_token);
     expar_recv_counts counts;
     int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);

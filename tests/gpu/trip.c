@@ -42,8 +42,8 @@ static size_t extent(const expar_tensor *t, int64_t *first)
 {
     int64_t ends[2] = {0, 0}, element = (int64_t)expar_dtype_bytes(t->dtype);
     *first = 0;
-    if (t->ndim != 2 || t->shape[0] < 1 || t->shape[1] < 1) return 0;
-    for (int i = 0; i < 2; i++) {
+    if (t->ndim < 1 || t->ndim > 2 || t->shape[0] < 1 || (t->ndim == 2 && t->shape[1] < 1)) return 0;
+    for (int i = 0; i < t->ndim; i++) {
         int64_t far;
         if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far) || far > MOST_BYTES || far < -MOST_BYTES)
             return 0;

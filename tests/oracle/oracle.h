@@ -81,6 +81,8 @@ void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *co
 /* What `rank` receives and keeps, R here: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where the
    number is -1). Each may be NULL. */
 void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights);
+/* [R]: the number of each row that `rank` receives and keeps among its source's tokens. */
+void oracle_dispatch_sources(const oracle_job *job, int32_t rank, int32_t *sources);
 /* recv_scales: [R][S] */
 void oracle_dispatch_scales(const oracle_job *job, int32_t rank, uint32_t *recv_scales);
 /* expert_x[r]: [R of r][H], what rank r gives back. y: [T][H]. */

@@ -36,6 +36,14 @@ void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t 
     }
 }
 
+void oracle_dispatch_sources(const oracle_job *job, int32_t rank, int32_t *sources)
+{
+    int64_t row = 0, end = oracle_num_kept(job, rank);
+    for (int32_t source = 0; source < job->num_ranks; source++)
+        for (int64_t t = 0; t < job->inputs[source].num_tokens && row < end; t++)
+            if (oracle_token_in_rank(job, source, t, rank)) sources[row++] = (int32_t)t;
+}
+
 void oracle_dispatch_scales(const oracle_job *job, int32_t rank, uint32_t *recv_scales)
 {
     int64_t row = 0, end = oracle_num_kept(job, rank);

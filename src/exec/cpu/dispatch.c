@@ -34,6 +34,7 @@ static cpu_offers offers_of(const ep_dispatch_step *step)
                                   .scales_offset = arrival->scales_offset,
                                   .idx_offset = arrival->idx_offset,
                                   .weights_offset = arrival->weights_offset,
+                                  .src_offset = arrival->src_offset,
                                   .rows = arrival->rows,
                                   .mode = arrival->mode},
                         .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
@@ -80,6 +81,7 @@ typedef struct record {
     uint8_t *x, *idx;
     uint32_t *scales;
     float *weights;
+    int32_t *src;
 } record;
 
 static void write_scales(const dispatch_run *run, int64_t token, uint32_t *scales)
@@ -94,12 +96,15 @@ static void write_scales(const dispatch_run *run, int64_t token, uint32_t *scale
 static void write_topk(const dispatch_run *run, int64_t token, int32_t rank, const record *to)
 {
     const ep_route_view *route = &run->step->route;
+    bool global = run->step->form.options & EP_OPTION_GLOBAL_EXPERTS;
     for (int32_t k = 0; k < run->routing->topk; k++) {
-        int32_t local = ep_expert_seen_by(ep_route_expert(route, token, k), rank, run->routing->local_experts);
+        int64_t expert = ep_route_expert(route, token, k);
+        int64_t local = ep_expert_seen_by(expert, rank, run->routing->local_experts);
+        int64_t seen = local < 0 || !global ? local : expert;
         if (route->idx_bytes == 8)
-            ((int64_t *)to->idx)[k] = local;
+            ((int64_t *)to->idx)[k] = seen;
         else
-            ((int32_t *)to->idx)[k] = local;
+            ((int32_t *)to->idx)[k] = (int32_t)seen;
         if (to->weights) to->weights[k] = local < 0 ? 0.0f : route->weights[token * route->weights_pitch + k];
     }
 }
@@ -111,17 +116,20 @@ static void write_record(const dispatch_run *run, int64_t token, int32_t rank, c
     cpu_copy_row(to->x, x, (size_t)step->row_bytes, streaming);
     if (to->scales) write_scales(run, token, to->scales);
     if (to->idx) write_topk(run, token, rank, to);
+    if (to->src) *to->src = (int32_t)token;
 }
 
 /* Row `row` of an output whose parts begin at x, scales, idx and weights. */
-static record output_record(const dispatch_run *run, int64_t row, void *x, void *scales, void *idx, float *weights)
+static record output_record(const dispatch_run *run, int64_t row, void *x, void *scales, void *idx, float *weights,
+                            int32_t *src)
 {
     const ep_dispatch_step *step = run->step;
     int64_t entry = row * run->routing->topk;
     return (record){.x = (uint8_t *)x + row * step->row_bytes,
                     .scales = step->form.scales ? (uint32_t *)scales + row * step->form.scales : NULL,
                     .idx = step->form.idx_dtype ? (uint8_t *)idx + entry * step->route.idx_bytes : NULL,
-                    .weights = step->form.weights ? weights + entry : NULL};
+                    .weights = step->form.weights ? weights + entry : NULL,
+                    .src = step->form.options & EP_OPTION_SRC_TOKENS ? src + row : NULL};
 }
 
 static record slot_record(const dispatch_run *run, uint8_t *slot)
@@ -131,7 +139,8 @@ static record slot_record(const dispatch_run *run, uint8_t *slot)
     return (record){.x = slot,
                     .scales = form->scales ? (uint32_t *)(slot + at->scales) : NULL,
                     .idx = form->idx_dtype ? slot + at->idx : NULL,
-                    .weights = form->weights ? (float *)(slot + at->weights) : NULL};
+                    .weights = form->weights ? (float *)(slot + at->weights) : NULL,
+                    .src = form->options & EP_OPTION_SRC_TOKENS ? (int32_t *)(slot + at->src) : NULL};
 }
 
 static void send_direct(const dispatch_run *run, int64_t token, ep_target target, const ep_offer *offer)
@@ -141,7 +150,8 @@ static void send_direct(const dispatch_run *run, int64_t token, ep_target target
     if (row >= offer->rows) return;
     record to = output_record(
         run, row, sym_at(memory, target.rank, offer->x_offset), sym_at(memory, target.rank, offer->scales_offset),
-        sym_at(memory, target.rank, offer->idx_offset), sym_at(memory, target.rank, offer->weights_offset));
+        sym_at(memory, target.rank, offer->idx_offset), sym_at(memory, target.rank, offer->weights_offset),
+        sym_at(memory, target.rank, offer->src_offset));
     write_record(run, token, target.rank, &to, run->streaming);
 }
 
@@ -214,11 +224,12 @@ static void place_row(const dispatch_run *run, int32_t channel, int32_t source, 
     if (row >= arrival->rows) return;
     const ep_slot *at = &run->self->slot;
     size_t topk = (size_t)run->routing->topk;
-    record to = output_record(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights);
+    record to = output_record(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights, arrival->src);
     memcpy(to.x, slot, (size_t)step->row_bytes);
     if (to.scales) memcpy(to.scales, slot + at->scales, (size_t)step->form.scales * sizeof(uint32_t));
     if (to.idx) memcpy(to.idx, slot + at->idx, topk * (size_t)step->route.idx_bytes);
     if (to.weights) memcpy(to.weights, slot + at->weights, topk * sizeof(float));
+    if (to.src) memcpy(to.src, slot + at->src, sizeof *to.src);
 }
 
 /* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */
@@ -337,14 +348,17 @@ static expar_status exchange_queued(dispatch_run *run)
     return status;
 }
 
-/* Rows that nobody sent have no experts. */
+/* Rows that nobody sent have no experts, and come from nowhere. */
 static void blank_tail(const ep_dispatch_step *step)
 {
     const ep_arrival *arrival = &step->arrival;
     int32_t coming = rows_coming(step->routing);
-    if (!arrival->idx || coming >= arrival->rows) return;
+    if (coming >= arrival->rows) return;
+    size_t blank = (size_t)(arrival->rows - coming);
+    if (arrival->src) memset(arrival->src + coming, 0xff, blank * sizeof *arrival->src);
+    if (!arrival->idx) return;
     size_t row = (size_t)step->routing->topk * (size_t)step->route.idx_bytes;
-    memset((uint8_t *)arrival->idx + (size_t)coming * row, 0xff, (size_t)(arrival->rows - coming) * row);
+    memset((uint8_t *)arrival->idx + (size_t)coming * row, 0xff, blank * row);
 }
 
 expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)

@@ -16,9 +16,12 @@ static int64_t rows_here(const ep_routing *routing, int64_t rows)
 
 /* ---- which row belongs to which slot ----------------------------------------------------------------------------- */
 
-static int64_t expert_at(const void *idx, int32_t idx_bytes, int64_t slot)
+/* Local number, or less than 0. */
+static int64_t expert_at(const ep_map_step *step, int64_t slot)
 {
-    return idx_bytes == 8 ? ((const int64_t *)idx)[slot] : ((const int32_t *)idx)[slot];
+    const void *idx = step->idx;
+    int64_t expert = step->idx_bytes == 8 ? ((const int64_t *)idx)[slot] : ((const int32_t *)idx)[slot];
+    return expert - step->first_expert;
 }
 
 /* next: [L] the row that each expert's next slot gets. */
@@ -40,7 +43,7 @@ expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
     if (!next) return error_set(EXPAR_ERR_MEMORY, "no memory for the rows of %d experts", routing->local_experts);
     begin_experts(step, next);
     for (int64_t slot = 0; slot < slots; slot++) {
-        int64_t expert = expert_at(step->idx, step->idx_bytes, slot);
+        int64_t expert = expert_at(step, slot);
         int64_t row = expert < 0 ? -1 : next[expert]++;
         /* Counts tell all that was sent: where rows were dropped, places may lie beyond the output. */
         step->map[slot] = row < step->expert_rows ? (int32_t)row : -1;

@@ -45,6 +45,7 @@ expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step)
                          .ranks = routing->ranks,
                          .rows = step->rows,
                          .expert_rows = step->expert_rows,
+                         .first_expert = step->first_expert,
                          .map = step->map};
     return gpu_launch(self, call, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }

@@ -52,12 +52,14 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
                                    .scales_offset = arrival->scales_offset,
                                    .idx_offset = arrival->idx_offset,
                                    .weights_offset = arrival->weights_offset,
+                                   .src_offset = arrival->src_offset,
                                    .rows = arrival->rows,
                                    .mode = (int32_t)arrival->mode},
                          .idx = arrival->idx,
                          .x = arrival->x,
                          .scales = arrival->scales,
-                         .weights = arrival->weights};
+                         .weights = arrival->weights,
+                         .src = arrival->src};
 }
 
 #define CHECK_THREADS 512

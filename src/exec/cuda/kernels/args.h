@@ -148,7 +148,7 @@ typedef struct gpu_world {
 #define GPU_NOTIFY_RANK_WORDS 2
 
 /* Dynamic shared memory for each rank: where its rows go or lie, and both ends of its rings. */
-#define GPU_DISPATCH_RANK_BYTES 80
+#define GPU_DISPATCH_RANK_BYTES 88
 #define GPU_COMBINE_RANK_BYTES  88
 
 /* And for each slot of a combine's warp. */
@@ -215,6 +215,7 @@ typedef struct gpu_check_args {
 typedef struct gpu_arrival {
     ep_offer offer; /* first_row is filled in for each sender */
     uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
+    int32_t *src;   /* and their numbers at the source, likewise */
     uint8_t *x;     /* this and the rest: for rows that come through the queue */
     uint32_t *scales;
     float *weights;
@@ -270,15 +271,15 @@ typedef struct gpu_combine_args {
 
 /* Rows of an expert-major output and the map to them; see ep_expand_step and ep_reduce_step. */
 typedef struct gpu_map_args {
-    const void *idx; /* [rows][K] local expert numbers */
+    const void *idx; /* [rows][K] expert numbers */
     int32_t idx_bytes;
     int32_t topk, local_experts, alignment;
     const int32_t *expert_counts; /* [L] unaligned */
     const int32_t *rank_prefix;   /* [N]: its last entry is what came */
     int32_t ranks;
-    int32_t unused;
-    int64_t rows;        /* of the map; those beyond what came get -1 */
-    int64_t expert_rows; /* of the output; slots whose row would lie beyond get -1 */
+    int32_t first_expert; /* as idx has it */
+    int64_t rows;         /* of the map; those beyond what came get -1 */
+    int64_t expert_rows;  /* of the output; slots whose row would lie beyond get -1 */
     int32_t *map;
 } gpu_map_args;
 

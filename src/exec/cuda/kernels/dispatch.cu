@@ -39,6 +39,7 @@ GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int
     offer->scales_offset = room->offset + map.scales;
     offer->idx_offset = room->offset + map.idx;
     offer->weights_offset = room->offset + map.weights;
+    offer->src_offset = room->offset + map.src;
     offer->rows = (int32_t)rows;
     offer->mode = room->mode;
     return map.total_bytes <= room->bytes;
@@ -54,6 +55,8 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
     arrival->scales = (uint32_t *)heap_at(world, world->rank, offer->scales_offset);
     arrival->idx = a->form.idx_dtype ? heap_at(world, world->rank, offer->idx_offset) : NULL;
     arrival->weights = (float *)heap_at(world, world->rank, offer->weights_offset);
+    bool src = a->form.options & EP_OPTION_SRC_TOKENS;
+    arrival->src = src ? (int32_t *)heap_at(world, world->rank, offer->src_offset) : NULL;
     return fits;
 }
 
@@ -119,6 +122,7 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
     target->scales = heap_at(world, pe, offer.scales_offset);
     target->idx = heap_at(world, pe, offer.idx_offset);
     target->weights = (float *)heap_at(world, pe, offer.weights_offset);
+    target->src = (int32_t *)heap_at(world, pe, offer.src_offset);
     target->first_row = offer.first_row;
     target->rows = offer.rows;
     target->mode = offer.mode;
@@ -162,12 +166,16 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 
 /* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
-/* Rows from `came` on have no experts: those of worst-case outputs beyond the ones that come, or all where none do. */
+/* Rows from `came` on have no experts, and come from nowhere: those of worst-case outputs beyond the ones that come, or
+   all where none do. */
 GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival, int64_t came)
 {
     int32_t topk = GPU_TOPK(a);
     int64_t end = (int64_t)arrival->offer.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = came * topk + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end; i += stride)
+    int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (int64_t i = came + first; arrival->src && i < arrival->offer.rows; i += stride)
+        arrival->src[i] = -1;
+    for (int64_t i = came * topk + first; arrival->idx && i < end; i += stride)
         if (a->route.idx_bytes == 8)
             ((int64_t *)arrival->idx)[i] = -1;
         else
@@ -220,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     }
     if (refused) {
         /* As a dispatch that brought nothing: notify has emptied the routing. */
-        if (arrival->idx) blank_tail(&a, arrival, rows_coming(&a));
+        if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
         return;
     }
     uint32_t epoch = world->state->epoch + cached;
@@ -234,8 +242,8 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
         move_rows(&a, arrival, targets, rings,
                   shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
-        if (arrival->idx) blank_tail(&a, arrival, rows_coming(&a));
-    } else if (cached && arrival->idx)
+        if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
+    } else if (cached && (arrival->idx || arrival->src))
         /* The handle's routing stays: what stands behind on the stream looks at these rows. */
         blank_tail(&a, arrival, 0);
     stamp(&a, 2);

@@ -10,6 +10,7 @@
 typedef struct gpu_target {
     uint8_t *x, *scales, *idx;
     float *weights;
+    int32_t *src;
     int32_t first_row;
     int32_t rows; /* from here on rows are dropped */
     int32_t mode;
@@ -69,11 +70,12 @@ GPU_FUNC gpu_choice choice_at(const gpu_dispatch_args *a, int64_t token, int32_t
 GPU_FUNC void put_choice(const gpu_dispatch_args *a, const gpu_choice *c, int32_t rank, uint8_t *idx, float *weights,
                          int64_t at)
 {
-    int32_t local = ep_expert_seen_by(c->expert, rank, a->local_experts);
+    int32_t local = ep_expert_seen_by(c->expert, rank, a->local_experts), seen = local;
+    if (a->form.options & EP_OPTION_GLOBAL_EXPERTS && local >= 0) seen = (int32_t)c->expert;
     if (a->route.idx_bytes == 8)
-        ((int64_t *)idx)[at] = local;
+        ((int64_t *)idx)[at] = seen;
     else
-        ((int32_t *)idx)[at] = local;
+        ((int32_t *)idx)[at] = seen;
     if (a->form.weights) weights[at] = local < 0 ? 0.0f : c->weight;
 }
 
@@ -105,6 +107,13 @@ GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets,
             if (s < scales) ((uint32_t *)targets[p->first + bit].scales)[at] = value;
         }
     }
+}
+
+/* A lane a rank. */
+GPU_FUNC void send_source(const gpu_target *targets, const gpu_parcel *p)
+{
+    int32_t lane = threadIdx.x % 32;
+    if (p->ranks >> lane & 1) targets[p->first + lane].src[p->row] = (int32_t)p->token;
 }
 
 /* ---- the row ----------------------------------------------------------------------------------------------------- */
@@ -165,6 +174,7 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
             send_row_by_vectors(a, &p);
         if (a->form.idx_dtype) send_topk(a, targets, &p);
         if (a->form.scales) send_scales(a, targets, &p);
+        if (a->form.options & EP_OPTION_SRC_TOKENS) send_source(targets, &p);
     }
 }
 

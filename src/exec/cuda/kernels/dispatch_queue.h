@@ -53,6 +53,7 @@ GPU_FUNC void put_rest(const gpu_dispatch_args *a, int64_t token, int32_t rank, 
         gpu_choice choice = choice_at(a, token, k);
         put_choice(a, &choice, rank, slot + space->slot_idx, (float *)(slot + space->slot_weights), k);
     }
+    if (lane == 0 && a->form.options & EP_OPTION_SRC_TOKENS) *(int32_t *)(slot + space->slot_src) = (int32_t)token;
 }
 
 /* Rows that the receiver will drop travel all the same: it counts them. */
@@ -98,6 +99,7 @@ GPU_FUNC void place_piece(const gpu_dispatch_args *a, const gpu_arrival *arrival
     copy_part(arrival->x + row * GPU_ROW_BYTES(a), slot, (int32_t)(GPU_ROW_BYTES(a) / 16), p);
     if (p->part) return;
     if (scales) copy_lanes(arrival->scales + row * scales, slot + space->slot_scales, scales);
+    if (a->form.options & EP_OPTION_SRC_TOKENS) copy_lanes(arrival->src + row, slot + space->slot_src, 1);
     if (!a->form.idx_dtype) return;
     copy_lanes(arrival->idx + entry * a->route.idx_bytes, slot + space->slot_idx, topk * (a->route.idx_bytes / 4));
     if (a->form.weights) copy_lanes(arrival->weights + entry, slot + space->slot_weights, topk);

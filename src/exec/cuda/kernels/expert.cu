@@ -28,9 +28,11 @@ GPU_FUNC int64_t rows_held(const int32_t *rank_prefix, int32_t ranks, int64_t ro
     return came < rows ? came : rows;
 }
 
+/* Local number, or less than 0. */
 GPU_FUNC int64_t slot_expert(const gpu_map_args *a, int64_t slot)
 {
-    return a->idx_bytes == 8 ? ((const int64_t *)a->idx)[slot] : ((const int32_t *)a->idx)[slot];
+    int64_t expert = a->idx_bytes == 8 ? ((const int64_t *)a->idx)[slot] : ((const int32_t *)a->idx)[slot];
+    return expert - a->first_expert;
 }
 
 /* Slots with no expert here, by all threads of the grid. */

@@ -43,6 +43,7 @@ typedef struct expar_combine_args {
     void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     expar_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */
     expar_weights_of weights_of; /* with topk_weights; OWNER likewise */
+    int32_t num_sms;             /* as in expar_dispatch_args */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 

@@ -56,6 +56,9 @@ typedef struct expar_dispatch_args {
     expar_tensor out_src_token; /* the caller's own, [≥ R] i32, contiguous; asks for it, too */
     int32_t global_experts; /* 1, on all ranks: recv_topk_idx has the experts' numbers as topk_idx has them, -1 where
                                they live elsewhere; 0: local ones */
+    int32_t
+        num_sms; /* CUDA: SMs of this call's kernels that wait for other ranks; CPU: worker threads of this call, the
+                        caller's included; bounds as of the buffer's. 0: the buffer's. May differ between ranks */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 

@@ -62,6 +62,7 @@ typedef struct expar_route_args {
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots;
     const expar_recv_counts *recv_counts;
+    int32_t num_sms;
 } expar_route_args;
 #define EXPAR_ROUTE_ARGS_INIT EXPAR_STRUCT_INIT(expar_route_args)
 

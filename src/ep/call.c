@@ -96,10 +96,11 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     return EXPAR_OK;
 }
 
-expar_status ep_call_learn(ep_call *call, void *stream, bool asked)
+expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked)
 {
     executor *exec = call->ep->exec;
     call->exec.asked = asked;
+    call->exec.num_sms = num_sms;
     return exec->ops->begin(exec, &call->exec, stream);
 }
 

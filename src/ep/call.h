@@ -55,8 +55,9 @@ struct ep_call {
 
 /* Takes the buffer for the beginning of a call and advances its epoch. On failure nothing is held. */
 expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, struct expar_ep *ep);
-/* The call's stream; nothing is put there yet. asked: somebody will ask how the call ended. */
-expar_status ep_call_learn(ep_call *call, void *stream, bool asked);
+/* The call's stream, and its SMs or threads (0: the buffer's); nothing is put there yet. asked: somebody will ask how
+   the call ended. */
+expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);
 /* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
 expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish);
 /* For a call whose form is filled: where records and rings do not hold it as they are they are made larger, by all

@@ -160,7 +160,7 @@ static expar_status combine_check_options(const expar_combine_args *args)
 static expar_status combine_check(combine_call *call, const expar_combine_args *args)
 {
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
-    if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, true);
+    if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, true);
     call->base.wait_event = call->args.wait_event;
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_sums(call);

@@ -153,7 +153,7 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     expar_dispatch_result unused;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     bool asked = call->args.async_finish || !call->args.num_worst_tokens;
-    if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, asked);
+    if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, asked);
     if (status != EXPAR_OK) return status;
     call->base.wait_event = call->args.wait_event;
     call->given = call->args.handle;

@@ -44,7 +44,7 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     ep_call *base = &call->base;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     bool asked = call->args.async_finish || !call->args.num_worst_tokens;
-    if (status == EXPAR_OK) status = ep_call_learn(base, call->args.stream, asked);
+    if (status == EXPAR_OK) status = ep_call_learn(base, call->args.stream, call->args.num_sms, asked);
     if (status != EXPAR_OK) return status;
     base->wait_event = call->args.wait_event;
     call->opening = route_opening(&call->args);

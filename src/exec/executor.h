@@ -20,11 +20,12 @@ typedef struct executor executor;
 /* ---- a call, as executors see it ------------------------------------------------------------------------------------
  *
  * Lives in the call (ep_call), from begin to end; a buffer may have several at a time, in different phases. ep sets
- * `asked` before begin; from then on all is the executor's to write. */
+ * `asked` and num_sms before begin; from then on all is the executor's to write. */
 typedef struct exec_call {
-    bool asked;    /* somebody will ask how it ended: by waiting for it, or by its event */
-    bool captured; /* nothing runs now: the call becomes part of a graph */
-    bool placed;   /* it has its place behind the calls before it; steps may follow */
+    int32_t num_sms; /* SMs, or worker threads, of this call; 0: the buffer's */
+    bool asked;      /* somebody will ask how it ended: by waiting for it, or by its event */
+    bool captured;   /* nothing runs now: the call becomes part of a graph */
+    bool placed;     /* it has its place behind the calls before it; steps may follow */
     /* Where work is put on a stream: */
     void *stream;
     bool has_stream;            /* known, and whether a capture goes on there */

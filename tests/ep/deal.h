@@ -48,6 +48,7 @@ typedef struct deal_choice {
     int32_t pad;        /* as in play_choice */
     bool null_if_empty; /* tensors with zero extents have no memory */
     bool async;
+    int32_t num_sms;   /* of the call; 0: the buffer's */
     bool expert_major; /* of a repeat or combine: only where the first dispatch was */
     /* Dispatches: */
     bool zero_padding;

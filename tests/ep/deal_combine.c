@@ -82,6 +82,7 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
                                            oracle_num_rows(&m->job, call->rank), m->job.topk, choice->pad, choice);
     args->wait_event = wait_event;
     args->async_finish = choice->async;
+    args->num_sms = choice->num_sms;
     args->event = choice->async ? &call->event : NULL;
     if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_path)7;
     expar_status status = expar_combine(ep, args), expected = deal_call_returning_on(call, ep, status);

@@ -150,6 +150,7 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.keep_slots = move_is_fresh(&m->form) && m->deal->keep_slots;
     args.async_finish = choice->async;
     args.src_tokens = m->form.src_tokens;
+    args.num_sms = choice->num_sms;
     args.global_experts = m->form.global_experts;
     if (carries_topk(m)) add_topk(call, choice, &args);
     if (move_is_fresh(&m->form)) add_routing(call, choice, &args);
@@ -259,6 +260,7 @@ static bool play_route(deal_call *call, expar_ep *ep)
     args.tokens_per_expert = same.tokens_per_expert;
     args.num_worst_tokens = same.num_worst_tokens;
     args.async_finish = choice->async;
+    args.num_sms = choice->num_sms;
     args.keep_slots = m->deal->keep_slots;
     if (choice->counts) make_counts(call);
     if (choice->counts) args.recv_counts = &call->counts;

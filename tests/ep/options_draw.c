@@ -13,6 +13,7 @@ static deal_choice draw_common(random_source *random)
     return (deal_choice){.place = draw_place(random),
                          .pad = random_once_in(random, 2) ? (int32_t)random_between(random, 1, 3) : 0,
                          .null_if_empty = random_once_in(random, 2),
+                         .num_sms = random_once_in(random, 2) ? (int32_t)random_between(random, 1, 5) : 0,
                          .async = random_once_in(random, 2)};
 }
 

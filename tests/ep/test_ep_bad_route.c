@@ -95,6 +95,12 @@ static void worst_case_by_hand_alone(expar_route_args *args, const refusal_scene
     args->num_worst_tokens = 9;
 }
 
+static void too_many_sms(expar_route_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->num_sms = 1025;
+}
+
 static void counts_at_odd_address(expar_route_args *args, const refusal_scene *scene)
 {
     static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
@@ -147,6 +153,7 @@ static const refusal_case cases[] = {
     SPOILED(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens is -1"),
     SPOILED(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank has", "[4][3]", "[5][3]"),
     SPOILED(worst_case_by_hand_alone, EXPAR_ERR_NULL, "topk_idx is not given", "num_worst_tokens"),
+    SPOILED(too_many_sms, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to"),
     SPOILED(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
     SPOILED(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     SPOILED(negative_counts, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4] is -4"),

@@ -26,7 +26,7 @@ static void every_share_runs_once_a_run(void **state)
         assert_int_equal(cpu_workers_create(n, &workers), EXPAR_OK);
         tally t = {.failing = -1};
         for (int32_t run = 1; run <= 200; run++) {
-            assert_int_equal(cpu_workers_run(workers, count_run, &t), EXPAR_OK);
+            assert_int_equal(cpu_workers_run(workers, n, count_run, &t), EXPAR_OK);
             for (int32_t w = 0; w < n; w++)
                 assert_int_equal(t.runs[w], run);
         }
@@ -41,12 +41,32 @@ static void a_failure_comes_back_with_its_text(void **state)
     assert_int_equal(cpu_workers_create(4, &workers), EXPAR_OK);
     for (int32_t failing = 0; failing < 4; failing++) {
         tally t = {.failing = failing};
-        assert_int_equal(cpu_workers_run(workers, count_run, &t), EXPAR_ERR_PEER);
+        assert_int_equal(cpu_workers_run(workers, 4, count_run, &t), EXPAR_ERR_PEER);
         char expected[] = "worker 0 was told";
         expected[7] = (char)('0' + failing);
         assert_non_null(strstr(expar_last_error(), expected));
         t.failing = -1;
-        assert_int_equal(cpu_workers_run(workers, count_run, &t), EXPAR_OK);
+        assert_int_equal(cpu_workers_run(workers, 4, count_run, &t), EXPAR_OK);
+    }
+    cpu_workers_destroy(workers);
+}
+
+/* A run takes as many as it is told, whatever there are and however many took part before. */
+static void runs_of_different_widths(void **state)
+{
+    (void)state;
+    static const int32_t widths[] = {1, 3, 8, 2, 5, 8, 1, 4};
+    int32_t expected[8] = {0};
+    cpu_workers *workers;
+    tally t = {.failing = -1};
+    assert_int_equal(cpu_workers_create(1, &workers), EXPAR_OK);
+    for (int i = 0; i < 400; i++) {
+        int32_t width = widths[i % 8];
+        assert_int_equal(cpu_workers_grow(workers, width), width);
+        assert_int_equal(cpu_workers_run(workers, width, count_run, &t), EXPAR_OK);
+        for (int32_t w = 0; w < width; w++)
+            expected[w]++;
+        assert_memory_equal(t.runs, expected, sizeof expected);
     }
     cpu_workers_destroy(workers);
 }
@@ -56,6 +76,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_share_runs_once_a_run),
         cmocka_unit_test(a_failure_comes_back_with_its_text),
+        cmocka_unit_test(runs_of_different_widths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

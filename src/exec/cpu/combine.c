@@ -199,7 +199,7 @@ static void sum_part(const combine_run *run, int32_t worker, const token_part *p
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
 static void sum_share_direct(const combine_run *run, int32_t worker)
 {
-    int32_t workers = run->self->num_workers;
+    int32_t workers = run->self->active;
     int64_t end = ep_channel_begin(run->routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(run->routing->tokens, workers, worker); t < end; t++)
         sum_part(run, worker, &(token_part){.token = t, .bytes = run->step->row_bytes});
@@ -326,7 +326,7 @@ static bool combine_lane_turn(const void *context, int32_t worker, uint64_t *ope
     const ep_routing *routing = run->routing;
     bool moved = false;
     *open = 0;
-    for (int32_t c = worker; c < routing->channels; c += run->self->num_workers) {
+    for (int32_t c = worker; c < routing->channels; c += run->self->active) {
         moved |= return_some(run, c, open);
         moved |= sum_some(run, worker, c);
         cpu_ring_flush(run->self, run->step->epoch, c);
@@ -342,7 +342,7 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
-        for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
+        for (int32_t c = worker; c < run->routing->channels; c += run->self->active) {
             const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
             came += cpu_ring_of(run->self, c, r)->taken;
             expected += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c)) * run->parts;
@@ -383,8 +383,8 @@ expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *
 
 expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
 {
-    (void)call;
     cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call);
     cpu_rings_form(self, &step->form, step->row_bytes);
     combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
@@ -392,7 +392,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     for (int32_t c = 0; c < run.routing->channels; c++)
         self->cursors[c] = (cpu_cursor){.token = ep_channel_begin(run.routing->tokens, run.routing->channels, c)};
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);
-    expar_status status = cpu_workers_run(self->workers, combine_share, &run);
+    expar_status status = cpu_workers_run(self->workers, self->active, combine_share, &run);
     atomic_store_explicit(&self->moving, false, memory_order_relaxed);
     if (status != EXPAR_OK) return status;
     cpu_done_post(self, step->epoch);

@@ -25,6 +25,8 @@
 
 typedef struct cpu_workers cpu_workers;
 
+#define CPU_MOST_WORKERS 1024
+
 /* This rank's two ends of the ring (channel, peer), for one call. Touched only by the lane that has the channel. */
 typedef struct cpu_ring {
     uint32_t put;       /* rows written into the ring towards the peer */
@@ -45,6 +47,7 @@ typedef struct cpu_cursor {
 typedef struct cpu_sources {
     const void **rows;
     int64_t each;
+    int32_t workers;
 } cpu_sources;
 
 typedef struct cpu_executor {
@@ -63,7 +66,8 @@ typedef struct cpu_executor {
     ep_slot slot;   /* of the call whose rows move */
     uint32_t slots; /* of a ring, in that call */
     cpu_workers *workers;
-    int32_t num_workers;
+    int32_t num_workers;     /* of the buffer */
+    int32_t active;          /* of the call whose rows move; by the thread that moves them */
     cpu_ring *rings;         /* [C][N] */
     cpu_cursor *cursors;     /* [C] */
     executor_delay_fn delay; /* tests only: see executor_cpu_delay; NULL otherwise */
@@ -104,8 +108,14 @@ static inline const void **cpu_sources_of(const cpu_executor *self, int32_t work
 typedef expar_status (*cpu_share_fn)(void *context, int32_t worker);
 expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out);
 void cpu_workers_destroy(cpu_workers *workers);
-/* Runs share on all workers and waits for them; the status and error text of the first that failed, if any. */
-expar_status cpu_workers_run(cpu_workers *workers, cpu_share_fn share, void *context);
+/* Runs share on the first `active` workers, of those that there are, and waits for them; the status and error text of
+   the first that failed, if any. */
+expar_status cpu_workers_run(cpu_workers *workers, int32_t active, cpu_share_fn share, void *context);
+/* Starts more, between two runs; how many of so many there are then. */
+int32_t cpu_workers_grow(cpu_workers *workers, int32_t wanted);
+/* Before a call's rows move: self->active is what the call asks for, as far as there is memory and there are threads.
+   By the thread that moves them. */
+void cpu_call_workers(cpu_executor *self, const exec_call *call);
 
 /* ---- routing.c --------------------------------------------------------------------------------------------------- */
 /* See executor_ops.routing_make, which needs no executor here. */
@@ -146,7 +156,7 @@ bool cpu_fits(executor *self, const ep_form *form, int64_t row_bytes);
 expar_status cpu_grow(executor *self, const ep_grow_step *step, ep_verdict *verdict);
 /* Before rows of a call move: slots of the rings as its form needs them. */
 void cpu_rings_form(cpu_executor *self, const ep_form *form, int64_t row_bytes);
-expar_status cpu_sources_make(const cpu_executor *self, const ep_shape *shape, cpu_sources *out);
+expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_sources *out);
 
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
 void cpu_rings_reset(cpu_executor *self);

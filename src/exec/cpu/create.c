@@ -104,8 +104,10 @@ static void cpu_halt(executor *base)
 
 static expar_status cpu_call_begin(executor *base, exec_call *call, void *stream)
 {
-    (void)base, (void)call, (void)stream;
-    return EXPAR_OK;
+    (void)stream;
+    if (call->num_sms >= 0 && call->num_sms <= CPU_MOST_WORKERS) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "num_sms is %d; expected 1 to %d worker threads, or 0 for the buffer's %d",
+                     call->num_sms, CPU_MOST_WORKERS, cpu_of(base)->num_workers);
 }
 
 static expar_status prepare_nothing(executor *base, const ep_form *form, int64_t row_bytes)
@@ -271,7 +273,7 @@ static expar_status choose_threads(const executor_plan *plan, int32_t *threads)
     const expar_group *group = plan->group;
     int64_t chosen = plan->num_threads;
     if (!chosen) chosen = group->host_ranks >= group->host_cores ? 1 : group->host_cores / group->host_ranks;
-    expar_status status = plan->num_threads ? EXPAR_OK : env_int("EXPAR_THREADS", 1, 1024, &chosen);
+    expar_status status = plan->num_threads ? EXPAR_OK : env_int("EXPAR_THREADS", 1, CPU_MOST_WORKERS, &chosen);
     *threads = (int32_t)chosen;
     return status;
 }
@@ -283,7 +285,7 @@ static expar_status make_lanes(cpu_executor *self)
     self->cursors = calloc(channels, sizeof *self->cursors);
     if (!self->rings || !self->cursors)
         return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %zu rings", ranks * channels);
-    expar_status status = cpu_sources_make(self, &self->shape, &self->sources);
+    expar_status status = cpu_sources_make(&self->shape, self->num_workers, &self->sources);
     return status != EXPAR_OK ? status : cpu_workers_create(self->num_workers, &self->workers);
 }
 

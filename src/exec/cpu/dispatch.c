@@ -173,7 +173,7 @@ static bool send_queued(const dispatch_run *run, int32_t channel, int64_t token,
 static void send_share_direct(const dispatch_run *run, int32_t worker)
 {
     const ep_routing *routing = run->routing;
-    int32_t workers = run->self->num_workers;
+    int32_t workers = run->self->active;
     int64_t end = ep_channel_begin(routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(routing->tokens, workers, worker); t < end; t++)
         for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
@@ -257,7 +257,7 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, uint64_t *op
     const dispatch_run *run = context;
     bool moved = false;
     *open = 0;
-    for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
+    for (int32_t c = worker; c < run->routing->channels; c += run->self->active) {
         moved |= send_some(run, c);
         moved |= receive_some(run, c, open);
         cpu_ring_flush(run->self, run->step->epoch, c);
@@ -273,7 +273,7 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
-        for (int32_t c = worker; c < run->routing->channels; c += run->self->num_workers) {
+        for (int32_t c = worker; c < run->routing->channels; c += run->self->active) {
             const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
             came += cpu_ring_of(run->self, c, r)->taken;
             expected += rows_expected(run, c, r);
@@ -308,7 +308,7 @@ static dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
 static expar_status send_all(dispatch_run *run)
 {
     cpu_executor *self = run->self;
-    expar_status status = cpu_workers_run(self->workers, send_share, run);
+    expar_status status = cpu_workers_run(self->workers, self->active, send_share, run);
     if (status == EXPAR_OK) cpu_done_post(self, run->step->epoch);
     return status;
 }
@@ -321,8 +321,8 @@ static int32_t rows_coming(const ep_routing *routing)
 /* Where all go directly they need nobody's help, and go now; else in the second half, beside those by the queue. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
-    (void)call;
     cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call);
     expar_status status = dispatch_exchange_offers(self, step);
     if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
     dispatch_run run = run_of(self, step);
@@ -363,8 +363,8 @@ static void blank_tail(const ep_dispatch_step *step)
 
 expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
 {
-    (void)call;
     cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call);
     dispatch_run run = run_of(self, step);
     expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
     if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");

@@ -95,18 +95,18 @@ static void expand_row(const ep_expand_step *step, int64_t row)
 static expar_status expand_share(void *context, int32_t worker)
 {
     const expand_run *run = context;
-    int64_t end = ep_channel_begin(run->rows, run->self->num_workers, worker + 1);
-    for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++)
+    int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row++)
         expand_row(run->step, row);
     return EXPAR_OK;
 }
 
 expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
 {
-    (void)call;
     cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call);
     expand_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
-    return cpu_workers_run(self->workers, expand_share, &run);
+    return cpu_workers_run(self->workers, self->active, expand_share, &run);
 }
 
 /* ---- and back ---------------------------------------------------------------------------------------------------- */
@@ -146,8 +146,8 @@ static expar_status reduce_share(void *context, int32_t worker)
 {
     const reduce_run *run = context;
     const void **rows = cpu_sources_of(run->self, worker);
-    int64_t end = ep_channel_begin(run->rows, run->self->num_workers, worker + 1);
-    for (int64_t row = ep_channel_begin(run->rows, run->self->num_workers, worker); row < end; row++) {
+    int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row++) {
         if (run->step->out) reduce_row(run->step, rows, row);
         if (run->step->out_weights) spread_weights(run->step, row);
     }
@@ -156,8 +156,8 @@ static expar_status reduce_share(void *context, int32_t worker)
 
 expar_status cpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
 {
-    (void)call;
     cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call);
     reduce_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
-    return cpu_workers_run(self->workers, reduce_share, &run);
+    return cpu_workers_run(self->workers, self->active, reduce_share, &run);
 }

@@ -72,14 +72,27 @@ static ep_shape shape_for(const cpu_executor *self, const ep_grow_step *step)
 
 /* ---- scratch ----------------------------------------------------------------------------------------------------- */
 
-expar_status cpu_sources_make(const cpu_executor *self, const ep_shape *shape, cpu_sources *out)
+expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_sources *out)
 {
     const int64_t of_combine = 2 + (int64_t)shape->ranks + shape->topk, of_reduce = 2 * (int64_t)shape->topk;
     const int64_t each = greater(of_combine, of_reduce);
-    const void **rows = calloc((size_t)self->num_workers * (size_t)each, sizeof *rows);
+    const void **rows = calloc((size_t)workers * (size_t)each, sizeof *rows);
     if (!rows) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %lld rows a token", (long long)each);
-    *out = (cpu_sources){.rows = rows, .each = each};
+    *out = (cpu_sources){.rows = rows, .each = each, .workers = workers};
     return EXPAR_OK;
+}
+
+void cpu_call_workers(cpu_executor *self, const exec_call *call)
+{
+    cpu_sources more;
+    const int32_t wanted = call->num_sms ? call->num_sms : self->num_workers;
+    self->active = cpu_workers_grow(self->workers, wanted);
+    if (self->active > self->sources.workers && cpu_sources_make(&self->shape, self->active, &more) == EXPAR_OK) {
+        free(self->sources.rows);
+        self->sources = more;
+    }
+    if (self->active > self->sources.workers) self->active = self->sources.workers;
+    if (self->active < wanted) LOG(LOG_WARN, "a call on %d worker threads goes on with %d", wanted, self->active);
 }
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
@@ -105,7 +118,7 @@ static expar_status growth_take(cpu_executor *self, growth *grown)
 {
     grown->bases = calloc((size_t)self->shape.ranks, sizeof *grown->bases);
     if (!grown->bases) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
-    expar_status status = cpu_sources_make(self, &grown->shape, &grown->sources);
+    expar_status status = cpu_sources_make(&grown->shape, self->sources.workers, &grown->sources);
     return status == EXPAR_OK ? mem_pool_take(self->record_pool, grown->space.total_bytes, &grown->records) : status;
 }
 

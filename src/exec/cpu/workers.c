@@ -11,16 +11,18 @@ typedef struct worker {
     cpu_workers *pool;
     pthread_t thread;
     int32_t index;
+    uint64_t seen;    /* the run that went on when it started */
     error_kept ended; /* the last run: written by the worker, read by the caller, both under the lock */
 } worker;
 
 struct cpu_workers {
-    int32_t num_workers, num_started;
-    worker *workers; /* [num_workers]; entry 0 has no thread */
+    worker *workers[CPU_MOST_WORKERS]; /* the first num_workers are there; entry 0 is the caller's and has no thread */
+    int32_t num_workers;
     pthread_mutex_t lock;
     pthread_cond_t begin, end;
     /* Guarded by lock: */
-    uint64_t run;    /* counts runs; a worker starts when it has seen one less */
+    uint64_t run;    /* counts runs; a worker that takes part starts when it sees a new one */
+    int32_t active;  /* how many take part in it */
     int32_t running; /* workers that have not finished this run */
     bool closing;
     cpu_share_fn share;
@@ -36,21 +38,40 @@ static void worker_finish(worker *self, expar_status status)
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* Who takes no part in a run may see only a later one. */
 static void *worker_main(void *argument)
 {
     worker *self = argument;
     cpu_workers *pool = self->pool;
-    for (uint64_t seen = 0;; seen++) {
+    for (uint64_t seen = self->seen;;) {
         pthread_mutex_lock(&pool->lock);
         while (pool->run == seen && !pool->closing)
             pthread_cond_wait(&pool->begin, &pool->lock);
-        bool closing = pool->closing;
+        bool closing = pool->closing, takes_part = self->index < pool->active;
+        seen = pool->run;
         cpu_share_fn share = pool->share;
         void *context = pool->context;
         pthread_mutex_unlock(&pool->lock);
         if (closing) return NULL;
-        worker_finish(self, share(context, self->index));
+        if (takes_part) worker_finish(self, share(context, self->index));
     }
+}
+
+/* One more of so many, with its thread but for the first. */
+static expar_status worker_add(cpu_workers *pool, int32_t wanted)
+{
+    const int32_t index = pool->num_workers;
+    worker *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "worker threads: no memory for %d", wanted);
+    *self = (worker){.pool = pool, .index = index, .seen = pool->run};
+    int error = index > 0 ? pthread_create(&self->thread, NULL, worker_main, self) : 0;
+    if (error) {
+        free(self);
+        return error_set(EXPAR_ERR_SYSTEM, "worker threads: cannot start number %d of %d: %s", index, wanted,
+                         strerror(error));
+    }
+    pool->workers[pool->num_workers++] = self;
+    return EXPAR_OK;
 }
 
 expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out)
@@ -60,25 +81,22 @@ expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out)
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->begin, NULL);
     pthread_cond_init(&pool->end, NULL);
-    pool->num_workers = num_workers;
-    pool->workers = calloc((size_t)num_workers, sizeof *pool->workers);
-    if (!pool->workers) {
+    expar_status status = EXPAR_OK;
+    while (status == EXPAR_OK && pool->num_workers < num_workers)
+        status = worker_add(pool, num_workers);
+    if (status != EXPAR_OK) {
         cpu_workers_destroy(pool);
-        return error_set(EXPAR_ERR_MEMORY, "worker threads: no memory for %d", num_workers);
-    }
-    for (int32_t i = 1; i < num_workers; i++) {
-        pool->workers[i].pool = pool;
-        pool->workers[i].index = i;
-        int error = pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]);
-        if (error) {
-            cpu_workers_destroy(pool);
-            return error_set(EXPAR_ERR_SYSTEM, "worker threads: cannot start number %d of %d: %s", i, num_workers,
-                             strerror(error));
-        }
-        pool->num_started = i;
+        return status;
     }
     *out = pool;
     return EXPAR_OK;
+}
+
+int32_t cpu_workers_grow(cpu_workers *pool, int32_t wanted)
+{
+    while (pool->num_workers < wanted && worker_add(pool, wanted) == EXPAR_OK) {
+    }
+    return wanted < pool->num_workers ? wanted : pool->num_workers;
 }
 
 void cpu_workers_destroy(cpu_workers *pool)
@@ -88,21 +106,23 @@ void cpu_workers_destroy(cpu_workers *pool)
     pool->closing = true;
     pthread_cond_broadcast(&pool->begin);
     pthread_mutex_unlock(&pool->lock);
-    for (int32_t i = 1; i <= pool->num_started; i++)
-        pthread_join(pool->workers[i].thread, NULL);
+    for (int32_t i = 1; i < pool->num_workers; i++)
+        pthread_join(pool->workers[i]->thread, NULL);
+    for (int32_t i = 0; i < pool->num_workers; i++)
+        free(pool->workers[i]);
     pthread_cond_destroy(&pool->end);
     pthread_cond_destroy(&pool->begin);
     pthread_mutex_destroy(&pool->lock);
-    free(pool->workers);
     free(pool);
 }
 
-static void run_begin(cpu_workers *pool, cpu_share_fn share, void *context)
+static void run_begin(cpu_workers *pool, int32_t active, cpu_share_fn share, void *context)
 {
     pthread_mutex_lock(&pool->lock);
     pool->share = share;
     pool->context = context;
-    pool->running = pool->num_workers - 1;
+    pool->active = active;
+    pool->running = active - 1;
     pool->run++;
     pthread_cond_broadcast(&pool->begin);
     pthread_mutex_unlock(&pool->lock);
@@ -115,15 +135,15 @@ static expar_status run_end(cpu_workers *pool, expar_status own)
     while (pool->running)
         pthread_cond_wait(&pool->end, &pool->lock);
     expar_status status = own;
-    for (int32_t i = 1; i < pool->num_workers && status == EXPAR_OK; i++)
-        status = error_restore(&pool->workers[i].ended);
+    for (int32_t i = 1; i < pool->active && status == EXPAR_OK; i++)
+        status = error_restore(&pool->workers[i]->ended);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
 
-expar_status cpu_workers_run(cpu_workers *pool, cpu_share_fn share, void *context)
+expar_status cpu_workers_run(cpu_workers *pool, int32_t active, cpu_share_fn share, void *context)
 {
-    if (pool->num_workers == 1) return share(context, 0);
-    run_begin(pool, share, context);
+    if (active == 1) return share(context, 0);
+    run_begin(pool, active, share, context);
     return run_end(pool, share(context, 0));
 }

@@ -149,9 +149,11 @@ static expar_status count_sharers(const gpu_executor *self, int32_t *sharers)
 }
 
 /* Kernels of ranks on one GPU wait for each other, so they must run side by side. */
-static expar_status choose_sms(const executor_plan *plan, const cuda_device *device, int32_t sharers, int32_t *chosen)
+static expar_status choose_sms(const executor_plan *plan, const cuda_device *device, int32_t sharers, int32_t *chosen,
+                               int32_t *share)
 {
     int32_t asked = plan->num_sms, all = device->num_sms, most = all / sharers;
+    *share = most;
     *chosen = asked ? asked : most < DEFAULT_SMS ? most : DEFAULT_SMS;
     if (*chosen >= 1 && *chosen <= most) return EXPAR_OK;
     if (most < 1)
@@ -205,7 +207,7 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
     self->shares_gpu = plan->group->threads && sharers > 1;
     self->base.offers_room = !self->shares_gpu;
     expar_status status = check_queues(plan, sharers);
-    if (status == EXPAR_OK) status = choose_sms(plan, self->device, sharers, &self->num_sms);
+    if (status == EXPAR_OK) status = choose_sms(plan, self->device, sharers, &self->num_sms, &self->most_sms);
     if (status == EXPAR_OK) status = make_memory(self);
     if (status == EXPAR_OK) status = gpu_programs_open(self);
     if (status == EXPAR_OK) gpu_listen(self);

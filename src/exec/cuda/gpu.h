@@ -66,8 +66,10 @@ typedef struct gpu_executor {
     device_heap *heap; /* the home's */
     const cuda_device *device;
     expar_group *group;
-    sym *sym; /* the group's */
-    int32_t num_sms;
+    sym *sym;               /* the group's */
+    int32_t num_sms;        /* of the buffer */
+    int32_t most_sms;       /* of a call: this rank's share of its GPU */
+    int32_t stamped_sms;    /* of the last dispatch or combine; by whoever calls */
     bool with_threads;      /* other ranks are threads of this process: the default stream is theirs, too */
     bool shares_gpu;        /* with such ranks: nothing is loaded once the buffer is made */
     gpu_world world;        /* as kernels get it, but for the call's ticket (gpu_world_of) */
@@ -100,6 +102,11 @@ typedef struct gpu_executor {
 static inline gpu_executor *gpu_of(executor *base)
 {
     return (gpu_executor *)base;
+}
+
+static inline int32_t gpu_sms_of(const gpu_executor *self, const exec_call *call)
+{
+    return call->num_sms ? call->num_sms : self->num_sms;
 }
 
 static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *call)
@@ -206,7 +213,7 @@ void gpu_counts_free(gpu_executor *self);
 expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
 /* Where a dispatch or combine writes its times; NULL: nowhere. */
-uint64_t *gpu_stamps_of_rows(const gpu_executor *self);
+uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */
 expar_status gpu_order_hold(gpu_executor *self);

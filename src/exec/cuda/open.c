@@ -54,7 +54,7 @@ static uint32_t shared_words_bytes(uint32_t words)
 static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu_notify_args *args)
 {
     int64_t warps = NOTIFY_THREADS / 32, blocks = (gpu_pieces(args->tokens) + warps - 1) / warps;
-    if (blocks > self->num_sms) blocks = self->num_sms;
+    if (blocks > gpu_sms_of(self, call)) blocks = gpu_sms_of(self, call);
     uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->world.shape.ranks;
     if (args->shared_counts) words += (uint32_t)args->experts;
     return gpu_launch(self, call, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,

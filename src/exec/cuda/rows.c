@@ -78,7 +78,7 @@ static expar_status launch_check(gpu_executor *self, const exec_call *call, cons
                            .topk = step->form.topk,
                            .experts = step->form.experts};
     int64_t blocks = (args.tokens * args.topk + CHECK_THREADS - 1) / CHECK_THREADS;
-    if (blocks > self->num_sms) blocks = self->num_sms;
+    if (blocks > gpu_sms_of(self, call)) blocks = gpu_sms_of(self, call);
     return gpu_launch(self, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
 }
 
@@ -101,7 +101,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .scales_column_pitch = step->scales_column_pitch,
                               .arrival = arrival_of(&step->arrival),
                               .room = step->room,
-                              .stamps = gpu_stamps_of_rows(self),
+                              .stamps = gpu_stamps_of_rows(self, call),
                               .tokens = routing->tokens,
                               .channels = routing->channels,
                               .local_experts = routing->local_experts,
@@ -109,8 +109,8 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .at = gpu_routing_at(routing)};
     stages plan = plan_stages(self, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
-    status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)self->num_sms, (uint32_t)plan.warps * 32,
-                        plan.shared_bytes, &args);
+    status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(self, call),
+                        (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status == EXPAR_OK) gpu_order_note_wait(self, true);
     return status;
 }
@@ -199,7 +199,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .row_bytes = step->row_bytes,
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
-                             .stamps = gpu_stamps_of_rows(self),
+                             .stamps = gpu_stamps_of_rows(self, call),
                              .sum = ep_sum_of(routing, step->form.sum_order),
                              .map = step->map};
     args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
@@ -209,7 +209,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;
     status = gpu_launch(self, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
-                        (uint32_t)self->num_sms, (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
+                        (uint32_t)gpu_sms_of(self, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
     return step->deferred ? EXPAR_OK : await_opening(self, call, "combine", &step->verdict, &none);

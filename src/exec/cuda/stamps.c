@@ -9,11 +9,12 @@
 
 static size_t stamp_bytes(const gpu_executor *self)
 {
-    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)self->num_sms) * sizeof(uint64_t);
+    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)self->most_sms) * sizeof(uint64_t);
 }
 
-uint64_t *gpu_stamps_of_rows(const gpu_executor *self)
+uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call)
 {
+    self->stamped_sms = gpu_sms_of(self, call);
     return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
 }
 
@@ -82,7 +83,7 @@ static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_ti
 bool gpu_times(executor *base, executor_times *out)
 {
     const gpu_executor *self = gpu_of(base);
-    int32_t blocks = self->num_sms;
+    int32_t blocks = self->stamped_sms;
     uint64_t *stamps = self->stamps ? malloc(stamp_bytes(self)) : NULL;
     if (!stamps || fetch(self, stamps) != EXPAR_OK) {
         free(stamps);

@@ -35,7 +35,8 @@ typedef struct expar_dispatch_args {
                                    For f8e4m3 and i8 rows; or none */
     expar_tensor token_in_rank; /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none. With
                                    topk_idx a slot counts for its expert where the token goes to the expert's rank */
-    const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx; NULL: zeros */
+    const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx, on the host or where
+                                         the tensors lie; NULL: zeros */
     int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
                                  topk_idx. 0: outputs have R rows */
     int32_t expert_major; /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result. Needs topk_idx,

@@ -18,19 +18,26 @@ expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
     return ep_check_matrix(ep->device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
 
+/* Numbers on the host are looked at here, others by the executor. */
+static expar_status check_numbers(const expar_ep *ep, const ep_opening *opening)
+{
+    const int32_t *numbers = opening->tokens_per_expert, most = ep_most_of_expert(ep->shape.ranks);
+    for (int32_t e = 0; numbers && e < opening->num_experts; e++)
+        if (numbers[e] < 0 || numbers[e] > most)
+            return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 to %d", e, numbers[e], most);
+    return EXPAR_OK;
+}
+
 /* Routing by hand alone: there is nothing that needs topk_idx. */
 static expar_status check_without_topk(const expar_ep *ep, const ep_opening *opening, const char *needs)
 {
     if (needs) return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but %s is, which needs it", needs);
-    int32_t most = INT32_MAX / ep->shape.ranks; /* so that the sum over all ranks fits */
-    const expar_device cpu = {.type = EXPAR_CPU};
-    expar_status status = exec_check_place(cpu, "tokens_per_expert", opening->tokens_per_expert);
-    if (status != EXPAR_OK) return status;
-    for (int32_t e = 0; opening->tokens_per_expert && e < opening->num_experts; e++)
-        if (opening->tokens_per_expert[e] < 0 || opening->tokens_per_expert[e] > most)
-            return error_set(EXPAR_ERR_ARGUMENT, "tokens_per_expert[%d] is %d; expected 0 to %d", e,
-                             opening->tokens_per_expert[e], most);
-    return EXPAR_OK;
+    const int32_t *numbers = opening->tokens_per_expert;
+    if ((uintptr_t)numbers % sizeof *numbers)
+        return error_set(EXPAR_ERR_ALIGNMENT, "tokens_per_expert is %p; expected a multiple of %zu",
+                         (const void *)numbers, sizeof *numbers);
+    return exec_is_far(numbers) ? exec_check_place(ep->device, "tokens_per_expert", numbers)
+                                : check_numbers(ep, opening);
 }
 
 static expar_status check_routing(const expar_ep *ep, const ep_opening *opening, const char *needs)
@@ -79,7 +86,8 @@ expar_status opening_check_capture(const ep_call *call, const ep_opening *openin
 /* A tensor without elements may have no address; its view has one. */
 ep_route_view opening_view(const ep_opening *opening)
 {
-    ep_route_view route = {.expert_counts = opening->tokens_per_expert};
+    ep_route_view route = {.expert_counts = opening->tokens_per_expert,
+                           .counts_far = exec_is_far(opening->tokens_per_expert)};
     if (tensor_given(&opening->topk_idx)) {
         route.idx = opening->topk_idx.data ? opening->topk_idx.data : "";
         route.idx_bytes = (int32_t)expar_dtype_bytes(opening->topk_idx.dtype);

@@ -217,5 +217,7 @@ const executor_kind *executor_kind_of(expar_device_type type);
 
 /* What an address itself says: that it is memory of the device, as far as it shows; NULL is. */
 expar_status exec_check_place(expar_device device, const char *name, const void *data);
+/* That it is memory of a device which hosts do not read; false where it does not show. */
+bool exec_is_far(const void *data);
 
 #endif

@@ -153,6 +153,11 @@ EP_FUNC int32_t ep_expert_seen_by(int64_t expert, int32_t rank, int32_t local_ex
     int64_t local = expert - (int64_t)rank * local_experts;
     return expert >= 0 && local >= 0 && local < local_experts ? (int32_t)local : -1;
 }
+/* Tokens of one rank for an expert, where the caller counts them: so that the sum over all ranks fits. */
+EP_FUNC int32_t ep_most_of_expert(int32_t ranks)
+{
+    return 0x7fffffff / ranks;
+}
 /* First token of channel c of C; channel c ends where c + 1 begins. */
 EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)
 {

@@ -22,3 +22,8 @@ expar_status exec_check_place(expar_device device, const char *name, const void 
                          device.index);
     return EXPAR_OK;
 }
+
+bool exec_is_far(const void *data)
+{
+    return data && cuda_place_of(data).kind == CUDA_PLACE_DEVICE;
+}

@@ -86,6 +86,7 @@ typedef struct ep_route_view {
     const uint8_t *token_in_rank; /* [T][N], instead of idx; NULL without */
     int64_t token_in_rank_pitch;
     const int32_t *expert_counts; /* [E], where there is no idx; NULL: zeros */
+    bool counts_far;              /* they lie where the tensors do, and nobody has looked at them yet */
 } ep_route_view;
 
 /* Entry (token, k) of topk_idx. */

@@ -330,6 +330,13 @@ static void own_sources_too_short(expar_dispatch_args *args, const refusal_scene
     own_sources(args, EXPAR_I32);
 }
 
+static void numbers_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->tokens_per_expert = (const int32_t *)(const void *)(memory + 2);
+}
+
 static void too_few_sms(expar_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -523,6 +530,7 @@ static const refusal_case cases[] = {
     DISPATCH(own_sources_with_gaps, EXPAR_ERR_STRIDE, "out_src_token.strides[0] is 2"),
     DISPATCH(own_sources_on_a_gpu, EXPAR_ERR_DEVICE, "out_src_token lies"),
     DISPATCH(own_sources_too_short, EXPAR_ERR_BUFFER_SIZE, "out_src_token has 40 rows", "41 are received"),
+    DISPATCH(numbers_at_odd_address, EXPAR_ERR_ALIGNMENT, "tokens_per_expert is", "multiple of 4"),
     DISPATCH(too_few_sms, EXPAR_ERR_ARGUMENT, "num_sms is -1", "expected 1 to", "0 for the buffer's"),
     COMBINE(too_many_sms, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to", "0 for the buffer's"),
     DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),

@@ -86,6 +86,22 @@ static void refuse(expar_ep *ep, expar_tensor x, expar_tensor idx, expar_status 
     CHECK_TEXT("expar_dispatch", what, why);
 }
 
+/* Numbers of tokens by hand may lie on the host or where the tensors do. */
+static void refuse_counts(expar_ep *ep, expar_tensor x, const int32_t *counts, const char *what, const char *why)
+{
+    static char stream;
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    args.x = x;
+    args.token_in_rank = expar_tensor_2d(x.data, EXPAR_U8, TOKENS, 1);
+    args.token_in_rank.device = x.device;
+    args.tokens_per_expert = counts;
+    args.num_experts = 1;
+    args.stream = x.device.type == EXPAR_CUDA ? &stream : NULL;
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_dispatch", what, why);
+}
+
 static void a_gpu_buffer(expar_group *group, void *shared)
 {
     (void)shared;
@@ -105,6 +121,7 @@ static void a_gpu_buffer(expar_group *group, void *shared)
     refuse(ep, rows_at((char *)on_gpu(&s, 0) + 4, first), idx, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16");
     idx.data = s.host_idx;
     refuse(ep, x, idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is host memory; expected memory of GPU 0");
+    refuse_counts(ep, x, on_gpu(&s, 1), "tokens_per_expert", "is memory of GPU 1; expected GPU 0");
     CHECK_OK(expar_ep_destroy(ep));
     close_sides(&s);
 }
@@ -151,11 +168,12 @@ static void a_cpu_buffer(expar_group *group, void *shared)
     refuse(ep, rows_at(on_gpu(&s, 0), first), idx, EXPAR_ERR_DEVICE, "x lies on device type 2", "expected 1 (CPU)");
     idx.data = on_gpu(&s, 0);
     refuse(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is memory of GPU 0; expected host");
+    refuse_counts(ep, rows_at(s.host, host), on_gpu(&s, 0), "tokens_per_expert", "is memory of GPU 0; expected host");
     CHECK_OK(expar_ep_destroy(ep));
     close_sides(&s);
 }
 
-/* The counts go ahead of the kernels, of which the first cannot be launched. */
+/* The counts go ahead of the kernels, of which the first cannot be launched, from the host and from the GPU. */
 static void routing_by_hand(expar_group *group, void *shared)
 {
     (void)shared;
@@ -171,7 +189,7 @@ static void routing_by_hand(expar_group *group, void *shared)
         args.x = rows_at(on_gpu(&s, 0), first);
         args.token_in_rank = expar_tensor_2d(on_gpu(&s, 0), EXPAR_U8, TOKENS, 1);
         args.token_in_rank.device = first;
-        args.tokens_per_expert = counts;
+        args.tokens_per_expert = i == 2 ? on_gpu(&s, 0) : counts;
         args.num_experts = 1;
         args.stream = &stream;
         CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(ep, &args, &result));

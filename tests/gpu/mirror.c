@@ -210,6 +210,7 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     expar_recv_counts counts;
     int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
+    given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->hand->stream;
     given.async_finish = args->async_finish || args->num_worst_tokens || !calls_are_plain();
     expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;

@@ -113,6 +113,13 @@ const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host
     return room;
 }
 
+const int32_t *trip_lend_numbers(trip *t, const int32_t *host, int32_t experts)
+{
+    const expar_tensor numbers = expar_tensor_2d((int32_t *)(uintptr_t)host, EXPAR_I32, 1, experts);
+    if (!host || experts < 1 || t->buffer->rank % 2 == 0) return host;
+    return trip_lend(t, &numbers).data;
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* The call has written them. */

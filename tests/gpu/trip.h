@@ -33,6 +33,8 @@ void trip_fetch(trip *t, const expar_tensor *from, void *to);
    experts: E of the call. */
 const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host, int32_t experts,
                                           expar_recv_counts *room);
+/* Numbers of tokens for each expert: on odd ranks as they would lie on the GPU, on the others as they are. */
+const int32_t *trip_lend_numbers(trip *t, const int32_t *host, int32_t experts);
 /* A step of it is done. Prints how long that took when it was so long that a driver held up is likelier than work; what
    a test finds does not depend on it. */
 void trip_note(trip *t, const char *step);

@@ -3,7 +3,8 @@
  *
  * They lie in ordinary host memory, which may go when the call returns, and a copy out of that on a stream whose kernel
  * waits for another rank would hold the caller up. So they pass through pinned memory, which is written anew once the
- * stream has come past its last copy; that of a copy in a graph, which may be replayed, stays as it is. */
+ * stream has come past its last copy; that of a copy in a graph, which may be replayed, stays as it is. Those that lie
+ * on the GPU go straight there. */
 #include "exec/cuda/gpu.h"
 
 #include <stdlib.h>
@@ -77,6 +78,9 @@ expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const in
 {
     size_t bytes = (size_t)experts * sizeof *counts;
     gpu_counts *one;
+    if (exec_is_far(counts))
+        return CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)self->expert_counts, (cu_address)(uintptr_t)counts, bytes,
+                         call->stream);
     expar_status status = find_beside_captures(self, &one);
     if (status != EXPAR_OK) return status;
     memcpy(one->scratch->pinned.host, counts, bytes);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 _Static_assert(EXPAR_STATUS_INDEX == EXPAR_ERR_INDEX, "kernels and library disagree");
+_Static_assert(EXPAR_STATUS_ARGUMENT == EXPAR_ERR_ARGUMENT, "kernels and library disagree");
 _Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels know these values (number.h)");
 
 /* A channel is what keeps a block busy that moves rows by the queue. */

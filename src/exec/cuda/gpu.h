@@ -203,7 +203,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
 /* Takes what one call needs, before other ranks' kernels may be waiting for this one. */
 expar_status gpu_counts_open(gpu_executor *self);
 /* Counts for each expert, to where notify reads them, in the order of the call's stream. The caller's may go when this
-   returns. The device has been entered, for all three. */
+   returns, if they lie on the host. The device has been entered, for all three. */
 expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts);
 /* No copy and no graph uses them any more. */
 void gpu_counts_free(gpu_executor *self);

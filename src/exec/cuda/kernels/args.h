@@ -20,7 +20,8 @@
 #define GPU_VERDICTS 64
 
 /* expar_status values that kernels name; the host checks them. */
-#define EXPAR_STATUS_INDEX 8
+#define EXPAR_STATUS_ARGUMENT 2
+#define EXPAR_STATUS_INDEX    8
 
 /* What a kernel was waiting for when it gave up. */
 typedef enum gpu_wait {
@@ -200,7 +201,9 @@ typedef struct gpu_notify_args {
     int32_t *expert_counts;
     int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
     int32_t keeps_slots;   /* 1: the routing has owners */
-    uint64_t *stamps;      /* [GPU_NOTIFY_MOMENTS], or NULL */
+    int32_t check_counts;  /* 1: the caller's counts may be anything */
+    int32_t unused;
+    uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
 } gpu_notify_args;
 
 /* Indices that a dispatch with a handle carries. */

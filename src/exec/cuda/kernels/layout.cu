@@ -290,6 +290,17 @@ GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
+/* By the last block, where the caller's counts lie here: the first bad one stands in the place of a slot, of which
+   there are none then. */
+GPU_FUNC void check_counts(const gpu_notify_args *a)
+{
+    const int32_t most = ep_most_of_expert(GPU_RANKS(&a->world));
+    for (int32_t e = threadIdx.x; e < a->experts; e += blockDim.x)
+        if (a->expert_counts[e] < 0 || a->expert_counts[e] > most)
+            atomicMin(&a->world.state->bad_slot, (unsigned long long)e);
+    __syncthreads();
+}
+
 /* What this rank tells the others: the refusal that came with the call, or the first bad index. By the last warp, which
    has the least to sum up. */
 GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
@@ -299,6 +310,9 @@ GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
     refusal->status = a->refusal.status;
     if (a->refusal.status)
         copy_words(refusal, &a->refusal, sizeof *refusal);
+    else if (a->check_counts && bad_slot != ~0ull)
+        refuse_count(refusal, (int32_t)bad_slot, a->expert_counts[bad_slot],
+                     ep_most_of_expert(GPU_RANKS(&a->world)));
     else if (bad_slot != ~0ull)
         refuse_index(&a->route, a->form.experts, refusal, bad_slot);
 }
@@ -333,6 +347,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
     if (!last_block(world, false)) return;
     stamp(&a, 1);
     uint32_t epoch = world->state->epoch + 1;
+    if (a.check_counts) check_counts(&a);
     find_refusal(&a, &refusal);
     if (a.routing) close_layout(&a, sent);
     __syncthreads();

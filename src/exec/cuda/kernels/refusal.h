@@ -26,6 +26,20 @@ GPU_FUNC int32_t put_text(char *text, int32_t at, const char *from)
     return at;
 }
 
+/* EXPAR_ERR_ARGUMENT, with the words of the host's check. */
+GPU_FUNC void refuse_count(ep_refusal *refusal, int32_t expert, int32_t count, int32_t most)
+{
+    int32_t at = 0;
+    refusal->status = EXPAR_STATUS_ARGUMENT;
+    at = put_text(refusal->text, at, "tokens_per_expert[");
+    at = put_number(refusal->text, at, expert);
+    at = put_text(refusal->text, at, "] is ");
+    at = put_number(refusal->text, at, count);
+    at = put_text(refusal->text, at, "; expected 0 to ");
+    at = put_number(refusal->text, at, most);
+    refusal->text[at] = 0;
+}
+
 /* EXPAR_ERR_INDEX, with the words of the CPU's layout. */
 GPU_FUNC void refuse_index(const gpu_route *route, int32_t experts, ep_refusal *refusal, uint64_t slot)
 {

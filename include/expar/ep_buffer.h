@@ -79,11 +79,12 @@ EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
    thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with
    EXPAR_ERR_ABORTED, and so do calls with async_finish that it comes behind. Where no thread is in one, calls with
    async_finish come to their end by themselves, as do those that lie on streams; what they use is freed then. Outputs
-   and handles stay good. Calls that this rank has finished stay good on the others, whose later calls on the buffer end
-   with EXPAR_ERR_PEER and say that this rank has abandoned it; their destroy of it does not wait for this rank. The
-   group goes on. Once it is abandoned or destroyed, and for NULL, it has no effect, as long as fewer than 256 buffers
-   have ended since; other calls on the buffer are EXPAR_ERR_STATE where that can be seen. In a child of fork it has no
-   effect. Always EXPAR_OK. */
+   and handles stay good. What this rank has finished stays good on the others. On the CPU their next call on the buffer
+   ends with EXPAR_ERR_PEER at once and says that this rank has abandoned it, and their destroy of it does not wait for
+   this rank; but a call, or a destroy, that they were in already ends by its time-out alone, as it does on a GPU. The
+   group goes on. The buffer's place in the symmetric heap stays taken until the group ends. Once it is abandoned or
+   destroyed, and for NULL, it has no effect, as long as fewer than 256 buffers have ended since; other calls on the
+   buffer are EXPAR_ERR_STATE where that can be seen. In a child of fork it has no effect. Always EXPAR_OK. */
 EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 
 /* Memory and calls of a buffer on this rank. */

@@ -2,6 +2,7 @@
 /* The EP buffer: what all ranks agree on, and the executor that carries its calls out: that of its device. */
 #include "ep/ep.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -146,12 +147,24 @@ expar_status ep_enter(expar_ep *ep, const char *call)
     return buffer_has_ended(call);
 }
 
+/* All calls of this rank have ended. A call that was broken off has left the ranks in different places of it. */
+static void retire(const expar_ep *ep)
+{
+    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
+    if (ep->poison.status != EXPAR_OK) return;
+    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", ep->rank);
+    ep->exec->ops->retire(ep->exec, ep->epoch + 1, &refusal);
+}
+
 /* One that was destroyed has no executor any more. */
 void ep_leave(expar_ep *ep)
 {
     if (life_drop(&ep->life, EP_MAGIC) != LIFE_LAST) return;
     expar_group *group = ep->group;
-    if (ep->exec) ep->exec->ops->destroy(ep->exec, false, false);
+    if (ep->exec) {
+        retire(ep);
+        ep->exec->ops->destroy(ep->exec, false, false);
+    }
     free_buffer(ep);
     group_leave(group);
 }
@@ -178,6 +191,8 @@ static bool all_come(const expar_ep *ep, expar_status ended)
 {
     sym *symmetric = ep->group->sym;
     if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
+    if (ep->exec->ops->retired(ep->exec, ep->epoch) >= 0 || ep->exec->ops->retired(ep->exec, ep->epoch + 1) >= 0)
+        return false;
     return ended != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, ended);
 }
 

@@ -437,6 +437,8 @@ expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict)
     /* What kernels find wrong with this rank's own arguments is known to them before the host. */
     if (verdict->rank == call->ep->group->rank)
         return ep_call_prefix(call, error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text));
+    if (verdict->reason.status == EXPAR_ERR_PEER)
+        return ep_call_prefix(call, error_set(EXPAR_ERR_PEER, "%s", verdict->reason.text));
     return ep_call_prefix(call,
                           error_set(EXPAR_ERR_REMOTE, "rank %d refused its arguments: %s: %s", verdict->rank,
                                     expar_status_string((expar_status)verdict->reason.status), verdict->reason.text));

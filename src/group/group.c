@@ -3,6 +3,7 @@
 #include "group/parts.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static life_spent spent = LIFE_SPENT_NONE;
@@ -194,6 +195,15 @@ void group_leave(expar_group *group)
 
 static const char destroying[] = "expar_group_destroy";
 
+/* Until nobody but the owner holds it: what was issued on a buffer that has been abandoned comes to its end soon. */
+static bool await_others(const expar_group *group)
+{
+    const int64_t end_ns = clock_ns() + group->boot->timeout_ms * 1000000;
+    while (atomic_load_explicit(&group->life.references, memory_order_acquire) > 1 && clock_ns() < end_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    return atomic_load_explicit(&group->life.references, memory_order_acquire) <= 1;
+}
+
 /* Buffers hold the group, and so do calls of other threads. */
 static expar_status check_unused(const expar_group *group)
 {
@@ -201,8 +211,7 @@ static expar_status check_unused(const expar_group *group)
     if (users > 0)
         return error_set(EXPAR_ERR_STATE, "%s: rank %d: %d EP buffers are alive, destroy them first", destroying,
                          group->rank, users);
-    int32_t held = atomic_load_explicit(&group->life.references, memory_order_acquire);
-    if (held > 1)
+    if (!await_others(group))
         return error_set(EXPAR_ERR_BUSY, "%s: rank %d: another thread is in a call on the group", destroying,
                          group->rank);
     return EXPAR_OK;

@@ -293,6 +293,18 @@ static bool follows(const executor *base, const exec_call *call, expar_event *ev
     return false;
 }
 
+/* It has no peers. */
+static void retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+{
+    (void)base, (void)epoch, (void)refusal;
+}
+
+static int32_t retired(executor *base, uint32_t epoch)
+{
+    (void)base, (void)epoch;
+    return -1;
+}
+
 /* It has no waits. */
 static void halt(executor *base)
 {
@@ -308,6 +320,8 @@ static const executor_ops recorder_ops = {
     .untold = untold,
     .await = check,
     .halt = halt,
+    .retire = retire,
+    .retired = retired,
     .time = time_calls,
     .times = times,
     .destroy = destroy,

@@ -145,6 +145,8 @@ void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusa
 void cpu_done_post(cpu_executor *self, uint32_t epoch);
 /* Waits for the record of every rank. `what` is the phase, for error texts. */
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what);
+/* An operation. */
+int32_t cpu_retired(executor *self, uint32_t epoch);
 /* This rank's copies of the records, after they were awaited. */
 const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t source);
 const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t source);

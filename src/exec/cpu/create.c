@@ -102,6 +102,12 @@ static void cpu_halt(executor *base)
     sym_ring(self->sym, self->sym->rank);
 }
 
+static void cpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+{
+    const ep_form none = {0};
+    cpu_hello_post(cpu_of(base), epoch, &none, refusal, NULL, NULL);
+}
+
 static expar_status cpu_call_begin(executor *base, exec_call *call, void *stream)
 {
     (void)stream;
@@ -216,6 +222,8 @@ static const executor_ops cpu_ops = {
     .check = check_nothing,
     .untold = untold_nothing,
     .halt = cpu_halt,
+    .retire = cpu_retire,
+    .retired = cpu_retired,
     .await = check_nothing,
     .time = time_nothing,
     .times = no_times,

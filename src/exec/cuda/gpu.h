@@ -253,6 +253,8 @@ expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const 
 void gpu_listen(gpu_executor *self);
 /* An operation. Kernels that run are not told: they are on their way. */
 void gpu_halt(executor *base);
+void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal);
+int32_t gpu_retired(executor *base, uint32_t epoch);
 /* What kernels see, too, while they wait: sym_check says why. From any thread. */
 bool gpu_group_failed(const gpu_executor *self);
 /* Operations. gpu_check is EXPAR_OK while no wait of a kernel was given up; else it names who was awaited. */

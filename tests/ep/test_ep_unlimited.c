@@ -201,6 +201,38 @@ static void test_growth_without_memory(void **state)
     run(grow_without_memory);
 }
 
+/* What has grown may still be written to by peers of a group that has failed: it stays as long as the group does. */
+static void grow_and_abort(expar_group *group, void *shared)
+{
+    const forms *f = shared;
+    const play_choice plain = {0};
+    const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    stage s = {.group = group, .rank = expar_group_rank(group)};
+    play_arrival arrival;
+    if (!CHECK_OK(expar_ep_create(group, &config, &s.ep))) return;
+    play_dispatch(s.ep, f->traffic[SHORT], s.rank, &plain, NULL, NULL, &arrival);
+    play_release(&arrival, false);
+    play_dispatch(s.ep, f->traffic[LONGER], s.rank, &plain, NULL, NULL, &arrival);
+    check_growths(&s, 2);
+    /* Nobody's dispatch is under way behind it; the barrier itself may meet the first abort. */
+    (void)expar_barrier_all(group);
+    CHECK_OK(expar_group_abort(group));
+    CHECK_OK(expar_ep_destroy(s.ep));
+    CHECK(group->sym->stranded != NULL, "records of a failed group were given back");
+    play_check_arrival(&arrival, s.rank);
+    play_release(&arrival, false);
+}
+
+static void test_growth_before_the_group_fails(void **state)
+{
+    (void)state;
+    forms f = forms_make();
+    const ranks_plan plan = {.kind = kind, .size = RANKS};
+    const bool passed = ranks_run(&plan, grow_and_abort, &f);
+    forms_free(&f);
+    assert_true(passed);
+}
+
 /* A limit that is given is checked, beside those that are not. */
 static void heed_limits(stage *s, void *shared)
 {
@@ -243,9 +275,13 @@ static void test_scripts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_growth_for_each_form),   cmocka_unit_test(test_growth_of_forms_that_differ),
-        cmocka_unit_test(test_growth_that_a_rank_refuses), cmocka_unit_test(test_growth_without_memory),
-        cmocka_unit_test(test_limits_that_are_given),      cmocka_unit_test(test_scripts),
+        cmocka_unit_test(test_one_growth_for_each_form),
+        cmocka_unit_test(test_growth_of_forms_that_differ),
+        cmocka_unit_test(test_growth_that_a_rank_refuses),
+        cmocka_unit_test(test_growth_without_memory),
+        cmocka_unit_test(test_growth_before_the_group_fails),
+        cmocka_unit_test(test_limits_that_are_given),
+        cmocka_unit_test(test_scripts),
     };
     kind = stage_kind(argc, argv);
     routing_recorded();

@@ -20,27 +20,29 @@ typedef void *(*expar_ep_alloc_fn)(void *context, size_t bytes, size_t alignment
    It makes no call of the library's. */
 typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *stream);
 
-/* On the CPU any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms
-   of calls: the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks
-   together. It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with
-   the growing, or with another rank's arguments, it returns itself. A limit that is given reserves what it needs when
-   the buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
+/* Any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms of calls:
+   the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks together.
+   It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with the growing,
+   or with another rank's arguments, it returns itself. On a GPU that is EXPAR_ERR_LIMIT in a capture, where processes
+   share memory by CUDA IPC, and for more than 16384 experts. A limit that is given reserves what it needs when the
+   buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
 typedef struct expar_ep_config {
     size_t struct_size;    /* set by EXPAR_EP_CONFIG_INIT */
-    int64_t max_tokens;    /* largest T of any rank; on a GPU 0 means none */
-    int64_t max_row_bytes; /* largest H · bytes of an element; on a GPU ≥ 1 */
-    int32_t max_topk;      /* largest K; on a GPU ≥ 1 */
-    int32_t max_experts;   /* largest E, a multiple of N; on a GPU ≥ 1 */
+    int64_t max_tokens;    /* largest T of any rank */
+    int64_t max_row_bytes; /* largest H · bytes of an element */
+    int32_t max_topk;      /* largest K */
+    int32_t max_experts;   /* largest E, a multiple of N */
     int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host. May differ between ranks */
     int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
-                              as outputs need it (0: all of it). On a GPU 0 is twice the largest output as its rows
-                              come, with handles and a combine's copies (docs/gpu.md), expert-major outputs not
-                              included; more comes when all ranks wait for the counts of a dispatch */
+                              as outputs need it (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and
+                              max_topk are given, twice the largest output as its rows come, with handles and a
+                              combine's copies (docs/gpu.md), expert-major outputs not included; more comes when all
+                              ranks wait for the counts of a dispatch */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
-                              rounded up, which is the limit on a GPU */
+                              rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
                               calls lie there. The type is the same on all ranks, the GPU need not be */
     int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.
@@ -71,9 +73,9 @@ EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
    in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
-   group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they
-   are released, also when the group has gone; outputs and handles still have to be freed. NULL is allowed.
-   EXPAR_ERR_BUSY: another thread is in a call on it. */
+   group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they are released,
+   also when the group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another
+   thread is in a call on it. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 /* Gives the buffer up on this rank alone, and waits for nobody: for finalisers, handlers of atexit, exceptions. Any
    thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with

@@ -13,7 +13,7 @@
 static int64_t guess_rows(const dispatch_call *call)
 {
     const expar_ep *ep = call->base.ep;
-    int64_t tokens = call->args.x.shape[0], most = ep->shape.ranks * ep->shape.tokens, rows;
+    int64_t tokens = call->args.x.shape[0], most = ep->shape.ranks * ep->limits.tokens, rows;
     if (ep->last_tokens && tokens)
         rows = ep->last_rows * tokens / ep->last_tokens;
     else
@@ -34,7 +34,7 @@ static bool counts_are_sound(const dispatch_call *call)
 {
     const ep_shape *shape = &call->base.ep->shape;
     int32_t topk = call->base.form.topk, alignment = call->args.expert_alignment;
-    return alignment <= 1 || (topk && shape->ranks * shape->tokens * topk + alignment <= INT32_MAX);
+    return alignment <= 1 || (topk && shape->ranks * call->base.ep->limits.tokens * topk + alignment <= INT32_MAX);
 }
 
 static uint64_t bytes_of_rows(const ep_wish *wish, int64_t rows)

@@ -84,13 +84,14 @@ static bool default_pool_overflows(const ep_shape *shape, const executor_kind *k
     return *bytes >= UINT64_MAX / 4;
 }
 
-/* Of a pool that begins with what the largest calls need: no more than its limit. */
+/* Of a pool that begins with what the largest calls need, where there is a limit to these: no more than its own. */
 static bool pool_overflows(const expar_ep_config *config, const executor_kind *kind, ep_shape *shape)
 {
     const uint64_t limit = (uint64_t)config->pool_limit_bytes;
     if (!kind->beside_outputs) return false;
     shape->pool_bytes = (uint64_t)config->pool_bytes;
-    if (!shape->pool_bytes && default_pool_overflows(shape, kind, &shape->pool_bytes)) return true;
+    bool limited = config->max_tokens && config->max_row_bytes && config->max_topk;
+    if (!shape->pool_bytes && limited && default_pool_overflows(shape, kind, &shape->pool_bytes)) return true;
     if (limit && shape->pool_bytes > limit) shape->pool_bytes = limit;
     return false;
 }

@@ -123,10 +123,11 @@ static void test_no_call_takes_heap(void **state)
 static long double least_bytes(const expar_ep_config *c, int32_t ranks)
 {
     long double channels = c->num_channels ? c->num_channels : 1, slots = c->ring_slots ? c->ring_slots : 1;
-    if (c->max_row_bytes == 0 && c->device.type != EXPAR_CUDA) slots = 0; /* no rings yet */
+    if (c->max_row_bytes == 0) slots = 0; /* no rings yet */
+    const bool limited = c->max_tokens && c->max_row_bytes && c->max_topk;
     long double row = (long double)c->max_row_bytes + 4.0L * c->max_scales + 12.0L * c->max_topk;
     long double rows = (long double)ranks * (long double)c->max_tokens;
-    long double pool = c->pool_bytes ? (long double)c->pool_bytes : 2 * rows * row;
+    long double pool = c->pool_bytes ? (long double)c->pool_bytes : limited ? 2 * rows * row : 0;
     return ranks * channels * slots * row + (c->device.type == EXPAR_CUDA ? pool : 0);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools on GPUs that grow, on a driver that plays them (cuda/fake/fake.c): by all ranks together, in calls that wait
- * for their counts, once and then no more; what is there when a growth fails; memory beside the pool; captures; and
- * outputs that outlive buffer and group. Ranks have no tokens: what fills pools are blocks, and worst-case outputs. */
+ * for their counts, once and then no more; what is there when a growth fails; memory beside the pool; records that grow
+ * with the forms of calls; captures; and outputs that outlive buffer and group. Ranks have no tokens: what fills pools
+ * are blocks, and worst-case outputs. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
@@ -217,6 +218,101 @@ static void a_limit_is_kept(void **state)
     run(go_beyond_the_limit);
 }
 
+/* ---- records ----------------------------------------------------------------------------------------------------- */
+
+/* A buffer without any limits, for which nothing is reserved. */
+static bool begin_without_limits(idle_rank *one, expar_group *group)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.device = (expar_device){.type = EXPAR_CUDA};
+    if (!idle_begin_as(one, group, &config)) return false;
+    CHECK(pool_bytes(one) == 0, "%llu bytes are reserved", (unsigned long long)pool_bytes(one));
+    return true;
+}
+
+static expar_status dispatch_topk(idle_rank *one, int32_t topk, void *stream)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.topk_idx = idle_tensor(EXPAR_I32, topk);
+    args.stream = stream;
+    if (stream != one->stream) args.num_worst_tokens = 4;
+    idle_forget(one);
+    return expar_dispatch(one->ep, &args, &one->came);
+}
+
+static void check_growths(const idle_rank *one, uint32_t expected)
+{
+    CHECK(one->ep->growths == expected, "records grew %u times", (unsigned)one->ep->growths);
+}
+
+/* Once for each form that is larger; forms that differ, and memory that is missing, are told to all. */
+static void grow_records(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!begin_without_limits(&one, group)) return;
+    for (int32_t i = 0; i < 3; i++)
+        if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    check_growths(&one, 1);
+    CHECK(pool_bytes(&one) > 0, "the pool is empty");
+    CHECK_OK(dispatch_topk(&one, 5, one.stream));
+    CHECK_OK(dispatch_topk(&one, 3, one.stream));
+    check_growths(&one, 2);
+    const int32_t topk = is_odd(&one) ? 7 : 6;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_topk(&one, topk, one.stream));
+    CHECK_TEXT("expar_dispatch", "top-k is 7 on rank 1 and 6 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_topk(&one, is_odd(&one) ? 7 : 5, one.stream));
+    CHECK_OK(expar_barrier_all(group));
+    atomic_store(&controls()->no_chunks, kind_of_ranks == RANKS_THREADS || is_odd(&one));
+    CHECK_OK(expar_barrier_all(group));
+    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.x = idle_tensor(EXPAR_F32, 1 << 16);
+    idle_forget(&one);
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_OK(expar_barrier_all(group));
+    atomic_store(&controls()->no_chunks, 0);
+    CHECK_OK(expar_barrier_all(group));
+    check_growths(&one, 2);
+    CHECK_OK(expar_dispatch(one.ep, &args, &one.came));
+    check_growths(&one, 3);
+    if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    idle_end(&one);
+}
+
+static void records_grow_with_forms(void **state)
+{
+    (void)state;
+    run(grow_records);
+}
+
+/* A graph cannot wait for it. */
+static void capture_larger_form(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    cu_graph graph = NULL;
+    cu_stream captured = NULL;
+    if (!begin_without_limits(&one, group)) return;
+    CHECK_OK(dispatch_topk(&one, 4, one.stream));
+    CHECK_OK(dispatch_topk(&one, 4, one.stream));
+    CHECK_OK(CUDA_CALL(StreamCreate, &captured, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, captured, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_STATUS(EXPAR_ERR_LIMIT, dispatch_topk(&one, 9, captured));
+    CHECK_TEXT("expar_dispatch", "top-k 9", "while the stream is being captured");
+    CHECK_OK(dispatch_topk(&one, 4, captured));
+    CHECK_OK(CUDA_CALL(StreamEndCapture, captured, &graph));
+    if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    CHECK_OK(CUDA_CALL(StreamDestroy, captured));
+    CHECK_OK(dispatch_topk(&one, 9, one.stream));
+    idle_end(&one);
+}
+
+static void captured_forms_do_not_grow(void **state)
+{
+    (void)state;
+    run(capture_larger_form);
+}
+
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 /* Its memory is missing: nothing of the call is on the stream, the buffer is as good as before, and with room the same
@@ -322,6 +418,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_does_not_wait_keeps_pools_as_they_are),
         cmocka_unit_test(a_growth_that_fails_loses_nothing),
         cmocka_unit_test(a_limit_is_kept),
+        cmocka_unit_test(records_grow_with_forms),
+        cmocka_unit_test(captured_forms_do_not_grow),
         cmocka_unit_test(captures_without_room_are_refused),
         cmocka_unit_test(outputs_outlive_buffer_and_group),
     };

@@ -19,8 +19,7 @@ struct gpu_counts {
 
 static size_t most_bytes(const gpu_executor *self)
 {
-    const ep_shape *shape = &self->world.shape;
-    return (size_t)shape->ranks * (size_t)shape->local_experts * sizeof(int32_t);
+    return (size_t)gpu_experts_room(&self->world.shape) * sizeof(int32_t);
 }
 
 /* Of one that is in no list; what it does not have is NULL. */

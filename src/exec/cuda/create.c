@@ -57,25 +57,13 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     bool all_quiet = sound && quiet;
     if (sound && device_heap_give(self->heap, buffer_name, self->world.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
+    if (sound) gpu_records_give(self, &all_quiet);
+    free(self->old_records);
     gpu_home_leave(self, all_quiet);
     free(self);
 }
 
-/* Records and rings hold what the limits of the config allow. */
-static bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
-{
-    (void)base, (void)form, (void)row_bytes;
-    return true;
-}
-
-/* Nobody may ask for it here. */
-static expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
-{
-    (void)base, (void)step, (void)verdict;
-    return error_set(EXPAR_ERR_UNSUPPORTED, "records on a GPU do not grow");
-}
-
-/* The pool is part of the heap. */
+/* Peers map what a rank has: it stays as long as there are buffers. */
 static void gpu_trim(executor *base)
 {
     (void)base;
@@ -126,8 +114,7 @@ static const executor_ops gpu_ops = {
 
 /* ---- this rank's share of its GPU -------------------------------------------------------------------------------- */
 
-/* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. */
-static expar_status gpu_agree(const gpu_executor *self, expar_status own, cu_uuid *uuids)
+expar_status gpu_agree(const gpu_executor *self, expar_status own, cu_uuid *uuids)
 {
     const boot_matter matter = {.what = buffer_name,
                                 .refused = "could not make its part",
@@ -233,6 +220,11 @@ static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
     int32_t sharers = 0;
     expar_status status = gpu_home_enter(self, plan->device.index);
     if (status != EXPAR_OK) return status;
+    /* What does not grow has at least one block. */
+    if (!device_heap_grows(self->heap) && !self->world.shape.pool_bytes) {
+        self->world.shape.pool_bytes = MEM_POOL_LARGE_BYTES;
+        self->world.space = ep_space_of(&self->world.shape);
+    }
     status = gpu_home_take(self, "expar_ep_create", &self->world.buffer);
     if (status == EXPAR_OK) status = count_sharers(self, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(self, gpu_make_part(self, plan, sharers), NULL);
@@ -253,6 +245,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
                            .group = plan->group,
                            .sym = symmetric,
                            .with_threads = plan->group->threads && plan->group->size > 1,
+                           .given_slots = plan->ring_slots,
                            .world = {.shape = *plan->shape,
                                      .space = ep_space_of(plan->shape),
                                      .timeout_ns = (uint64_t)symmetric->timeout_ms * 1000000u,
@@ -269,6 +262,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
 /* The GPU's own SMs bound num_sms, on either side (choose_sms). */
 const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
+                                     .grows = true,
                                      .num_channels = DEFAULT_CHANNELS,
                                      .least_sms = INT32_MIN,
                                      .beside_outputs = gpu_beside_outputs,

@@ -5,6 +5,7 @@
  *   memory.c    its small memory, and what calls take of the pool
  *   home.c      the device heap and the store that a rank's buffers on a GPU share; growth
  *   lend.c      memory beside the pool
+ *   records.c   records and rings that grow
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
  *   count.c     the layout by itself, without a buffer
@@ -44,6 +45,9 @@ typedef struct gpu_programs {
 
 /* What kernels take of the shared memory for records of their own, at most. */
 #define GPU_STATIC_SHARED_BYTES 512
+
+/* Experts that a buffer has counters for, whatever its limits. */
+#define GPU_EXPERTS_ROOM 16384
 
 /* Bytes of counters in shared memory that every GPU has without asking. */
 #define GPU_SHARED_COUNTS (40 << 10)
@@ -90,6 +94,10 @@ typedef struct gpu_executor {
     gpu_lender *lender;   /* the order's */
     uint64_t start_bytes; /* that the home keeps for this buffer's pool */
     uint64_t limit_bytes; /* of the pool; 0: none */
+    int32_t given_slots;  /* of a ring, by the config; 0: the library chooses */
+    /* [num_old_records] offsets of records that were too small; given back with the buffer */
+    uint64_t *old_records;
+    size_t num_old_records;
     bool capturing;       /* the call that is being made is part of a capture; by whoever calls */
     bool notified;        /* the last call opened with a notify; by whoever calls, for the stamps */
     cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
@@ -166,6 +174,18 @@ bool gpu_home_wishes(gpu_executor *self);
 /* Operations. */
 bool gpu_lacks(executor *base, uint64_t bytes);
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count);
+
+/* ---- create.c ---------------------------------------------------------------------------------------------------- */
+/* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. Collective. */
+expar_status gpu_agree(const gpu_executor *self, expar_status own, cu_uuid *uuids);
+
+/* ---- records.c --------------------------------------------------------------------------------------------------- */
+int32_t gpu_experts_room(const ep_shape *shape);
+/* Collective. Old records, with the buffer's. */
+void gpu_records_give(gpu_executor *self, bool *quiet);
+/* Operations. */
+bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes);
+expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict);
 
 /* ---- lend.c ------------------------------------------------------------------------------------------------------ */
 /* For an order of calls, which has the event recorded behind each of them. The device has been entered. */

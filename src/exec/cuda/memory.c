@@ -14,7 +14,7 @@
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
     const ep_shape *shape = &self->world.shape;
-    size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
+    size_t ranks = (size_t)shape->ranks, experts = (size_t)gpu_experts_room(shape);
     const cu_address at_state = memory + heaps_bytes, at_counts = at_state + STATE_BYTES;
     const gpu_state state = {.bad_slot = ~0ull};
     self->world.heaps = (const uint64_t *)(uintptr_t)memory;
@@ -30,9 +30,9 @@ static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t he
 expar_status gpu_memory_open(gpu_executor *self)
 {
     const ep_shape *shape = &self->world.shape;
-    size_t ranks = (size_t)shape->ranks, experts = ranks * (size_t)shape->local_experts;
+    size_t ranks = (size_t)shape->ranks, experts = (size_t)gpu_experts_room(shape);
     size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
-    size_t counts = ranks * ((size_t)shape->channels + 1) + (size_t)shape->local_experts;
+    size_t counts = ranks * ((size_t)shape->channels + 1) + (experts + ranks - 1) / ranks;
     expar_status status = gpu_scratch_take(self->device, heaps_bytes + STATE_BYTES + experts * sizeof(int32_t),
                                            sizeof(gpu_report) + counts * sizeof(int32_t), &self->scratch);
     if (status != EXPAR_OK) return status;

@@ -90,6 +90,7 @@ deal_move *table_move(const table *t, const deal *d, move_kind kind, const deal_
     deal_choice choices[TABLE_MAX_RANKS];
     move_form form = kind == MOVE_COMBINE ? t->what->back : t->what->there;
     form.kind = kind;
+    form.routed &= kind == MOVE_DISPATCH;
     spread(t, choice, kind != MOVE_COMBINE, choices);
     return move_make(d, &form, choices, random);
 }

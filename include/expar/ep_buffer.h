@@ -72,10 +72,10 @@ EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32
    EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
-   in flight, and for the other ranks for up to twice the group's time-out; who does not come by then is logged, and the
-   group has failed. Where the group has failed nobody is waited for. Outputs stay as they are until they are released,
-   also when the group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another
-   thread is in a call on it. */
+   in flight, and for the other ranks as collective calls do; who will not come is logged, and the group has failed.
+   Where the group has failed nobody is waited for. Outputs stay as they are until they are released, also when the
+   group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a
+   call on it. EXPAR_ERR_INTERRUPTED: while calls were in flight; the buffer is as it was. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 /* Gives the buffer up on this rank alone, and waits for nobody: for finalisers, handlers of atexit, exceptions. Any
    thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with

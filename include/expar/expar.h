@@ -11,6 +11,7 @@
 #include <expar/globals.h>
 #include <expar/group.h>
 #include <expar/info.h>
+#include <expar/interrupt.h>
 #include <expar/lock.h>
 #include <expar/log.h>
 #include <expar/memory.h>

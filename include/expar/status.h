@@ -58,11 +58,12 @@ extern "C" {
     X(ERR_BOOTSTRAP, 20, "the group could not be formed")                                                              \
     X(ERR_AUTH, 21, "a peer does not know the secret of this group")                                                   \
     X(ERR_VERSION, 22, "a peer speaks another version of the protocol")                                                \
-    X(ERR_PEER, 23, "a peer died, left, or did not answer within the time-out")                                        \
+    X(ERR_PEER, 23, "a peer died, left, fell silent, or will not come")                                                \
     X(ERR_ABORTED, 24, "the group was aborted")                                                                        \
     X(ERR_UNSUPPORTED, 25, "not supported by this build or on this machine")                                           \
     X(ERR_DROPPED, 26, "rows beyond the worst-case size were dropped")                                                 \
-    X(ERR_CUDA, 27, "a call of the CUDA driver or of its compiler failed")
+    X(ERR_CUDA, 27, "a call of the CUDA driver or of its compiler failed")                                             \
+    X(ERR_INTERRUPTED, 28, "the program ended the wait (expar_set_interrupt)")
 
 typedef enum expar_status {
 #define EXPAR_STATUS_ENUM(name, value, text) EXPAR_##name = value,

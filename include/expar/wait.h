@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for, and testing, words of one's own copy of the symmetric heap. Errors as in expar/rma.h; a wait ends with
- * EXPAR_ERR_PEER after a death, or after the group's time-out: the text then says what the word holds, and which ranks
- * were asked whether they live and gave no answer ("silent: rank 2"); these are gone from then on. To ask takes 3 to 5
- * s more when a rank is silent. */
+ * EXPAR_ERR_PEER after a death, when some rank is silent for the group's time-out ("silent: rank 2"; it is gone from
+ * then on), or at the group's late limit, and with EXPAR_ERR_INTERRUPTED; the text then says what the word holds. */
 #ifndef EXPAR_WAIT_H
 #define EXPAR_WAIT_H
 

@@ -21,7 +21,9 @@
     X("EXPAR_BOOTSTRAP_PORT", "1 to 65535", "MASTER_PORT + 1", "port of the rendezvous when torchrun started the job") \
     X("EXPAR_BOOTSTRAP_SECRET", "any text", "none", "shared secret for launchers that ship none")                      \
     X("EXPAR_TIMEOUT", "seconds", "30, OpenSHMEM programs: no limit",                                                  \
-      "how long a call waits for a silent peer before it fails")                                                       \
+      "how long a peer that is waited for may be silent before the call fails")                                        \
+    X("EXPAR_LATE_LIMIT", "seconds, 0: no limit", "0",                                                                 \
+      "how long a peer that answers is waited for before the call fails")                                              \
     X("EXPAR_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "16G",                                                  \
       "the most that the symmetric heap of each rank may grow to; all of a static heap")                               \
     X("EXPAR_HEAP_KIND", "dynamic, static", "dynamic",                                                                 \

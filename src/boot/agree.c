@@ -213,7 +213,10 @@ expar_status boot_agree(boot *self, const boot_matter *matter, expar_status own,
     a.records = calloc((size_t)self->size, a.record_bytes);
     if (!a.records) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", self->size);
     write_own(&a);
+    const char *call = self->call;
+    if (!call) self->call = matter->what;
     expar_status status = self->ops->allgather(self, record_of(&a, self->rank), a.records, a.record_bytes);
+    self->call = call;
     *out_of_step = status != EXPAR_OK;
     if (status == EXPAR_OK) status = agreement_judge(&a);
     if (status == EXPAR_OK) agreement_hand_out(&a);

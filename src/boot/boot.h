@@ -7,6 +7,7 @@
  *
  *   launch/    what a launcher has told this process       agree.c    agreement, by the operations of either
  *   meet/      processes come together                      notes.c    what a rank waits for, for peers who ask
+ *                                                           wait.c     a wait, and how those stand who are awaited
  *   sockets/   their boot, once they have                   place.c, devices.c   where a rank is
  *   wire/      bytes between two of them                    ranks.c    sets of ranks as text
  *   join.c     the way of processes through these           threads.c  the boot of threads
@@ -46,22 +47,44 @@ typedef struct boot_place {
    said good-bye). */
 typedef void (*boot_gone_fn)(void *context, int32_t rank, bool clean);
 
-/* What a rank waits for, by subject: a number that the caller gives to each kind of wait, the same on all ranks. A rank
-   notes it for itself; peers may ask. */
-#define BOOT_SUBJECTS 72
-typedef enum boot_doing {
-    BOOT_IDLE,   /* waits for nobody there */
-    BOOT_WAITS,  /* for a rank */
-    BOOT_GAVE_UP /* a rank: it does not wait any more */
-} boot_doing;
+/* ---- who waits for whom ------------------------------------------------------------------------------------------ */
 
-/* What a rank is asked and says. */
+/* What ranks do together, in numbers that are the same on all of them. */
+typedef enum boot_kind {
+    BOOT_KIND_NONE,    /* nothing that others come to: a wait for words, or for a lock */
+    BOOT_KIND_CONTROL, /* a collective over control sockets; number: counted from the first, which is 1 */
+    BOOT_KIND_BARRIER, /* over the heaps; number: its epoch */
+    BOOT_KIND_TEAM,    /* a collective of a team; object: the team's slot; number: 0 */
+    BOOT_KIND_BUFFER,  /* a call on an EP buffer; object: the buffer's number; number: epoch */
+    BOOT_KIND_ALL      /* of what has ended: all of these */
+} boot_kind;
+#define BOOT_KINDS (BOOT_KIND_ALL + 1)
+
+typedef struct boot_topic {
+    uint32_t kind;   /* boot_kind */
+    uint32_t object; /* 0 without */
+    uint64_t number;
+} boot_topic;
+
+#define BOOT_REASON_TEXT 232 /* bytes of a reason that others are told, its end included; longer ones are cut */
+#define BOOT_DOING_TEXT  160 /* likewise of what a rank is doing */
+
+/* What a rank is asked, about a topic, and says. */
 typedef struct boot_answer {
-    bool asked; /* set by who asks */
-    bool came;  /* else it was silent */
-    boot_doing doing;
-    int32_t rank;   /* that it is about, or -1 */
-    int32_t blamed; /* the first rank that it gave up, whatever the subject; -1: none */
+    bool asked;        /* set by who asks */
+    bool came;         /* else it has not answered yet, or is gone */
+    int64_t silent_ns; /* it has not: for how long it owes an answer; 0: it is gone */
+    /* EXPAR_OK: it may come to the topic, or is there. Else it will not: that is how its call there has ended, or an
+       earlier one by which it is lost; `reason` is its error. */
+    expar_status ended;
+    /* It waits: in the topic, or in `topic`, which keeps it from coming. Else rank is -1. */
+    bool waits;
+    boot_topic topic;
+    int32_t rank;                /* for whom; -1: for nobody in particular */
+    int64_t waited_ns;           /* how long it has looked in vain there */
+    int32_t blamed;              /* the first rank that it gave up, whatever the topic; -1: none */
+    char doing[BOOT_DOING_TEXT]; /* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */
+    char reason[BOOT_REASON_TEXT];
 } boot_answer;
 
 typedef struct boot_notes boot_notes;
@@ -77,11 +100,12 @@ typedef struct boot_ops {
     /* Hands a file descriptor to every rank of the same host and receives theirs: fds[r] is a new descriptor of this
        process that the caller closes, or -1 for ranks of other hosts and for itself. Collective. Not for threads. */
     expar_status (*exchange_fds)(boot *self, int fd, int *fds);
-    /* Starts watching for peers that die or leave. `gone` is called at most once a peer. */
+    /* Tells of peers that die or leave, and of those that have. `gone` is called at most once a peer. */
     expar_status (*watch)(boot *self, boot_gone_fn gone, void *context);
-    /* Asks other ranks what they wait for in the subject: those with answers[r].asked of [size]. Their monitors answer
-       whatever else they do. Returns when all have, or after wait_ns. Needs `watch` before. Any thread. */
-    void (*ask)(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
+    /* Asks other ranks how they stand to the topic: those with answers[r].asked of [size]. Their monitors answer
+       whatever else they do. Returns when all have that are not known to be behind with an answer, or after wait_ns.
+       Any thread. */
+    void (*ask)(boot *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns);
     /* The last collective of a rank that leaves in order: a barrier, so that nobody takes a good-bye for a failure; who
        goes from then on is not told of. */
     expar_status (*finish)(boot *self);
@@ -101,11 +125,13 @@ typedef struct boot_ops {
 struct boot {
     const boot_ops *ops;
     int32_t rank, size;
-    int64_t timeout_ms; /* for each collective operation here */
-    boot_place *places; /* [size] */
+    int64_t timeout_ms;    /* of silence */
+    int64_t late_limit_ms; /* how long a rank that answers is waited for; 0: as long as it does */
+    boot_place *places;    /* [size] */
     boot_notes *notes;
-    bool threads;   /* ranks are threads of one process */
-    bool timed_out; /* a collective has failed because somebody did not come; only the owner's thread */
+    bool threads;     /* ranks are threads of one process */
+    const char *call; /* the call whose collectives these are, of static storage, or NULL; only the owner's thread */
+    bool timed_out;   /* a collective has failed because somebody was silent; only the owner's thread */
     /* Threads in collectives here: by themselves, read by whoever frees what they use (release, acquire). */
     _Atomic int32_t inside;
     /* The address at which ranks of other hosts find this one: that by which it reached the place where they met. ""
@@ -118,16 +144,79 @@ int32_t boot_host_ranks(const boot *self, int32_t rank);
 /* The address at which other hosts find an interface of this one; false: no such interface, or no such address. */
 bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
 
-/* Notes that this rank waits for another, or has given it up, or (rank -1) neither. For boot_ops.ask. */
-void boot_note(boot *self, int32_t subject, boot_doing doing, int32_t rank);
+/* The calling thread begins a call in the topic, which `name` (of static storage) calls so. Where the same thread waits
+   in another one meanwhile, this rank comes to the topic no more until that has ended. */
+void boot_note_call(boot *self, const boot_topic *topic, const char *name);
+/* What was called so far says nothing of who calls: a group is made by any thread. */
+void boot_note_made(boot *self);
+/* This rank comes no more to the topic from its number on, and why: a call there has ended without what others
+   await, or all of them are refused from now on. The first such note of an object stays. Any thread. */
+void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason);
+/* The object has become another, or a call that this rank refused is followed by one that it comes to: what was
+   noted of its ends counts no more. */
+void boot_note_new(boot *self, boot_kind kind, uint32_t object);
 /* Notes the first rank that this one gave up; later ones do not count. Any thread. */
 void boot_note_blamed(boot *self, int32_t rank);
 
+/* ---- waits (wait.c) ---------------------------------------------------------------------------------------------- */
+
+/* A long wait for ranks. Whoever waits looks at it at least every INTERRUPT_NS, between two looks at what it waits for.
+   As long as those who are awaited answer on their lines it goes on. It ends with EXPAR_ERR_PEER when somebody
+
+     - has been silent for the time-out, 3 s at least: a busy machine must not make a rank silent;
+     - has noted that it will not come;
+     - waits for this rank in another call, directly or by way of others, for the time-out: a deadlock;
+     - is late by more than late_limit_ms;
+
+   and with EXPAR_ERR_INTERRUPTED when the program says so. From 10 s on it tells, ever more rarely, whom it waits for.
+   What this rank waits for is noted meanwhile, for others who ask. */
+typedef enum boot_verdict { BOOT_GOES_ON, BOOT_SILENT, BOOT_WILL_NOT_COME, BOOT_DEADLOCK, BOOT_LATE } boot_verdict;
+
+typedef struct boot_wait {
+    boot *boot;
+    struct boot_wait *next; /* noted; guarded by the notes' lock */
+    boot_topic topic;
+    const char *what;            /* for texts */
+    int32_t first, stride, size; /* the ranks whose silence ends it; size 0: all */
+    /* NULL: `awaited` alone. Else whether a rank has still to come; `awaited` is the first of them at the last look. */
+    bool (*misses)(const void *context, int32_t rank);
+    const void *context;
+    uint32_t thread, caller; /* thread_number of who waits, and of whoever made the call */
+    /* Written by who waits, read by the monitor (relaxed: each by itself). */
+    _Atomic int32_t awaited;   /* -1: not known */
+    _Atomic int64_t since_ns;  /* of the beginning, or of the last progress */
+    _Atomic int64_t looked_ns; /* when what is waited for was last looked at */
+    int64_t ask_ns, ask_pause_ns, log_ns, log_pause_ns, interrupt_ns;
+    bool noted;
+    bool circled;      /* the last questions have found this rank in a circle, long enough for a deadlock or not */
+    boot_topic circle; /* where this rank is awaited in it */
+    /* Once a look has failed: why (BOOT_GOES_ON: interrupted), who is to blame (-1: nobody knows), and with BOOT_SILENT
+       who is silent, [boot->size]. */
+    boot_verdict verdict;
+    int32_t culprit;
+    bool *silent;
+} boot_wait;
+
+/* The first look notes it; so it must stay where it is until boot_wait_end. misses is called by looks alone. */
+void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const char *what);
+/* Whom it is for now. */
+static inline void boot_wait_for(boot_wait *wait, int32_t rank)
+{
+    atomic_store_explicit(&wait->awaited, rank, memory_order_relaxed);
+}
+/* Something came: time counts from now on. */
+void boot_wait_progress(boot_wait *wait);
+/* What is waited for has not come. Takes some milliseconds now and then, while others are asked. The text of an error
+   has `what` in front. */
+expar_status boot_wait_look(boot_wait *wait);
+void boot_wait_end(boot_wait *wait);
+/* What has to be known for somebody to be silent. */
+int64_t boot_silence_ns(const boot *self);
+
 /* ---- agreement (agree.c) ----------------------------------------------------------------------------------------- */
 
-#define BOOT_REASON_TEXT 232 /* bytes of a reason that others are told, its end included; longer ones are cut */
-#define BOOT_FIELD_TEXT  64  /* likewise of a field's text */
-#define BOOT_UNKNOWN     UINT64_MAX
+#define BOOT_FIELD_TEXT 64 /* bytes of a field's text, its end included */
+#define BOOT_UNKNOWN    UINT64_MAX
 
 /* What must be the same on all ranks: a number or, where text is not NULL, a text. A rank that does not know it, with
    BOOT_UNKNOWN or "", is compared with nobody. */
@@ -171,9 +260,10 @@ typedef struct boot_request {
     char meeting[128]; /* "unix:NAME" (abstract, this host) or "tcp:HOST:PORT"; its secret is in id.bytes' place */
     int32_t rank, size;
     int64_t timeout_ms;
-    bool own_id;   /* id was made for this group alone, by this rank */
-    char roll[40]; /* what this host's ranks of the job are called (meet/roll.c); "" where that is not known */
-    int roll_fd;   /* with it: this rank's socket */
+    int64_t late_limit_ms; /* of the group that is made */
+    bool own_id;           /* id was made for this group alone, by this rank */
+    char roll[40];         /* what this host's ranks of the job are called (meet/roll.c); "" where that is not known */
+    int roll_fd;           /* with it: this rank's socket */
     /* What all ranks must agree on, compared at the rendezvous: a mismatch is refused there, naming rank and field. */
     int32_t ranks_per_node;
     uint64_t heap_bytes;

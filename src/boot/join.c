@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* join: how a process becomes a rank: rendezvous, control sockets, boot. */
+#include "base/interrupt.h"
 #include "boot/boot.h"
 #include "boot/meet/meet.h"
 #include "boot/place.h"
@@ -49,9 +50,11 @@ expar_status boot_join_sockets(const boot_request *request, boot **out)
     if (status == EXPAR_OK) status = auth_ready();
     if (status != EXPAR_OK) return status;
     boot_joined all = {0};
+    interrupt_begin();
     status = joined_make(request, &all);
     if (status == EXPAR_OK && request->size > 1) status = boot_meet(request, &all);
     if (status == EXPAR_OK) status = boot_sockets_create(request, all.fds, all.places, out);
+    status = interrupt_take(status, "joining");
     if (status != EXPAR_OK) {
         joined_end(request, &all);
         return status;

@@ -1,11 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notes: what a rank says of its own waits. */
+/* notes: what a rank says of its own waits, and of calls that it comes to no more. */
 #include "boot/notes.h"
+#include "base/interrupt.h"
 
-void boot_note(boot *self, int32_t subject, boot_doing doing, int32_t rank)
+#include <stdio.h>
+#include <string.h>
+
+void notes_init(boot_notes *self)
 {
-    uint64_t word = (uint64_t)doing << 32 | (uint32_t)rank;
-    atomic_store_explicit(&self->notes->words[subject], word, memory_order_relaxed);
+    pthread_mutex_init(&self->lock, NULL);
+}
+
+void notes_destroy(boot_notes *self)
+{
+    pthread_mutex_destroy(&self->lock);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static void write_call(note_call *call, const boot_topic *topic, const char *name, uint32_t thread)
+{
+    atomic_store_explicit(&call->name, name, memory_order_relaxed);
+    atomic_store_explicit(&call->number, topic->number, memory_order_relaxed);
+    atomic_store_explicit(&call->thread, thread, memory_order_relaxed);
+}
+
+void boot_note_call(boot *self, const boot_topic *topic, const char *name)
+{
+    boot_notes *notes = self->notes;
+    const uint32_t thread = thread_number();
+    write_call(&notes->calls[topic->kind][topic->object % NOTES_OBJECTS], topic, name, thread);
+    write_call(&notes->last, topic, name, thread);
+}
+
+void boot_note_made(boot *self)
+{
+    boot_notes *notes = self->notes;
+    for (int kind = 0; kind < BOOT_KINDS; kind++)
+        for (int i = 0; i < NOTES_OBJECTS; i++)
+            atomic_store_explicit(&notes->calls[kind][i].thread, 0, memory_order_relaxed);
+    atomic_store_explicit(&notes->last.thread, 0, memory_order_relaxed);
+}
+
+static const note_call *call_of(const boot_notes *self, const boot_topic *topic)
+{
+    const note_call *call = &self->calls[topic->kind][topic->object % NOTES_OBJECTS];
+    return atomic_load_explicit(&call->thread, memory_order_relaxed) ? call : &self->last;
+}
+
+uint32_t notes_caller(const boot_notes *self, const boot_topic *topic)
+{
+    return atomic_load_explicit(&call_of(self, topic)->thread, memory_order_relaxed);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+static bool is_of(const boot_topic *topic, uint32_t kind, uint32_t object)
+{
+    return topic->kind == kind && topic->object == object;
+}
+
+/* The caller holds the lock. */
+static note_ended *find_ended(boot_notes *self, uint32_t kind, uint32_t object)
+{
+    const uint32_t ever = atomic_load_explicit(&self->num_ended, memory_order_relaxed);
+    const uint32_t count = ever < NOTES_ENDED ? ever : NOTES_ENDED;
+    for (uint32_t i = 0; i < count; i++)
+        if (self->ended[i].status != EXPAR_OK && is_of(&self->ended[i].topic, kind, object)) return &self->ended[i];
+    return NULL;
+}
+
+void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason)
+{
+    boot_notes *notes = self->notes;
+    pthread_mutex_lock(&notes->lock);
+    if (!find_ended(notes, topic->kind, topic->object)) {
+        const uint32_t number = atomic_fetch_add_explicit(&notes->num_ended, 1, memory_order_relaxed);
+        note_ended *one = &notes->ended[number % NOTES_ENDED];
+        *one = (note_ended){.topic = *topic, .status = status};
+        memcpy(one->reason, reason, strnlen(reason, sizeof one->reason - 1));
+    }
+    pthread_mutex_unlock(&notes->lock);
+}
+
+void boot_note_new(boot *self, boot_kind kind, uint32_t object)
+{
+    boot_notes *notes = self->notes;
+    if (atomic_load_explicit(&notes->num_ended, memory_order_relaxed) == 0) return;
+    pthread_mutex_lock(&notes->lock);
+    note_ended *one = find_ended(notes, kind, object);
+    if (one) one->status = EXPAR_OK;
+    pthread_mutex_unlock(&notes->lock);
 }
 
 void boot_note_blamed(boot *self, int32_t rank)
@@ -15,11 +100,120 @@ void boot_note_blamed(boot *self, int32_t rank)
                                             memory_order_relaxed);
 }
 
-void notes_read(const boot_notes *self, int32_t subject, boot_answer *out)
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+void notes_add(boot_notes *self, boot_wait *wait)
 {
-    uint64_t word = atomic_load_explicit(&self->words[subject], memory_order_relaxed);
-    out->came = true;
-    out->doing = (boot_doing)(word >> 32);
-    out->rank = out->doing == BOOT_IDLE ? -1 : (int32_t)(uint32_t)word;
+    pthread_mutex_lock(&self->lock);
+    wait->next = self->waits;
+    self->waits = wait;
+    pthread_mutex_unlock(&self->lock);
+}
+
+void notes_remove(boot_notes *self, boot_wait *wait)
+{
+    pthread_mutex_lock(&self->lock);
+    boot_wait **place = &self->waits;
+    while (*place != wait)
+        place = &(*place)->next;
+    *place = wait->next;
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* What has to end before the rank comes to the topic, or goes on in it: a wait on the same object, for an earlier
+   call or this one; else one of the thread that calls there, which may have left it to another thread. NULL: nothing
+   that is known, so that the rank may come at any time. The caller holds the lock. */
+static const boot_wait *find_hindrance(const boot_notes *self, const boot_topic *topic)
+{
+    const boot_wait *found = NULL;
+    for (const boot_wait *w = self->waits; w; w = w->next)
+        if (is_of(&w->topic, topic->kind, topic->object) && w->topic.number <= topic->number &&
+            (!found || w->topic.number <= found->topic.number))
+            found = w;
+    if (found || topic->kind == BOOT_KIND_NONE) return found;
+    const uint32_t caller = notes_caller(self, topic);
+    for (const boot_wait *w = self->waits; w && caller != 0; w = w->next)
+        if (w->caller == caller && (w->thread == caller || thread_is_resting(caller))) found = w;
+    return found;
+}
+
+/* How long it has been looked for in vain; 0 where who waits has not looked of late, since it was stopped: what it
+   waits for may have come. */
+static int64_t waited_ns(const boot_wait *wait, int64_t timeout_ns)
+{
+    const int64_t looked_ns = atomic_load_explicit(&wait->looked_ns, memory_order_relaxed);
+    const int64_t since_ns = atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
+    return clock_ns() - looked_ns < timeout_ns / 2 ? looked_ns - since_ns : 0;
+}
+
+static int describe_object(const boot_topic *topic, char *text, size_t bytes)
+{
+    if (topic->kind == BOOT_KIND_BUFFER)
+        return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)topic->number, topic->object);
+    if (topic->kind == BOOT_KIND_BARRIER)
+        return snprintf(text, bytes, " (number %llu)", (unsigned long long)topic->number);
+    text[0] = '\0';
+    return 0;
+}
+
+/* "expar_combine: offers (call 7 on buffer 1)". Of calls on a buffer, and over control sockets, what is known of the
+   wait is a part of the call. */
+static void describe_call(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes)
+{
+    const bool part = wait->topic.kind == BOOT_KIND_BUFFER || wait->topic.kind == BOOT_KIND_CONTROL;
+    const char *name = atomic_load_explicit(&call_of(self, &wait->topic)->name, memory_order_relaxed);
+    if (!part || !name || strcmp(name, wait->what) == 0) name = "";
+    int length = snprintf(text, bytes, "%s%s%s", name, name[0] ? ": " : "", wait->what);
+    if (length > 0 && (size_t)length < bytes) describe_object(&wait->topic, text + length, bytes - (size_t)length);
+}
+
+void notes_describe(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes)
+{
+    char call[BOOT_DOING_TEXT];
+    const int32_t rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
+    describe_call(self, wait, call, sizeof call);
+    if (rank >= 0)
+        snprintf(text, bytes, "in %s, waiting for rank %d", call, rank);
+    else
+        snprintf(text, bytes, "in %s, waiting", call);
+}
+
+static void describe_idle(const boot_notes *self, char *text, size_t bytes)
+{
+    const char *name = atomic_load_explicit(&self->last.name, memory_order_relaxed);
+    if (name)
+        snprintf(text, bytes, "waiting for nobody; it last called %s", name);
+    else
+        snprintf(text, bytes, "waiting for nobody");
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* The caller holds the lock. */
+static void read_ended(boot_notes *self, const boot_topic *topic, boot_answer *out)
+{
+    const note_ended *one = find_ended(self, BOOT_KIND_ALL, 0);
+    if (!one) one = find_ended(self, topic->kind, topic->object);
+    if (!one || one->topic.number > topic->number) return;
+    out->ended = one->status;
+    memcpy(out->reason, one->reason, sizeof out->reason);
+}
+
+void notes_read(boot_notes *self, const boot_topic *topic, int64_t timeout_ms, boot_answer *out)
+{
+    *out = (boot_answer){.asked = true, .came = true, .rank = -1};
     out->blamed = (int32_t)atomic_load_explicit(&self->blamed, memory_order_relaxed) - 1;
+    pthread_mutex_lock(&self->lock);
+    read_ended(self, topic, out);
+    const boot_wait *wait = find_hindrance(self, topic);
+    out->waits = wait != NULL;
+    if (wait) {
+        out->topic = wait->topic;
+        out->rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
+        out->waited_ns = waited_ns(wait, timeout_ms * 1000000);
+        notes_describe(self, wait, out->doing, sizeof out->doing);
+    } else {
+        describe_idle(self, out->doing, sizeof out->doing);
+    }
+    pthread_mutex_unlock(&self->lock);
 }

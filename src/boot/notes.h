@@ -4,18 +4,50 @@
 #define EXPAR_BOOT_NOTES_H
 
 #include "boot/boot.h"
-#include <stdatomic.h>
+#include <pthread.h>
 
-/* Each word stands by itself, so relaxed order is enough. */
+#define NOTES_ENDED   64 /* objects of which an end is kept; the oldest goes */
+#define NOTES_OBJECTS 64 /* objects of one kind are told apart by their number modulo this */
+
+/* How what a rank does together with others has ended on it. */
+typedef struct note_ended {
+    boot_topic topic; /* from its number on */
+    expar_status status;
+    char reason[BOOT_REASON_TEXT];
+} note_ended;
+
+/* The last call on an object. Each word stands by itself, so relaxed order is enough: written by whoever calls, read by
+   the monitor (thread ranks: by whoever asks). */
+typedef struct note_call {
+    _Atomic uint32_t thread; /* thread_number; 0: none yet */
+    _Atomic uint64_t number;
+    const char *_Atomic name;
+} note_call;
+
 struct boot_notes {
-    /* By subject: boot_doing << 32 | rank. Written by the rank's thread that waits; read by its monitor (thread ranks:
-       by whoever asks). */
-    _Atomic uint64_t words[BOOT_SUBJECTS];
-    /* 0, or 1 + the first rank that this one gave up. Written once by any thread of the rank; read as the words. */
+    pthread_mutex_t lock;
+    /* Guarded by lock: */
+    boot_wait *waits;
+    note_ended ended[NOTES_ENDED];
+    /* That ever were. Written under lock; who reads it without (relaxed) only wants to know whether there is any. */
+    _Atomic uint32_t num_ended;
+    /* Not: */
+    note_call calls[BOOT_KINDS][NOTES_OBJECTS];
+    note_call last; /* of all */
+    /* 0, or 1 + the first rank that this one gave up. Written once by any thread of the rank; read as the calls. */
     _Atomic uint64_t blamed;
 };
 
-/* Fills in what the rank answers. */
-void notes_read(const boot_notes *self, int32_t subject, boot_answer *out);
+void notes_init(boot_notes *self);
+void notes_destroy(boot_notes *self);
+/* Takes a wait up, or out. */
+void notes_add(boot_notes *self, boot_wait *wait);
+void notes_remove(boot_notes *self, boot_wait *wait);
+/* The thread that made the last call on the topic's object. */
+uint32_t notes_caller(const boot_notes *self, const boot_topic *topic);
+/* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */
+void notes_describe(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes);
+/* Fills in what the rank answers, whose time-out it is. */
+void notes_read(boot_notes *self, const boot_topic *topic, int64_t timeout_ms, boot_answer *out);
 
 #endif

@@ -4,15 +4,14 @@
  * A collective: each rank copies its record into a staging buffer of the block, comes to a barrier, copies the others'
  * out, comes to a second barrier. Staging buffers belong to the block and are written again only after that, so a rank
  * that gives up in between leaves nothing dangling under the others. */
+#include "base/interrupt.h"
 #include "boot/boot.h"
 #include "boot/notes.h"
 #include "boot/place.h"
-#include "boot/ranks.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* What a rank has brought to the running collective. Written by its thread before the first barrier, read by the others
    between the two: the barrier's lock orders that. */
@@ -45,6 +44,7 @@ typedef struct block {
 typedef struct boot_thread {
     boot base;
     block *shared;
+    uint64_t exchanges; /* that this rank has come to; only the owner's thread */
 } boot_thread;
 
 static boot_thread *thread_of(boot *self)
@@ -53,11 +53,6 @@ static boot_thread *thread_of(boot *self)
 }
 
 /* ---- the barrier ------------------------------------------------------------------------------------------------- */
-
-static struct timespec absolute(int64_t deadline_ns)
-{
-    return (struct timespec){.tv_sec = deadline_ns / 1000000000, .tv_nsec = deadline_ns % 1000000000};
-}
 
 /* A rank that has left will never come. -1: none such. */
 static int32_t find_absent(const block *shared, uint64_t arrivals, bool *awaited)
@@ -84,39 +79,48 @@ static expar_status break_block(block *shared, expar_status status)
     return status;
 }
 
-static expar_status slots_report_late(boot *self, const char *call, const bool *awaited)
+static bool is_awaited(const void *context, int32_t rank)
 {
-    char text[256];
-    ranks_format(awaited, true, self->size, text, sizeof text);
-    self->timed_out = true;
-    return error_set(EXPAR_ERR_PEER, "%s: time-out on rank %d after %lld ms; still awaited: rank %s", call, self->rank,
-                     (long long)self->timeout_ms, text);
+    return ((const bool *)context)[rank];
+}
+
+/* How those stand who are awaited; the caller holds the lock, which is given back meanwhile. */
+static expar_status look_at_awaited(block *shared, boot_wait *wait)
+{
+    pthread_mutex_unlock(&shared->lock);
+    expar_status status = boot_wait_look(wait);
+    pthread_mutex_lock(&shared->lock);
+    return status;
 }
 
 /* Waits until all have come as often as this rank; the caller holds the lock. awaited: [size], scratch. */
-static expar_status await_all(boot *self, const char *call, uint64_t arrivals, bool *awaited)
+static expar_status await_all(boot *self, boot_wait *wait, uint64_t arrivals, bool *awaited)
 {
     block *shared = thread_of(self)->shared;
-    struct timespec deadline = absolute(clock_ns() + self->timeout_ms * 1000000);
-    bool late = false;
-    for (;;) {
+    const char *call = wait->what;
+    expar_status looked = EXPAR_OK;
+    for (bool waited = false;; waited = true) {
         int32_t absent = find_absent(shared, arrivals, awaited);
         if (!anybody(awaited, shared->size)) return EXPAR_OK;
         if (shared->members[self->rank].aborted) return error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
         if (shared->broken.status != EXPAR_OK) return error_restore(&shared->broken);
         if (absent >= 0)
             return break_block(shared, error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", call, absent));
-        if (late) return break_block(shared, slots_report_late(self, call, awaited));
-        late = pthread_cond_timedwait(&shared->changed, &shared->lock, &deadline) != 0;
+        if (looked != EXPAR_OK) return break_block(shared, looked);
+        if (waited) looked = look_at_awaited(shared, wait);
+        if (looked == EXPAR_OK && find_absent(shared, arrivals, awaited) < 0 && anybody(awaited, shared->size))
+            interrupt_cond_wait(&shared->changed, &shared->lock);
     }
 }
 
-static expar_status meet(boot *self, const char *call)
+static expar_status come_together(boot *self, boot_wait *wait)
 {
     block *shared = thread_of(self)->shared;
+    const char *call = wait->what;
     member *own = &shared->members[self->rank];
     expar_status status;
     bool *awaited = calloc((size_t)self->size, sizeof *awaited);
+    wait->context = awaited;
     pthread_mutex_lock(&shared->lock);
     if (!awaited) {
         status = break_block(shared, error_set(EXPAR_ERR_MEMORY, "%s: out of memory on rank %d", call, self->rank));
@@ -127,18 +131,10 @@ static expar_status meet(boot *self, const char *call)
     } else {
         own->arrivals++;
         pthread_cond_broadcast(&shared->changed);
-        status = await_all(self, call, own->arrivals, awaited);
+        status = await_all(self, wait, own->arrivals, awaited);
     }
     pthread_mutex_unlock(&shared->lock);
     free(awaited);
-    return status;
-}
-
-static expar_status come_together(boot *self, const char *call)
-{
-    atomic_fetch_add_explicit(&self->inside, 1, memory_order_relaxed);
-    expar_status status = meet(self, call);
-    atomic_fetch_sub_explicit(&self->inside, 1, memory_order_release);
     return status;
 }
 
@@ -192,11 +188,24 @@ static expar_status slots_exchange(boot *self, const char *call, unsigned char *
                                    size_t from_index, int32_t only_from)
 {
     const slot *slots = thread_of(self)->shared->slots;
-    expar_status status = come_together(self, call);
-    if (status != EXPAR_OK) return status;
-    expar_status agreed = slots_compare(self, slots);
-    if (agreed == EXPAR_OK) take_records(self, slots, receive, stride, from_index, only_from);
-    status = come_together(self, call);
+    const boot_topic topic = {.kind = BOOT_KIND_CONTROL, .number = ++thread_of(self)->exchanges};
+    boot_wait wait;
+    expar_status agreed = EXPAR_OK;
+    atomic_fetch_add_explicit(&self->inside, 1, memory_order_relaxed);
+    boot_note_new(self, BOOT_KIND_CONTROL, 0);
+    boot_note_call(self, &topic, self->call ? self->call : call);
+    boot_wait_begin(&wait, self, &topic, call);
+    wait.misses = is_awaited;
+    expar_status status = come_together(self, &wait);
+    if (status == EXPAR_OK) {
+        agreed = slots_compare(self, slots);
+        if (agreed == EXPAR_OK) take_records(self, slots, receive, stride, from_index, only_from);
+        boot_wait_progress(&wait);
+        status = come_together(self, &wait);
+    }
+    boot_wait_end(&wait);
+    if (status != EXPAR_OK) boot_note_ended(self, &topic, status, expar_last_error());
+    atomic_fetch_sub_explicit(&self->inside, 1, memory_order_release);
     return status != EXPAR_OK ? status : agreed;
 }
 
@@ -257,12 +266,21 @@ static expar_status threads_watch(boot *self, boot_gone_fn gone, void *context)
     return status;
 }
 
-/* Threads of a process that runs are not silent, and need nobody to answer for them. */
-static void threads_ask(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+/* Threads of a process that runs are not silent, and need nobody to answer for them. Notes stay until the last rank has
+   gone. */
+static void threads_ask(boot *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
 {
     (void)wait_ns;
-    for (int32_t rank = 0; rank < self->size; rank++)
-        if (answers[rank].asked) notes_read(&thread_of(self)->shared->notes[rank], subject, &answers[rank]);
+    block *shared = thread_of(self)->shared;
+    for (int32_t rank = 0; rank < self->size; rank++) {
+        const bool asked = answers[rank].asked;
+        answers[rank] = (boot_answer){.asked = asked, .rank = -1, .blamed = -1};
+        if (!asked) continue;
+        pthread_mutex_lock(&shared->lock);
+        const bool left = shared->members[rank].left;
+        pthread_mutex_unlock(&shared->lock);
+        if (!left) notes_read(&shared->notes[rank], topic, self->timeout_ms, &answers[rank]);
+    }
 }
 
 static void threads_abort(boot *self)
@@ -278,6 +296,8 @@ static void block_free(block *shared)
 {
     for (int32_t rank = 0; shared->slots && rank < shared->size; rank++)
         free(shared->slots[rank].staging);
+    for (int32_t rank = 0; shared->notes && rank < shared->size; rank++)
+        notes_destroy(&shared->notes[rank]);
     pthread_cond_destroy(&shared->changed);
     pthread_mutex_destroy(&shared->lock);
     free(shared->slots);
@@ -365,15 +385,13 @@ static block *block_create(int32_t size)
     block *shared = calloc(1, sizeof *shared);
     if (!shared) return NULL;
     pthread_mutex_init(&shared->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&shared->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    interrupt_cond_init(&shared->changed);
     shared->size = shared->users = size;
     shared->members = calloc((size_t)size, sizeof *shared->members);
     shared->slots = calloc((size_t)size, sizeof *shared->slots);
     shared->notes = calloc((size_t)size, sizeof *shared->notes);
+    for (int32_t rank = 0; shared->notes && rank < size; rank++)
+        notes_init(&shared->notes[rank]);
     if (shared->members && shared->slots && shared->notes) return shared;
     block_free(shared);
     return NULL;

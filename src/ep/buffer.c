@@ -96,6 +96,7 @@ static expar_status buffer_make(expar_group *group, const expar_ep_config *confi
     expar_status status = buffer_agree(group, own == EXPAR_OK ? ep : NULL, own);
     if (status == EXPAR_OK) {
         const executor_plan plan = {.group = group,
+                                    .number = ep->number,
                                     .device = ep->device,
                                     .shape = &ep->shape,
                                     .num_threads = full.num_threads,
@@ -121,7 +122,9 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", creating);
     if (!group_enter(group, creating)) return EXPAR_ERR_STATE;
+    group->boot->call = creating;
     expar_status status = buffer_make(group, config, kind, out);
+    group->boot->call = NULL;
     if (status != EXPAR_OK) group_leave(group);
     return status;
 }
@@ -201,12 +204,10 @@ static void end_together(expar_ep *ep)
     expar_group *group = ep->group;
     expar_status ended = end_calls(ep);
     bool sound = all_come(ep, ended);
-    /* Another rank may be in a call that only its time-out ends, and come behind it. No other collective of this rank's
-       runs beside a destroy that is one. */
-    const int64_t timeout_ms = group->boot->timeout_ms;
-    if (sound) group->boot->timeout_ms = 2 * timeout_ms;
+    /* No other collective of this rank's runs beside a destroy that is one. */
+    if (sound) group->boot->call = destroying;
     ep->exec->ops->destroy(ep->exec, sound, ended == EXPAR_OK);
-    if (sound) group->boot->timeout_ms = timeout_ms;
+    if (sound) group->boot->call = NULL;
     ep->exec = NULL;
 }
 
@@ -219,6 +220,12 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {
         atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
         return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
+    }
+    expar_status waited = ep_issue_await(ep, EP_CALL_ENDED, 0);
+    if (waited != EXPAR_OK) {
+        atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
+        atomic_store_explicit(&ep->busy, 0, memory_order_release);
+        return call_ended(error_prefix(waited, "%s", destroying));
     }
     end_together(ep);
     atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);

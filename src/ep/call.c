@@ -18,8 +18,12 @@ static void poison(const ep_call *call, expar_status status)
 {
     expar_ep *ep = call->ep;
     pthread_mutex_lock(&ep->poison_lock);
-    if (ep->poison.status == EXPAR_OK) error_keep(&ep->poison, status);
+    const bool first = ep->poison.status == EXPAR_OK;
+    if (first) error_keep(&ep->poison, status);
     pthread_mutex_unlock(&ep->poison_lock);
+    /* Whoever awaits this rank there, or in a later call, learns that it does not come. */
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
+    if (first) boot_note_ended(ep->group->boot, &topic, status, expar_last_error());
 }
 
 expar_status ep_call_check_poison(const ep_call *call)
@@ -32,14 +36,16 @@ expar_status ep_call_check_poison(const ep_call *call)
     return ep_call_prefix(call, error_prefix(status, "the buffer is poisoned"));
 }
 
-static bool is_of_group(expar_status status)
+/* The call was broken off with others waiting in it; a refusal has been told to them. */
+static bool is_broken_off(const ep_call *call, expar_status status)
 {
+    if (status == EXPAR_ERR_INTERRUPTED) return call->refusal.status != EXPAR_ERR_INTERRUPTED;
     return status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED;
 }
 
 static expar_status poison_with_group(const ep_call *call, expar_status status)
 {
-    if (is_of_group(status)) poison(call, status);
+    if (is_broken_off(call, status)) poison(call, status);
     return status;
 }
 
@@ -83,9 +89,13 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     *call = (ep_call){.ep = ep, .name = name, .halves = halves};
     /* Of two that are open the other is the last one: behind one that has ended in its caller's thread there is
        none. */
-    ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
-    ep->last_issued = false;
-    status = ep_call_check_earlier(call);
+    status = ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
+    if (status == EXPAR_OK) {
+        ep->last_issued = false;
+        status = ep_call_check_earlier(call);
+    } else {
+        ep_call_prefix(call, status);
+    }
     if (status != EXPAR_OK) {
         atomic_store_explicit(&ep->busy, 0, memory_order_release);
         ep_leave(ep);
@@ -93,6 +103,8 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     }
     ep_call_tell_untold(call);
     call->epoch = ++ep->epoch;
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
+    boot_note_call(ep->group->boot, &topic, name);
     return EXPAR_OK;
 }
 
@@ -163,7 +175,7 @@ static expar_status wait_event(expar_event *event)
 {
     if (!event) return EXPAR_OK;
     expar_status status = expar_event_wait(event);
-    if (status == EXPAR_OK) return EXPAR_OK;
+    if (status == EXPAR_OK || status == EXPAR_ERR_INTERRUPTED) return status;
     /* Another status than the event's: its failure says nothing about this group. */
     return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
 }
@@ -183,8 +195,8 @@ expar_status ep_call_follow(ep_call *call)
 
 expar_status ep_call_open(ep_call *call)
 {
-    ep_issue_await(call->ep, EP_CALL_SENT, 0);
-    return ep_call_check_poison(call);
+    expar_status status = ep_issue_await(call->ep, EP_CALL_SENT, 0);
+    return status == EXPAR_OK ? ep_call_check_poison(call) : ep_call_prefix(call, status);
 }
 
 /* ---- the rest of it ---------------------------------------------------------------------------------------------- */
@@ -291,8 +303,9 @@ expar_status ep_call_finish(ep_call *call)
         issue(call);
         return EXPAR_OK;
     }
-    ep_issue_await(call->ep, EP_CALL_ENDED, 0);
-    expar_status status = call_carry_out(call);
+    expar_status status = ep_issue_await(call->ep, EP_CALL_ENDED, 0);
+    if (status != EXPAR_OK) return ep_call_prefix(call, status);
+    status = call_carry_out(call);
     if (!went_through(status)) return status;
     expar_status closed = close_steps(call);
     return closed == EXPAR_OK ? status : closed;

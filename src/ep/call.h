@@ -114,8 +114,8 @@ expar_status ep_issue_prepare(struct expar_ep *ep);
 void ep_issue(ep_call *call, expar_status (*run)(ep_call *call));
 /* The call that is being carried out there has come to a phase. */
 void ep_issue_reach(struct expar_ep *ep, ep_phase phase);
-/* Until at most `open` of the calls that were issued have not come to the phase. */
-void ep_issue_await(struct expar_ep *ep, ep_phase phase, uint32_t open);
+/* Until at most `open` of the calls that were issued have not come to the phase. EXPAR_ERR_INTERRUPTED. */
+expar_status ep_issue_await(struct expar_ep *ep, ep_phase phase, uint32_t open);
 /* Until all have ended; ends the thread. */
 void ep_issue_stop(struct expar_ep *ep);
 /* The thread ends by itself when all have ended. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that finish by themselves: one thread a buffer carries out what the caller does not wait for, one call after
  * the other, in the order in which they were issued. */
+#include "base/interrupt.h"
 #include "ep/ep.h"
 #include "exec/event.h"
 
@@ -73,7 +74,7 @@ expar_status ep_issue_prepare(expar_ep *ep)
     ep_issuer *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for asynchronous calls");
     pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->change, NULL);
+    interrupt_cond_init(&self->change);
     int error = pthread_create(&self->thread, NULL, issuer_main, self);
     if (error != 0) {
         issuer_free(self);
@@ -111,14 +112,24 @@ static uint32_t count_before(ep_issuer *self, ep_phase phase)
     return before;
 }
 
-void ep_issue_await(expar_ep *ep, ep_phase phase, uint32_t open)
+expar_status ep_issue_await(expar_ep *ep, ep_phase phase, uint32_t open)
 {
     ep_issuer *self = ep->issuer;
-    if (!self) return;
+    expar_status status = EXPAR_OK;
+    int64_t asked_ns = 0;
+    if (!self) return EXPAR_OK;
     pthread_mutex_lock(&self->lock);
-    while (count_before(self, phase) > open)
-        pthread_cond_wait(&self->change, &self->lock);
+    thread_rest_begin();
+    while (count_before(self, phase) > open && status == EXPAR_OK) {
+        interrupt_cond_wait(&self->change, &self->lock);
+        if (count_before(self, phase) <= open) break;
+        pthread_mutex_unlock(&self->lock);
+        status = interrupt_look(&asked_ns, "the call before");
+        pthread_mutex_lock(&self->lock);
+    }
+    thread_rest_end();
     pthread_mutex_unlock(&self->lock);
+    return status;
 }
 
 static void issuer_close(ep_issuer *self, expar_ep *let_go)

@@ -3,6 +3,7 @@
  * which other streams follow without the host; what other events stand for streams wait for by a gate, which is opened
  * when the event happens. */
 #include "exec/event.h"
+#include "base/interrupt.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -121,7 +122,7 @@ expar_status expar_event_signal(expar_event *event)
 static void await_change(expar_event *event)
 {
     if (!event->keeper.look) {
-        pthread_cond_wait(&event->change, &event->lock);
+        interrupt_cond_wait(&event->change, &event->lock);
         return;
     }
     int64_t end_ns = clock_ns() + LOOK_NS;
@@ -152,17 +153,31 @@ static expar_status await_mark(expar_event *event, int32_t looks)
     return EXPAR_OK;
 }
 
+/* With the lock, which is given back meanwhile. */
+static expar_status look_for_interrupt(expar_event *event, int64_t *asked_ns)
+{
+    pthread_mutex_unlock(&event->lock);
+    expar_status status = interrupt_look(asked_ns, "expar_event_wait");
+    pthread_mutex_lock(&event->lock);
+    return status;
+}
+
 expar_status expar_event_wait(expar_event *event)
 {
     if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_wait: event is NULL"));
-    pthread_mutex_lock(&event->lock);
     expar_status status = EXPAR_OK;
-    for (int32_t looks = 0; !event->done && status == EXPAR_OK; looks++)
+    int64_t asked_ns = 0;
+    pthread_mutex_lock(&event->lock);
+    thread_rest_begin();
+    for (int32_t looks = 0; !event->done && status == EXPAR_OK; looks++) {
         if (event->recorded)
             status = await_mark(event, looks);
         else
             await_change(event);
-    if (status == EXPAR_OK) {
+        if (!event->done && status == EXPAR_OK) status = look_for_interrupt(event, &asked_ns);
+    }
+    thread_rest_end();
+    if (event->done && status == EXPAR_OK) {
         event->heard = true;
         status = error_restore(&event->ended);
     }

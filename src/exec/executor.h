@@ -190,6 +190,7 @@ struct executor {
 struct expar_group;
 typedef struct executor_plan {
     struct expar_group *group;
+    uint32_t number; /* of the buffer, the same on all ranks: what its calls' waits are noted for (boot_topic) */
     expar_device device;
     const ep_shape *shape; /* the same on all ranks */
     int32_t num_threads;   /* of calls on the CPU, the caller's counted in; 0: the library's choice */

@@ -32,13 +32,24 @@ int32_t expar_group_local_rank(const expar_group *group)
     return group ? group->rank % group->ranks_per_node : 0;
 }
 
-/* On success the group has been entered. */
-static expar_status control_begin(const char *call, expar_group *group, size_t bytes)
+/* This rank does not come to the call that others may be in. */
+static expar_status control_refuse(const expar_group *group, expar_status status)
+{
+    const boot_topic topic = {.kind = BOOT_KIND_CONTROL};
+    boot_note_ended(group->boot, &topic, status, expar_last_error());
+    return status;
+}
+
+/* On success the group has been entered. part, all: what may not be NULL, where there are bytes. */
+static expar_status control_begin(const char *call, expar_group *group, const void *part, const char *part_name,
+                                  const void *all, size_t bytes)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (bytes > 0 && !part) return control_refuse(group, error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, part_name));
+    if (bytes > 0 && !all) return control_refuse(group, error_set(EXPAR_ERR_NULL, "%s: all is NULL", call));
     if (bytes > EXPAR_CONTROL_MAX_BYTES)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
-                         EXPAR_CONTROL_MAX_BYTES);
+        return control_refuse(group, error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
+                                               EXPAR_CONTROL_MAX_BYTES));
     if (!group_enter(group, call)) return EXPAR_ERR_STATE;
     expar_status status = sym_check(group->sym, call);
     if (status != EXPAR_OK) group_leave(group);
@@ -54,16 +65,16 @@ static expar_status control_ended(expar_group *group, expar_status status)
 
 static expar_status collective_ended(const char *call, expar_group *group, expar_status status)
 {
+    group->boot->call = NULL;
     return control_ended(group, status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(group->sym, call, status));
 }
 
 expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes)
 {
     static const char call[] = "expar_group_allgather";
-    if (bytes > 0 && !mine) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: mine is NULL", call));
-    if (bytes > 0 && !all) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: all is NULL", call));
-    expar_status status = control_begin(call, group, bytes);
+    expar_status status = control_begin(call, group, mine, "mine", all, bytes);
     if (status != EXPAR_OK) return group_ended(group, status);
+    group->boot->call = call;
     status = group->boot->ops->allgather(group->boot, mine, all, bytes);
     return collective_ended(call, group, status);
 }
@@ -71,13 +82,12 @@ expar_status expar_group_allgather(expar_group *group, const void *mine, void *a
 expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes, int32_t root)
 {
     static const char call[] = "expar_group_broadcast";
-    if (bytes > 0 && !data) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: data is NULL", call));
-    expar_status status = control_begin(call, group, bytes);
+    expar_status status = control_begin(call, group, data, "data", data, bytes);
     if (status != EXPAR_OK) return group_ended(group, status);
-    if (root < 0 || root >= group->size) {
-        error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", call, root, group->size - 1);
-        return control_ended(group, EXPAR_ERR_RANGE);
-    }
+    if (root < 0 || root >= group->size)
+        return control_ended(group, control_refuse(group, error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d",
+                                                                    call, root, group->size - 1)));
+    group->boot->call = call;
     status = group->boot->ops->broadcast(group->boot, data, bytes, root);
     return collective_ended(call, group, status);
 }
@@ -85,8 +95,9 @@ expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes,
 expar_status expar_group_barrier(expar_group *group)
 {
     static const char call[] = "expar_group_barrier";
-    expar_status status = control_begin(call, group, 0);
+    expar_status status = control_begin(call, group, NULL, "", NULL, 0);
     if (status != EXPAR_OK) return group_ended(group, status);
+    group->boot->call = call;
     status = group->boot->ops->barrier(group->boot);
     return collective_ended(call, group, status);
 }

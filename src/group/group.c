@@ -90,7 +90,7 @@ void group_free(expar_group *group, bool sound)
 static expar_status make_request(const expar_group_options *options, const group_settings *settings,
                                  boot_request *request)
 {
-    *request = (boot_request){.timeout_ms = settings->bootstrap_timeout_ms};
+    *request = (boot_request){.timeout_ms = settings->bootstrap_timeout_ms, .late_limit_ms = settings->late_limit_ms};
     if (options->id) {
         if (options->size < 1)
             return error_set(EXPAR_ERR_RANGE, "expar_group_create: options.size %d, expected 1 or more", options->size);
@@ -134,6 +134,7 @@ static expar_status join(const boot_request *request, const group_settings *sett
         return status;
     }
     ctl->timeout_ms = settings->timeout_ms;
+    boot_note_made(ctl);
     *out = group;
     return EXPAR_OK;
 }

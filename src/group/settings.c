@@ -35,6 +35,17 @@ static expar_status read_timeout(const char *call, const char *name, int64_t giv
     return EXPAR_OK;
 }
 
+/* 0, in the variable too: none. */
+static expar_status read_late_limit(const char *call, int64_t given_ms, int64_t *out_ms)
+{
+    const char *text = env_string("EXPAR_LATE_LIMIT");
+    if (given_ms < 0 || given_ms > MAX_TIMEOUT_MS)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.late_limit_ms %lld, expected 0 (default) to %lld", call,
+                         (long long)given_ms, (long long)MAX_TIMEOUT_MS);
+    *out_ms = given_ms;
+    return given_ms != 0 || !text || strcmp(text, "0") == 0 ? EXPAR_OK : env_seconds_ms("EXPAR_LATE_LIMIT", out_ms);
+}
+
 /* An option of two values, 1 and 2; 0 leaves it to a variable, which knows them by their words. */
 typedef struct choice {
     const char *option, *variable, *words[2];
@@ -111,6 +122,7 @@ expar_status group_settings_read(const char *call, const expar_group_options *op
     if (status == EXPAR_OK)
         status = read_timeout(call, "bootstrap_timeout_ms", options->bootstrap_timeout_ms, "EXPAR_BOOTSTRAP_TIMEOUT",
                               &read.bootstrap_timeout_ms);
+    if (status == EXPAR_OK) status = read_late_limit(call, options->late_limit_ms, &read.late_limit_ms);
     if (status == EXPAR_OK) status = read_choice(call, &heap_kind, (int)options->heap_kind, &read.fixed_heap);
     if (status == EXPAR_OK) status = read_heap_bytes(call, options->heap_bytes, read.fixed_heap, &read.heap_bytes);
     if (status == EXPAR_OK) status = read_choice(call, &heap_pages, (int)options->heap_pages, &read.huge_heap);

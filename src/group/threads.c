@@ -76,7 +76,9 @@ static void *make_one(void *argument)
     maker *self = argument;
     log_set_rank(self->boot->rank);
     self->boot->timeout_ms = self->settings->timeout_ms;
+    self->boot->late_limit_ms = self->settings->late_limit_ms;
     error_keep(&self->ended, group_make(self->boot, self->settings, self->threads, &self->group));
+    if (self->ended.status == EXPAR_OK) boot_note_made(self->boot);
     if (self->ended.status != EXPAR_OK) {
         /* The others wait in exchanges for this rank. */
         self->boot->ops->leave(self->boot, false);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Posting that waits for room: what stands on top of every transport's post. */
+#include "base/interrupt.h"
 #include "net/transport.h"
 
 #include <sched.h>
@@ -21,10 +22,12 @@ static expar_status post_waiting(transport *self, const transport_site *site, co
                                  transport_batch *batch)
 {
     expar_status status = EXPAR_ERR_BUSY;
+    int64_t asked_ns = 0;
     int64_t deadline_ns = clock_ns() + site->timeout_ms * 1000000;
     for (uint32_t turn = 0; status == EXPAR_ERR_BUSY; turn++) {
         post_make_room(self, turn);
         status = site->check(site->context, request->pe, "posting");
+        if (status == EXPAR_OK && turn >= YIELDS) status = interrupt_look(&asked_ns, "posting");
         if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
         if (status == EXPAR_ERR_BUSY && clock_ns() > deadline_ns) {
             site->told(site->context, request->pe);

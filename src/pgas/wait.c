@@ -163,21 +163,19 @@ static const char *number(const word_set *set, uint64_t value, number_text text)
     return text;
 }
 
-/* Names the first word that is still waited for, and the ranks that are silent: one of them may have
-   been to change it. */
-static expar_status say_what_is_missing(expar_group *group, const word_set *set)
+/* Adds the first word that is still waited for. */
+static expar_status say_what_is_missing(const word_set *set, expar_status status)
 {
     uint64_t seen;
     number_text has, wants;
+    char why[ERROR_TEXT_BYTES];
     size_t i = 0;
     while (i + 1 < set->count && (!takes_part(set, i) || word_holds(set, i, &seen)))
         i++;
-    expar_status status = error_set(
-        EXPAR_ERR_PEER, "%s: timed out after %lld ms: %s at offset %llu of the heap holds %s, waited for %s %s",
-        set->call, (long long)group->sym->timeout_ms, set->name, (unsigned long long)(set->offset + i * set->bytes),
-        number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
-    sym_blame_silent(group->sym, status);
-    return status;
+    snprintf(why, sizeof why, "%s", expar_last_error());
+    return error_set(status, "%s: %s at offset %llu of the heap holds %s, waited for %s %s", why, set->name,
+                     (unsigned long long)(set->offset + i * set->bytes), number(set, load_word(set, i), has),
+                     cmp_signs[set->cmp], number(set, value_of(set, i), wants));
 }
 
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)
@@ -187,7 +185,7 @@ static expar_status wait_set(expar_group *group, const word_set *set, look has_e
     while (!has_ended(set, result) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
-    return rest.timed_out ? say_what_is_missing(group, set) : status;
+    return rest.timed_out ? say_what_is_missing(set, status) : status;
 }
 
 /* The public calls differ in what ends the wait, and in whether they wait at all. */

@@ -67,12 +67,17 @@ static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t tex
     return used > 0;
 }
 
+static boot_topic barrier_topic(uint64_t epoch)
+{
+    return (boot_topic){.kind = BOOT_KIND_BARRIER, .number = epoch};
+}
+
 /* Names those who have not come at all, besides who is to blame for a time-out: the ranks are out of
    step from then on. */
 static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *rest, expar_status status)
 {
     char missing[256];
-    if (rest->timed_out) status = sym_rest_blame(rest);
+    sym_rest_blame(rest, status);
     if (!list_missing(self, epoch, missing, sizeof missing)) return status;
     return error_set(status, "%s; not come: rank %s", expar_last_error(), missing);
 }
@@ -80,15 +85,18 @@ static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *re
 static expar_status barrier_tell(sym *self, uint64_t epoch, int32_t pe, int32_t word)
 {
     expar_status status = sym_word_set(self, pe, barrier_offset(word), epoch);
-    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, &(sym_rest){.sym = self}, status);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    const sym_rest unwaited = {.sym = self, .wait = {.topic = barrier_topic(epoch)}};
+    return barrier_failed(self, epoch, &unwaited, status);
 }
 
 static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
 {
     const _Atomic uint64_t *word = barrier_word(self, self->rank, number);
+    const boot_topic topic = barrier_topic(epoch);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin(self, "barrier");
-    sym_rest_expect(&rest, SYM_SUBJECT_BARRIER, pe);
+    sym_rest_expect(&rest, &topic, pe);
     while (!barrier_has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
@@ -121,11 +129,13 @@ static expar_status barrier_release(sym *self, uint64_t epoch, const meeting *no
 static expar_status barrier_over_heap(sym *self)
 {
     const uint64_t epoch = ++self->barrier_epoch;
+    const boot_topic topic = barrier_topic(epoch);
     const meeting node = meeting_of(self, self->rank);
     const meeting leaders = {.stride = node.count,
                              .count = self->size / node.count,
                              .place = self->rank / node.count,
                              .word = rounds_of(&node)};
+    boot_note_call(self->boot, &topic, "barrier");
     expar_status status = barrier_meet(self, epoch, &node);
     if (leaders.count == 1 || status != EXPAR_OK) return status;
     if (node.place == 0) status = barrier_meet(self, epoch, &leaders);

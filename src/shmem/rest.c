@@ -58,40 +58,57 @@ static void count_in(sym *self)
     atomic_fetch_add_explicit(&self->waiters, 1, memory_order_relaxed);
 }
 
+/* What a wait is for before it is said. */
+static void begin_wait(sym_rest *rest)
+{
+    static const boot_topic none = {.kind = BOOT_KIND_NONE};
+    boot_wait_begin(&rest->wait, rest->sym->boot, &none, rest->what);
+    if (rest->among.size == 0) return;
+    rest->wait.first = rest->among.start;
+    rest->wait.stride = rest->among.stride;
+    rest->wait.size = rest->among.size;
+}
+
 sym_rest sym_rest_begin(sym *self, const char *what)
 {
     count_in(self);
-    return (sym_rest){.sym = self, .what = what, .watch = watches_nothing()};
+    sym_rest rest = {.sym = self, .what = what, .watch = watches_nothing()};
+    begin_wait(&rest);
+    return rest;
 }
 
 sym_rest sym_rest_begin_among(sym *self, const char *what, sym_ranks among)
 {
     count_in(self);
-    return (sym_rest){.sym = self, .what = what, .watch = watches_nothing(), .among = among};
+    sym_rest rest = {.sym = self, .what = what, .watch = watches_nothing(), .among = among};
+    begin_wait(&rest);
+    return rest;
 }
 
 sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint64_t bytes)
 {
     count_in(self);
-    return (sym_rest){.sym = self,
-                      .what = what,
-                      .watch = bell_range(offset, bytes),
-                      .open = true,
-                      .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
+    sym_rest rest = {.sym = self,
+                     .what = what,
+                     .watch = bell_range(offset, bytes),
+                     .open = true,
+                     .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
+    begin_wait(&rest);
+    return rest;
 }
 
-void sym_rest_expect(sym_rest *rest, int32_t subject, int32_t rank)
+void sym_rest_expect(sym_rest *rest, const boot_topic *topic, int32_t rank)
 {
-    rest->subject = subject;
-    rest->awaited = rank;
+    rest->wait.topic = *topic;
+    boot_wait_for(&rest->wait, rank);
 }
 
-/* A wait that is long, or has ended well or by somebody's loss; what a time-out leaves is told by sym_rest_blame. */
-static void note(sym_rest *rest, boot_doing doing)
+void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)(const void *context, int32_t rank),
+                         const void *context)
 {
-    if (rest->subject == SYM_SUBJECT_NONE || rest->noted == (doing == BOOT_WAITS)) return;
-    rest->noted = doing == BOOT_WAITS;
-    boot_note(rest->sym->boot, rest->subject, doing, rest->awaited);
+    rest->wait.topic = *topic;
+    rest->wait.misses = misses;
+    rest->wait.context = context;
 }
 
 static expar_status rest_check(const sym_rest *rest)
@@ -123,8 +140,6 @@ static void arm(sym_rest *rest)
     transport *network = rest->sym->driven;
     bell_arm(own_bell(rest->sym), rest->watch, &rest->rings);
     rest->armed = !network || rest->handed_over || network->ops->arm(network);
-    if (rest->since_ns == 0) rest->since_ns = clock_ns();
-    note(rest, BOOT_WAITS);
 }
 
 static int64_t sleep_limit_ns(uint32_t sleeps)
@@ -160,21 +175,16 @@ static void spin_again(sym_rest *rest)
     rest->armed = false;
 }
 
-/* A turn behind the spins and yields: arms, and sleeps once that has been done and the caller has looked again. A
-   network that is never willing to sleep does not put the time-out off. */
+/* A turn behind the spins and yields: looks at those who are awaited, arms, and sleeps once that has been done and the
+   caller has looked again. */
 static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 {
-    int64_t limit_ns = sleep_limit_ns(turns);
-    if (rest->since_ns != 0) {
-        int64_t left_ns = rest->sym->timeout_ms * 1000000 - (clock_ns() - rest->since_ns);
-        if (left_ns <= 0) {
-            rest->timed_out = true;
-            return error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms", rest->what,
-                             (long long)rest->sym->timeout_ms);
-        }
-        if (limit_ns > left_ns) limit_ns = left_ns;
+    expar_status status = sym_wait_look(rest->sym, &rest->wait);
+    if (status != EXPAR_OK) {
+        rest->timed_out = status == EXPAR_ERR_PEER;
+        return status;
     }
-    bool came = rest->armed && rest_asleep(rest, limit_ns);
+    bool came = rest->armed && rest_asleep(rest, sleep_limit_ns(turns));
     if (!rest->armed && turns > 0) sched_yield();
     rest_drive(rest);
     if (came)
@@ -206,7 +216,7 @@ expar_status sym_rest_turn(sym_rest *rest)
 void sym_rest_progress(sym_rest *rest)
 {
     rest->turn = 0;
-    rest->since_ns = 0;
+    boot_wait_progress(&rest->wait);
     rest->armed = rest->handed_over = false;
 }
 
@@ -220,7 +230,7 @@ void sym_rest_end(sym_rest *rest)
     sym_behold(rest->sym);
     /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
     rest->armed = false;
-    if (!rest->timed_out) note(rest, BOOT_IDLE);
+    boot_wait_end(&rest->wait);
     rest_attend(rest, false);
     atomic_fetch_sub_explicit(&rest->sym->waiters, 1, memory_order_release);
 }

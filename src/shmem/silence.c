@@ -1,34 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Silence: who is to blame for a wait that has timed out.
- *
- * The rank that was waited for may itself wait for another. So all who could be at fault are asked, at once: their
- * monitors answer whatever else they do. Who gives no answer is silent, and is the one to blame. When all live, the
- * answers say who waits for whom, and the chain from the rank that was waited for ends at one that waits for nobody
- * here: it has not come. Only who is blamed is gone for this rank from then on. */
+/* Silence: who is gone because of a wait that has failed. Who is to blame is found by boot_wait, which asks all who
+ * could be at fault: their monitors answer whatever else they do. Who gives no answer is silent, and gone for this
+ * rank from then on; a rank that answers, but is not waited for any more, is gone only where this rank is out of
+ * step with it. */
+#include "base/interrupt.h"
 #include "boot/ranks.h"
 #include "shmem/parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-/* What an answer may take: a quarter of the time-out, but long enough for a busy machine: a living rank that is
-   taken for silent is worse than a silent one that is named late. */
-#define LEAST_MS 3000
-#define MOST_MS  5000
-
-typedef struct inquiry {
-    sym *sym;
-    boot_answer *answers; /* [size] asked: all among whom the culprit is, this rank included */
-    bool *silent;         /* [size] */
-    int32_t num_silent;
-} inquiry;
-
-static int64_t answer_ns(const sym *self)
+static void blame(sym *self, int32_t rank)
 {
-    int64_t quarter_ms = self->timeout_ms / 4;
-    if (quarter_ms < LEAST_MS) quarter_ms = LEAST_MS;
-    return (quarter_ms < MOST_MS ? quarter_ms : MOST_MS) * 1000000;
+    sym_fail(self, SYM_PEER_SILENT, rank);
+    sym_tell(self, rank);
 }
+
+expar_status sym_wait_look(sym *self, boot_wait *wait)
+{
+    expar_status status = boot_wait_look(wait);
+    if (status == EXPAR_OK || wait->verdict != BOOT_SILENT) return status;
+    error_kept kept;
+    error_keep(&kept, status);
+    for (int32_t r = 0; r < self->size; r++)
+        if (wait->silent[r]) blame(self, r);
+    return error_restore(&kept);
+}
+
+expar_status sym_rest_blame(const sym_rest *rest, expar_status status)
+{
+    sym *self = rest->sym;
+    error_kept kept;
+    error_keep(&kept, status);
+    boot_note_ended(self->boot, &rest->wait.topic, status, kept.text);
+    if (status == EXPAR_ERR_INTERRUPTED) sym_fail(self, SYM_PEER_SILENT, -1);
+    if (rest->timed_out && rest->wait.verdict != BOOT_SILENT && rest->wait.culprit >= 0)
+        blame(self, rest->wait.culprit);
+    return error_restore(&kept);
+}
+
+/* ---- who is silent now ------------------------------------------------------------------------------------------- */
+
+#define MOST_NS  INT64_C(5000000000)
+#define ROUND_NS (INTERRUPT_NS)
 
 /* Those who died or left will not answer, and are known. */
 static bool can_be_asked(const sym *self, int32_t rank)
@@ -37,125 +50,55 @@ static bool can_be_asked(const sym *self, int32_t rank)
     return rank != self->rank && gone != SYM_PEER_DIED && gone != SYM_PEER_LEFT;
 }
 
-static void inquiry_free(inquiry *self)
+/* How many of those who were asked may still answer before they have been silent for so long. round: [size],
+   scratch. */
+static int32_t ask_again(sym *self, boot_answer *answers, boot_answer *round, int64_t limit_ns)
 {
-    free(self->answers);
-    free(self->silent);
+    static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
+    int32_t left = 0;
+    for (int32_t r = 0; r < self->size; r++)
+        round[r].asked = answers[r].asked = can_be_asked(self, r) && !answers[r].came;
+    self->boot->ops->ask(self->boot, &nothing, round, ROUND_NS);
+    for (int32_t r = 0; r < self->size; r++) {
+        if (round[r].asked) answers[r] = round[r];
+        left += round[r].asked && !round[r].came && round[r].silent_ns > 0 && round[r].silent_ns < limit_ns;
+    }
+    return left;
 }
 
-/* False: out of memory. */
-static bool inquire(sym *s, sym_ranks among, int32_t subject, inquiry *out)
+static void find_silent(sym *self, bool *silent)
 {
-    const size_t size = (size_t)s->size;
-    *out =
-        (inquiry){.sym = s, .answers = calloc(size, sizeof *out->answers), .silent = calloc(size, sizeof *out->silent)};
-    if (!out->answers || !out->silent) {
-        inquiry_free(out);
-        return false;
+    const int64_t usual_ns = boot_silence_ns(self->boot), limit_ns = usual_ns < MOST_NS ? usual_ns : MOST_NS;
+    int64_t asked_ns = 0;
+    boot_answer *answers = calloc(2 * (size_t)self->size, sizeof *answers);
+    if (!answers) return;
+    while (ask_again(self, answers, answers + self->size, limit_ns) > 0 &&
+           interrupt_look(&asked_ns, "silence") == EXPAR_OK) {
     }
-    for (int32_t i = 0; i < among.size; i++) {
-        int32_t rank = among.start + i * among.stride;
-        out->answers[rank].asked = can_be_asked(s, rank);
-    }
-    s->boot->ops->ask(s->boot, subject, out->answers, answer_ns(s));
-    for (int32_t r = 0; r < s->size; r++) {
-        out->silent[r] = out->answers[r].asked && !out->answers[r].came && can_be_asked(s, r);
-        out->num_silent += out->silent[r];
-    }
-    return true;
+    for (int32_t r = 0; r < self->size; r++)
+        silent[r] = answers[r].asked && !answers[r].came && answers[r].silent_ns >= limit_ns && can_be_asked(self, r);
+    free(answers);
 }
-
-static void blame(sym *self, int32_t rank)
-{
-    sym_fail(self, SYM_PEER_SILENT, rank);
-    sym_tell(self, rank);
-}
-
-/* Returns the first that is silent, and writes all into text; -1: nobody is. */
-static int32_t blame_silent(const inquiry *self, char *text, size_t bytes)
-{
-    int32_t first = -1;
-    if (self->num_silent == 0) return -1;
-    for (int32_t r = 0; r < self->sym->size; r++) {
-        if (!self->silent[r]) continue;
-        if (first < 0) first = r;
-        blame(self->sym, r);
-    }
-    ranks_format(self->silent, true, self->sym->size, text, bytes);
-    return first;
-}
-
-/* ---- words, and collectives over control sockets: whoever is silent ---------------------------------------------- */
 
 bool sym_blame_silent(sym *self, expar_status status)
 {
     char text[256];
+    bool found = false;
     error_kept kept;
-    inquiry all;
     error_keep(&kept, status);
-    if (!inquire(self, (sym_ranks){.stride = 1, .size = self->size}, SYM_SUBJECT_NONE, &all)) return false;
-    int32_t first = blame_silent(&all, text, sizeof text);
-    if (first >= 0) error_set(status, "%s; silent: rank %s", kept.text, text);
-    inquiry_free(&all);
-    return first >= 0;
-}
-
-/* ---- collectives over the heaps: the end of the chain ------------------------------------------------------------ */
-
-/* Whom a rank waits for, or has given up; -1: nobody that it concerns. */
-static int32_t next_of(const inquiry *self, int32_t rank)
-{
-    const boot_answer *says = &self->answers[rank];
-    int32_t next = says->doing != BOOT_IDLE ? says->rank : says->blamed;
-    bool concerned = next >= 0 && next != rank && (next == self->sym->rank || self->answers[next].asked);
-    return concerned ? next : -1;
-}
-
-/* -1: they wait in a circle. */
-static int32_t end_of_chain(const inquiry *self, int32_t rank)
-{
-    for (int32_t steps = 0; steps < self->sym->size; steps++) {
-        int32_t next = next_of(self, rank);
-        if (next < 0) return rank;
-        if (next == self->sym->rank) return -1;
-        rank = next;
+    bool *silent = calloc((size_t)self->size, sizeof *silent);
+    if (!silent) return false;
+    find_silent(self, silent);
+    for (int32_t r = 0; r < self->size; r++) {
+        if (!silent[r]) continue;
+        blame(self, r);
+        found = true;
     }
-    return -1;
-}
-
-/* Whom to blame; adds to the text why. */
-static int32_t find_culprit(const inquiry *self, const sym_rest *rest, char *text, size_t bytes)
-{
-    char ranks[256];
-    int32_t culprit = blame_silent(self, ranks, sizeof ranks);
-    if (culprit >= 0) {
-        snprintf(text, bytes, "silent: rank %s", ranks);
-        return culprit;
+    error_restore(&kept);
+    if (found) {
+        ranks_format(silent, true, self->size, text, sizeof text);
+        error_set(status, "%s; silent: rank %s", kept.text, text);
     }
-    culprit = end_of_chain(self, rest->awaited);
-    if (culprit >= 0)
-        snprintf(text, bytes, "rank %d is alive but has not come to this call", culprit);
-    else
-        snprintf(text, bytes, "ranks wait for each other in a circle");
-    culprit = culprit >= 0 ? culprit : rest->awaited;
-    blame(self->sym, culprit);
-    return culprit;
-}
-
-expar_status sym_rest_blame(const sym_rest *rest)
-{
-    sym *self = rest->sym;
-    char text[320] = "no memory to ask why";
-    inquiry members;
-    const sym_ranks all = {.stride = 1, .size = self->size};
-    int32_t culprit = rest->awaited;
-    if (inquire(self, rest->among.size > 0 ? rest->among : all, rest->subject, &members)) {
-        culprit = find_culprit(&members, rest, text, sizeof text);
-        inquiry_free(&members);
-    } else {
-        blame(self, culprit);
-    }
-    boot_note(self->boot, rest->subject, BOOT_GAVE_UP, culprit);
-    return error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms waiting for rank %d; %s", rest->what,
-                     (long long)self->timeout_ms, rest->awaited, text);
+    free(silent);
+    return found;
 }

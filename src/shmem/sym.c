@@ -241,11 +241,22 @@ static void record_loss(sym *self, sym_failure_kind kind, int32_t rank)
     pthread_mutex_unlock(&self->lock);
 }
 
+/* This rank comes to nothing more that others await. */
+static void note_ended(const sym *self, sym_failure_kind kind)
+{
+    static const boot_topic all = {.kind = BOOT_KIND_ALL};
+    if (kind == SYM_ABORTED)
+        boot_note_ended(self->boot, &all, EXPAR_ERR_ABORTED, "it has aborted the group");
+    else
+        boot_note_ended(self->boot, &all, EXPAR_ERR_PEER, expar_last_error());
+}
+
 void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
     bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
     if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
     if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
+    if (kind == SYM_ABORTED || (kind == SYM_PEER_SILENT && rank < 0)) note_ended(self, kind);
     bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
     uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);

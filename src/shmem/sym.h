@@ -280,9 +280,6 @@ void sym_ring(sym *sym, int32_t pe);
 /* The same after a put to [offset, offset + bytes) of its heap: only if it watches words there. */
 void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 
-/* What waits are noted for (boot_note): the barrier over the heaps, and from ABOVE on what layers above number. */
-enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_ABOVE };
-
 /* A wait in progress, for conditions of any shape:
  *
  *     sym_rest rest = sym_rest_begin(sym, "dispatch: rows");
@@ -291,29 +288,26 @@ enum { SYM_SUBJECT_NONE = 0, SYM_SUBJECT_BARRIER, SYM_SUBJECT_ABOVE };
  *     sym_rest_end(&rest);
  *
  * A turn spins, then yields, then arms the bell (after which the caller looks once more), then sleeps, bounded. A
- * caller that saw progress but must wait on calls sym_rest_progress, which starts over: the time-out counts from the
- * last progress. A turn fails with EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, and with
- * EXPAR_ERR_PEER (text "timed out") when nothing happened for the group's time-out; the caller then adds who was
- * missing (error_prefix). */
+ * caller that saw progress but must wait on calls sym_rest_progress, which starts over. A turn fails with
+ * EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, with EXPAR_ERR_INTERRUPTED when the program wants
+ * it, and with EXPAR_ERR_PEER (timed_out) when boot_wait finds that nobody will end the wait: ranks that were silent
+ * for it are gone from then on, and the text names who is to blame; the caller adds what was missing. */
 typedef struct sym_rest {
     sym *sym;
     const char *what;
-    int64_t since_ns; /* 0 until the first clock reading */
     uint32_t turn;
     uint32_t rings; /* value of the futex word when armed */
     uint64_t watch; /* bell_range of the words that puts may change to end the wait */
     bool armed;
     bool attends;     /* drives the network meanwhile */
     bool handed_over; /* the network's own thread does */
-    bool timed_out;   /* set when a turn failed by time-out */
+    bool timed_out;   /* set when a turn failed because of those who are waited for */
     bool open;        /* by sym_rest_begin_open */
-    bool noted;       /* boot_ops.ask tells of this wait */
-    int32_t subject;  /* of the note; SYM_SUBJECT_NONE: nothing is noted */
-    int32_t awaited;  /* by sym_rest_expect */
     sym_ranks among;  /* those whose loss ends the wait, unless it is open; size 0: all */
     /* Ends it too, once it is set (relaxed): what the wait is for has been abandoned. NULL: nothing does */
     const atomic_bool *halt;
     uint32_t tellings; /* open: of sym at the beginning */
+    boot_wait wait;    /* what others are told, and how those stand who are awaited */
 } sym_rest;
 sym_rest sym_rest_begin(sym *sym, const char *what);
 /* For what some ranks do together, whatever becomes of others. */
@@ -322,17 +316,36 @@ sym_rest sym_rest_begin_among(sym *sym, const char *what, sym_ranks among);
    too unless some call has told of it before, and then is not in the way any more. Puts to [offset, offset + bytes) of
    this rank's heap may end the wait. */
 sym_rest sym_rest_begin_open(sym *sym, const char *what, uint64_t offset, uint64_t bytes);
-/* The wait is for that rank, in a collective with a subject of its own: a long one is noted for peers who ask. */
-void sym_rest_expect(sym_rest *rest, int32_t subject, int32_t rank);
+/* What is waited for there, and who has to come; others who ask are told. Else it is not known. */
+void sym_rest_expect(sym_rest *rest, const boot_topic *topic, int32_t rank);
+/* For all of whom misses(context, rank) is true, at each time. The context stays until the end. */
+void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)(const void *context, int32_t rank),
+                         const void *context);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 void sym_rest_end(sym_rest *rest);
-/* After the end of one with sym_rest_expect that timed out: finds out who is to blame, fails the group for the sake of
-   that rank alone (SYM_PEER_SILENT), and returns EXPAR_ERR_PEER with a text that names it. Takes a quarter of the
-   time-out more, but 3 s at least and 5 s at most, when somebody is silent (silence.c). */
-expar_status sym_rest_blame(const sym_rest *rest);
-/* For waits that cannot know whom they wait for, after a time-out: all ranks are asked; those that are silent are gone
-   from now on, and named behind the last error's text. False: nobody is. */
+/* For a collective that is lost to this rank by a wait that failed: the group fails for the sake of whoever is to
+   blame alone (SYM_PEER_SILENT), or, where it was interrupted, as one that is out of step; others learn that this
+   rank does not come. To be called after sym_rest_end. Returns status. */
+expar_status sym_rest_blame(const sym_rest *rest, expar_status status);
+/* boot_wait_look; those who are silent are gone from now on (SYM_PEER_SILENT). For waits without a sym_rest:
+ *
+ *     boot_wait wait;
+ *     boot_wait_begin(&wait, sym->boot, &topic, "dispatch: rows");
+ *     boot_wait_for(&wait, rank);                 whom the wait is for now, as soon as it is known and when it changes
+ *     while (… still waits, sym_check is EXPAR_OK …) {
+ *         status = sym_wait_look(sym, &wait);     at least every INTERRUPT_NS; some 50 ms at most
+ *         if (status != EXPAR_OK) break;          wait.verdict, wait.culprit and the last error say why
+ *     }
+ *     boot_wait_end(&wait);
+ *
+ * so a thread may do this for a wait that is not its own, such as a kernel's: while it looks, others are told that
+ * this rank waits there. boot_wait_progress where the one that waits has got on. A rank that has died or left is
+ * known to sym_check at once, and answers nothing here. What this rank does not come to any more, it notes by
+ * boot_note_ended. */
+expar_status sym_wait_look(sym *sym, boot_wait *wait);
+/* All ranks are asked; those that stay silent for a while (boot_silence_ns, 5 s at most) are gone from now on, and
+   named behind the last error's text. False: nobody is. */
 bool sym_blame_silent(sym *sym, expar_status status);
 
 /* For who has found a flag of its own set without sym_rest_end behind it: what came before the flag is seen, too. */

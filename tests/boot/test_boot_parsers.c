@@ -265,21 +265,35 @@ static void purposes_differ(void **state)
 static ask_record random_record(int32_t size)
 {
     const uint32_t kind = (uint32_t)(ASK_QUESTION + random_below(3));
-    return (ask_record){.mark = ASK_MARK | kind,
-                        .serial = (uint32_t)random_below(3),
-                        .subject = (int32_t)random_below(BOOT_SUBJECTS),
-                        .doing = (uint32_t)random_below(3),
-                        .rank = kind == ASK_DEATH ? (int32_t)random_below((size_t)size)
-                                                  : (int32_t)random_below((size_t)size + 1) - 1,
-                        .blamed = (int32_t)random_below((size_t)size + 1) - 1};
+    ask_record record = {.mark = ASK_MARK | kind,
+                         .serial = (uint32_t)random_below(3),
+                         .topic = {.kind = (uint32_t)random_below(BOOT_KINDS),
+                                   .object = (uint32_t)random_below(5),
+                                   .number = random_below(1000)},
+                         .waits = (uint32_t)random_below(2),
+                         .ended = (uint32_t)random_below((size_t)EXPAR_ERR_INTERRUPTED + 1),
+                         .rank = kind == ASK_DEATH ? (int32_t)random_below((size_t)size)
+                                                   : (int32_t)random_below((size_t)size + 1) - 1,
+                         .blamed = (int32_t)random_below((size_t)size + 1) - 1,
+                         .waited_ns = (int64_t)random_below(1000)};
+    memset(record.doing, 'd', random_below(sizeof record.doing));
+    memset(record.reason, 'r', random_below(sizeof record.reason));
+    return record;
+}
+
+static bool ends(const char *text, size_t bytes)
+{
+    return memchr(text, 0, bytes) != NULL;
 }
 
 static bool record_is_sane(const ask_record *record, int32_t size)
 {
     bool marked = record->mark == (ASK_MARK | ASK_QUESTION) || record->mark == (ASK_MARK | ASK_ANSWER);
     bool of_death = record->mark == (ASK_MARK | ASK_DEATH) && record->rank >= 0;
-    return (marked || of_death) && record->subject >= 0 && record->subject < BOOT_SUBJECTS && record->doing < 3 &&
-           record->rank >= -1 && record->rank < size && record->blamed >= -1 && record->blamed < size;
+    return (marked || of_death) && record->topic.kind <= BOOT_KIND_ALL && record->waits < 2 &&
+           record->ended <= EXPAR_ERR_INTERRUPTED && record->rank >= -1 && record->rank < size &&
+           record->blamed >= -1 && record->blamed < size && record->waited_ns >= 0 &&
+           ends(record->doing, sizeof record->doing) && ends(record->reason, sizeof record->reason);
 }
 
 static void ask_records(void **state)
@@ -302,14 +316,16 @@ static void lines(void **state)
 {
     (void)state;
     for (int round = 0; round < ROUNDS / 8; round++) {
-        static boot_notes notes;
+        boot_notes notes = {0};
+        const boot self = {.size = 2, .notes = &notes, .timeout_ms = 1000};
         ask_record sent[8], damaged, came;
         asker *own;
         int ends[2], questions = 0, deaths = 0, pair[2] = {-1, -1};
         size_t moved = 0, got = 0, part = random_below(sizeof sent);
+        notes_init(&notes);
         socket_pair(ends);
         pair[1] = ends[1];
-        assert_int_equal(ask_open(2, pair, &notes, &own), EXPAR_OK);
+        assert_int_equal(ask_open(&self, pair, &own), EXPAR_OK);
         for (size_t i = 0; i < 8; i++) {
             sent[i] = random_record(2);
             questions += sent[i].mark == (ASK_MARK | ASK_QUESTION);
@@ -332,6 +348,7 @@ static void lines(void **state)
         }
         assert_int_equal(wire_pull(ends[0], &came, sizeof came, &got), WIRE_AGAIN);
         ask_close(own);
+        notes_destroy(&notes);
         wire_close(&ends[0]);
         wire_close(&ends[1]);
     }

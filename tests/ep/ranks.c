@@ -14,6 +14,7 @@ expar_group_options ranks_options(const ranks_plan *plan)
     options.heap_bytes = plan->heap_bytes ? plan->heap_bytes : RANKS_HEAP_BYTES;
     options.heap_kind = plan->heap_kind;
     options.timeout_ms = plan->timeout_ms ? plan->timeout_ms : RANKS_TIMEOUT_MS;
+    options.late_limit_ms = plan->late_limit_ms ? plan->late_limit_ms : RANKS_TIMEOUT_MS;
     return options;
 }
 

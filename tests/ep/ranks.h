@@ -19,9 +19,10 @@ typedef struct ranks_plan {
     int32_t ranks_per_node; /* 0: the library finds out */
     size_t heap_bytes;      /* 0: RANKS_HEAP_BYTES */
     expar_heap_kind heap_kind;
-    int64_t timeout_ms; /* 0: RANKS_TIMEOUT_MS */
-    bool ends_itself;   /* the body destroys or abandons the group */
-    ranks_body after;   /* with NULL for the group, once that has gone; may be NULL */
+    int64_t timeout_ms;    /* 0: RANKS_TIMEOUT_MS */
+    int64_t late_limit_ms; /* 0: RANKS_TIMEOUT_MS, so that a rank that hangs ends all the same */
+    bool ends_itself;      /* the body destroys or abandons the group */
+    ranks_body after;      /* with NULL for the group, once that has gone; may be NULL */
 } ranks_plan;
 
 #define RANKS_HEAP_BYTES ((size_t)256 << 20)

@@ -62,9 +62,9 @@ static void replace_after_a_dispatch(expar_group *group, void *shared)
     play_round(&s, c);
     if (!CHECK_OK(expar_group_barrier(group))) return;
     if (s.rank != AWAY) {
-        group->sym->timeout_ms = SHORT_MS;
+        group->boot->late_limit_ms = SHORT_MS;
         dispatch_in_vain(&s, c);
-        group->sym->timeout_ms = RANKS_TIMEOUT_MS;
+        group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
     }
     if (!destroy(&s) || !create(&s, c)) return;
     play_round(&s, c);
@@ -83,9 +83,9 @@ static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
                              tokens, c->traffic->job.hidden);
     args.async_finish = 1;
     args.event = &event;
-    s->group->sym->timeout_ms = SHORT_MS;
+    s->group->boot->late_limit_ms = SHORT_MS;
     bool ended = CHECK_OK(expar_combine(s->ep, &args)) && destroy(s);
-    s->group->sym->timeout_ms = RANKS_TIMEOUT_MS;
+    s->group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
     if (ended) CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
     if (ended) CHECK_TEXT("expar_combine", "timed out after 300 ms", "rank 1");
     expar_event_destroy(event);
@@ -118,8 +118,8 @@ static void await_ended(const scene *c)
     CHECK(atomic_load(c->ended) == RANKS - 1, "destroying did not end");
 }
 
-/* It is waited for as long as a call of its own and its coming may take; the group has failed then. Nobody leaves
-   before all have seen it. */
+/* It is waited for as long as the late limit allows; the group has failed then. Nobody leaves before all have seen
+   it. */
 static void destroy_in_vain(expar_group *group, void *shared)
 {
     const scene *c = shared;
@@ -127,9 +127,9 @@ static void destroy_in_vain(expar_group *group, void *shared)
     if (!create(&s, c)) return;
     play_round(&s, c);
     if (s.rank != AWAY) {
-        group->boot->timeout_ms = SHORT_MS;
+        group->boot->late_limit_ms = SHORT_MS;
         destroy(&s);
-        CHECK_TEXT("the buffer", "after 600 ms", "awaited: rank 1");
+        CHECK_TEXT("the buffer", "after 300 ms", "waiting for rank 1");
         CHECK_STATUS(EXPAR_ERR_PEER, expar_group_barrier(group));
         atomic_fetch_add(c->ended, 1);
     }

@@ -147,10 +147,10 @@ static void test_order(void **state)
    the transports' own time. */
 static void give_up(expar_group *group, uint64_t *lock)
 {
-    group->sym->timeout_ms = PATIENCE_MS;
+    group->boot->late_limit_ms = PATIENCE_MS;
     CHECK_STATUS(EXPAR_ERR_PEER, expar_lock_set(group, lock));
     CHECK_TEXT("expar_lock_set", "timed out");
-    group->sym->timeout_ms = RANKS_TIMEOUT_MS;
+    group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
 }
 
 /* In the end all get the lock, one at a time. */

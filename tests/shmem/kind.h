@@ -33,10 +33,18 @@ static inline int32_t kind_ranks_per_node(const ranks_plan *plan)
     return plan->size % 2 == 0 ? plan->size / 2 : 1;
 }
 
-/* For waits that are to time out: only once the ranks have met, so that nothing else does on a busy machine. */
-static inline void kind_set_timeout(expar_group *group, int64_t timeout_ms)
+/* For waits that are to end by silence: only once the ranks have met, so that nothing else does on a busy machine. Late
+   ranks are waited for all the same. */
+static inline void kind_set_silence(expar_group *group, int64_t timeout_ms)
 {
     group->sym->timeout_ms = group->sym->site.timeout_ms = group->boot->timeout_ms = timeout_ms;
+}
+
+/* The same for waits that are to end in any case. */
+static inline void kind_set_timeout(expar_group *group, int64_t timeout_ms)
+{
+    kind_set_silence(group, timeout_ms);
+    group->boot->late_limit_ms = timeout_ms;
 }
 
 /* Runs the body on `size` ranks with the other members of *plan as given. */

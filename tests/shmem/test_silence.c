@@ -146,12 +146,13 @@ static void check_loss(const view *v, const char *how)
 /* Until the victim, which has been let into the call alone, waits for somebody there. */
 static void await_inside(const view *v, const scene *s)
 {
-    const int32_t subject = s->call == BARRIER_ALL ? SYM_SUBJECT_BARRIER : TEAM_SUBJECT(TEAM_WORLD_SLOT);
+    const boot_topic barrier = {.kind = BOOT_KIND_BARRIER, .number = UINT64_MAX};
+    const boot_topic topic = s->call == BARRIER_ALL ? barrier : team_topic(TEAM_WORLD_SLOT);
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     boot_answer answers[MOST_RANKS] = {[VICTIM] = {.asked = true}};
-    while (answers[VICTIM].doing != BOOT_WAITS && ranks_clock_ms() < until_ms)
-        v->group->boot->ops->ask(v->group->boot, subject, answers, INT64_C(5000000000));
-    CHECK(answers[VICTIM].doing == BOOT_WAITS, "the victim waits for nobody");
+    while (!answers[VICTIM].waits && ranks_clock_ms() < until_ms)
+        v->group->boot->ops->ask(v->group->boot, &topic, answers, INT64_C(5000000000));
+    CHECK(answers[VICTIM].waits, "the victim waits for nobody");
 }
 
 static void survive(expar_group *group, void *shared)
@@ -314,7 +315,8 @@ static void disagree(expar_group *group, void *shared)
 {
     scene *s = shared;
     const view v = look(group);
-    come_together(group, s, 2);
+    kind_set_silence(group, TOGETHER_MS);
+    meet(&s->ready, 2);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_broadcast(v.world, v.b->dest, v.b->source, 8, 1 - group->rank));
     CHECK_TEXT("circle");
     meet(&s->done, 2);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bounded: the thread, and who frees. */
 #include "boot/launch/bounded.h"
+#include "base/interrupt.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 void bounded_drop(bounded *self)
 {
@@ -32,11 +31,7 @@ static void *bounded_main(void *context)
 
 static void bounded_prepare(bounded *self)
 {
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&self->ended, &clock);
-    pthread_condattr_destroy(&clock);
+    interrupt_cond_init(&self->ended);
     pthread_mutex_init(&self->lock, NULL);
     self->references = 2;
     self->done = false;
@@ -72,10 +67,9 @@ expar_status bounded_start(bounded *self, void (*work)(bounded *self), void (*di
 
 bool bounded_wait(bounded *self, int64_t end_ns)
 {
-    const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
     pthread_mutex_lock(&self->lock);
-    while (!self->done && pthread_cond_timedwait(&self->ended, &self->lock, &end) != ETIMEDOUT) {
-    }
+    while (!self->done && clock_ns() < end_ns && !interrupt_came())
+        interrupt_cond_wait(&self->ended, &self->lock);
     bool done = self->done;
     pthread_mutex_unlock(&self->lock);
     return done;

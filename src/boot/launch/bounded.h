@@ -18,7 +18,8 @@ typedef struct bounded {
 
 /* Starts the work; on failure it has been disposed of. */
 expar_status bounded_start(bounded *self, void (*work)(bounded *self), void (*dispose)(bounded *self));
-/* Waits until the work is done; false at end_ns (clock_ns). What the work has written is then still its own. */
+/* Waits until the work is done; false at end_ns (clock_ns), or
+   when the program wants no more (interrupt_came). What the work has written is then still its own. */
 bool bounded_wait(bounded *self, int64_t end_ns);
 /* The caller lets go of it. */
 void bounded_drop(bounded *self);

@@ -3,6 +3,7 @@
  *
  * Ranks of one host meet at an abstract Unix socket whose name follows from user and job; its users are checked by the
  * kernel. Ranks of several hosts meet at a TCP port, and need a secret that the launcher or the user ships. */
+#include "base/interrupt.h"
 #include "boot/boot.h"
 #include "boot/launch/launch.h"
 #include "boot/meet/meet.h"
@@ -214,6 +215,7 @@ expar_status boot_request_from_env(boot_request *request)
     found.have_id = false;
     found.meeting[0] = 0;
     found.roll[0] = 0;
+    interrupt_begin();
     if (is_expar_run())
         status = from_expar_run(&found);
     else if (is_torchrun())
@@ -224,6 +226,7 @@ expar_status boot_request_from_env(boot_request *request)
         status = from_open_mpi(&found);
     else
         status = refuse_srun();
+    status = interrupt_take(status, "joining");
     if (status == EXPAR_OK)
         *request = found;
     else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mesh: control sockets between all pairs. */
 #include "boot/meet/mesh.h"
+#include "base/interrupt.h"
 #include "boot/meet/meet.h"
 #include "boot/meet/rendezvous.h"
 #include "boot/meet/session.h"
@@ -259,6 +260,7 @@ static void find_unanswered(builder *self)
 static expar_status check_time(builder *self)
 {
     int64_t now_ns = clock_ns();
+    if (interrupt_came()) return error_set(EXPAR_ERR_BOOTSTRAP, "given up");
     if (now_ns >= self->answer_due_ns) {
         self->answer_due_ns = INT64_MAX;
         find_unanswered(self);
@@ -314,7 +316,8 @@ static int32_t mesh_poll(builder *self)
         self->polls[i + 3] = (struct pollfd){.fd = open ? one->fd : -1, .events = session_events(one)};
     }
     int32_t polled = self->used;
-    if (poll(self->polls, (nfds_t)polled + 3, wire_poll_ms(next_wake_ns(self))) >= 0) return polled;
+    const int longest_ms = (int)(INTERRUPT_NS / 1000000), wake_ms = wire_poll_ms(next_wake_ns(self));
+    if (poll(self->polls, (nfds_t)polled + 3, wake_ms < longest_ms ? wake_ms : longest_ms) >= 0) return polled;
     for (int32_t i = 0; i < polled + 3; i++)
         self->polls[i].revents = 0;
     return polled;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rendezvous: connecting, proving the secret, saying hello, waiting for the table. */
 #include "boot/meet/rendezvous.h"
+#include "base/interrupt.h"
 #include "boot/meet/meet.h"
 
 #include <errno.h>
@@ -46,10 +47,10 @@ expar_status rendezvous_lost(const rendezvous *self)
                                    : "the process that made the unique id ended, or retired the id");
 }
 
-/* Sleeps a little longer each time; false when the deadline has passed. */
+/* Sleeps a little longer each time; false when the deadline has passed, or the program wants no more. */
 static bool pause_before_retry(const rendezvous *self, int64_t *pause_ns)
 {
-    if (clock_ns() >= self->deadline_ns) return false;
+    if (clock_ns() >= self->deadline_ns || interrupt_came()) return false;
     nanosleep(&(struct timespec){.tv_nsec = (long)*pause_ns}, NULL);
     *pause_ns = *pause_ns * 2 < LAST_PAUSE_NS ? *pause_ns * 2 : LAST_PAUSE_NS;
     return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* roll: names and sockets. */
+#include "base/interrupt.h"
 #include "boot/meet/meet.h"
 #include "boot/ranks.h"
 #include "boot/wire/wire.h"
@@ -56,7 +57,7 @@ void roll_call(const boot_request *request, char text[ROLL_TEXT])
     ranks_format(here, false, request->size, missing, sizeof missing);
     snprintf(text, ROLL_TEXT, "here: %s, not here: %s", came, missing);
     free(here);
-    nanosleep(&linger, NULL);
+    if (!interrupt_came()) nanosleep(&linger, NULL);
 }
 
 void roll_close(boot_request *request)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: what a rank waits for, asked and answered between monitors. */
+/* ask: how a rank stands to a call, asked and answered between monitors. */
 #include "boot/sockets/ask.h"
 #include "boot/wire/wire.h"
 
@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -19,18 +20,23 @@ typedef struct ask_inbox {
     bool bye; /* the peer has said so */
 } ask_inbox;
 
+/* A peer that owes an answer is asked again so long after the first question, and then no more: what it does not read
+   would fill its line. */
+#define OWED_NS ((int64_t)1000 * 1000 * 1000)
+
 /* Lives on the stack of who asks. */
 typedef struct question {
     uint32_t serial;
-    int32_t subject, pending;
+    int32_t pending;
     boot_answer *answers; /* [size] */
+    bool *awaited;        /* [size] it has been asked, and has not answered */
     struct question *next;
 } question;
 
 struct asker {
     int32_t size;
     const int *lines; /* [size] */
-    const boot_notes *notes;
+    const boot *boot; /* whose notes are read */
     /* Guards all below, the questions that hang there, and both directions of the lines: records go whole. */
     pthread_mutex_t lock;
     ask_inbox *inboxes; /* [size] */
@@ -38,16 +44,24 @@ struct asker {
     question *questions;
     uint32_t last_serial;
     bool *cut;           /* [size] a record went out in part, for want of room: nothing can follow it */
+    bool *closed;        /* [size] nobody reads the line any more */
+    int64_t *owed_ns;    /* [size] when the peer was first asked of what it has not answered; 0: it owes nothing */
     int32_t first_death; /* -1: none that is known */
 };
+
+static bool is_text(const char *text, size_t bytes)
+{
+    return strnlen(text, bytes) < bytes;
+}
 
 bool ask_record_check(const ask_record *record, int32_t size)
 {
     const uint32_t kind = record->mark ^ ASK_MARK;
     if (kind == ASK_DEATH && record->rank < 0) return false;
-    return kind >= ASK_QUESTION && kind <= ASK_BYE && record->subject >= 0 && record->subject < BOOT_SUBJECTS &&
-           record->doing <= BOOT_GAVE_UP && record->rank >= -1 && record->rank < size && record->blamed >= -1 &&
-           record->blamed < size;
+    return kind >= ASK_QUESTION && kind <= ASK_BYE && record->topic.kind < BOOT_KINDS && record->waits <= 1 &&
+           record->ended <= (uint32_t)EXPAR_ERR_INTERRUPTED && record->rank >= -1 && record->rank < size &&
+           record->blamed >= -1 && record->blamed < size && record->waited_ns >= 0 &&
+           is_text(record->doing, sizeof record->doing) && is_text(record->reason, sizeof record->reason);
 }
 
 /* The caller holds the lock. A line without room leads to who does not read: not sent is not answered. */
@@ -57,6 +71,7 @@ static bool send_record(asker *self, int32_t peer, const ask_record *record)
     if (self->lines[peer] < 0 || self->cut[peer]) return false;
     wire_result result = wire_push(self->lines[peer], record, sizeof *record, &moved);
     self->cut[peer] = result != WIRE_DONE && moved > 0;
+    self->closed[peer] = result == WIRE_CLOSED;
     return result == WIRE_DONE;
 }
 
@@ -65,13 +80,17 @@ static bool send_record(asker *self, int32_t peer, const ask_record *record)
 static void asker_answer(asker *self, int32_t peer, const ask_record *asked)
 {
     boot_answer own;
-    notes_read(self->notes, asked->subject, &own);
-    const ask_record record = {.mark = ASK_MARK | ASK_ANSWER,
-                               .serial = asked->serial,
-                               .subject = asked->subject,
-                               .doing = (uint32_t)own.doing,
-                               .rank = own.rank,
-                               .blamed = own.blamed};
+    notes_read(self->boot->notes, &asked->topic, self->boot->timeout_ms, &own);
+    ask_record record = {.mark = ASK_MARK | ASK_ANSWER,
+                         .serial = asked->serial,
+                         .topic = own.topic,
+                         .waits = own.waits,
+                         .ended = (uint32_t)own.ended,
+                         .rank = own.rank,
+                         .blamed = own.blamed,
+                         .waited_ns = own.waited_ns > 0 ? own.waited_ns : 0};
+    memcpy(record.doing, own.doing, sizeof record.doing);
+    memcpy(record.reason, own.reason, sizeof record.reason);
     (void)send_record(self, peer, &record);
 }
 
@@ -81,12 +100,19 @@ static void take_answer(asker *self, int32_t peer, const ask_record *record)
     question *one = self->questions;
     while (one && one->serial != record->serial)
         one = one->next;
-    if (!one || one->subject != record->subject || !one->answers[peer].asked || one->answers[peer].came) return;
-    one->answers[peer] = (boot_answer){.asked = true,
-                                       .came = true,
-                                       .doing = (boot_doing)record->doing,
-                                       .rank = record->rank,
-                                       .blamed = record->blamed};
+    if (!one || !one->awaited[peer]) return;
+    boot_answer *answer = &one->answers[peer];
+    *answer = (boot_answer){.asked = true,
+                            .came = true,
+                            .ended = (expar_status)record->ended,
+                            .waits = record->waits != 0,
+                            .topic = record->topic,
+                            .rank = record->rank,
+                            .waited_ns = record->waited_ns,
+                            .blamed = record->blamed};
+    memcpy(answer->doing, record->doing, sizeof answer->doing);
+    memcpy(answer->reason, record->reason, sizeof answer->reason);
+    one->awaited[peer] = false;
     if (--one->pending == 0) pthread_cond_broadcast(&self->answered);
 }
 
@@ -104,6 +130,7 @@ static void asker_learn(asker *self, int32_t rank)
 /* The caller holds the lock. */
 static void take_record(asker *self, int32_t peer, const ask_record *record)
 {
+    self->owed_ns[peer] = 0;
     if (record->mark == (ASK_MARK | ASK_QUESTION))
         asker_answer(self, peer, record);
     else if (record->mark == (ASK_MARK | ASK_ANSWER))
@@ -129,6 +156,7 @@ static wire_result hear_some(asker *self, int32_t peer)
         else
             result = WIRE_BAD;
     }
+    if (result == WIRE_CLOSED) self->closed[peer] = true;
     pthread_mutex_unlock(&self->lock);
     if (result == WIRE_BAD) LOG(LOG_WARN, "rank %d sent what is no question, answer or death of expar", peer);
     return result;
@@ -190,17 +218,38 @@ bool ask_heard_bye(asker *self, int32_t peer)
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-static void send_question(asker *self, question *one)
+/* The caller holds the lock. Whether an answer to this question may come: nothing is asked of who has closed its
+   line, and of who is far behind with an answer. */
+static bool ask_one(asker *self, const ask_record *record, int32_t peer, int64_t now_ns)
 {
-    const ask_record record = {.mark = ASK_MARK | ASK_QUESTION,
-                               .serial = one->serial,
-                               .subject = one->subject,
-                               .doing = BOOT_IDLE,
-                               .rank = -1,
-                               .blamed = -1};
+    if (self->closed[peer] || self->lines[peer] < 0) return false;
+    if (self->owed_ns[peer] != 0 && now_ns - self->owed_ns[peer] > OWED_NS) return false;
+    bool sent = send_record(self, peer, record);
+    if (self->closed[peer]) return false;
+    if (self->owed_ns[peer] == 0) self->owed_ns[peer] = now_ns;
+    return sent;
+}
+
+static void send_question(asker *self, const boot_topic *topic, question *one)
+{
+    const int64_t now_ns = clock_ns();
+    const ask_record record = {
+        .mark = ASK_MARK | ASK_QUESTION, .serial = one->serial, .topic = *topic, .rank = -1, .blamed = -1};
     for (int32_t peer = 0; peer < self->size; peer++) {
-        one->answers[peer].came = false;
-        if (one->answers[peer].asked && send_record(self, peer, &record)) one->pending++;
+        one->answers[peer] = (boot_answer){.asked = one->answers[peer].asked, .rank = -1, .blamed = -1};
+        one->awaited[peer] = one->answers[peer].asked && ask_one(self, &record, peer, now_ns);
+        one->pending += one->awaited[peer];
+    }
+}
+
+/* Of those that have not answered: since when. */
+static void question_tell_owed(const asker *self, question *one)
+{
+    const int64_t now_ns = clock_ns();
+    for (int32_t peer = 0; peer < self->size; peer++) {
+        boot_answer *answer = &one->answers[peer];
+        if (answer->asked && !answer->came && !self->closed[peer] && self->owed_ns[peer] != 0)
+            answer->silent_ns = now_ns - self->owed_ns[peer];
     }
 }
 
@@ -212,18 +261,22 @@ static void asker_forget(asker *self, const question *one)
     *place = one->next;
 }
 
-void ask_peers(asker *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+void ask_peers(asker *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
 {
     const int64_t end_ns = clock_ns() + wait_ns;
     const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    bool *awaited = calloc((size_t)self->size, sizeof *awaited);
+    if (!awaited) return; /* nobody has answered, and nobody is silent */
     pthread_mutex_lock(&self->lock);
-    question one = {.serial = ++self->last_serial, .subject = subject, .answers = answers, .next = self->questions};
+    question one = {.serial = ++self->last_serial, .answers = answers, .awaited = awaited, .next = self->questions};
     self->questions = &one;
-    send_question(self, &one);
+    send_question(self, topic, &one);
     while (one.pending > 0 && pthread_cond_timedwait(&self->answered, &self->lock, &end) != ETIMEDOUT) {
     }
     asker_forget(self, &one);
+    question_tell_owed(self, &one);
     pthread_mutex_unlock(&self->lock);
+    free(awaited);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -238,15 +291,18 @@ static void make_locks(asker *self)
     pthread_mutex_init(&self->lock, NULL);
 }
 
-expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, asker **out)
+expar_status ask_open(const boot *base, const int *lines, asker **out)
 {
+    const size_t size = (size_t)base->size;
     asker *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
-    *self = (asker){.size = size, .lines = lines, .notes = notes, .first_death = -1};
+    *self = (asker){.size = base->size, .lines = lines, .boot = base, .first_death = -1};
     make_locks(self);
-    self->inboxes = calloc((size_t)size, sizeof *self->inboxes);
-    self->cut = calloc((size_t)size, sizeof *self->cut);
-    if (!self->inboxes || !self->cut) {
+    self->inboxes = calloc(size, sizeof *self->inboxes);
+    self->cut = calloc(size, sizeof *self->cut);
+    self->closed = calloc(size, sizeof *self->closed);
+    self->owed_ns = calloc(size, sizeof *self->owed_ns);
+    if (!self->inboxes || !self->cut || !self->closed || !self->owed_ns) {
         ask_close(self);
         return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
     }
@@ -261,5 +317,7 @@ void ask_close(asker *self)
     pthread_mutex_destroy(&self->lock);
     free(self->inboxes);
     free(self->cut);
+    free(self->closed);
+    free(self->owed_ns);
     free(self);
 }

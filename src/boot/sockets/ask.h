@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: what a rank waits for, asked and answered between monitors; and who died first, told by all to all.
+/* ask: how a rank stands to a call, asked and answered between monitors; and who died first, told by all to all.
  *
  * Every pair of ranks has a second control socket for this, its line: on the first one an answer would have to wait
  * behind a frame whose collective the rank has not come to, which is when it matters. Whoever waits asks on the line
@@ -24,12 +24,14 @@ typedef enum ask_kind {
 
 /* All that travels on a line. */
 typedef struct ask_record {
-    uint32_t mark;   /* ASK_MARK | ask_kind */
-    uint32_t serial; /* of the question; its answer has the same; else 0, and so are subject and doing */
-    int32_t subject;
-    uint32_t doing; /* boot_doing; in a question BOOT_IDLE */
-    int32_t rank;   /* that it is about, or -1 */
-    int32_t blamed; /* or -1 */
+    uint32_t mark;    /* ASK_MARK | ask_kind */
+    uint32_t serial;  /* of the question; its answer has the same; else 0 */
+    boot_topic topic; /* a question: what it is about; an answer: of the wait; else 0 */
+    /* A question or death: 0 and -1 but for a death's rank. An answer: as boot_answer. */
+    uint32_t waits, ended;
+    int32_t rank, blamed;
+    int64_t waited_ns;
+    char doing[BOOT_DOING_TEXT], reason[BOOT_REASON_TEXT];
 } ask_record;
 
 /* Whether what came can be a record of a group of `size` ranks. */
@@ -37,8 +39,8 @@ bool ask_record_check(const ask_record *record, int32_t size);
 
 typedef struct asker asker;
 
-/* lines: [size] sockets, -1 for this rank itself; they and the notes stay the caller's. */
-expar_status ask_open(int32_t size, const int *lines, const boot_notes *notes, asker **out);
+/* lines: [size] sockets, -1 for this rank itself; they and the boot, whose notes are read, stay the caller's. */
+expar_status ask_open(const boot *self, const int *lines, asker **out);
 void ask_close(asker *self);
 /* Takes what came from a peer. False: nothing more will. Any thread. */
 bool ask_hear(asker *self, int32_t peer);
@@ -54,6 +56,6 @@ void ask_say_bye(asker *self);
 /* The peer has told so. Any thread. */
 bool ask_heard_bye(asker *self, int32_t peer);
 /* As boot_ops.ask. */
-void ask_peers(asker *self, int32_t subject, boot_answer *answers, int64_t wait_ns);
+void ask_peers(asker *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns);
 
 #endif

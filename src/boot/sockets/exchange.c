@@ -4,7 +4,7 @@
  * Everybody hears from everybody, so every rank sees by itself which peer is in another call, died or stays silent. The
  * cost grows with the square of the ranks in all, which set-up can bear; the payloads move once,
  * straight into place. */
-#include "boot/ranks.h"
+#include "base/interrupt.h"
 #include "boot/sockets/sockets.h"
 #include "boot/wire/wire.h"
 
@@ -267,20 +267,6 @@ static expar_status report_lost(boot_sockets *self, const exchange_call *call, i
                      bye ? "has left the group" : "died");
 }
 
-static expar_status report_silence(boot_sockets *self, const exchange_call *call)
-{
-    boot *base = &self->base;
-    bool *awaited = calloc((size_t)base->size, sizeof *awaited);
-    char text[256] = "?";
-    for (int32_t peer = 0; awaited && peer < base->size; peer++)
-        awaited[peer] = peer != base->rank && !(self->lanes[peer].sent && self->lanes[peer].received);
-    if (awaited) ranks_format(awaited, true, base->size, text, sizeof text);
-    free(awaited);
-    base->timed_out = true;
-    return error_set(EXPAR_ERR_PEER, "%s: time-out after %lld ms; still awaited: rank %s", boot_exchange_name(call->op),
-                     (long long)base->timeout_ms, text);
-}
-
 static expar_status report_mismatch(const boot_sockets *self, int32_t peer)
 {
     const lane *one = &self->lanes[peer];
@@ -378,24 +364,58 @@ static void finish_frames(boot_sockets *self, const exchange_call *call)
     }
 }
 
-static expar_status exchange_run(boot_sockets *self, const exchange_call *call)
+static bool lane_is_open(const void *context, int32_t peer)
 {
-    int64_t deadline_ns = clock_ns() + self->base.timeout_ms * 1000000;
-    int32_t size = self->base.size;
+    const boot_sockets *self = context;
+    return !(self->lanes[peer].sent && self->lanes[peer].received);
+}
+
+/* Until something comes, or it is time to look at those who are awaited. */
+static expar_status exchange_wait(boot_sockets *self, const exchange_call *call, boot_wait *wait, int *ready)
+{
+    *ready = poll(self->polls, (nfds_t)self->base.size + 1, (int)(INTERRUPT_NS / 1000000));
+    if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
+    if (*ready > 0) {
+        boot_wait_progress(wait);
+        return EXPAR_OK;
+    }
+    expar_status status = boot_wait_look(wait);
+    if (status == EXPAR_ERR_PEER) self->base.timed_out = wait->verdict == BOOT_SILENT;
+    return status;
+}
+
+static expar_status exchange_run(boot_sockets *self, const exchange_call *call, boot_wait *wait)
+{
     while (collect_polls(self) > 0) {
-        int wait_ms = wire_poll_ms(deadline_ns);
-        int ready = poll(self->polls, (nfds_t)size + 1, wait_ms);
-        if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
-        if (ready == 0 && wait_ms == 0) return report_silence(self, call);
+        int ready;
+        expar_status status = exchange_wait(self, call, wait, &ready);
+        if (status != EXPAR_OK) return status;
         int32_t lost = -1;
         wire_result how = WIRE_DONE;
         if (ready > 0) step_ready(self, call, &lost, &how);
         if (lost < 0) continue;
-        expar_status status = report_lost(self, call, lost, how);
+        status = report_lost(self, call, lost, how);
         finish_frames(self, call);
         return status;
     }
     return EXPAR_OK;
+}
+
+/* The call as others see it: all ranks count their exchanges alike. */
+static expar_status exchange_noted(boot_sockets *self, const exchange_call *call)
+{
+    boot *base = &self->base;
+    const boot_topic topic = {.kind = BOOT_KIND_CONTROL, .number = ++self->exchanges};
+    boot_wait wait;
+    boot_note_new(base, BOOT_KIND_CONTROL, 0);
+    boot_note_call(base, &topic, base->call ? base->call : boot_exchange_name(call->op));
+    boot_wait_begin(&wait, base, &topic, boot_exchange_name(call->op));
+    wait.misses = lane_is_open;
+    wait.context = self;
+    expar_status status = exchange_run(self, call, &wait);
+    boot_wait_end(&wait);
+    if (status != EXPAR_OK) boot_note_ended(base, &topic, status, expar_last_error());
+    return status;
 }
 
 static void close_received_fds(boot_sockets *self)
@@ -425,7 +445,7 @@ static expar_status exchange_carry_out(boot_sockets *self, const exchange_call *
     if (error_restore(&self->broken) != EXPAR_OK) return self->broken.status;
     if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
     lanes_prepare(self, call);
-    expar_status status = exchange_run(self, call);
+    expar_status status = exchange_noted(self, call);
     /* From here on the sockets may hold half a frame: every later call gets the same answer. */
     if (status != EXPAR_OK)
         error_keep(&self->broken, status);

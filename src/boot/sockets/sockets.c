@@ -92,13 +92,13 @@ static expar_status sockets_exchange_fds(boot *self, int fd, int *fds)
 static expar_status sockets_watch(boot *self, boot_gone_fn gone, void *context)
 {
     boot_sockets *sockets = sockets_of(self);
-    if (sockets->watch) return error_set(EXPAR_ERR_STATE, "boot: rank %d watches its peers already", self->rank);
-    return watch_start(sockets, gone, context, &sockets->watch);
+    if (watch_tell(sockets->watch, gone, context)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_STATE, "boot: rank %d watches its peers already", self->rank);
 }
 
-static void sockets_ask(boot *self, int32_t subject, boot_answer *answers, int64_t wait_ns)
+static void sockets_ask(boot *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
 {
-    ask_peers(sockets_of(self)->asker, subject, answers, wait_ns);
+    ask_peers(sockets_of(self)->asker, topic, answers, wait_ns);
 }
 
 static void sockets_abort(boot *self)
@@ -131,6 +131,7 @@ static void sockets_say_goodbye(const boot_sockets *self)
 static void free_parts(boot_sockets *self)
 {
     ask_close(self->asker);
+    notes_destroy(&self->notes);
     if (self->abort_event >= 0) close(self->abort_event);
     pthread_mutex_destroy(&self->read_lock);
     free(self->lanes);
@@ -203,13 +204,15 @@ static expar_status make_parts(boot_sockets *self)
 {
     const size_t size = (size_t)self->base.size;
     pthread_mutex_init(&self->read_lock, NULL);
+    notes_init(&self->notes);
     self->lanes = calloc(size, sizeof *self->lanes);
     self->polls = calloc(size + 1, sizeof *self->polls);
     self->byes = calloc(size, sizeof *self->byes);
     self->abort_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->abort_event < 0) return error_errno("boot: eventfd");
     if (!self->lanes || !self->polls || !self->byes) return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
-    return ask_open(self->base.size, self->lines, &self->notes, &self->asker);
+    expar_status status = ask_open(&self->base, self->lines, &self->asker);
+    return status == EXPAR_OK ? watch_start(self, &self->watch) : status;
 }
 
 expar_status boot_sockets_create(const boot_request *request, int *fds, boot_place *places, boot **out)
@@ -223,15 +226,16 @@ expar_status boot_sockets_create(const boot_request *request, int *fds, boot_pla
                         .rank = request->rank,
                         .size = request->size,
                         .timeout_ms = request->timeout_ms,
+                        .late_limit_ms = request->late_limit_ms,
                         .places = places,
                         .notes = &self->notes};
+    for (size_t i = 0; i < BOOT_LINES * size; i++)
+        if (fds[i] >= 0) wire_keep_alive(fds[i], BOOT_HOST_SILENT_MS);
     expar_status status = make_parts(self);
     if (status != EXPAR_OK) {
         free_parts(self);
         return status;
     }
-    for (size_t i = 0; i < BOOT_LINES * size; i++)
-        if (fds[i] >= 0) wire_keep_alive(fds[i], BOOT_HOST_SILENT_MS);
     *out = &self->base;
     return EXPAR_OK;
 }

@@ -58,9 +58,10 @@ typedef struct boot_sockets {
     int abort_event; /* eventfd: written by abort, polled by a waiting collective */
     /* Written by abort (any thread), read by collectives. Relaxed: it publishes nothing, and the event wakes. */
     atomic_bool aborted;
-    error_kept broken; /* the first failure after which the sockets may hold half a frame; only the owner's thread */
-    asker *asker;      /* of the lines */
-    watch *watch;      /* NULL: not watching */
+    error_kept broken;  /* the first failure after which the sockets may hold half a frame; only the owner's thread */
+    uint64_t exchanges; /* that this rank has come to; likewise */
+    asker *asker;       /* of the lines */
+    watch *watch;       /* NULL: of a rank alone */
 } boot_sockets;
 
 /* What a collective does; see exchange.c. */
@@ -83,7 +84,10 @@ const char *boot_exchange_name(frame_op op);
 /* True when the peer has said good-bye; else it died. The caller holds read_lock. */
 bool boot_sockets_said_bye(boot_sockets *self, int32_t rank);
 
-expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context, watch **out);
+/* The monitor answers peers from now on. */
+expar_status watch_start(boot_sockets *sockets, watch **out);
+/* Tells of peers that go, and of those that have gone. False: that has been done before. */
+bool watch_tell(watch *self, boot_gone_fn gone, void *context);
 /* From now on the monitor answers peers, but reports none. */
 void watch_hush(watch *self);
 void watch_stop(watch *self);

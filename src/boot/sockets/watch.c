@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: the monitor, a thread that sleeps until a peer's control socket closes, or a peer asks.
+/* watch: the monitor, a thread that sleeps until a peer's control socket closes, or a peer asks. It answers from the
+ * moment on when the sockets stand; who has gone it tells as soon as somebody wants to know.
  *
  * Of control sockets it asks poll for the end of the stream alone (POLLRDHUP), so data that waits for a collective
  * neither wakes it nor is ever taken by it. The lines beside them are its own (ask.h). Idle, it uses no time at all. */
@@ -16,8 +17,11 @@
 
 struct watch {
     boot_sockets *boot;
-    boot_gone_fn gone;
+    pthread_mutex_t lock; /* guards the next four */
+    boot_gone_fn gone;    /* NULL: nobody wants to know yet */
     void *context;
+    int32_t *early; /* [num_early] those that have gone before, in that order: rank, or -1 - rank of one that died */
+    int32_t num_early;
     pthread_t thread;
     /* Written by who leaves, read by the monitor; relaxed: the barrier of leaving comes before any peer goes. */
     atomic_bool hushed;
@@ -31,7 +35,12 @@ static void report(watch *self, int32_t rank, bool clean)
     if (self->polls[rank].fd < 0) return;
     self->polls[rank].fd = -1;
     LOG(LOG_DEBUG, "rank %d is gone (%s)", rank, clean ? "said good-bye" : "died");
-    self->gone(self->context, rank, clean);
+    pthread_mutex_lock(&self->lock);
+    if (self->gone)
+        self->gone(self->context, rank, clean);
+    else
+        self->early[self->num_early++] = clean ? rank : -1 - rank;
+    pthread_mutex_unlock(&self->lock);
 }
 
 /* A socket has closed. If the rank went because of another's death, whose own socket may close later here, that one is
@@ -90,6 +99,8 @@ static int watch_start_thread(watch *self)
 static void watch_free(watch *self)
 {
     if (self->stop_event >= 0) close(self->stop_event);
+    pthread_mutex_destroy(&self->lock);
+    free(self->early);
     free(self->polls);
     free(self);
 }
@@ -99,7 +110,8 @@ static expar_status watch_prepare(watch *self)
     const boot_sockets *sockets = self->boot;
     int32_t size = sockets->base.size;
     self->polls = calloc(2 * (size_t)size + 1, sizeof *self->polls);
-    if (!self->polls) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+    self->early = calloc((size_t)size, sizeof *self->early);
+    if (!self->polls || !self->early) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
     self->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->stop_event < 0) return error_errno("watch: eventfd");
     for (int32_t rank = 0; rank < size; rank++) {
@@ -110,11 +122,12 @@ static expar_status watch_prepare(watch *self)
     return EXPAR_OK;
 }
 
-expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context, watch **out)
+expar_status watch_start(boot_sockets *sockets, watch **out)
 {
     watch *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
-    *self = (watch){.boot = sockets, .gone = gone, .context = context, .stop_event = -1};
+    *self = (watch){.boot = sockets, .stop_event = -1};
+    pthread_mutex_init(&self->lock, NULL);
     expar_status status = watch_prepare(self);
     if (status == EXPAR_OK && (errno = watch_start_thread(self)) != 0)
         status = error_errno("watch: cannot start the monitor's thread");
@@ -123,6 +136,22 @@ expar_status watch_start(boot_sockets *sockets, boot_gone_fn gone, void *context
     else
         watch_free(self);
     return status;
+}
+
+bool watch_tell(watch *self, boot_gone_fn gone, void *context)
+{
+    pthread_mutex_lock(&self->lock);
+    const bool first = self->gone == NULL;
+    if (first) {
+        self->gone = gone;
+        self->context = context;
+    }
+    for (int32_t i = 0; i < self->num_early && first; i++) {
+        const int32_t one = self->early[i];
+        gone(context, one >= 0 ? one : -1 - one, one >= 0);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return first;
 }
 
 void watch_hush(watch *self)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire: bytes and frames through nonblocking sockets. */
 #include "boot/wire/wire.h"
+#include "base/interrupt.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -91,6 +92,8 @@ void wire_outbox_free(wire_outbox *outbox)
     *outbox = (wire_outbox){0};
 }
 
+#define LONGEST_MS ((int)(INTERRUPT_NS / 1000000))
+
 int wire_poll_ms(int64_t deadline_ns)
 {
     const int64_t hour_ms = 3600 * 1000;
@@ -105,8 +108,8 @@ bool wire_wait(int fd, short events, int64_t deadline_ns)
     for (;;) {
         struct pollfd entry = {.fd = fd, .events = events};
         int wait_ms = wire_poll_ms(deadline_ns);
-        if (poll(&entry, 1, wait_ms) > 0) return true;
-        if (wait_ms == 0) return false;
+        if (poll(&entry, 1, wait_ms < LONGEST_MS ? wait_ms : LONGEST_MS) > 0) return true;
+        if (wait_ms == 0 || interrupt_came()) return false;
     }
 }
 

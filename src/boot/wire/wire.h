@@ -124,7 +124,7 @@ void wire_outbox_free(wire_outbox *outbox);
 wire_result wire_send_frame(int fd, wire_kind kind, const void *payload, size_t bytes, int64_t deadline_ns);
 wire_result wire_receive_frame(int fd, wire_inbox *inbox, int64_t deadline_ns);
 
-/* Polls one socket; false when the deadline has passed. */
+/* Polls one socket; false when the deadline has passed, or the program wants no more (interrupt_came). */
 bool wire_wait(int fd, short events, int64_t deadline_ns);
 /* Milliseconds for poll() until a deadline: rounded up, 0 when it has passed, never more than an hour. */
 int wire_poll_ms(int64_t deadline_ns);

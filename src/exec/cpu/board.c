@@ -112,10 +112,24 @@ static expar_status name_missing(const cpu_executor *self, ep_board board, uint3
     return error_prefix(status, "no %s from %s", records[board], missing);
 }
 
+static bool is_missing(const void *context, int32_t rank)
+{
+    const cpu_missing *missing = context;
+    return !has_come(missing->self, missing->board, missing->epoch, rank);
+}
+
+void cpu_expect(sym_rest *rest, const cpu_missing *missing)
+{
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = missing->self->number, .number = missing->epoch};
+    sym_rest_expect_all(rest, &topic, is_missing, missing);
+}
+
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what)
 {
     sym_rest rest = sym_rest_begin(self->sym, what);
     rest.halt = &self->halted;
+    const cpu_missing missing = {.self = self, .board = board, .epoch = epoch};
+    cpu_expect(&rest, &missing);
     expar_status status = EXPAR_OK;
     int32_t next = 0;
     for (;;) {

@@ -359,7 +359,7 @@ static expar_status combine_share(void *context, int32_t worker)
 {
     const combine_run *run = context;
     static const cpu_lane lane = {.what = "combine: rows", .turn = combine_lane_turn, .report = combine_report_lane};
-    if (!run->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
+    if (!run->all_direct) return cpu_lane_run(run->self, &lane, run->step->epoch, run, worker);
     sum_share_direct(run, worker);
     return EXPAR_OK;
 }

@@ -53,6 +53,7 @@ typedef struct cpu_sources {
 typedef struct cpu_executor {
     executor base;
     sym *sym;
+    uint32_t number;    /* of the buffer in its group */
     int32_t host_ranks; /* ranks of the group on this host */
     ep_shape shape;
     ep_space space;
@@ -145,6 +146,13 @@ void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusa
 void cpu_done_post(cpu_executor *self, uint32_t epoch);
 /* Waits for the record of every rank. `what` is the phase, for error texts. */
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what);
+/* What a wait in the call is for: the records of a board. Stays as it is as long as the wait goes on. */
+typedef struct cpu_missing {
+    const cpu_executor *self;
+    ep_board board;
+    uint32_t epoch;
+} cpu_missing;
+void cpu_expect(sym_rest *rest, const cpu_missing *missing);
 /* An operation. */
 int32_t cpu_retired(executor *self, uint32_t epoch);
 /* This rank's copies of the records, after they were awaited. */
@@ -188,8 +196,9 @@ typedef struct cpu_lane {
     /* Adds to the text of a wait that failed what it was waiting for. Returns status. */
     expar_status (*report)(const void *context, int32_t worker, expar_status status);
 } cpu_lane;
-/* Takes turns until nothing is left. Never waits for one ring alone. */
-expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, const void *context, int32_t worker);
+/* Takes turns until nothing is left of the call. Never waits for one ring alone. */
+expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epoch, const void *context,
+                          int32_t worker);
 
 /* ---- report.c ---------------------------------------------------------------------------------------------------- */
 typedef struct cpu_report {

@@ -332,6 +332,7 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory"));
     *self = (cpu_executor){.base.ops = &cpu_ops,
                            .sym = symmetric,
+                           .number = plan->number,
                            .host_ranks = plan->group->host_ranks,
                            .shape = *plan->shape,
                            .given_slots = plan->ring_slots,

@@ -291,7 +291,7 @@ static expar_status send_share(void *context, int32_t worker)
 {
     const dispatch_run *run = context;
     static const cpu_lane lane = {.what = "dispatch: rows", .turn = dispatch_lane_turn, .report = dispatch_report_lane};
-    if (!run->step->all_direct) return cpu_lane_run(run->self, &lane, run, worker);
+    if (!run->step->all_direct) return cpu_lane_run(run->self, &lane, run->step->epoch, run, worker);
     send_share_direct(run, worker);
     return EXPAR_OK;
 }

@@ -3,10 +3,13 @@
    rests only when nothing moved at all: so ranks with a single thread cannot wait for each other in a circle. */
 #include "exec/cpu/cpu.h"
 
-expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, const void *context, int32_t worker)
+expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epoch, const void *context, int32_t worker)
 {
     sym_rest rest = sym_rest_begin(self->sym, lane->what);
     rest.halt = &self->halted;
+    /* Whoever has said that all its rows have moved is waited for no more. */
+    const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
+    cpu_expect(&rest, &missing);
     expar_status status = EXPAR_OK;
     uint64_t open;
     for (;;) {

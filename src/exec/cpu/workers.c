@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pool of threads that run one function side by side. The caller is worker 0; with one worker there
  * are no threads. */
+#include "base/interrupt.h"
 #include "exec/cpu/cpu.h"
 
 #include <pthread.h>
@@ -132,8 +133,10 @@ static void run_begin(cpu_workers *pool, int32_t active, cpu_share_fn share, voi
 static expar_status run_end(cpu_workers *pool, expar_status own)
 {
     pthread_mutex_lock(&pool->lock);
+    thread_rest_begin(); /* the workers look at the ranks that are awaited, and are interrupted as this thread is */
     while (pool->running)
         pthread_cond_wait(&pool->end, &pool->lock);
+    thread_rest_end();
     expar_status status = own;
     for (int32_t i = 1; i < pool->active && status == EXPAR_OK; i++)
         status = error_restore(&pool->workers[i]->ended);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for one's own operations. Whoever waits makes the progress: spins, yields, then sleeps until
  * something comes. */
+#include "base/interrupt.h"
 #include "net/fabric/fabric.h"
 
 #include <sched.h>
@@ -17,6 +18,8 @@ typedef struct fabric_wait {
     uint32_t turn;
     uint32_t answers; /* of pe, when last looked at */
     int64_t since_ns; /* of pe's last answer; 0 until the first reading of the clock */
+    int64_t interrupt_ns;
+    bool interrupted;
 } fabric_wait;
 
 static void look_to(fabric_wait *w, int32_t pe)
@@ -59,6 +62,9 @@ static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
         sched_yield();
         return EXPAR_OK;
     }
+    status = interrupt_look(&w->interrupt_ns, w->what);
+    w->interrupted = status != EXPAR_OK;
+    if (w->interrupted) return status;
     int64_t now_ns = clock_ns(), limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
     if (w->since_ns == 0) w->since_ns = now_ns;
     if (now_ns - w->since_ns > fabric_timeout_ms(f) * 1000000) return silent(w);
@@ -126,7 +132,8 @@ static void settle_channel(fabric_wait *w, fabric_channel *c, const transport_ba
     uint64_t number = c->posted;
     pthread_mutex_unlock(&c->lock);
     while ((pe = oldest_pe(c, batch, number)) >= 0) {
-        expar_status status = fabric_wait_turn(w, pe);
+        /* What an interrupt leaves under way is given up, to whomever it goes. */
+        expar_status status = w->interrupted ? EXPAR_ERR_INTERRUPTED : fabric_wait_turn(w, pe);
         if (status != EXPAR_OK) fabric_drop(w->f, pe, batch, status);
     }
 }
@@ -149,5 +156,6 @@ expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch)
     for (int32_t i = 0; i < f->num_channels; i++)
         settle_channel(&w, &f->channels[i], batch);
     fabric_attend(f, -1);
-    return failure_of(f, what, batch);
+    expar_status status = failure_of(f, what, batch);
+    return w.interrupted ? error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what) : status;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of this process as producers: they wait for a slot, and for quiet, with a deadline, and wake the thread. */
+#include "base/interrupt.h"
 #include "net/proxy/parts.h"
 
 #include <sched.h>
@@ -18,7 +19,7 @@ typedef struct wait {
     bool for_room; /* in the ring; else until all before `head` is done */
     uint64_t head;
     uint64_t seen; /* of `done`, when the clock was last set back */
-    int64_t since_ns;
+    int64_t since_ns, interrupt_ns;
     uint32_t turn;
 } wait;
 
@@ -46,7 +47,7 @@ static expar_status wait_turn(wait *w)
     if (now_ns - w->since_ns > timeout_ms * NS_PER_MS)
         return error_set(EXPAR_ERR_PEER, "%s: the proxy got nothing done for %lld ms", w->what, (long long)timeout_ms);
     proxy_gate_wait(&self->moved, is_over, w, LONGEST_NS);
-    return EXPAR_OK;
+    return is_over(w) ? EXPAR_OK : interrupt_look(&w->interrupt_ns, w->what);
 }
 
 expar_status proxy_issue(proxy *self, const char *what, const proxy_command *command)

@@ -2,10 +2,6 @@
 /* Messages between the members of a team. */
 #include "pgas/team/team.h"
 
-#include <assert.h>
-
-static_assert(TEAM_SUBJECT(TEAM_SLOTS) <= BOOT_SUBJECTS, "every channel has a subject");
-
 static team_channel *channel_of(const expar_team *team)
 {
     return &team->table->channels[team->slot];
@@ -129,15 +125,17 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     int32_t rank = team_rank(team, from);
     uint64_t awaited = ++peer_of(team, from)->heard;
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
+    const boot_topic topic = team_topic(team->slot);
     expar_status status = EXPAR_OK;
+    boot_note_call(self->boot, &topic, call);
     sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
-    sym_rest_expect(&rest, TEAM_SUBJECT(team->slot), rank);
+    sym_rest_expect(&rest, &topic, rank);
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
     /* The members are out of step from now on: whoever is blamed is one of them. */
-    return rest.timed_out ? sym_rest_blame(&rest) : status;
+    return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
 }
 
 size_t channel_piece_bytes(const expar_team *team)

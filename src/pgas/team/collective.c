@@ -4,14 +4,24 @@
 
 #include <string.h>
 
+expar_status collective_note(const collective *c, expar_status status)
+{
+    const boot_topic topic = team_topic(c->team->slot);
+    boot *ctl = c->team->group->boot;
+    boot_note_new(ctl, BOOT_KIND_TEAM, topic.object);
+    if (status != EXPAR_OK) boot_note_ended(ctl, &topic, status, expar_last_error());
+    return status;
+}
+
 expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes)
 {
     expar_status status = team_check(c->call, c->team);
-    if (status == EXPAR_OK && dest_bytes > 0)
+    if (status != EXPAR_OK) return status;
+    if (dest_bytes > 0)
         status = target_check_range(c->call, c->team->group, "dest", c->dest, dest_bytes, &c->dest_offset);
     if (status == EXPAR_OK && source_bytes > 0 && !c->source)
         status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", c->call);
-    return status;
+    return collective_note(c, status);
 }
 
 expar_status collective_bytes(const char *call, size_t count, size_t bytes, size_t *product)

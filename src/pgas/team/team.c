@@ -129,7 +129,10 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     made.me = team_member(&made, group->rank);
     made.slot = slot;
     if (status == EXPAR_OK && made.me >= 0) status = team_reach_find(call, &made);
-    if (status == EXPAR_OK && made.me >= 0) status = team_slot_use(call, table, slot, group->size);
+    if (status == EXPAR_OK && made.me >= 0) {
+        boot_note_new(group->boot, BOOT_KIND_TEAM, (uint32_t)slot);
+        status = team_slot_use(call, table, slot, group->size);
+    }
     if (status != EXPAR_OK) {
         team_reach_free(&made.reach);
         return status;

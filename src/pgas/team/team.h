@@ -23,8 +23,11 @@
 #define TEAM_RAIL_SLOT   2
 #define TEAM_FORMED_SLOT 3
 #define TEAM_FIRST_SLOT  4 /* of those that are split off */
-/* What waits on a slot's channel are noted for. */
-#define TEAM_SUBJECT(slot) (SYM_SUBJECT_ABOVE + (slot))
+/* What waits on a slot's channel are for. */
+static inline boot_topic team_topic(int32_t slot)
+{
+    return (boot_topic){.kind = BOOT_KIND_TEAM, .object = (uint32_t)slot};
+}
 
 /* What is known of one peer on a channel: own counts, in private memory. */
 typedef struct team_peer {

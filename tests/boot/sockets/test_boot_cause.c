@@ -153,6 +153,7 @@ static void named_in_a_collective(void **state)
 typedef struct office {
     int lines[ASKERS], ends[ASKERS];
     boot_notes notes;
+    boot boot;
     asker *asker;
 } office;
 
@@ -167,13 +168,16 @@ static int office_open(void **state)
         self.ends[peer] = pair[1];
     }
     *state = &self;
-    return ask_open(ASKERS, self.lines, &self.notes, &self.asker) != EXPAR_OK;
+    notes_init(&self.notes);
+    self.boot = (boot){.size = ASKERS, .notes = &self.notes, .timeout_ms = 1000};
+    return ask_open(&self.boot, self.lines, &self.asker) != EXPAR_OK;
 }
 
 static int office_close(void **state)
 {
     office *self = *state;
     ask_close(self->asker);
+    notes_destroy(&self->notes);
     for (int32_t peer = 1; peer < ASKERS; peer++) {
         wire_close(&self->lines[peer]);
         wire_close(&self->ends[peer]);

@@ -163,7 +163,7 @@ static expar_status leave_behind_data(int32_t rank, void *context)
         await_gone(&note, 1);
         BODY_CHECK(atomic_load(&note.clean[1]));
     } else {
-        group->timeout_ms = 200;
+        group->late_limit_ms = 200;
         BODY_CHECK(group->ops->allgather(group, data, all, sizeof data) == EXPAR_ERR_PEER);
     }
     group->ops->leave(group, false);
@@ -189,7 +189,7 @@ static expar_status leave_behind_descriptors(int32_t rank, void *context)
         await_gone(&note, 1);
         BODY_CHECK(atomic_load(&note.clean[1]));
     } else {
-        group->timeout_ms = 200;
+        group->late_limit_ms = 200;
         BODY_CHECK(group->ops->exchange_fds(group, STDERR_FILENO, fds) == EXPAR_ERR_PEER);
     }
     group->ops->leave(group, false);
@@ -245,7 +245,7 @@ static expar_status fall_silent(int32_t rank, void *context)
     if (rank == 0) raise(SIGSTOP);
     group->timeout_ms = 300;
     BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
-    BODY_CHECK(strstr(expar_last_error(), "time-out after 300 ms; still awaited: rank 0"));
+    BODY_CHECK(strstr(expar_last_error(), "barrier: timed out after 3000 ms without an answer; silent: rank 0"));
     await_others();
     group->ops->leave(group, false);
     return EXPAR_OK;
@@ -283,12 +283,14 @@ static void silence_is_named(void **state)
 
 #define ANSWER_NS ((int64_t)30 * 1000 * 1000 * 1000)
 
+static const boot_topic topic = {.kind = BOOT_KIND_TEAM, .object = 5};
+
 /* Asks all others. */
 static void ask_all(boot *group, boot_answer answers[SIZE], int64_t wait_ns)
 {
     for (int32_t rank = 0; rank < SIZE; rank++)
         answers[rank] = (boot_answer){.asked = rank != group->rank};
-    group->ops->ask(group, 5, answers, wait_ns);
+    group->ops->ask(group, &topic, answers, wait_ns);
 }
 
 /* The same again and again until all have answered but `mute`, which stays silent. */
@@ -313,7 +315,13 @@ static expar_status answer_beside_data(int32_t rank, void *context)
     int fds[SIZE];
     BODY_OK(join(rank, context, &group));
     BODY_OK(group->ops->watch(group, note_gone, &note));
-    boot_note(group, 5, rank == 1 ? BOOT_GAVE_UP : BOOT_WAITS, (rank + 1) % SIZE);
+    boot_wait wait;
+    boot_wait_begin(&wait, group, &topic, "sum");
+    boot_wait_for(&wait, (rank + 1) % SIZE);
+    if (rank != 1)
+        BODY_OK(boot_wait_look(&wait));
+    else
+        boot_note_ended(group, &topic, EXPAR_ERR_MEMORY, "no room");
     if (rank == 3) boot_note_blamed(group, 2);
     BODY_OK(group->ops->barrier(group));
     if (rank == 0) {
@@ -321,9 +329,15 @@ static expar_status answer_beside_data(int32_t rank, void *context)
             BODY_CHECK(wire_wait(((boot_sockets *)group)->fds[peer], POLLIN, clock_ns() + ANSWER_NS));
         ask_all(group, answers, ANSWER_NS);
         for (int32_t peer = 1; peer < SIZE; peer++) {
-            BODY_CHECK(answers[peer].came && answers[peer].rank == (peer + 1) % SIZE);
-            BODY_CHECK(answers[peer].doing == (peer == 1 ? BOOT_GAVE_UP : BOOT_WAITS));
-            BODY_CHECK(answers[peer].blamed == (peer == 3 ? 2 : -1));
+            const boot_answer *one = &answers[peer];
+            BODY_CHECK(one->came && one->blamed == (peer == 3 ? 2 : -1));
+            if (peer == 1) {
+                BODY_CHECK(!one->waits && one->ended == EXPAR_ERR_MEMORY && strcmp(one->reason, "no room") == 0);
+            } else {
+                BODY_CHECK(one->waits && one->rank == (peer + 1) % SIZE && one->ended == EXPAR_OK);
+                BODY_CHECK(one->topic.kind == topic.kind && one->topic.object == topic.object);
+                BODY_CHECK(strstr(one->doing, "in sum, waiting for rank "));
+            }
         }
     }
     BODY_OK(group->ops->exchange_fds(group, STDERR_FILENO, fds));
@@ -331,7 +345,7 @@ static expar_status answer_beside_data(int32_t rank, void *context)
         if (peer != rank) close(fds[peer]);
         BODY_CHECK(atomic_load(&note.counts[peer]) == 0);
     }
-    boot_note(group, 5, BOOT_IDLE, -1);
+    boot_wait_end(&wait);
     group->ops->leave(group, true);
     return EXPAR_OK;
 }

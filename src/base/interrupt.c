@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* interrupt: the program's function, and who asks it. */
+#include "base/interrupt.h"
+#include <expar/interrupt.h>
+
+#include <stdatomic.h>
+#include <time.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    expar_interrupt_fn fn;
+    void *context;
+} hook; /* guarded by lock */
+/* Whether there is one. Written under lock, read by all waits (relaxed: a wait that reads an old value asks, or does
+   not, once more). */
+static atomic_bool hooked;
+
+/* Between interrupt_begin and interrupt_take; and the program has said so meanwhile. */
+static _Thread_local bool listens, came;
+
+expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context)
+{
+    pthread_mutex_lock(&lock);
+    hook.fn = fn;
+    hook.context = context;
+    atomic_store_explicit(&hooked, fn != NULL, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    return EXPAR_OK;
+}
+
+/* Outside of the lock: fn may wait for what the thread holds that sets another. */
+static bool ask_program(void)
+{
+    if (!atomic_load_explicit(&hooked, memory_order_relaxed)) return false;
+    pthread_mutex_lock(&lock);
+    expar_interrupt_fn fn = hook.fn;
+    void *context = hook.context;
+    pthread_mutex_unlock(&lock);
+    return fn && fn(context) != 0;
+}
+
+expar_status interrupt_look(int64_t *asked_ns, const char *what)
+{
+    if (!atomic_load_explicit(&hooked, memory_order_relaxed)) return EXPAR_OK;
+    const int64_t now_ns = clock_ns();
+    if (*asked_ns != 0 && now_ns - *asked_ns < INTERRUPT_NS) return EXPAR_OK;
+    *asked_ns = now_ns;
+    return ask_program() ? error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what) : EXPAR_OK;
+}
+
+void interrupt_begin(void)
+{
+    listens = true;
+    came = false;
+}
+
+bool interrupt_came(void)
+{
+    if (listens && !came && ask_program()) came = true;
+    return came;
+}
+
+expar_status interrupt_take(expar_status status, const char *what)
+{
+    const bool failed = came && status != EXPAR_OK;
+    listens = came = false;
+    if (!failed) return status;
+    return error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what);
+}
+
+void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *held)
+{
+    const int64_t end_ns = clock_ns() + INTERRUPT_NS;
+    const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    (void)pthread_cond_timedwait(condition, held, &end);
+}
+
+void interrupt_cond_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+#define RESTING_SLOTS 4096
+
+static _Atomic uint32_t last_number;
+/* How often the threads with that number, modulo the slots, rest. Changed by them, read by whoever asks; relaxed, since
+   each stands by itself. Two threads of one slot are taken for one another, which only makes a text less exact. */
+static _Atomic uint32_t resting[RESTING_SLOTS];
+
+uint32_t thread_number(void)
+{
+    static _Thread_local uint32_t number;
+    while (number == 0)
+        number = atomic_fetch_add_explicit(&last_number, 1, memory_order_relaxed) + 1;
+    return number;
+}
+
+void thread_rest_begin(void)
+{
+    atomic_fetch_add_explicit(&resting[thread_number() % RESTING_SLOTS], 1, memory_order_relaxed);
+}
+
+void thread_rest_end(void)
+{
+    atomic_fetch_sub_explicit(&resting[thread_number() % RESTING_SLOTS], 1, memory_order_relaxed);
+}
+
+bool thread_is_resting(uint32_t number)
+{
+    return atomic_load_explicit(&resting[number % RESTING_SLOTS], memory_order_relaxed) > 0;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* interrupt: asks the program whether a wait is to go on (expar/interrupt.h). Whatever waits on the host comes here at
+ * least every INTERRUPT_NS, whatever it waits for. */
+#ifndef EXPAR_BASE_INTERRUPT_H
+#define EXPAR_BASE_INTERRUPT_H
+
+#include "base/base.h"
+#include <pthread.h>
+
+/* The longest sleep of a wait, and the least from one question to the next. */
+#define INTERRUPT_NS ((int64_t)50 * 1000 * 1000)
+
+/* EXPAR_ERR_INTERRUPTED, with `what` in the text, when the program says so; else EXPAR_OK. *asked_ns: of the wait, when
+   it was last asked; 0 at its beginning. */
+expar_status interrupt_look(int64_t *asked_ns, const char *what);
+/* The same for what waits in many places, which can only say that they gave up. Between begin and take, in that
+   thread, interrupt_came is true once the program has said so, and stays it; else it is false and asks nobody. take
+   gives `status`, or EXPAR_ERR_INTERRUPTED in place of an error that came of it. */
+void interrupt_begin(void);
+bool interrupt_came(void);
+expar_status interrupt_take(expar_status status, const char *what);
+
+/* Waits for the condition, whose clock is CLOCK_MONOTONIC, for INTERRUPT_NS at most. */
+void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
+/* For pthread_cond_init, with that clock. */
+void interrupt_cond_init(pthread_cond_t *condition);
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+/* A number of the calling thread's own in this process, never 0. */
+uint32_t thread_number(void);
+/* The calling thread waits for another one of this process, not for a rank, or does so no more. Calls may nest. */
+void thread_rest_begin(void);
+void thread_rest_end(void);
+/* Whether that thread does now. */
+bool thread_is_resting(uint32_t number);
+
+#endif

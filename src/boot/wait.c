@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wait: how those stand who are awaited, asked from time to time by who waits.
+ *
+ * All who could be at fault are asked at once, about what the wait is for. Who has owed an answer for too long is
+ * silent. The answers say who waits for whom, so that whoever is awaited may point at another: the chain ends at a
+ * rank that has not come, and is late, or has noted that it will not come. A rank that waits in another call is
+ * asked about that one: where that chain comes back to this rank's own wait nobody in it will ever move. Every wait
+ * in it has to have looked in vain for the time-out, so that all of them were there at one time. */
+#include "base/interrupt.h"
+#include "boot/notes.h"
+#include "boot/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NS_PER_MS     ((int64_t)1000000)
+#define LEAST_SILENCE (3000 * NS_PER_MS)
+#define FIRST_ASK     (250 * NS_PER_MS) /* from a wait's beginning to the first question; twice that to the next */
+#define LAST_ASK      (1000 * NS_PER_MS)
+#define LAST_ASK_RANK (10 * NS_PER_MS) /* and so much for each rank, since all may ask all */
+#define ANSWER        (50 * NS_PER_MS) /* what a look waits for answers */
+#define FIRST_LOG     (10000 * NS_PER_MS)
+
+int64_t boot_silence_ns(const boot *self)
+{
+    const int64_t timeout_ns = self->timeout_ms * NS_PER_MS;
+    return timeout_ns > LEAST_SILENCE ? timeout_ns : LEAST_SILENCE;
+}
+
+/* ---- times ------------------------------------------------------------------------------------------------------- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t first_pause_ns(const boot *self)
+{
+    return least(FIRST_ASK, self->timeout_ms * NS_PER_MS / 4 + 1);
+}
+
+static int64_t last_pause_ns(const boot *self)
+{
+    return least(LAST_ASK + self->size * LAST_ASK_RANK, self->timeout_ms * NS_PER_MS / 4 + 1);
+}
+
+/* The first who has still to come, for the notes. */
+static void find_awaited(boot_wait *wait)
+{
+    int32_t rank = 0;
+    while (rank < wait->boot->size && (rank == wait->boot->rank || !wait->misses(wait->context, rank)))
+        rank++;
+    boot_wait_for(wait, rank < wait->boot->size ? rank : -1);
+}
+
+/* The clock is read at the first look: a wait that ends before costs nothing. */
+void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const char *what)
+{
+    *wait = (boot_wait){.boot = self, .topic = *topic, .what = what, .stride = 1, .awaited = -1, .culprit = -1};
+}
+
+static void set_back(boot_wait *wait, int64_t now_ns)
+{
+    atomic_store_explicit(&wait->since_ns, now_ns, memory_order_relaxed);
+    wait->ask_pause_ns = first_pause_ns(wait->boot);
+    wait->ask_ns = now_ns + wait->ask_pause_ns;
+    wait->log_pause_ns = FIRST_LOG;
+    wait->log_ns = now_ns + wait->log_pause_ns;
+}
+
+static void note_wait(boot_wait *wait, int64_t now_ns)
+{
+    boot_notes *notes = wait->boot->notes;
+    wait->noted = true;
+    wait->thread = thread_number();
+    wait->caller = wait->topic.kind == BOOT_KIND_NONE ? 0 : notes_caller(notes, &wait->topic);
+    if (wait->caller == 0) wait->caller = wait->thread;
+    set_back(wait, now_ns);
+    atomic_store_explicit(&wait->looked_ns, now_ns, memory_order_relaxed);
+    notes_add(notes, wait);
+}
+
+void boot_wait_progress(boot_wait *wait)
+{
+    if (wait->noted) set_back(wait, clock_ns());
+}
+
+void boot_wait_end(boot_wait *wait)
+{
+    if (wait->noted) notes_remove(wait->boot->notes, wait);
+    wait->noted = false;
+    free(wait->silent);
+    wait->silent = NULL;
+}
+
+/* ---- an inquiry -------------------------------------------------------------------------------------------------- */
+
+typedef struct inquiry {
+    boot_wait *wait;
+    boot_answer *answers; /* [size] to the wait's own topic */
+    int64_t now_ns, waited_ns;
+    int32_t end; /* the last of those who wait in the topic for each other, or who does not come; -1: nobody */
+    bool failed; /* with status */
+    expar_status status;
+} inquiry;
+
+static int64_t timeout_ns(const inquiry *q)
+{
+    return q->wait->boot->timeout_ms * NS_PER_MS;
+}
+
+static int32_t member(const boot_wait *wait, int32_t i)
+{
+    return wait->first + i * wait->stride;
+}
+
+static int32_t num_members(const boot_wait *wait)
+{
+    return wait->size > 0 ? wait->size : wait->boot->size;
+}
+
+static bool is_missed(const boot_wait *wait, int32_t rank)
+{
+    if (rank == wait->boot->rank) return false;
+    if (wait->misses) return wait->misses(wait->context, rank);
+    return rank == atomic_load_explicit(&wait->awaited, memory_order_relaxed);
+}
+
+static void ask_members(inquiry *q)
+{
+    boot *self = q->wait->boot;
+    for (int32_t i = 0; i < num_members(q->wait); i++)
+        q->answers[member(q->wait, i)].asked = member(q->wait, i) != self->rank;
+    self->ops->ask(self, &q->wait->topic, q->answers, ANSWER);
+}
+
+static void fail(inquiry *q, boot_verdict verdict, int32_t culprit, expar_status status)
+{
+    q->failed = true;
+    q->status = status;
+    q->wait->verdict = verdict;
+    q->wait->culprit = culprit;
+}
+
+static void judge_silence(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    const int32_t size = wait->boot->size;
+    int32_t first = -1;
+    char text[256];
+    bool *silent = calloc((size_t)size, sizeof *silent);
+    if (!silent) return; /* the next look finds it */
+    for (int32_t r = size - 1; r >= 0; r--) {
+        const boot_answer *answer = &q->answers[r];
+        silent[r] = answer->asked && !answer->came && answer->silent_ns >= boot_silence_ns(wait->boot);
+        if (silent[r]) first = r;
+    }
+    if (first < 0) {
+        free(silent);
+        return;
+    }
+    wait->silent = silent;
+    ranks_format(silent, true, size, text, sizeof text);
+    fail(q, BOOT_SILENT, first,
+         error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms without an answer; silent: rank %s", wait->what,
+                   (long long)(boot_silence_ns(wait->boot) / NS_PER_MS), text));
+}
+
+static void will_not_come(inquiry *q, int32_t rank, const boot_answer *answer)
+{
+    const int32_t blamed = answer->blamed;
+    const bool other = blamed >= 0 && blamed != q->wait->boot->rank;
+    fail(q, BOOT_WILL_NOT_COME, other ? blamed : rank,
+         error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s", q->wait->what, rank,
+                   expar_status_string(answer->ended), answer->reason));
+}
+
+static void judge_ends(inquiry *q)
+{
+    const bool open = q->wait->topic.kind == BOOT_KIND_NONE;
+    for (int32_t r = 0; r < q->wait->boot->size && !q->failed; r++) {
+        const boot_answer *answer = &q->answers[r];
+        if (answer->came && answer->ended != EXPAR_OK && (open || is_missed(q->wait, r))) will_not_come(q, r, answer);
+    }
+}
+
+/* ---- the chain --------------------------------------------------------------------------------------------------- */
+
+static bool same_topic(const boot_topic *a, const boot_topic *b)
+{
+    return a->kind == b->kind && a->object == b->object && a->number == b->number;
+}
+
+/* Where the chain is: `rank` is awaited in `topic` by the one before it. */
+typedef struct walk {
+    int32_t rank;
+    boot_topic topic;
+    bool blocked; /* all who wait so far have looked in vain for the time-out */
+    char text[640];
+    size_t length;
+} walk;
+
+static void walk_tell(walk *w, int32_t rank, const char *doing)
+{
+    const size_t room = sizeof w->text - w->length;
+    int length = snprintf(w->text + w->length, room, "%srank %d is %s", w->length ? "; " : "", rank, doing);
+    if (length > 0 && (size_t)length < room) w->length += (size_t)length;
+    w->text[w->length] = '\0';
+}
+
+/* How the rank that the walk has come to stands to the topic in which it is awaited. False: it is not known. */
+static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
+{
+    boot *self = q->wait->boot;
+    if (w->rank == self->rank) {
+        notes_read(self->notes, &w->topic, self->timeout_ms, out);
+        return true;
+    }
+    if (same_topic(&w->topic, &q->wait->topic) && q->answers[w->rank].asked) {
+        *out = q->answers[w->rank];
+        return out->came;
+    }
+    boot_answer *all = calloc((size_t)self->size, sizeof *all);
+    if (!all) return false;
+    all[w->rank].asked = true;
+    self->ops->ask(self, &w->topic, all, ANSWER);
+    *out = all[w->rank];
+    free(all);
+    return out->came;
+}
+
+/* The chain has come back to this rank's own wait. */
+static bool is_own(const inquiry *q, const walk *w, const boot_answer *answer)
+{
+    return w->rank == q->wait->boot->rank && answer->waits && same_topic(&answer->topic, &q->wait->topic) &&
+           answer->rank == atomic_load_explicit(&q->wait->awaited, memory_order_relaxed);
+}
+
+static void deadlock(inquiry *q, const walk *w)
+{
+    fail(q, BOOT_DEADLOCK, atomic_load_explicit(&q->wait->awaited, memory_order_relaxed),
+         error_set(EXPAR_ERR_PEER, "%s: a deadlock: timed out after %lld ms, ranks wait for each other in a circle: %s",
+                   q->wait->what, (long long)(q->waited_ns / NS_PER_MS), w->text));
+}
+
+/* One step; false: it has come to an end. */
+static bool walk_on(inquiry *q, walk *w)
+{
+    boot_answer answer;
+    const bool in_topic = same_topic(&w->topic, &q->wait->topic);
+    if (!walk_look(q, w, &answer)) return false;
+    if (is_own(q, w, &answer)) {
+        q->wait->circled = true;
+        q->wait->circle = w->topic;
+        if (w->blocked) deadlock(q, w);
+        return false;
+    }
+    if (in_topic && w->rank != q->wait->boot->rank) {
+        q->end = w->rank;
+        if (answer.ended != EXPAR_OK) will_not_come(q, w->rank, &answer);
+    }
+    if (q->failed || !answer.waits || answer.rank < 0) return false;
+    w->blocked = w->blocked && answer.waited_ns >= timeout_ns(q);
+    walk_tell(w, w->rank, answer.doing);
+    w->rank = answer.rank;
+    w->topic = answer.topic;
+    return true;
+}
+
+static void follow_chain(inquiry *q)
+{
+    const boot_wait *wait = q->wait;
+    char own[BOOT_DOING_TEXT];
+    walk w = {.rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed),
+              .topic = wait->topic,
+              .blocked = q->waited_ns >= timeout_ns(q)};
+    if (w.rank < 0 || w.rank == wait->boot->rank) return;
+    notes_describe(wait->boot->notes, wait, own, sizeof own);
+    walk_tell(&w, wait->boot->rank, own);
+    /* In a circle that this rank is not in, it comes to no end. */
+    for (int32_t steps = 0; steps <= wait->boot->size && walk_on(q, &w); steps++) {
+    }
+}
+
+/* ---- those who are late ------------------------------------------------------------------------------------------ */
+
+/* "rank 2 is alive but has not come to this call: it is in …" */
+static void describe_late(const inquiry *q, char *text, size_t bytes)
+{
+    const boot_wait *wait = q->wait;
+    const int32_t rank = q->end >= 0 ? q->end : atomic_load_explicit(&wait->awaited, memory_order_relaxed);
+    if (rank < 0)
+        snprintf(text, bytes, "no rank is silent");
+    else if (!q->answers[rank].came)
+        snprintf(text, bytes, "rank %d has not come, and not answered yet", rank);
+    else if (q->answers[rank].waits && same_topic(&q->answers[rank].topic, &wait->topic))
+        snprintf(text, bytes, "rank %d is late: it is %s", rank, q->answers[rank].doing);
+    else
+        snprintf(text, bytes, "rank %d is alive but has not come to this call: it is %s", rank, q->answers[rank].doing);
+}
+
+/* Who owes an answer may turn out to be silent, which is another thing than late. */
+static bool somebody_owes(const inquiry *q)
+{
+    for (int32_t r = 0; r < q->wait->boot->size; r++)
+        if (q->answers[r].asked && !q->answers[r].came && q->answers[r].silent_ns > 0) return true;
+    return false;
+}
+
+static void judge_lateness(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    const int64_t limit_ms = wait->boot->late_limit_ms;
+    const int32_t awaited = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
+    char text[320], whom[48] = "";
+    if (limit_ms == 0 || q->waited_ns < limit_ms * NS_PER_MS || somebody_owes(q)) return;
+    if (awaited >= 0) snprintf(whom, sizeof whom, " waiting for rank %d", awaited);
+    describe_late(q, text, sizeof text);
+    fail(q, BOOT_LATE, q->end >= 0 ? q->end : awaited,
+         error_set(EXPAR_ERR_PEER, "%s: timed out after %lld ms (the late limit)%s; %s", wait->what,
+                   (long long)limit_ms, whom, text));
+}
+
+static void log_wait(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    char own[BOOT_DOING_TEXT], text[320];
+    if (q->now_ns < wait->log_ns) return;
+    wait->log_pause_ns *= 2;
+    wait->log_ns = q->now_ns + wait->log_pause_ns;
+    notes_describe(wait->boot->notes, wait, own, sizeof own);
+    describe_late(q, text, sizeof text);
+    LOG(LOG_WARN, "for %lld s %s; %s", (long long)(q->waited_ns / (1000 * NS_PER_MS)), own, text);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
+
+static bool is_due(const boot_wait *wait, int64_t now_ns)
+{
+    const int64_t waited_ns = now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
+    const int64_t limit_ms = wait->boot->late_limit_ms;
+    return now_ns >= wait->ask_ns || now_ns >= wait->log_ns || (limit_ms > 0 && waited_ns >= limit_ms * NS_PER_MS);
+}
+
+/* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it. */
+static void break_circle(const inquiry *q, bool circled)
+{
+    if (q->failed && (circled || q->wait->circled))
+        boot_note_ended(q->wait->boot, &q->wait->circle, q->status, expar_last_error());
+}
+
+static expar_status inquire(boot_wait *wait, int64_t now_ns)
+{
+    boot *self = wait->boot;
+    const bool circled = wait->circled;
+    inquiry q = {.wait = wait, .now_ns = now_ns, .end = -1};
+    q.waited_ns = now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
+    q.answers = calloc((size_t)self->size, sizeof *q.answers);
+    if (!q.answers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory to ask %d ranks", wait->what, self->size);
+    wait->circled = false;
+    ask_members(&q);
+    judge_silence(&q);
+    if (!q.failed) judge_ends(&q);
+    if (!q.failed) follow_chain(&q);
+    if (!q.failed) judge_lateness(&q);
+    if (!q.failed) log_wait(&q);
+    break_circle(&q, circled);
+    free(q.answers);
+    wait->ask_pause_ns = least(2 * wait->ask_pause_ns, last_pause_ns(self));
+    wait->ask_ns = now_ns + wait->ask_pause_ns;
+    return q.failed ? q.status : EXPAR_OK;
+}
+
+expar_status boot_wait_look(boot_wait *wait)
+{
+    const int64_t now_ns = clock_ns();
+    if (wait->misses) find_awaited(wait);
+    if (!wait->noted) note_wait(wait, now_ns);
+    atomic_store_explicit(&wait->looked_ns, now_ns, memory_order_relaxed);
+    expar_status status = interrupt_look(&wait->interrupt_ns, wait->what);
+    return status == EXPAR_OK && is_due(wait, now_ns) ? inquire(wait, now_ns) : status;
+}

@@ -132,6 +132,7 @@ static void play_many_spent(stage *s, void *shared)
 {
     (void)shared;
     expar_ep_output *last = NULL;
+    if (s->rank != 0) return; /* what other ranks of the process end would be remembered in place of these */
     for (int i = 0; i < 600; i++) {
         if (!CHECK_OK(expar_ep_alloc(s->ep, 128, &last))) return;
         expar_ep_output_release(last);

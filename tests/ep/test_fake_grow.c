@@ -52,9 +52,11 @@ static void check_results(idle_rank *one, bool in_pool)
     CHECK(one->came.path == (in_pool ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE), "path %d", (int)one->came.path);
 }
 
-/* Once nothing is held no memory is lent any more, by any rank of this process. */
+/* Once nothing is held, and a call has come behind it, no memory is lent any more, by any rank of this process. */
 static void check_nothing_lent(idle_rank *one)
 {
+    idle_forget(one);
+    if (!idle_dispatch(one, EXPAR_F32)) return;
     idle_forget(one);
     CHECK_OK(expar_barrier_all(one->group));
     cuda_later_await();

@@ -193,6 +193,9 @@ expar_status gpu_lender_make(const cuda_device *device, gpu_lender **out);
 cu_event gpu_lender_event(const gpu_lender *lender);
 /* What was lent keeps it; NULL is allowed. */
 void gpu_lender_drop(gpu_lender *lender);
+/* The mark of a call of this rank's has been put behind its last step; or (ended) no call is to come any more. What was
+   let go before is given back once that has passed. By the thread that has the order. */
+void gpu_lender_settle(gpu_lender *lender, bool ended);
 /* A block beside the pool. EXPAR_ERR_BUFFER_SIZE while a capture goes on, which could not keep it; EXPAR_ERR_MEMORY. */
 expar_status gpu_lend(gpu_executor *self, uint64_t bytes, mem_block **out);
 

@@ -2,10 +2,13 @@
 /* Memory beside the pool, for what finds no room there: the driver's stream-ordered allocator's. Peers do not reach it,
  * so rows come there by the queue.
  *
- * It is given back by a thread of the library's (cuda_later), once the last call of this rank has passed: whoever lets
- * a block go last may be a function that the driver calls, and kernels may still be at work on it. */
+ * Like memory of the pool it is used again behind this rank's next call: what stands on the call's stream when a block
+ * is let go may still read it, the call that is being made included. So blocks wait for the mark behind that call, and
+ * a thread of the library's (cuda_later) gives them back once it has passed: whoever lets a block go last may be a
+ * function that the driver calls. When there are no calls any more it waits for all that the GPU does. */
 #include "exec/cuda/gpu.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 struct gpu_lender {
@@ -13,6 +16,9 @@ struct gpu_lender {
     cuda_device *device;
     cu_stream stream; /* of taking and giving alone */
     cu_event last;    /* behind the last call: the order's */
+    pthread_mutex_t lock;
+    bool ended;         /* there are no calls any more. Guarded by lock */
+    cuda_task *waiting; /* let go since the last call was made. Guarded by lock */
 };
 
 typedef struct lent_block {
@@ -31,6 +37,7 @@ static void lender_close(gpu_lender *lender)
         cuda_leave();
     }
     cuda_device_close(lender->device);
+    pthread_mutex_destroy(&lender->lock);
     free(lender);
 }
 
@@ -39,8 +46,10 @@ expar_status gpu_lender_make(const cuda_device *device, gpu_lender **out)
     gpu_lender *lender = calloc(1, sizeof *lender);
     if (!lender) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     atomic_init(&lender->holders, 1);
+    pthread_mutex_init(&lender->lock, NULL);
     expar_status status = cuda_device_open(device->index, &lender->device);
     if (status != EXPAR_OK) {
+        pthread_mutex_destroy(&lender->lock);
         free(lender);
         return status;
     }
@@ -63,6 +72,20 @@ void gpu_lender_drop(gpu_lender *lender)
     if (lender && atomic_fetch_sub_explicit(&lender->holders, 1, memory_order_acq_rel) == 1) lender_close(lender);
 }
 
+void gpu_lender_settle(gpu_lender *lender, bool ended)
+{
+    pthread_mutex_lock(&lender->lock);
+    cuda_task *task = lender->waiting;
+    lender->ended = ended;
+    lender->waiting = NULL;
+    pthread_mutex_unlock(&lender->lock);
+    while (task) {
+        cuda_task *next = task->next;
+        cuda_later(task);
+        task = next;
+    }
+}
+
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* The context has been entered. */
@@ -78,13 +101,23 @@ static expar_status lender_take(gpu_lender *lender, uint64_t bytes, cu_address *
     return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
 }
 
-static void lender_give(const gpu_lender *lender, cu_address memory)
+static bool has_ended(gpu_lender *lender)
+{
+    pthread_mutex_lock(&lender->lock);
+    const bool ended = lender->ended;
+    pthread_mutex_unlock(&lender->lock);
+    return ended;
+}
+
+static void lender_give(gpu_lender *lender, cu_address memory)
 {
     int mode;
     if (cuda_enter(lender->device) != EXPAR_OK) return;
     if (gpu_leave_captures(&mode) == EXPAR_OK) {
+        const cu_result passed =
+            has_ended(lender) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(lender->last);
         /* In a context that is lost neither works, and nothing is. */
-        if (cuda_driver()->EventSynchronize(lender->last) == CU_OK) cuda_driver()->MemFreeAsync(memory, lender->stream);
+        if (passed == CU_OK) cuda_driver()->MemFreeAsync(memory, lender->stream);
         gpu_return_to_captures(mode);
     }
     cuda_leave();
@@ -98,11 +131,24 @@ static void give_later(cuda_task *task)
     free(one);
 }
 
+/* False: no call is to come. */
+static bool wait_for_call(gpu_lender *lender, cuda_task *task)
+{
+    pthread_mutex_lock(&lender->lock);
+    const bool waits = !lender->ended;
+    if (waits) {
+        task->next = lender->waiting;
+        lender->waiting = task;
+    }
+    pthread_mutex_unlock(&lender->lock);
+    return waits;
+}
+
 static void lent_give(mem_block *block)
 {
     lent_block *one = (lent_block *)block;
     one->task.run = give_later;
-    cuda_later(&one->task);
+    if (!wait_for_call(one->lender, &one->task)) cuda_later(&one->task);
 }
 
 static expar_status lend(gpu_lender *lender, uint64_t bytes, mem_block **out)

@@ -63,6 +63,7 @@ static void order_destroy(gpu_order *order)
         if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
         if (order->captures[i].witness) cuda_driver()->StreamDestroy(order->captures[i].witness);
     }
+    if (order->lender) gpu_lender_settle(order->lender, true);
     gpu_lender_drop(order->lender);
     pthread_mutex_destroy(&order->lock);
     free(order);
@@ -420,6 +421,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     if (!call->placed) return EXPAR_OK;
     expar_status status = mark(self, call);
     call->placed = false;
+    if (!call->captured) gpu_lender_settle(self->lender, false);
     pthread_mutex_unlock(&self->order->lock);
     return status;
 }

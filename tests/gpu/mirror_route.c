@@ -29,7 +29,12 @@ expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_r
 {
     buffer *b = buffer_find(ep);
     bool sound = result && result->struct_size == sizeof *result;
-    if (!b || !args || args->struct_size != sizeof *args || !sound) return expar_ep_route(ep, args, result);
+    if (!b || !args || args->struct_size != sizeof *args) return expar_ep_route(ep, args, result);
+    if (!sound) {
+        expar_route_args unsound = *args;
+        unsound.stream = hand_of(b->device)->stream;
+        return expar_ep_route(ep, &unsound, result);
+    }
     if (args->wait_event) (void)expar_event_wait(args->wait_event);
     trip *t = trip_begin(b);
     expar_route_args given = *args;

@@ -174,7 +174,7 @@ static void misplaced_in_combine(expar_group *group, void *shared)
 
 /* ---- arrays that the host reads and writes ----------------------------------------------------------------------- */
 
-static void counts_on_a_gpu(expar_group *group, void *shared)
+static void counts_on_another_gpu(expar_group *group, void *shared)
 {
     (void)shared;
     sides s;
@@ -183,9 +183,9 @@ static void counts_on_a_gpu(expar_group *group, void *shared)
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     args.expert_major = 0;
-    args.tokens_per_expert = s.on[0];
+    args.tokens_per_expert = s.on[1];
     CHECK_STATUS(EXPAR_ERR_DEVICE, expar_dispatch(s.one.ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "tokens_per_expert", "is memory of GPU 0; expected host memory");
+    CHECK_TEXT("expar_dispatch", "tokens_per_expert", "is memory of GPU 1");
     args.tokens_per_expert = NULL;
     dispatch(&s, &args);
     close_sides(&s);
@@ -233,7 +233,7 @@ static void layouts_on_gpus(expar_group *group, void *shared)
     }
 ON_RANKS(misplaced_in_dispatch)
 ON_RANKS(misplaced_in_combine)
-ON_RANKS(counts_on_a_gpu)
+ON_RANKS(counts_on_another_gpu)
 ON_RANKS(layouts_on_gpus)
 
 int main(int argc, char **argv)
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misplaced_in_dispatch_are_refused),
         cmocka_unit_test(misplaced_in_combine_are_refused),
-        cmocka_unit_test(counts_on_a_gpu_are_refused),
+        cmocka_unit_test(counts_on_another_gpu_are_refused),
         cmocka_unit_test(layouts_on_gpus_are_refused),
     };
     kind_read(argc, argv);

@@ -181,6 +181,8 @@ typedef struct boot_wait {
     /* NULL: `awaited` alone. Else whether a rank has still to come; `awaited` is the first of them at the last look. */
     bool (*misses)(const void *context, int32_t rank);
     const void *context;
+    /* Set by who begins it, for work of the caller's behind which all comes that it calls later. */
+    bool for_caller;
     uint32_t thread, caller; /* thread_number of who waits, and of whoever made the call */
     /* Written by who waits, read by the monitor (relaxed: each by itself). */
     _Atomic int32_t awaited;   /* -1: not known */

@@ -75,6 +75,7 @@ static void note_wait(boot_wait *wait, int64_t now_ns)
     wait->thread = thread_number();
     wait->caller = wait->topic.kind == BOOT_KIND_NONE ? 0 : notes_caller(notes, &wait->topic);
     if (wait->caller == 0) wait->caller = wait->thread;
+    if (wait->for_caller) wait->thread = wait->caller;
     set_back(wait, now_ns);
     atomic_store_explicit(&wait->looked_ns, now_ns, memory_order_relaxed);
     notes_add(notes, wait);

@@ -53,8 +53,6 @@ typedef struct fault_plan {
     bool in_passing;    /* or so long after the victim has begun that round, wherever it is by then */
     int64_t timeout_ms; /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
                            stopped, so that nobody else is late; 0: that of the group */
-    /* Sets it for a buffer that has a time-out of its own, between two calls; NULL: it has none. */
-    void (*set_timeout)(expar_ep *ep, int64_t timeout_ms);
     expar_path path;
     /* SIGKILL: survivors end with their first error, as engines do, and say no good-bye. */
     bool ends_at_once;

@@ -48,7 +48,6 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     while (!atomic_load(&w->board->struck))
         nap();
     if (plan->timeout_ms > 0) kind_set_timeout(w->group, plan->timeout_ms);
-    if (plan->timeout_ms > 0 && plan->set_timeout) plan->set_timeout(w->ep, plan->timeout_ms);
 }
 
 /* Memory of the group must have no name in the file system. */

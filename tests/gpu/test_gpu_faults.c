@@ -3,7 +3,6 @@
  * move. The others name it, are told the same again at once, find that their GPU serves other work, destroy buffer and
  * group, and end. */
 #include "ep/ep.h"
-#include "exec/cuda/gpu.h"
 #include "faults/fault.h"
 #include "gpu/lap.h"
 #include <signal.h>
@@ -14,12 +13,6 @@
 /* Long enough for ranks that have played two rounds. */
 #define SILENCE_MS 4000
 
-/* What the kernels to come are given. */
-static void set_timeout(expar_ep *ep, int64_t timeout_ms)
-{
-    gpu_of(ep->exec)->world.timeout_ns = (uint64_t)timeout_ms * 1000000u;
-}
-
 static void strike(fault_place place, int32_t victim, int signal)
 {
     const fault_plan plan = {.size = 3,
@@ -28,8 +21,7 @@ static void strike(fault_place place, int32_t victim, int signal)
                              .round = 2,
                              .held_back = (victim + 1) % 3,
                              .signal = signal,
-                             .timeout_ms = signal == SIGSTOP ? SILENCE_MS : 0,
-                             .set_timeout = set_timeout};
+                             .timeout_ms = signal == SIGSTOP ? SILENCE_MS : 0};
     assert_true(fault_run(&plan));
 }
 

@@ -14,6 +14,8 @@ _Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels kno
 #define DEFAULT_CHANNELS 24
 /* Enough to saturate the links (docs/performance.md). */
 #define DEFAULT_SMS 24
+/* Of kernels whose own host has stopped. */
+#define ORPHAN_MS ((int64_t)3600 * 1000)
 
 static const char buffer_name[] = "the buffer";
 
@@ -22,11 +24,9 @@ static const char buffer_name[] = "the buffer";
 /* All but the heap; of one that was made in part, too. */
 static void close_part(gpu_executor *self)
 {
-    if (cuda_enter(self->device) == EXPAR_OK) {
-        gpu_order_await(self);
-        cuda_leave();
-    }
+    gpu_order_await(self);
     gpu_endings_close(self);
+    gpu_guard_release(self);
     if (cuda_enter(self->device) == EXPAR_OK) {
         gpu_order_release(self);
         if (self->own_stream) cuda_driver()->StreamDestroy(self->own_stream);
@@ -49,6 +49,9 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     gpu_executor *self = gpu_of(base);
     if (atomic_load_explicit(&self->halted, memory_order_relaxed) && !gpu_order_has_ended(self, ABANDONED_NS)) {
         LOG(LOG_INFO, "expar_ep_abandon: a call of this rank's is still on its stream: the buffer's memory stays");
+        /* Nobody looks after its kernels any more: who waits for a rank leaves. */
+        gpu_end_waits(self, error_set(EXPAR_ERR_ABORTED, "the buffer has been abandoned on this rank"));
+        gpu_guard_release(self);
         sym_unlisten(self->sym, &self->listener);
         return;
     }
@@ -192,15 +195,25 @@ static expar_status make_memory(gpu_executor *self)
     return status;
 }
 
+static expar_status read_orphan_time(gpu_world *world)
+{
+    int64_t orphan_ms = ORPHAN_MS;
+    expar_status status = env_seconds_ms("EXPAR_CUDA_ORPHAN_TIMEOUT", &orphan_ms);
+    world->orphan_ns = (uint64_t)orphan_ms * 1000000;
+    return status;
+}
+
 static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
 {
     self->shares_gpu = plan->group->threads && sharers > 1;
     self->base.offers_room = !self->shares_gpu;
     expar_status status = check_queues(plan, sharers);
     if (status == EXPAR_OK) status = choose_sms(plan, self->device, sharers, &self->num_sms, &self->most_sms);
+    if (status == EXPAR_OK) status = read_orphan_time(&self->world);
     if (status == EXPAR_OK) status = make_memory(self);
     if (status == EXPAR_OK) status = gpu_programs_open(self);
     if (status == EXPAR_OK) gpu_listen(self);
+    if (status == EXPAR_OK) status = gpu_guard_hold(self);
     if (status == EXPAR_OK) status = gpu_home_pool(self, plan->pool_limit_bytes);
     return status == EXPAR_OK ? clear_records(self) : status;
 }
@@ -241,15 +254,14 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
     sym *symmetric = plan->group->sym;
     gpu_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
-    *self = (gpu_executor){.base.ops = &gpu_ops,
-                           .group = plan->group,
-                           .sym = symmetric,
-                           .with_threads = plan->group->threads && plan->group->size > 1,
-                           .given_slots = plan->ring_slots,
-                           .world = {.shape = *plan->shape,
-                                     .space = ep_space_of(plan->shape),
-                                     .timeout_ns = (uint64_t)symmetric->timeout_ms * 1000000u,
-                                     .rank = symmetric->rank}};
+    *self =
+        (gpu_executor){.base.ops = &gpu_ops,
+                       .group = plan->group,
+                       .sym = symmetric,
+                       .number = plan->number,
+                       .with_threads = plan->group->threads && plan->group->size > 1,
+                       .given_slots = plan->ring_slots,
+                       .world = {.shape = *plan->shape, .space = ep_space_of(plan->shape), .rank = symmetric->rank}};
     expar_status status = gpu_make(self, plan);
     if (status != EXPAR_OK) {
         free(self);

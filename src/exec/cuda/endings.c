@@ -160,7 +160,7 @@ static bool has_endings(const gpu_executor *self)
 
 void gpu_endings_close(gpu_executor *self)
 {
-    const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
+    const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
     ending *end;
     while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK)
         sched_yield();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How calls end on the GPU: what they found, and what they waited for in vain. */
+#include "base/interrupt.h"
 #include "exec/cuda/gpu.h"
 
 #include <sched.h>
@@ -10,12 +11,31 @@
 static void group_failed(void *context)
 {
     gpu_executor *self = context;
-    __atomic_store_n(&self->report->abort, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
 }
 
 bool gpu_group_failed(const gpu_executor *self)
 {
-    return __atomic_load_n(&self->report->abort, __ATOMIC_ACQUIRE) != 0;
+    return (__atomic_load_n(&self->report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT) != 0;
+}
+
+void gpu_end_waits(gpu_executor *self, expar_status status)
+{
+    bool first = false;
+    if (atomic_compare_exchange_strong_explicit(&self->ending, &first, true, memory_order_acq_rel,
+                                                memory_order_acquire)) {
+        error_keep(&self->reason, status);
+        atomic_store_explicit(&self->has_reason, true, memory_order_release);
+    }
+    group_failed(self);
+}
+
+/* Why waits end, once the abort word is set. The group may have failed, or this buffer alone be lost. */
+static expar_status why_waits_end(const gpu_executor *self, const char *what)
+{
+    if (atomic_load_explicit(&self->has_reason, memory_order_acquire)) return error_restore(&self->reason);
+    expar_status status = sym_check(self->sym, what);
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "%s: the wait was ended", what) : status;
 }
 
 void gpu_listen(gpu_executor *self)
@@ -46,14 +66,14 @@ static const char *const waits[] = {"nothing", "hello", "offer", "end of rows", 
 static expar_status failure(const gpu_executor *self, const char *what)
 {
     const gpu_report *r = self->report;
-    if (r->was_abort && sym_check(self->sym, what) != EXPAR_OK) {
-        expar_status status = sym_check(self->sym, what);
-        return error_prefix(status, "no %s from rank %d", waits[r->wait], r->peer);
-    }
-    return error_set(EXPAR_ERR_PEER,
-                     "%s: timed out after %.1f s on the GPU: no %s from rank %d (seen %#llx, expected %#llx)", what,
-                     (double)self->sym->timeout_ms / 1000.0, waits[r->wait], r->peer, (unsigned long long)r->seen,
-                     (unsigned long long)r->expected);
+    const unsigned long long seen = r->seen, expected = r->expected;
+    if (r->was_abort)
+        return error_prefix(why_waits_end(self, what), "no %s from rank %d (seen %#llx, expected %#llx)",
+                            waits[r->wait], r->peer, seen, expected);
+    return error_set(
+        EXPAR_ERR_PEER,
+        "%s: no %s from rank %d (seen %#llx, expected %#llx), and this rank's process did not run for %.1f s", what,
+        waits[r->wait], r->peer, seen, expected, (double)self->world.orphan_ns / 1e9);
 }
 
 expar_status gpu_check(executor *base, const char *what)
@@ -107,20 +127,20 @@ static expar_status look_at_stream(const gpu_executor *self, const exec_call *ca
 
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
 {
-    const int64_t timeout_ns = (int64_t)self->world.timeout_ns;
+    const int64_t timeout_ns = self->sym->timeout_ms * 1000000;
     if (atomic_load_explicit(&self->halted, memory_order_relaxed))
         return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", what);
     if (!gpu_group_failed(self)) return EXPAR_OK;
     if (*seen_ns == 0) *seen_ns = clock_ns();
     if (clock_ns() - *seen_ns < (timeout_ns < GRACE_NS ? timeout_ns : GRACE_NS)) return EXPAR_OK;
-    return error_prefix(sym_check(self->sym, what), "the stream had not come to the call");
+    return error_prefix(why_waits_end(self, what), "the stream had not come to the call");
 }
 
 /* Polls at first, then gives the core away.
  *
- * The deadline is the kernel's, and begins when it runs: before that the stream may have work of the caller's to do,
- * for however long, so that the time-out ends nothing here. But once the group has failed the call must end, though its
- * stream may never come to it: something may stand there that waits for the dead.
+ * Who is waited for is the guard's to ask, once a kernel runs: before that the stream may have work of the caller's to
+ * do, for however long, so that the time-out ends nothing here. But once the group has failed the call must end, though
+ * its stream may never come to it: something may stand there that waits for the dead.
  *
  * Then the kernels are still to come, and may run at any later time, with the abort word set. They find all that they
  * touch: the status poisons the buffer, so that the blocks of the pool that the call gives back are nobody else's, and
@@ -129,21 +149,30 @@ expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const
 #define POLLS_BEFORE_REST 2000
 #define POLLS_A_LOOK      64
 
-expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
+static expar_status await_word(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     const uint64_t ticket = call->ticket;
-    int64_t seen_ns = 0;
+    int64_t seen_ns = 0, asked_ns = 0;
     for (uint32_t polls = 0;; polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
         if (polls < POLLS_BEFORE_REST) continue;
         if (polls % POLLS_A_LOOK == 0) {
             expar_status status = look_at_stream(self, call, word, what);
             if (status == EXPAR_OK) status = gpu_look_at_group(self, &seen_ns, what);
+            if (status == EXPAR_OK) status = interrupt_look(&asked_ns, what);
             if (status != EXPAR_OK) return status;
         }
         sched_yield();
     }
     return gpu_check(&self->base, what);
+}
+
+expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
+{
+    expar_status status = await_word(self, call, word, what);
+    /* The call has begun, and is lost: nobody is to wait in it any more. */
+    if (status == EXPAR_ERR_INTERRUPTED) gpu_end_waits(self, status);
+    return status;
 }
 
 /* ---- verdicts ---------------------------------------------------------------------------------------------------- */

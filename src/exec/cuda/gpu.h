@@ -15,6 +15,7 @@
  *   expert.c    rows to expert-major order and back
  *   order.c     calls follow each other, on streams and in graphs
  *   hold.c      blocks that are kept for a graph, or until a stream has come to a point
+ *   guard.c     a thread for kernels' waits: asks those who are awaited how they stand
  *   stamps.c    times that kernels take
  *   finish.c    how calls end: verdicts, failures
  *   endings.c   who is told of it, and when
@@ -61,6 +62,25 @@ typedef struct gpu_home gpu_home;
 /* Memory beside the pool, and whoever gives it back (lend.c). */
 typedef struct gpu_lender gpu_lender;
 
+/* Who looks after kernels' waits, one a rank (guard.c). */
+typedef struct gpu_guard gpu_guard;
+
+/* What the guard knows of a buffer. */
+typedef struct gpu_watch {
+    gpu_guard *guard;
+    struct gpu_executor *next; /* guarded by the guard's lock */
+    uint64_t *awaits;          /* [N] pinned: gpu_world.awaits, as the host sees it */
+    /* Calls that have taken their places, and of these, those whose marks are on their streams. Written by whoever
+       calls, read by the guard; in sequential order, with gpu_guard.sleeping. */
+    atomic_uint begun, marked;
+    atomic_bool in_graphs; /* a call has been captured: kernels may run at any time. Set by whoever calls, relaxed */
+    /* By the guard: */
+    unsigned settled; /* so many calls are through */
+    bool waits;       /* kernels wait: `wait` stands for them, in the call of this epoch */
+    uint32_t epoch;
+    boot_wait wait;
+} gpu_watch;
+
 /* The order of a rank's calls on one GPU, shared by its buffers of the group (order.c). */
 typedef struct gpu_order gpu_order;
 
@@ -70,13 +90,19 @@ typedef struct gpu_executor {
     device_heap *heap; /* the home's */
     const cuda_device *device;
     expar_group *group;
-    sym *sym;               /* the group's */
-    int32_t num_sms;        /* of the buffer */
-    int32_t most_sms;       /* of a call: this rank's share of its GPU */
-    int32_t stamped_sms;    /* of the last dispatch or combine; by whoever calls */
-    bool with_threads;      /* other ranks are threads of this process: the default stream is theirs, too */
-    bool shares_gpu;        /* with such ranks: nothing is loaded once the buffer is made */
-    gpu_world world;        /* as kernels get it, but for the call's ticket (gpu_world_of) */
+    sym *sym;            /* the group's */
+    int32_t num_sms;     /* of the buffer */
+    int32_t most_sms;    /* of a call: this rank's share of its GPU */
+    int32_t stamped_sms; /* of the last dispatch or combine; by whoever calls */
+    bool with_threads;   /* other ranks are threads of this process: the default stream is theirs, too */
+    bool shares_gpu;     /* with such ranks: nothing is loaded once the buffer is made */
+    uint32_t number;     /* of the buffer, the same on all ranks */
+    gpu_world world;     /* as kernels get it, but for the call's ticket (gpu_world_of) */
+    gpu_watch watch;
+    /* Why this rank has had kernels leave whose group is sound. Whoever has raised `ending` (acq_rel) writes, then
+       raises `has_reason` (release), then the abort word; read behind has_reason (acquire). */
+    atomic_bool ending, has_reason;
+    error_kept reason;
     uint64_t tickets;       /* given out so far */
     atomic_bool halted;     /* by any thread, once; read by waits of the host (relaxed: it publishes nothing) */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
@@ -239,10 +265,11 @@ bool gpu_times(executor *base, executor_times *out);
 uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */
+/* The device has been entered, for both. */
 expar_status gpu_order_hold(gpu_executor *self);
-/* Until the last call has ended on the GPU, or the driver says why not. The device has been entered, for all three. */
-expar_status gpu_order_await(const gpu_executor *self);
 void gpu_order_release(gpu_executor *self);
+/* Until the last call has ended on the GPU, or the driver says why not. */
+expar_status gpu_order_await(gpu_executor *self);
 /* Likewise, but for so long at most; false: it has not ended by then. Any thread. */
 bool gpu_order_has_ended(const gpu_executor *self, int64_t wait_ns);
 /* EXPAR_OK while the context of the last call is sound, whether it has ended or not. From any thread. */
@@ -251,7 +278,8 @@ expar_status gpu_order_look(const gpu_executor *self);
    by a call without a ticket, which has waited for nothing. */
 void gpu_order_note_wait(gpu_executor *self, bool may_wait);
 /* Before a kernel, a copy or a wait is put on the stream, outside of captures, where ranks of this process share the
-   GPU: until no kernel of this rank's may be waiting, for the time-out at most, and while the group is sound. The
+   GPU: until no kernel of this rank's may be waiting, for the time-out at most unless one is, and while the group is
+   sound. The
    device has been entered. */
 void gpu_order_settle(gpu_executor *self, const exec_call *call);
 /* Operations. */
@@ -272,12 +300,25 @@ void gpu_return_to_captures(int mode);
 expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
 expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const *blocks, int32_t count);
 
+/* ---- guard.c ----------------------------------------------------------------------------------------------------- */
+/* The guard looks after the buffer's kernels from then on, and until then. Collective with those of other buffers only
+   in that one thread of a rank makes and destroys them. */
+expar_status gpu_guard_hold(gpu_executor *self);
+void gpu_guard_release(gpu_executor *self);
+/* A call takes its place; its mark is on its stream, or could not be put there. By whoever calls. */
+void gpu_guard_note_begin(gpu_executor *self);
+void gpu_guard_note_end(gpu_executor *self, bool captured);
+/* Whether a kernel of this rank's has waited for another one of late, for longer than a beat. Any thread. */
+bool gpu_guard_sees_wait(const gpu_executor *self);
+
 /* ---- finish.c ---------------------------------------------------------------------------------------------------- */
 void gpu_listen(gpu_executor *self);
 /* An operation. Kernels that run are not told: they are on their way. */
 void gpu_halt(executor *base);
 void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal);
 int32_t gpu_retired(executor *base, uint32_t epoch);
+/* Has the buffer's kernels leave their waits, for this status and with this thread's last error. Any thread. */
+void gpu_end_waits(gpu_executor *self, expar_status status);
 /* What kernels see, too, while they wait: sym_check says why. From any thread. */
 bool gpu_group_failed(const gpu_executor *self);
 /* Operations. gpu_check is EXPAR_OK while no wait of a kernel was given up; else it names who was awaited. */

@@ -26,16 +26,19 @@ static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t he
     return status == EXPAR_OK ? cuda_synchronize() : status;
 }
 
-/* That block, the pinned report with the counts behind it, and the event. */
+/* That block, the pinned report with the counts and what kernels await behind it, and the event. */
 expar_status gpu_memory_open(gpu_executor *self)
 {
     const ep_shape *shape = &self->world.shape;
     size_t ranks = (size_t)shape->ranks, experts = (size_t)gpu_experts_room(shape);
     size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     size_t counts = ranks * ((size_t)shape->channels + 1) + (experts + ranks - 1) / ranks;
+    const size_t awaits_at = (size_t)ep_round(sizeof(gpu_report) + counts * sizeof(int32_t), EP_ALIGN_BYTES);
     expar_status status = gpu_scratch_take(self->device, heaps_bytes + STATE_BYTES + experts * sizeof(int32_t),
-                                           sizeof(gpu_report) + counts * sizeof(int32_t), &self->scratch);
+                                           awaits_at + ranks * sizeof(uint64_t), &self->scratch);
     if (status != EXPAR_OK) return status;
+    self->watch.awaits = (uint64_t *)(void *)((char *)self->scratch->pinned.host + awaits_at);
+    self->world.awaits = (uint64_t *)(uintptr_t)(self->scratch->pinned.device + awaits_at);
     self->report = self->scratch->pinned.host;
     self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
     status = fill_memory(self, self->scratch->memory, heaps_bytes);

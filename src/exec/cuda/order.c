@@ -5,6 +5,7 @@
  * order becomes part of the graph: its first call waits for whatever came before the graph's launch, its calls follow
  * each other, and whatever comes after the launch waits for them. That rests on external event nodes: the launch itself
  * is the record, and what a graph waits for are the records before its launch (docs/gpu.md). */
+#include "base/interrupt.h"
 #include "exec/cuda/gpu.h"
 #include "group/group.h"
 
@@ -114,31 +115,6 @@ expar_status gpu_order_hold(gpu_executor *self)
     return EXPAR_OK;
 }
 
-expar_status gpu_order_await(const gpu_executor *self)
-{
-    gpu_order *order = self->order;
-    if (!order) return EXPAR_OK;
-    pthread_mutex_lock(&order->lock);
-    bool recorded = order->has_last || order->in_graphs;
-    pthread_mutex_unlock(&order->lock);
-    int mode;
-    expar_status status = recorded ? gpu_leave_captures(&mode) : EXPAR_OK;
-    if (!recorded || status != EXPAR_OK) return status;
-    status = CUDA_CALL(EventSynchronize, order->last);
-    gpu_return_to_captures(mode);
-    return status;
-}
-
-expar_status gpu_await(executor *base, const char *what)
-{
-    const gpu_executor *self = gpu_of(base);
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = gpu_order_await(self);
-    cuda_leave();
-    return status == EXPAR_OK ? gpu_check(base, what) : status;
-}
-
 void gpu_order_release(gpu_executor *self)
 {
     gpu_order *order = self->order;
@@ -195,6 +171,46 @@ expar_status gpu_order_look(const gpu_executor *self)
     return look_at(self, NULL, &unused);
 }
 
+/* Looks before the first rest; the longest rest. */
+#define LOOKS_BEFORE_REST 200
+#define REST_NS           20000
+#define LONGEST_REST_NS   1000000
+
+static void rest_between(int64_t looks)
+{
+    const int64_t rest_ns = REST_NS * (1 + (looks - LOOKS_BEFORE_REST) / LOOKS_BEFORE_REST);
+    if (looks < LOOKS_BEFORE_REST)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS}, NULL);
+}
+
+/* A program that interrupts it has the kernels leave that wait for ranks. */
+expar_status gpu_order_await(gpu_executor *self)
+{
+    gpu_order *order = self->order;
+    int64_t asked_ns = 0;
+    if (!order) return EXPAR_OK;
+    pthread_mutex_lock(&order->lock);
+    bool ended = !order->has_last && !order->in_graphs;
+    pthread_mutex_unlock(&order->lock);
+    expar_status status = EXPAR_OK;
+    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
+        status = look_at(self, NULL, &ended);
+        if (status != EXPAR_OK || ended) continue;
+        expar_status asked = interrupt_look(&asked_ns, "calls on the GPU");
+        if (asked != EXPAR_OK) gpu_end_waits(self, asked);
+        rest_between(looks);
+    }
+    return status;
+}
+
+expar_status gpu_await(executor *base, const char *what)
+{
+    expar_status status = gpu_order_await(gpu_of(base));
+    return status == EXPAR_OK ? gpu_check(base, what) : status;
+}
+
 bool gpu_order_has_ended(const gpu_executor *self, int64_t wait_ns)
 {
     const int64_t end_ns = clock_ns() + wait_ns;
@@ -211,29 +227,33 @@ bool gpu_order_has_ended(const gpu_executor *self, int64_t wait_ns)
  * and so its context, therefore put no kernel, copy or wait behind a kernel of theirs while it may be waiting. In a
  * graph they have no choice. */
 
-#define LOOKS_BEFORE_REST 200
-#define REST_NS           20000
-
 void gpu_order_note_wait(gpu_executor *self, bool may_wait)
 {
     self->order->may_wait = may_wait;
 }
 
-/* Until all is through that this call has on its stream, or before it begins the call before it. For the time-out at
-   most: the stream may be held up by the caller. A context that has failed tells the launch; in a group that has failed
-   no kernel waits any more. */
-static void await_last(const gpu_executor *self, const exec_call *call)
+/* A stream that the caller holds up is waited for for the time-out at most, one whose kernel waits for a rank as long
+   as that does. A program that interrupts the wait has the kernels leave, and the call behind them fails. */
+static bool may_settle_later(gpu_executor *self, int64_t end_ns, int64_t *asked_ns)
 {
-    const int64_t end_ns = clock_ns() + (int64_t)self->world.timeout_ns;
+    expar_status asked = interrupt_look(asked_ns, "the call before");
+    if (asked != EXPAR_OK) gpu_end_waits(self, asked);
+    if (gpu_group_failed(self)) return false;
+    return clock_ns() < end_ns || gpu_guard_sees_wait(self);
+}
+
+/* Until all is through that this call has on its stream, or before it begins the call before it. A context that has
+   failed tells the launch; in a group that has failed no kernel waits any more. */
+static void await_last(gpu_executor *self, const exec_call *call)
+{
+    const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
     const cu_stream stream = call->stream, *which = call->placed ? &stream : NULL;
+    int64_t asked_ns = 0;
     bool ended = false;
-    for (int looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++)
-        if (gpu_group_failed(self) || clock_ns() >= end_ns)
-            return;
-        else if (looks < LOOKS_BEFORE_REST)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+    for (int64_t looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++) {
+        if (!may_settle_later(self, end_ns, &asked_ns)) return;
+        rest_between(looks);
+    }
 }
 
 void gpu_order_settle(gpu_executor *self, const exec_call *call)
@@ -379,7 +399,10 @@ expar_status gpu_place(executor *base, exec_call *call)
         cuda_leave();
     }
     call->placed = status == EXPAR_OK;
-    if (!call->placed) pthread_mutex_unlock(&self->order->lock);
+    if (call->placed)
+        gpu_guard_note_begin(self);
+    else
+        pthread_mutex_unlock(&self->order->lock);
     return status;
 }
 
@@ -420,6 +443,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     self->capturing = false;
     if (!call->placed) return EXPAR_OK;
     expar_status status = mark(self, call);
+    gpu_guard_note_end(self, call->captured);
     call->placed = false;
     if (!call->captured) gpu_lender_settle(self->lender, false);
     pthread_mutex_unlock(&self->order->lock);

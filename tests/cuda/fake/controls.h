@@ -29,7 +29,6 @@ typedef struct fake_controls {
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
-    atomic_int awaited;    /* callers that wait for such */
 } fake_controls;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */

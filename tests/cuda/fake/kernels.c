@@ -2,7 +2,7 @@
 /* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
  * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
  * and the verdict. They write and read the records that exec/index.h describes, with the orders that the real ones use,
- * and wait with the group's deadline. The layout that needs no buffer is played whole. Another one runs until a test
+ * and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
  * ends it. */
 #include "exec/cuda/kernels/args.h"
 #include "fake.h"
@@ -77,13 +77,18 @@ static void give_up(const gpu_world *world, gpu_wait wait, int32_t peer, uint64_
 /* Until the flag is that of this call. */
 static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch, gpu_wait wait, int32_t peer)
 {
-    const uint64_t expected = ep_word(epoch, 1), end_ns = now_ns() + world->timeout_ns;
+    const uint64_t expected = ep_word(epoch, 1);
+    uint64_t last = 0, since_ns = 0;
     for (;;) {
         uint64_t seen = __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE);
         if (seen == expected) return true;
-        bool aborted = __atomic_load_n(&world->report->abort, __ATOMIC_ACQUIRE) != 0;
-        if (aborted || now_ns() > end_ns) {
-            give_up(world, wait, peer, seen, expected, aborted);
+        const uint64_t orders = __atomic_load_n(&world->report->orders, __ATOMIC_ACQUIRE), now = now_ns();
+        if (since_ns && orders != last)
+            __atomic_store_n(&world->awaits[peer], gpu_await_word(orders, (int32_t)wait, epoch), __ATOMIC_RELAXED);
+        if (!since_ns || orders != last) since_ns = now;
+        last = orders;
+        if (orders & GPU_ABORT || now - since_ns > world->orphan_ns) {
+            give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
             return false;
         }
         sched_yield();

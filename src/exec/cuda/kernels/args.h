@@ -51,6 +51,35 @@ typedef struct gpu_state {
     ep_refusal checked;          /* what ep_check_topk found, for the dispatch with a handle behind it */
 } gpu_state;
 
+/* Of gpu_report.orders. */
+#define GPU_ABORT 1u
+#define GPU_BEAT  2u
+
+/* What a kernel says of a wait that lasts: whom it awaits is the word's place. */
+typedef struct gpu_awaited {
+    uint64_t beat;  /* the pulse when it said so, modulo GPU_BEAT_MASK + 1 */
+    int32_t wait;   /* gpu_wait */
+    uint32_t epoch; /* of the call */
+} gpu_awaited;
+#define GPU_BEAT_MASK 0xffffffu
+
+EP_FUNC uint64_t gpu_orders_beat(uint64_t orders)
+{
+    return (orders >> 1) & GPU_BEAT_MASK;
+}
+EP_FUNC uint64_t gpu_await_word(uint64_t orders, int32_t wait, uint32_t epoch)
+{
+    return gpu_orders_beat(orders) << 40 | (uint64_t)wait << 32 | epoch;
+}
+EP_FUNC gpu_awaited gpu_await_read(uint64_t word)
+{
+    gpu_awaited a;
+    a.beat = word >> 40;
+    a.wait = (int32_t)(word >> 32 & 0xff);
+    a.epoch = (uint32_t)word;
+    return a;
+}
+
 /* How a call ended, when it was not well. Written by one thread, `ticket` last (release, system scope). */
 typedef struct gpu_verdict {
     uint64_t ticket;
@@ -65,12 +94,12 @@ typedef struct gpu_report {
        system scope), read by the host (acquire). */
     uint32_t failed;
     int32_t wait, peer; /* gpu_wait */
-    uint32_t was_abort; /* the abort word ended it, not the deadline */
+    uint32_t was_abort; /* the abort word ended it; else the host had not moved the pulse for world.orphan_ns */
     uint64_t seen, expected;
-    /* Set to 1 by the host when the group fails (release), to end all waits: of kernels (relaxed: nothing
-       but the word counts) and of the host (acquire). */
-    uint32_t abort;
-    uint32_t unused;
+    /* GPU_ABORT: all waits end, of kernels (relaxed: nothing but the word counts) and of the host (acquire); set by the
+       host (release). The rest is the pulse, which the host's guard moves on by GPU_BEAT (relaxed). One word, so that a
+       wait reads both at once. */
+    uint64_t orders;
     /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire).
        This word, the next one and the counts are for calls that have a ticket: one that nobody asks for, in a graph for
        instance, leaves them alone. A host may still poll, or read, for a call of which the notify is through. */
@@ -135,8 +164,11 @@ typedef struct gpu_world {
     const uint64_t *heaps; /* [N] device memory: where each PE's heap is mapped here */
     gpu_state *state;
     gpu_report *report;
-    uint64_t timeout_ns;
-    uint64_t ticket; /* of this call, from 1; 0: nobody will ask how it ended */
+    /* [N] pinned memory, by rank: the last wait for it that lasted from one pulse to another (gpu_await_word). Written
+       by whoever waits, read by the host's guard; relaxed, each by itself. */
+    uint64_t *awaits;
+    uint64_t orphan_ns; /* a host that has not moved the pulse for so long is gone */
+    uint64_t ticket;    /* of this call, from 1; 0: nobody will ask how it ended */
     int32_t rank;
     int32_t unused;
 } gpu_world;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary of the kernels: ordered loads and stores, waiting with a deadline, who is last, lookups in a routing.
+/* The vocabulary of the kernels: ordered loads and stores, waiting, who is last, lookups in a routing.
  *
  * Order between GPUs: payload with plain or bulk stores; then all of a block's threads meet, one of them fences at
  * system scope and arrives at the local counter; the last block, which does neither where it is the only one, stores
@@ -59,6 +59,16 @@ GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
     uint32_t value;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     return value;
+}
+GPU_FUNC uint64_t load_relaxed_64(const uint64_t *address)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
+}
+GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
@@ -151,26 +161,32 @@ GPU_FUNC bool has_failed(const gpu_world *world)
     return true;
 }
 
-/* Polls between two looks at the clock and the abort word, which lies across the bus. */
+/* Polls between two looks at the clock and the host's orders, which lie across the bus. */
 #define GPU_POLLS 256
 
 /* A wait in progress. */
 typedef struct gpu_waiting {
-    uint64_t since_ns;
+    uint64_t since_ns; /* when the orders were first seen as they are; 0: not looked yet */
+    uint64_t orders;
     uint32_t polls;
 } gpu_waiting;
 
-/* False when it is time to give up: another thread has, the host asks for it, or nothing came for the time-out. */
+/* False when it is time to give up: another thread has, the host asks for it, or the host itself is gone. However late
+   a peer is, the host decides that (guard.c): it is told of each wait that lasts from one pulse to another. */
 GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
     if (has_failed(world)) return false;
-    uint64_t now = clock_now();
-    if (!p->since_ns) p->since_ns = now;
-    uint32_t aborted = load_relaxed(&world->report->abort);
-    if (!aborted && now - p->since_ns < world->timeout_ns) return true;
-    give_up(world, wait, peer, seen, expected, aborted);
+    uint64_t now = clock_now(), orders = load_relaxed_64(&world->report->orders);
+    if (p->since_ns && orders != p->orders)
+        store_relaxed_64(&world->awaits[peer], gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
+    if (!p->since_ns || orders != p->orders) {
+        p->since_ns = now;
+        p->orders = orders;
+    }
+    if (!(orders & GPU_ABORT) && now - p->since_ns < world->orphan_ns) return true;
+    give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
     return !has_failed(world);
 }
 
@@ -178,7 +194,7 @@ GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int
 GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);
-    gpu_waiting p = {0, 0};
+    gpu_waiting p = {0, 0, 0};
     for (;;) {
         uint64_t seen = load_acquire(flag);
         if (seen == expected) return true;

@@ -17,7 +17,7 @@
  * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
  *
  * Who waits: block 0 … n for offers that do not stand, ring teams for free slots and for rows, the last block for
- * dones; each wait has the deadline of the group. */
+ * dones. */
 #include "exec/cuda/kernels/dispatch_queue.h"
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits of kernels, on the driver that plays GPUs: a rank that is late by many time-outs is waited for, in every kind
+ * of call and in graphs; a wait ends when nobody will come to it, and says why; one whose own host does not run ends by
+ * itself. Ranks without tokens. */
+#include "base/interrupt.h"
+#include "ep/ep.h"
+#include "ep/idle_rank.h"
+#include "exec/cuda/gpu.h"
+#include "shmem/kind.h"
+#include <expar/interrupt.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS 2
+#define LATE  1 /* the rank that is */
+/* The time-out, and how late the rank is: long enough for the guard to ask, too. */
+#define SHORT_MS 250
+#define LATE_MS  1000
+/* By then the other rank's wait has ended: this one's in a barrier would be a part of the same circle. */
+#define LONG_MS 2000
+
+static void rest_ms(int64_t span_ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = span_ms / 1000, .tv_nsec = span_ms % 1000 * 1000000}, NULL);
+}
+
+/* Without a limit for those who answer. */
+static void set_timeout(expar_group *group, int64_t timeout_ms)
+{
+    group->sym->timeout_ms = group->boot->timeout_ms = timeout_ms;
+}
+
+/* ---- late -------------------------------------------------------------------------------------------------------- */
+
+typedef enum late_call { FRESH, WORST, CACHED, COMBINE, ASYNC, NUM_CALLS } late_call;
+
+static expar_status dispatch(const idle_rank *one, late_call call)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (call == WORST) args.num_worst_tokens = 4;
+    if (call == CACHED) {
+        args.topk_idx = EXPAR_TENSOR_NONE;
+        args.num_experts = 0;
+        args.handle = one->came.handle;
+    }
+    expar_status status = expar_dispatch(one->ep, &args, &result);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+    return status;
+}
+
+static expar_status combine(const idle_rank *one, bool async)
+{
+    expar_event *event = NULL;
+    expar_combine_args args = idle_combine_args(one);
+    args.async_finish = async;
+    args.event = &event;
+    expar_status status = expar_combine(one->ep, &args);
+    if (status == EXPAR_OK && async) status = expar_event_wait(event);
+    expar_event_destroy(event);
+    return status;
+}
+
+static expar_status play(const idle_rank *one, late_call call)
+{
+    return call == COMBINE || call == ASYNC ? combine(one, call == ASYNC) : dispatch(one, call);
+}
+
+static bool begin(idle_rank *one, expar_group *group)
+{
+    if (!idle_begin(one, group) || !idle_dispatch(one, EXPAR_F32)) return false;
+    CHECK_OK(expar_group_barrier(group));
+    return true;
+}
+
+static void play_late(expar_group *group, void *shared)
+{
+    idle_rank one;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    set_timeout(group, SHORT_MS);
+    for (int i = 0; i < NUM_CALLS && !check_failures(); i++) {
+        if (group->rank == LATE) rest_ms(LATE_MS);
+        CHECK_OK(play(&one, (late_call)i));
+    }
+    CHECK_OK(gpu_await(one.ep->exec, "the test"));
+    CHECK_OK(expar_ep_query(one.ep));
+    idle_end(&one);
+}
+
+static void late_ranks_are_waited_for(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_late);
+}
+
+/* Of their launches the host does not know. */
+static void play_late_graph(expar_group *group, void *shared)
+{
+    idle_rank one;
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    expar_combine_args args = idle_combine_args(&one);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
+    CHECK_OK(expar_group_barrier(group));
+    set_timeout(group, SHORT_MS);
+    for (int i = 0; i < 2; i++) {
+        /* Also once the guard has had nothing to do for long. */
+        if (i) rest_ms(1500);
+        if (group->rank == LATE) rest_ms(LATE_MS);
+        CHECK_OK(CUDA_CALL(GraphLaunch, exec, one.stream));
+        CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
+        CHECK_OK(expar_ep_query(one.ep));
+    }
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    idle_end(&one);
+}
+
+static void late_launches_are_waited_for(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_late_graph);
+}
+
+/* ---- stopped, and gone ------------------------------------------------------------------------------------------- */
+
+/* Less than what makes a rank silent. */
+#define STOPPED_MS 1500
+
+static void *wake_soon(void *argument)
+{
+    const expar_group *group = argument;
+    rest_ms(STOPPED_MS);
+    if (kill(group->boot->places[LATE].pid, SIGCONT)) abort();
+    return NULL;
+}
+
+/* A rank that is stopped gives no answer, and then it goes on. */
+static void play_stopped(expar_group *group, void *shared)
+{
+    idle_rank one;
+    pthread_t thread;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    for (int i = 0; i < 2 && !check_failures(); i++) {
+        if (group->rank == LATE) {
+            raise(SIGSTOP);
+        } else if (pthread_create(&thread, NULL, wake_soon, group)) {
+            abort();
+        }
+        CHECK_OK(play(&one, i ? FRESH : COMBINE));
+        if (group->rank != LATE) pthread_join(thread, NULL);
+        CHECK_OK(expar_group_barrier(group));
+    }
+    idle_end(&one);
+}
+
+static void stopped_ranks_that_go_on(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    kind_run((ranks_plan){0}, RANKS, play_stopped);
+}
+
+/* Late, and then dead: the others name it. */
+static void play_death(expar_group *group, void *shared)
+{
+    idle_rank one;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    if (group->rank == LATE) {
+        rest_ms(LATE_MS);
+        _exit(0);
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
+    CHECK_TEXT("expar_combine", "no hello from rank 1", "rank 1 died");
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
+    idle_end(&one);
+}
+
+static void late_ranks_that_die(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    kind_run((ranks_plan){0}, RANKS, play_death);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+/* A graph that one rank does not launch: later than that it may not be. */
+static void play_limit(expar_group *group, void *shared)
+{
+    idle_rank one;
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    expar_combine_args args = idle_combine_args(&one);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank != LATE) {
+        group->boot->late_limit_ms = 200;
+        CHECK_OK(CUDA_CALL(GraphLaunch, exec, one.stream));
+        CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
+        CHECK_TEXT("the late limit", "no hello from rank 1", "rank 1 is alive but has not come to this call");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_combine(one.ep, &args));
+        CHECK_TEXT("poisoned", "the late limit");
+        group->boot->late_limit_ms = 0;
+    } else {
+        rest_ms(LONG_MS);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    idle_end(&one);
+}
+
+static void a_launch_that_does_not_come(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_limit);
+}
+
+/* Each waits in a call on another buffer: neither will ever come to the other's. */
+static void play_circle(expar_group *group, void *shared)
+{
+    idle_rank one, other;
+    expar_ep *second = NULL;
+    const expar_ep_config config = idle_config(group);
+    (void)shared;
+    if (!idle_begin(&one, group) || !CHECK_OK(expar_ep_create(group, &config, &second))) return;
+    other = one;
+    other.ep = second;
+    other.came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    if (!idle_dispatch(&one, EXPAR_F32) || !idle_dispatch(&other, EXPAR_F32)) return;
+    CHECK_OK(expar_group_barrier(group));
+    set_timeout(group, 400);
+    const idle_rank *mine = group->rank ? &other : &one;
+    CHECK_STATUS(EXPAR_ERR_PEER, combine(mine, true));
+    CHECK_TEXT("expar_combine", "no hello from rank");
+    const bool told = strstr(expar_last_error(), "a deadlock") || strstr(expar_last_error(), "does not come any more");
+    CHECK(told, "%s", expar_last_error());
+    set_timeout(group, RANKS_TIMEOUT_MS);
+    rest_ms(LONG_MS);
+    CHECK_OK(expar_group_barrier(group));
+    idle_forget(&other);
+    CHECK_OK(expar_ep_destroy(second));
+    idle_end(&one);
+}
+
+static void calls_in_a_circle_end(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_circle);
+}
+
+/* The pulse has stopped, as far as the kernel knows. */
+static void play_orphan(expar_group *group, void *shared)
+{
+    idle_rank one;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    if (group->rank != LATE) {
+        gpu_of(one.ep->exec)->world.orphan_ns = 1000000;
+        CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
+        CHECK_TEXT("no hello from rank 1", "(seen 0", "this rank's process did not run for 0.0 s");
+    }
+    CHECK_OK(expar_group_barrier(group));
+    idle_end(&one);
+}
+
+static void a_kernel_without_its_host_ends(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_orphan);
+}
+
+/* ---- interrupts -------------------------------------------------------------------------------------------------- */
+
+static int stop(void *context)
+{
+    return atomic_load((const atomic_int *)context);
+}
+
+/* Its hello of that call has gone out; to the next one it does not come, and the other rank learns why. */
+static void play_interrupt(expar_group *group, void *shared)
+{
+    static atomic_int stops;
+    idle_rank one;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    if (group->rank != LATE) {
+        atomic_store(&stops, 1);
+        CHECK_OK(expar_set_interrupt(stop, &stops));
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, play(&one, COMBINE));
+        CHECK_TEXT("expar_combine", "interrupted");
+        CHECK_OK(expar_set_interrupt(NULL, NULL));
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, play(&one, COMBINE));
+        CHECK_TEXT("poisoned");
+    }
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank == LATE) {
+        CHECK_OK(play(&one, COMBINE));
+        CHECK_STATUS(EXPAR_ERR_PEER, play(&one, FRESH));
+        CHECK_TEXT("does not come any more", "EXPAR_ERR_INTERRUPTED");
+    }
+    idle_end(&one);
+}
+
+static void an_interrupt_ends_a_call(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip(); /* the program's function is asked by the barrier of the others, too */
+    kind_run((ranks_plan){0}, RANKS, play_interrupt);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(late_ranks_are_waited_for),      cmocka_unit_test(late_launches_are_waited_for),
+        cmocka_unit_test(stopped_ranks_that_go_on),       cmocka_unit_test(late_ranks_that_die),
+        cmocka_unit_test(a_launch_that_does_not_come),    cmocka_unit_test(calls_in_a_circle_end),
+        cmocka_unit_test(a_kernel_without_its_host_ends), cmocka_unit_test(an_interrupt_ends_a_call),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -30,10 +30,12 @@ static void *bring(trip *t, expar_tensor *tensor)
 
 void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args)
 {
-    expar_tensor *const parts[PARTS] = {
-        args->out_x.ndim ? NULL : &result->recv_x, args->out_topk_idx.ndim ? NULL : &result->recv_topk_idx,
-        args->out_topk_weights.ndim ? NULL : &result->recv_topk_weights,
-        args->out_scales.ndim ? NULL : &result->recv_x_scales, args->out_row_map.ndim ? NULL : &result->recv_row_map};
+    expar_tensor *const parts[PARTS] = {args->out_x.ndim ? NULL : &result->recv_x,
+                                        args->out_topk_idx.ndim ? NULL : &result->recv_topk_idx,
+                                        args->out_topk_weights.ndim ? NULL : &result->recv_topk_weights,
+                                        args->out_scales.ndim ? NULL : &result->recv_x_scales,
+                                        args->out_row_map.ndim ? NULL : &result->recv_row_map,
+                                        args->out_src_token.ndim ? NULL : &result->recv_src_token};
     kept *k = calloc(1, sizeof *k);
     if (!k) abort();
     k->output = result->output;

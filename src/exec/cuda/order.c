@@ -374,10 +374,13 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
     call->captured = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
     call->has_stream = status == EXPAR_OK;
     self->capturing = call->captured;
-    if (status != EXPAR_OK || (call->num_sms >= 0 && call->num_sms <= self->most_sms)) return status;
+    const int32_t asked = call->num_sms;
+    if (status != EXPAR_OK || (asked >= 0 && asked <= self->most_sms)) return status;
+    /* What tells the others of it takes the buffer's. */
+    call->num_sms = 0;
     return error_set(EXPAR_ERR_ARGUMENT,
-                     "num_sms is %d; expected 1 to %d, or 0 for the buffer's %d: this rank's share of GPU %d",
-                     call->num_sms, self->most_sms, self->num_sms, self->device->index);
+                     "num_sms is %d; expected 1 to %d, or 0 for the buffer's %d: this rank's share of GPU %d", asked,
+                     self->most_sms, self->num_sms, self->device->index);
 }
 
 /* Ranks that share a GPU put no wait on their streams that may be held up by a rank's kernel ("ranks that share a GPU",

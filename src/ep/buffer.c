@@ -157,6 +157,9 @@ static void retire(const expar_ep *ep)
     if (ep->poison.status != EXPAR_OK) return;
     snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", ep->rank);
     ep->exec->ops->retire(ep->exec, ep->epoch + 1, &refusal);
+    /* For those who are in that call already, or whose records hold no such refusal. */
+    const boot_topic next = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = (uint64_t)ep->epoch + 1};
+    boot_note_ended(ep->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
 }
 
 /* One that was destroyed has no executor any more. */

@@ -45,8 +45,7 @@
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \
       "the library of NVRTC, which compiles kernels for the GPU at hand")                                              \
-    X("EXPAR_CUDA_ORPHAN_TIMEOUT", "seconds", "3600",                                                                  \
-      "how long a kernel waits while its own process does not run")                                                    \
+    X("EXPAR_CUDA_ORPHAN_TIMEOUT", "seconds", "3600", "how long a kernel waits while its own process does not run")    \
     X("EXPAR_CUDA_IPC", "0 or 1", "0",                                                                                 \
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")
 

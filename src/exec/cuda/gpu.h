@@ -94,17 +94,20 @@ typedef struct gpu_executor {
     int32_t num_sms;     /* of the buffer */
     int32_t most_sms;    /* of a call: this rank's share of its GPU */
     int32_t stamped_sms; /* of the last dispatch or combine; by whoever calls */
+    uint32_t number;     /* of the buffer, the same on all ranks */
+    int32_t given_slots; /* of a ring, by the config; 0: the library chooses */
     bool with_threads;   /* other ranks are threads of this process: the default stream is theirs, too */
     bool shares_gpu;     /* with such ranks: nothing is loaded once the buffer is made */
-    uint32_t number;     /* of the buffer, the same on all ranks */
+    bool capturing;      /* the call that is being made is part of a capture; by whoever calls */
+    bool notified;       /* the last call opened with a notify; by whoever calls, for the stamps */
     gpu_world world;     /* as kernels get it, but for the call's ticket (gpu_world_of) */
     gpu_watch watch;
     /* Why this rank has had kernels leave whose group is sound. Whoever has raised `ending` (acq_rel) writes, then
        raises `has_reason` (release), then the abort word; read behind has_reason (acquire). */
     atomic_bool ending, has_reason;
+    atomic_bool halted; /* by any thread, once; read by waits of the host (relaxed: it publishes nothing) */
     error_kept reason;
     uint64_t tickets;       /* given out so far */
-    atomic_bool halted;     /* by any thread, once; read by waits of the host (relaxed: it publishes nothing) */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
     gpu_report *report;     /* the host's view */
@@ -120,12 +123,9 @@ typedef struct gpu_executor {
     gpu_lender *lender;   /* the order's */
     uint64_t start_bytes; /* that the home keeps for this buffer's pool */
     uint64_t limit_bytes; /* of the pool; 0: none */
-    int32_t given_slots;  /* of a ring, by the config; 0: the library chooses */
     /* [num_old_records] offsets of records that were too small; given back with the buffer */
     uint64_t *old_records;
     size_t num_old_records;
-    bool capturing;       /* the call that is being made is part of a capture; by whoever calls */
-    bool notified;        /* the last call opened with a notify; by whoever calls, for the stamps */
     cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
        adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the

@@ -111,9 +111,25 @@ typedef struct player {
     int64_t played;
 } player;
 
+/* What a move that went wrong was, on this rank. */
+static void print_move(const deal_move *m, int32_t rank)
+{
+    static const char *const kinds[] = {
+        [MOVE_DISPATCH] = "dispatch", [MOVE_REPEAT] = "repeat", [MOVE_COMBINE] = "combine"};
+    const move_form *f = &m->form;
+    const deal_choice *c = &m->choices[rank];
+    fprintf(stderr,
+            "rank %d, %s%s: type %d, hidden %d, K %d, order %d, weights %d, owners' %d, slots kept %d; path %d, "
+            "place %d, async %d, SMs %d, expert-major %d, worst %d\n",
+            (int)rank, kinds[f->kind], f->routed ? " of a route" : "", (int)f->type, (int)f->hidden,
+            (int)m->deal->job.topk, (int)f->order, f->with_weights, f->owners_weights, m->deal->keep_slots,
+            (int)c->path, (int)c->place, c->async, (int)c->num_sms, c->expert_major, (int)c->worst);
+}
+
 static bool finish_oldest(player *p)
 {
     bool right = deal_call_finish(&p->calls[0]);
+    if (!right) print_move(p->moves[0], p->rank);
     move_free(p->moves[0]);
     p->num_calls--;
     for (int32_t i = 0; i < p->num_calls; i++) {

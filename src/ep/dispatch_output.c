@@ -152,7 +152,8 @@ static expar_status fill_row_map(dispatch_call *call)
                               .expert_rows = handle->expert_rows,
                               .first_expert = dispatch_first_expert(call),
                               .idx = call->to.arrival.idx,
-                              .map = ep_handle_map(handle)};
+                              .map = ep_handle_map(handle),
+                              .again = !call->fills_map};
     expar_status status = fills ? exec->ops->map(exec, &call->base.exec, &step) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
     if (fills && !call->step.deferred)

@@ -187,6 +187,7 @@ typedef struct ep_map_step {
     int32_t first_expert;         /* what idx has as the first of the experts here */
     const void *idx;              /* [rows][K] */
     int32_t *map;                 /* out */
+    bool again; /* it may be filled already: left as it is where the dispatch brought no rows, as some rank refused */
 } ep_map_step;
 
 typedef struct ep_expand_step {

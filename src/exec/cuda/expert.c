@@ -46,7 +46,8 @@ expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step)
                          .rows = step->rows,
                          .expert_rows = step->expert_rows,
                          .first_expert = step->first_expert,
-                         .map = step->map};
+                         .map = step->map,
+                         .brought = step->again ? &self->world.state->brought : NULL};
     return gpu_launch(self, call, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }
 

@@ -46,7 +46,7 @@ typedef struct gpu_state {
     uint32_t failed;  /* gpu_soundness, by who gives up a wait (release) for all that wait (acquire); never cleared */
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     uint32_t grows;   /* 1 when pools grow behind the notify before this dispatch: no room stands */
-    uint32_t unused;
+    uint32_t brought; /* 1 when all ranks went on in the last dispatch: its rows are here */
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
     ep_refusal checked;          /* what ep_check_topk found, for the dispatch with a handle behind it */
 } gpu_state;
@@ -316,6 +316,7 @@ typedef struct gpu_map_args {
     int64_t rows;         /* of the map; those beyond what came get -1 */
     int64_t expert_rows;  /* of the output; slots whose row would lie beyond get -1 */
     int32_t *map;
+    const uint32_t *brought; /* of gpu_state: where it is 0 the map stays as it is; NULL: it is filled in any case */
 } gpu_map_args;
 
 typedef struct gpu_expand_args {

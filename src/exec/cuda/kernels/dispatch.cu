@@ -250,6 +250,9 @@ extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
     if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);
     if (!go && !cached) empty_routing(a.routing, &a.at);
-    if (threadIdx.x == 0) world->state->epoch = epoch;
+    if (threadIdx.x == 0) {
+        world->state->epoch = epoch;
+        world->state->brought = go;
+    }
     stamp(&a, 3);
 }

@@ -61,6 +61,7 @@ GPU_FUNC void map_expert(const gpu_map_args *a, int64_t slots, int32_t expert)
 
 extern "C" __global__ void __launch_bounds__(256, 1) ep_map(const __grid_constant__ gpu_map_args a)
 {
+    if (a.brought && !*a.brought) return;
     int64_t rows = rows_held(a.rank_prefix, a.ranks, a.rows);
     map_nowhere(&a, rows * a.topk);
     int32_t warps = (int32_t)(gridDim.x * (blockDim.x / 32));

@@ -14,7 +14,7 @@ typedef struct node {
     bool waits;     /* for the event, else records it */
     cu_function function;
     size_t bytes;
-    char arguments[];
+    _Alignas(16) char arguments[];
 } node;
 
 typedef struct graph {

@@ -20,7 +20,7 @@ typedef struct held_work {
     unsigned long long mark;
     const uint32_t *word; /* NULL: none */
     uint32_t value;
-    char arguments[];
+    _Alignas(16) char arguments[];
 } held_work;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

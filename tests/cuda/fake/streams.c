@@ -96,7 +96,10 @@ typedef struct event_record {
     unsigned long long capture; /* that the stream was in; 0: none */
     unsigned long long mark;    /* of the stream's work before it, where that is held */
     unsigned long long context; /* number of the event's own */
+    struct event_record *next;  /* in the list of all; guarded by lock */
 } event_record;
+/* Those of contexts that have gone stay, since nobody gives them back. Guarded by lock. */
+static event_record *events;
 
 static event_record *record_of(cu_event event)
 {
@@ -106,6 +109,7 @@ static void set_record(cu_event event, event_record to)
 {
     pthread_mutex_lock(&lock);
     to.context = record_of(event)->context;
+    to.next = record_of(event)->next;
     *record_of(event) = to;
     pthread_mutex_unlock(&lock);
 }
@@ -131,6 +135,10 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags)
     (void)flags;
     *event = calloc(1, sizeof(event_record));
     record_of(*event)->context = context_number(current_device());
+    pthread_mutex_lock(&lock);
+    record_of(*event)->next = events;
+    events = record_of(*event);
+    pthread_mutex_unlock(&lock);
     return CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream)
@@ -305,6 +313,12 @@ cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 cu_result cuEventDestroy_v2(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    pthread_mutex_lock(&lock);
+    event_record **place = &events;
+    while (*place != record_of(event))
+        place = &(*place)->next;
+    *place = record_of(event)->next;
+    pthread_mutex_unlock(&lock);
     free(event);
     return CU_OK;
 }

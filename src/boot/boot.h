@@ -125,9 +125,9 @@ typedef struct boot_ops {
 struct boot {
     const boot_ops *ops;
     int32_t rank, size;
-    int64_t timeout_ms;    /* of silence */
-    int64_t late_limit_ms; /* how long a rank that answers is waited for; 0: as long as it does */
-    boot_place *places;    /* [size] */
+    _Atomic int64_t timeout_ms;    /* of silence; read by the monitor, too, and set by tests while that runs */
+    _Atomic int64_t late_limit_ms; /* how long a rank that answers is waited for; 0: as long as it does */
+    boot_place *places;            /* [size] */
     boot_notes *notes;
     bool threads;     /* ranks are threads of one process */
     const char *call; /* the call whose collectives these are, of static storage, or NULL; only the owner's thread */

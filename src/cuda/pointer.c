@@ -6,6 +6,7 @@
 #include "cuda/parts.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 
 typedef cu_result (*attribute_fn)(void *value, int attribute, cu_address address);
@@ -14,17 +15,34 @@ typedef cu_result (*attribute_fn)(void *value, int attribute, cu_address address
    the same. */
 static _Atomic(attribute_fn) known;
 
+/* Libraries that this process had ever loaded when the driver was last looked for in vain. To look for one that is not
+   there takes the loader through all its folders, twenty system calls and more. Relaxed: who reads an old number looks
+   once more. */
+static _Atomic unsigned long long looked_at;
+
+static int take_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
+{
+    (void)bytes;
+    *(unsigned long long *)loads = info->dlpi_adds;
+    return 1; /* each of them knows the number: one is enough */
+}
+
 static attribute_fn find_attribute(void)
 {
     attribute_fn found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found) return found;
+    /* Before the driver is looked for: what is loaded meanwhile makes the number another one. */
+    unsigned long long loads = 0;
+    dl_iterate_phdr(take_loads, &loads);
+    if (loads == atomic_load_explicit(&looked_at, memory_order_relaxed)) return NULL;
     void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-    if (!library) return NULL;
-    if (cuda_symbol_find(library, "cuPointerGetAttribute", &found))
+    if (library && cuda_symbol_find(library, "cuPointerGetAttribute", &found)) {
         atomic_store_explicit(&known, found, memory_order_relaxed);
-    else
-        dlclose(library);
-    return found;
+        return found;
+    }
+    if (library) dlclose(library);
+    atomic_store_explicit(&looked_at, loads, memory_order_relaxed);
+    return NULL;
 }
 
 cuda_place cuda_place_of(const void *address)

@@ -13,11 +13,16 @@ extern "C" {
 typedef struct expar_ep expar_ep; /* an EP buffer: queues and records in the symmetric heap */
 
 /* Memory of the caller's for outputs that the pool has no room for, at least `bytes` long and aligned to `alignment` (a
-   power of two, at most 128): asked for by the thread that makes a call, of a buffer on a GPU on that GPU, for use on
-   `stream` (NULL on the CPU). NULL: there is none; the call fails then. */
+   power of two, at most 128): asked for by the thread that makes a call, of a buffer on a GPU on that GPU, which is
+   current then, for use on `stream` (the call's; NULL on the CPU, and of expar_ep_alloc). NULL: there is none; the call
+   fails then on all ranks, with EXPAR_ERR_MEMORY here, as with memory that lies elsewhere or is not aligned
+   (EXPAR_ERR_DEVICE, EXPAR_ERR_ALIGNMENT), which goes back at once. It may release outputs and handles; calls on
+   buffers that it makes are EXPAR_ERR_BUSY. A call that is captured does not ask for any. */
 typedef void *(*expar_ep_alloc_fn)(void *context, size_t bytes, size_t alignment, void *stream);
 /* Gives such memory back, by any thread, when its output's last reference goes: also when buffer and group have gone.
-   It makes no call of the library's. */
+   On a GPU by a thread of the library's, once this rank's calls have ended there that were made by then, the next one
+   included: nothing on `stream`, which is the one that alloc was given and may be gone, uses it any more; where the
+   context is lost it is given back all the same. It makes no call of the library's. */
 typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *stream);
 
 /* Any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms of calls:
@@ -52,10 +57,10 @@ typedef struct expar_ep_config {
        machine's. What does not fit comes by the queue, to memory of alloc's. */
     int64_t pool_limit_bytes;
     /* With free; both NULL: private memory, which is kept from call to call, on a GPU the driver's stream-ordered
-       allocator's. May differ between ranks. On a GPU NULL. */
+       allocator's. May differ between ranks. */
     expar_ep_alloc_fn alloc;
     expar_ep_free_fn free;
-    void *alloc_context; /* of both; has to last until the last output that alloc was asked for has gone */
+    void *alloc_context; /* of both; has to last until free has been called for all that alloc has given */
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 

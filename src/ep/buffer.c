@@ -63,7 +63,7 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     ep->ring_slots = config->ring_slots;
     if (!shape->pool_bytes) ep->pool_bytes = (uint64_t)config->pool_bytes;
     ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;
-    ep->allocator = (ep_allocator){.alloc = config->alloc, .free = config->free, .context = config->alloc_context};
+    ep->allocator = (mem_allocator){.alloc = config->alloc, .free = config->free, .context = config->alloc_context};
     pthread_mutex_init(&ep->poison_lock, NULL);
     ep->number = number;
     *out = ep;
@@ -121,9 +121,11 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
                             expar_ep **out)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", creating);
+    expar_status status = ep_check_outside(creating);
+    if (status != EXPAR_OK) return status;
     if (!group_enter(group, creating)) return EXPAR_ERR_STATE;
     group->boot->call = creating;
-    expar_status status = buffer_make(group, config, kind, out);
+    status = buffer_make(group, config, kind, out);
     group->boot->call = NULL;
     if (status != EXPAR_OK) group_leave(group);
     return status;
@@ -217,6 +219,8 @@ static void end_together(expar_ep *ep)
 expar_status expar_ep_destroy(expar_ep *ep)
 {
     if (!ep) return EXPAR_OK;
+    expar_status outside = ep_check_outside(destroying);
+    if (outside != EXPAR_OK) return call_ended(outside);
     if (!life_alive(&ep->life, EP_MAGIC) || atomic_exchange_explicit(&ep->ended, true, memory_order_relaxed))
         return call_ended(buffer_has_ended(destroying));
     int32_t idle = 0;

@@ -72,7 +72,8 @@ expar_status ep_call_check_earlier(const ep_call *call)
 
 expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
 {
-    expar_status status = ep_enter(ep, name);
+    expar_status status = ep_check_outside(name);
+    if (status == EXPAR_OK) status = ep_enter(ep, name);
     if (status != EXPAR_OK) return status;
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {

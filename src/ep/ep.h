@@ -47,13 +47,6 @@ typedef struct ep_limits {
     int32_t topk, experts, scales;
 } ep_limits;
 
-/* The caller's memory for what the pool has no room for; alloc NULL: the executor's. */
-typedef struct ep_allocator {
-    expar_ep_alloc_fn alloc;
-    expar_ep_free_fn free;
-    void *context;
-} ep_allocator;
-
 struct expar_ep {
     life_record life; /* EP_MAGIC: the owner's reference, and one for each call and the buffer's thread */
     /* Who destroys or abandons it sets it first (exchange, relaxed: references order the rest); destroy takes it back
@@ -81,7 +74,7 @@ struct expar_ep {
     int64_t last_tokens, last_rows;
     ep_unheard *unheard;
     pthread_mutex_t poison_lock;
-    ep_allocator allocator;
+    mem_allocator allocator; /* the caller's, for what the pool has no room for; alloc NULL: the executor's */
     /* Counts for expar_ep_get_stats: raised by the thread that makes a call, read by any; relaxed. */
     _Atomic uint64_t growths; /* times that records and rings were made larger */
     _Atomic uint64_t direct_calls, queue_calls;
@@ -167,6 +160,8 @@ ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape);
 expar_status ep_allocator_check(const expar_ep_config *config);
 /* Memory beside the pool: from the caller's allocator, or the executor's. */
 expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out);
+/* EXPAR_ERR_BUSY, where a call that an allocator must not make comes from one: this thread is in a call already. */
+expar_status ep_check_outside(const char *call);
 /* A call has taken this path on this rank. */
 void ep_count_path(expar_ep *ep, ep_mode mode);
 

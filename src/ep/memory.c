@@ -2,8 +2,8 @@
 /* Memory of a buffer beside its pool, and what there is to know of it: the caller's allocator, trim, statistics. */
 #include "ep/ep.h"
 
-/* The caller's memory is aligned as blocks of the pool are. */
-#define ALIGNMENT 128u
+/* This thread has asked a caller's allocator for memory, in the middle of a call. */
+static _Thread_local bool asking;
 
 expar_status ep_allocator_check(const expar_ep_config *config)
 {
@@ -13,30 +13,24 @@ expar_status ep_allocator_check(const expar_ep_config *config)
     return EXPAR_OK;
 }
 
-static expar_status check_given(const expar_ep *ep, const void *data, uint64_t bytes)
+expar_status ep_check_outside(const char *call)
 {
-    if (!data) return error_set(EXPAR_ERR_MEMORY, "config.alloc gave NULL for %llu bytes", (unsigned long long)bytes);
-    if ((uintptr_t)data % ALIGNMENT)
-        return error_set(EXPAR_ERR_ALIGNMENT, "config.alloc gave %p for %llu bytes; expected a multiple of %u", data,
-                         (unsigned long long)bytes, ALIGNMENT);
-    return exec_check_place(ep->device, "what config.alloc gave", data);
+    if (!asking) return EXPAR_OK;
+    return error_set(EXPAR_ERR_BUSY, "%s: made by config.alloc, which a call on a buffer has asked; expected none",
+                     call);
 }
 
-static expar_status take_from_caller(const expar_ep *ep, uint64_t bytes, mem_block **out)
+static expar_status ask_executor(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
-    const ep_allocator *own = &ep->allocator;
-    void *data = own->alloc(own->context, (size_t)bytes, ALIGNMENT, NULL);
-    expar_status status = check_given(ep, data, bytes);
-    if (status == EXPAR_OK) status = mem_block_foreign(data, bytes, own->free, own->context, out);
-    if (status != EXPAR_OK && data) own->free(own->context, data, (size_t)bytes, NULL);
+    asking = ep->allocator.alloc != NULL;
+    expar_status status = ep->exec->ops->take(ep->exec, asking ? &ep->allocator : NULL, bytes, out);
+    asking = false;
     return status;
 }
 
 expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
-    bytes = bytes ? bytes : 1;
-    expar_status status =
-        ep->allocator.alloc ? take_from_caller(ep, bytes, out) : ep->exec->ops->take(ep->exec, bytes, out);
+    expar_status status = ask_executor(ep, bytes ? bytes : 1, out);
     if (status == EXPAR_OK) atomic_fetch_add_explicit(&ep->other_blocks, 1, memory_order_relaxed);
     return status;
 }
@@ -52,6 +46,8 @@ expar_status expar_ep_trim(expar_ep *ep)
 {
     int32_t idle = 0;
     if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "expar_ep_trim: ep is NULL"));
+    expar_status outside = ep_check_outside("expar_ep_trim");
+    if (outside != EXPAR_OK) return ep_ended(ep, outside);
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
         return ep_ended(ep, error_set(EXPAR_ERR_BUSY, "expar_ep_trim: a call on this buffer is still running"));
     ep->exec->ops->trim(ep->exec);

@@ -150,7 +150,8 @@ static expar_status alloc(expar_ep *ep, const char *name, size_t bytes, expar_ep
 expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output)
 {
     static const char name[] = "expar_ep_alloc";
-    expar_status status = ep_enter(ep, name);
+    expar_status status = ep_check_outside(name);
+    if (status == EXPAR_OK) status = ep_enter(ep, name);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     if (!output)
         status = error_set(EXPAR_ERR_NULL, "%s: output is NULL", name);

@@ -51,8 +51,6 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);
         if (status != EXPAR_OK) return status;
     }
-    if (config->alloc && kind && !kind->grows)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "config.alloc is given; on a GPU outputs lie in the pool alone");
     if (config->max_experts % ranks == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "config.max_experts is %d; expected a multiple of the %d ranks",
                      config->max_experts, ranks);

@@ -100,8 +100,9 @@ typedef struct executor_ops {
 
     /* Whether this rank's peers can reach the range, and its offset in the heap. */
     bool (*reaches)(const executor *self, const void *data, uint64_t bytes, uint64_t *offset);
-    /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some. */
-    expar_status (*take)(executor *self, uint64_t bytes, mem_block **out);
+    /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some.
+       from: by these functions of the caller's alone, as exec_allocate asks them; NULL: the executor's own. */
+    expar_status (*take)(executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
     /* Whether growth would make the room in the pool for such a block that there is none for now. */
     bool (*lacks)(executor *self, uint64_t bytes);
     /* Gives idle memory of the pool, and of its own, back to the system. */
@@ -220,6 +221,10 @@ typedef struct executor_kind {
 } executor_kind;
 /* NULL: there is none for such a device. */
 const executor_kind *executor_kind_of(expar_device_type type);
+
+/* Memory from the caller's functions, for use on the stream: EXPAR_ERR_MEMORY (NULL), EXPAR_ERR_ALIGNMENT,
+   EXPAR_ERR_DEVICE. What cannot be used goes back at once. */
+expar_status exec_allocate(expar_device device, const mem_allocator *from, uint64_t bytes, void *stream, void **out);
 
 /* What an address itself says: that it is memory of the device, as far as it shows; NULL is. */
 expar_status exec_check_place(expar_device device, const char *name, const void *data);

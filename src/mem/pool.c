@@ -234,23 +234,21 @@ expar_status mem_block_private(uint64_t bytes, mem_block **out)
 /* Memory of somebody else's, and how it goes back. */
 typedef struct foreign_block {
     mem_block block; /* first: such a mem_block is a foreign_block */
-    mem_free_fn free;
-    void *context;
+    mem_allocator from;
 } foreign_block;
 
 static void foreign_give(mem_block *block)
 {
     foreign_block *foreign = (foreign_block *)block;
-    foreign->free(foreign->context, block->data, (size_t)block->bytes, NULL);
+    foreign->from.free(foreign->from.context, block->data, (size_t)block->bytes, NULL);
     free(foreign);
 }
 
-expar_status mem_block_foreign(void *data, uint64_t bytes, mem_free_fn give, void *context, mem_block **out)
+expar_status mem_block_foreign(const mem_allocator *from, void *data, uint64_t bytes, mem_block **out)
 {
     foreign_block *foreign = calloc(1, sizeof *foreign);
     if (!foreign) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of an output");
-    foreign->free = give;
-    foreign->context = context;
+    foreign->from = *from;
     foreign->block.data = data;
     foreign->block.offset = UINT64_MAX;
     foreign->block.bytes = bytes;

@@ -113,10 +113,15 @@ void mem_pool_trim(mem_pool *pool);
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Gives memory back that somebody else's function has given; as expar_ep_free_fn. */
-typedef void (*mem_free_fn)(void *context, void *data, size_t bytes, void *stream);
-/* Such memory as a block, which owns it from now on; on failure it is still the caller's. */
-expar_status mem_block_foreign(void *data, uint64_t bytes, mem_free_fn give, void *context, mem_block **out);
+/* Somebody else's functions for memory; as expar_ep_alloc_fn and expar_ep_free_fn. */
+typedef struct mem_allocator {
+    void *(*alloc)(void *context, size_t bytes, size_t alignment, void *stream); /* NULL: there are none */
+    void (*free)(void *context, void *data, size_t bytes, void *stream);
+    void *context;
+} mem_allocator;
+/* What they have given as a block, which owns it from now on, and needs no stream; on failure it is still the
+   caller's. */
+expar_status mem_block_foreign(const mem_allocator *from, void *data, uint64_t bytes, mem_block **out);
 /* Private memory in the same shape, for outputs that do not fit the pool. */
 expar_status mem_block_private(uint64_t bytes, mem_block **out);
 void mem_block_retain(mem_block *block);

@@ -82,8 +82,9 @@ static bool reaches(const executor *base, const void *data, uint64_t bytes, uint
     return true;
 }
 
-static expar_status take(executor *base, uint64_t bytes, mem_block **out)
+static expar_status take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
+    (void)from;
     note(base, "take");
     return mem_block_private(bytes, out);
 }

@@ -38,10 +38,21 @@ static mem_pool *private_pool(cpu_executor *self)
     return self->private_pool;
 }
 
+static expar_status take_from_caller(const mem_allocator *from, uint64_t bytes, mem_block **out)
+{
+    void *data;
+    expar_status status = exec_allocate((expar_device){.type = EXPAR_CPU}, from, bytes, NULL, &data);
+    if (status != EXPAR_OK) return status;
+    status = mem_block_foreign(from, data, bytes, out);
+    if (status != EXPAR_OK) from->free(from->context, data, (size_t)bytes, NULL);
+    return status;
+}
+
 /* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is
    taken by itself. */
-static expar_status cpu_take(executor *base, uint64_t bytes, mem_block **out)
+static expar_status cpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
+    if (from) return take_from_caller(from, bytes, out);
     mem_pool *pool = private_pool(cpu_of(base));
     if (pool && mem_pool_take(pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
     return mem_block_private(bytes, out);

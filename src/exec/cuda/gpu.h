@@ -98,8 +98,9 @@ typedef struct gpu_executor {
     int32_t given_slots; /* of a ring, by the config; 0: the library chooses */
     bool with_threads;   /* other ranks are threads of this process: the default stream is theirs, too */
     bool shares_gpu;     /* with such ranks: nothing is loaded once the buffer is made */
-    bool capturing;      /* the call that is being made is part of a capture; by whoever calls */
-    bool notified;       /* the last call opened with a notify; by whoever calls, for the stamps */
+    bool capturing;      /* the call that is being made is part of a capture; by whoever calls, as the next two */
+    bool notified;       /* the last call opened with a notify; for the stamps */
+    void *called_on;     /* the stream of the call that is being made; NULL: none, or the default one */
     gpu_world world;     /* as kernels get it, but for the call's ticket (gpu_world_of) */
     gpu_watch watch;
     /* Why this rank has had kernels leave whose group is sound. Whoever has raised `ending` (acq_rel) writes, then
@@ -222,12 +223,13 @@ void gpu_lender_drop(gpu_lender *lender);
 /* The mark of a call of this rank's has been put behind its last step; or (ended) no call is to come any more. What was
    let go before is given back once that has passed. By the thread that has the order. */
 void gpu_lender_settle(gpu_lender *lender, bool ended);
-/* A block beside the pool. EXPAR_ERR_BUFFER_SIZE while a capture goes on, which could not keep it; EXPAR_ERR_MEMORY. */
-expar_status gpu_lend(gpu_executor *self, uint64_t bytes, mem_block **out);
+/* A block beside the pool; from: of the caller's, NULL: of the driver's. EXPAR_ERR_BUFFER_SIZE while a capture goes on,
+   which could not keep it; EXPAR_ERR_MEMORY; what exec_allocate finds wrong. */
+expar_status gpu_lend(gpu_executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);
-expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out);
+expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out);
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets);
 expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out);
 expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory beside the pool, for what finds no room there: the driver's stream-ordered allocator's. Peers do not reach it,
- * so rows come there by the queue.
+/* Memory beside the pool, for what finds no room there: of the caller's allocator, or of the driver's stream-ordered
+ * one. Peers do not reach it, so rows come there by the queue.
  *
  * Like memory of the pool it is used again behind this rank's next call: what stands on the call's stream when a block
  * is let go may still read it, the call that is being made included. So blocks wait for the mark behind that call, and
@@ -25,6 +25,8 @@ typedef struct lent_block {
     mem_block block; /* first: what a holder has */
     cuda_task task;
     gpu_lender *lender;
+    mem_allocator from; /* alloc NULL: the driver */
+    void *stream;       /* that `from` was asked for */
 } lent_block;
 
 /* ---- the lender -------------------------------------------------------------------------------------------------- */
@@ -88,17 +90,30 @@ void gpu_lender_settle(gpu_lender *lender, bool ended)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* The context has been entered. */
-static expar_status lender_take(gpu_lender *lender, uint64_t bytes, cu_address *out)
+static expar_status take_of_driver(gpu_lender *lender, uint64_t bytes, cu_address *out)
 {
+    expar_status status = CUDA_CALL(MemAllocAsync, out, bytes, lender->stream);
+    /* Then any stream may use it. Nothing stands on this one but what was given back. */
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamSynchronize, lender->stream);
+    return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
+}
+
+/* The context has been entered: who asks the driver for memory in `from` has it of that GPU. */
+static expar_status lender_take(const lent_block *one, uint64_t bytes, void **out)
+{
+    const expar_device here = {.type = EXPAR_CUDA, .index = one->lender->device->index};
+    cu_address memory = 0;
     int mode;
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemAllocAsync, out, bytes, lender->stream);
-    /* Then any stream may use it. Nothing stands on this one but what was given back. */
-    if (status == EXPAR_OK) status = CUDA_CALL(StreamSynchronize, lender->stream);
+    if (one->from.alloc) {
+        status = exec_allocate(here, &one->from, bytes, one->stream, out);
+    } else {
+        status = take_of_driver(one->lender, bytes, &memory);
+        *out = (void *)(uintptr_t)memory;
+    }
     gpu_return_to_captures(mode);
-    return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
+    return status;
 }
 
 static bool has_ended(gpu_lender *lender)
@@ -109,24 +124,33 @@ static bool has_ended(gpu_lender *lender)
     return ended;
 }
 
-static void lender_give(gpu_lender *lender, cu_address memory)
+/* The context has been entered. False: it is lost, and nothing runs there any more. */
+static bool await_calls(gpu_lender *lender)
 {
+    return (has_ended(lender) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(lender->last)) ==
+           CU_OK;
+}
+
+/* What is the caller's goes back in any case; of a context that is lost the driver takes nothing. */
+static void lender_give(const lent_block *one)
+{
+    const mem_block *block = &one->block;
+    const mem_allocator *from = &one->from;
     int mode;
-    if (cuda_enter(lender->device) != EXPAR_OK) return;
-    if (gpu_leave_captures(&mode) == EXPAR_OK) {
-        const cu_result passed =
-            has_ended(lender) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(lender->last);
-        /* In a context that is lost neither works, and nothing is. */
-        if (passed == CU_OK) cuda_driver()->MemFreeAsync(memory, lender->stream);
-        gpu_return_to_captures(mode);
-    }
-    cuda_leave();
+    const bool entered = cuda_enter(one->lender->device) == EXPAR_OK,
+               left = entered && gpu_leave_captures(&mode) == EXPAR_OK, passed = left && await_calls(one->lender);
+    if (from->alloc)
+        from->free(from->context, block->data, (size_t)block->bytes, one->stream);
+    else if (passed)
+        cuda_driver()->MemFreeAsync((cu_address)(uintptr_t)block->data, one->lender->stream);
+    if (left) gpu_return_to_captures(mode);
+    if (entered) cuda_leave();
 }
 
 static void give_later(cuda_task *task)
 {
     lent_block *one = (lent_block *)((char *)task - offsetof(lent_block, task));
-    lender_give(one->lender, (cu_address)(uintptr_t)one->block.data);
+    lender_give(one);
     gpu_lender_drop(one->lender);
     free(one);
 }
@@ -151,19 +175,21 @@ static void lent_give(mem_block *block)
     if (!wait_for_call(one->lender, &one->task)) cuda_later(&one->task);
 }
 
-static expar_status lend(gpu_lender *lender, uint64_t bytes, mem_block **out)
+/* Its record is there before the memory, which could not be given back in an order without one. */
+static expar_status lend(gpu_lender *lender, const mem_allocator *from, void *stream, uint64_t bytes, mem_block **out)
 {
-    cu_address memory = 0;
+    void *memory;
     lent_block *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of a block");
-    expar_status status = lender_take(lender, bytes, &memory);
+    one->lender = lender;
+    one->stream = stream;
+    if (from) one->from = *from;
+    expar_status status = lender_take(one, bytes, &memory);
     if (status != EXPAR_OK) {
         free(one);
         return status;
     }
-    one->lender = lender;
-    one->block =
-        (mem_block){.data = (void *)(uintptr_t)memory, .offset = UINT64_MAX, .bytes = bytes, .give = lent_give};
+    one->block = (mem_block){.data = memory, .offset = UINT64_MAX, .bytes = bytes, .give = lent_give};
     atomic_init(&one->block.references, 1);
     /* Relaxed: the order holds the lender meanwhile. */
     atomic_fetch_add_explicit(&lender->holders, 1, memory_order_relaxed);
@@ -171,7 +197,7 @@ static expar_status lend(gpu_lender *lender, uint64_t bytes, mem_block **out)
     return EXPAR_OK;
 }
 
-expar_status gpu_lend(gpu_executor *self, uint64_t bytes, mem_block **out)
+expar_status gpu_lend(gpu_executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
     if (self->capturing)
         return error_set(
@@ -182,7 +208,7 @@ expar_status gpu_lend(gpu_executor *self, uint64_t bytes, mem_block **out)
             (unsigned long long)bytes);
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = lend(self->lender, bytes ? bytes : 1, out);
+    status = lend(self->lender, from, self->called_on, bytes ? bytes : 1, out);
     cuda_leave();
     return status;
 }

@@ -64,10 +64,11 @@ static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_statu
                         (unsigned long long)mem_pool_enough(self->base.pool, bytes));
 }
 
-expar_status gpu_take(executor *base, uint64_t bytes, mem_block **out)
+expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
+    if (from) return gpu_lend(gpu_of(base), from, bytes, out);
     if (mem_pool_take(base->pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
-    expar_status status = gpu_lend(gpu_of(base), bytes, out);
+    expar_status status = gpu_lend(gpu_of(base), NULL, bytes, out);
     return status == EXPAR_ERR_MEMORY ? nothing_left(gpu_of(base), bytes, status) : status;
 }
 
@@ -107,7 +108,7 @@ expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_
     routing->local_experts = routing->experts / routing->ranks;
     int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);
     if (!arrays) return error_set(EXPAR_ERR_MEMORY, "no memory for the counts of a handle");
-    expar_status status = gpu_take(base, gpu_routing_at(routing).total_bytes, &routing->own);
+    expar_status status = gpu_take(base, NULL, gpu_routing_at(routing).total_bytes, &routing->own);
     if (status != EXPAR_OK) {
         free(arrays);
         return status;
@@ -121,5 +122,5 @@ expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_
 
 expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out)
 {
-    return gpu_take(base, ((uint64_t)slots + 1) * sizeof(int32_t), out);
+    return gpu_take(base, NULL, ((uint64_t)slots + 1) * sizeof(int32_t), out);
 }

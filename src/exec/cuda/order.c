@@ -374,6 +374,7 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
     call->captured = status == EXPAR_OK && capturing != CU_CAPTURE_NONE;
     call->has_stream = status == EXPAR_OK;
     self->capturing = call->captured;
+    self->called_on = stream;
     const int32_t asked = call->num_sms;
     if (status != EXPAR_OK || (asked >= 0 && asked <= self->most_sms)) return status;
     /* What tells the others of it takes the buffer's. */
@@ -444,6 +445,7 @@ expar_status gpu_end(executor *base, exec_call *call)
 {
     gpu_executor *self = gpu_of(base);
     self->capturing = false;
+    self->called_on = NULL;
     if (!call->placed) return EXPAR_OK;
     expar_status status = mark(self, call);
     gpu_guard_note_end(self, call->captured);

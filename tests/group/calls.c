@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls in which ranks wait for each other. */
+#include "group/calls.h"
+#include "ep/stage.h"
+
+#include <expar/collective.h>
+#include <time.h>
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+calls_rows calls_rows_make(void)
+{
+    static const int64_t num_tokens[CALLS_RANKS] = {9, 4, 7};
+    random_source random = random_start(11);
+    const traffic_plan plan = {.num_ranks = CALLS_RANKS,
+                               .hidden = 64,
+                               .topk = 3,
+                               .num_experts = 2 * CALLS_RANKS,
+                               .type = ORACLE_F32,
+                               .num_tokens = num_tokens};
+    calls_rows rows = {.t = traffic_make(&plan, &random)};
+    rows.a = answers_make(rows.t, false, &random);
+    return rows;
+}
+
+void calls_rows_free(calls_rows *rows)
+{
+    answers_free(rows->a);
+    traffic_free(rows->t);
+}
+
+/* ---- a view ------------------------------------------------------------------------------------------------------ */
+
+static const play_choice plain = {0};
+
+static expar_ep_config view_config(const calls_view *v)
+{
+    expar_ep_config config = stage_plan_for(v->rows->t, RANKS_THREADS).config;
+    config.pool_limit_bytes = 1 << 20;
+    return config;
+}
+
+static bool open_buffers(calls_view *v)
+{
+    const expar_ep_config config = view_config(v);
+    return CHECK_OK(expar_ep_create(v->group, &config, &v->ep)) &&
+           CHECK_OK(expar_ep_create(v->group, &config, &v->last)) &&
+           play_dispatch(v->ep, v->rows->t, v->group->rank, &plain, NULL, NULL, &v->before);
+}
+
+bool calls_open(calls_view *v, expar_group *group, const calls_rows *rows)
+{
+    *v = (calls_view){.group = group, .rows = rows};
+    if (!CHECK_OK(expar_calloc(group, 1, sizeof *v->b, (void **)&v->b)) ||
+        !CHECK_OK(expar_malloc(group, 64, &v->spare)) || !CHECK_OK(expar_team_world(group, &v->world)))
+        return false;
+    for (size_t i = 0; i < ARRAY_LENGTH(v->b->source); i++)
+        v->b->source[i] = 1000 * (uint64_t)group->rank + i;
+    if (rows && !open_buffers(v)) return false;
+    if (group->rank == CALLS_LATE && !CHECK_OK(expar_lock_set(group, &v->b->lock))) return false;
+    return CHECK_OK(expar_barrier_all(group));
+}
+
+void calls_close(calls_view *v)
+{
+    play_release(&v->before, true);
+    CHECK_OK(expar_ep_destroy(v->last));
+    CHECK_OK(expar_ep_destroy(v->ep));
+    v->last = v->ep = NULL;
+}
+
+bool calls_replace(calls_view *v)
+{
+    const expar_ep_config config = view_config(v);
+    play_release(&v->before, true);
+    return CHECK_OK(expar_ep_destroy(v->ep)) && CHECK_OK(expar_ep_create(v->group, &config, &v->ep)) &&
+           play_dispatch(v->ep, v->rows->t, v->group->rank, &plain, NULL, NULL, &v->before);
+}
+
+static bool is_late(const calls_view *v)
+{
+    return v->group->rank == CALLS_LATE;
+}
+
+/* ---- over control sockets ---------------------------------------------------------------------------------------- */
+
+static expar_status call_group_barrier(calls_view *v)
+{
+    return expar_group_barrier(v->group);
+}
+
+static expar_status call_allgather(calls_view *v)
+{
+    int32_t all[CALLS_RANKS] = {0};
+    expar_status status = expar_group_allgather(v->group, &v->group->rank, all, sizeof *all);
+    for (int32_t r = 0; r < CALLS_RANKS && status == EXPAR_OK; r++)
+        CHECK(all[r] == r, "%d came from rank %d", all[r], r);
+    return status;
+}
+
+static expar_status call_group_broadcast(calls_view *v)
+{
+    uint64_t word = is_late(v) ? 77 : 0;
+    expar_status status = expar_group_broadcast(v->group, &word, sizeof word, CALLS_LATE);
+    if (status == EXPAR_OK) CHECK(word == 77, "%llu came", (unsigned long long)word);
+    return status;
+}
+
+static expar_status call_malloc(calls_view *v)
+{
+    void *more;
+    return expar_malloc(v->group, 64, &more);
+}
+
+static expar_status call_free(calls_view *v)
+{
+    return expar_free(v->group, v->spare);
+}
+
+/* ---- over the heaps ---------------------------------------------------------------------------------------------- */
+
+static expar_status call_barrier_all(calls_view *v)
+{
+    return expar_barrier_all(v->group);
+}
+
+static expar_status call_sync(calls_view *v)
+{
+    return expar_team_sync(v->world);
+}
+
+static expar_status call_reduce(calls_view *v)
+{
+    const calls_block *b = v->b;
+    expar_status status = expar_sum_reduce_u64(v->world, v->b->dest, b->source, CALLS_ITEMS);
+    for (size_t i = 0; i < CALLS_ITEMS && status == EXPAR_OK; i++)
+        CHECK(b->dest[i] == 3000 + 3 * i, "item %zu is %llu", i, (unsigned long long)b->dest[i]);
+    return status;
+}
+
+static expar_status call_alltoall(calls_view *v)
+{
+    const calls_block *b = v->b;
+    const size_t mine = (size_t)v->group->rank * CALLS_ITEMS;
+    expar_status status = expar_alltoall(v->world, v->b->dest, b->source, CALLS_ITEMS * sizeof(uint64_t));
+    for (size_t i = 0; i < ARRAY_LENGTH(b->dest) && status == EXPAR_OK; i++)
+        CHECK(b->dest[i] == 1000 * (i / CALLS_ITEMS) + mine + i % CALLS_ITEMS, "item %zu is %llu", i,
+              (unsigned long long)b->dest[i]);
+    return status;
+}
+
+static expar_status call_broadcast(calls_view *v)
+{
+    expar_status status = expar_broadcast(v->world, v->b->dest, v->b->source, 2 * sizeof(uint64_t), CALLS_LATE);
+    if (status == EXPAR_OK) CHECK(v->b->dest[1] == 2001, "%llu came", (unsigned long long)v->b->dest[1]);
+    return status;
+}
+
+static expar_status call_fcollect(calls_view *v)
+{
+    const calls_block *b = v->b;
+    expar_status status = expar_fcollect(v->world, v->b->dest, b->source, CALLS_ITEMS * sizeof(uint64_t));
+    for (size_t i = 0; i < ARRAY_LENGTH(b->dest) && status == EXPAR_OK; i++)
+        CHECK(b->dest[i] == 1000 * (i / CALLS_ITEMS) + i % CALLS_ITEMS, "item %zu is %llu", i,
+              (unsigned long long)b->dest[i]);
+    return status;
+}
+
+static expar_status call_split(calls_view *v)
+{
+    expar_team *part = NULL;
+    expar_status status = expar_team_split_strided(v->world, 0, 1, 2, NULL, &part);
+    if (status == EXPAR_OK) CHECK((part != NULL) == !is_late(v), "rank %d is in the team", v->group->rank);
+    return status;
+}
+
+/* ---- for words --------------------------------------------------------------------------------------------------- */
+
+/* The late one changes what the others wait for. */
+static expar_status post(const calls_view *v, int32_t word)
+{
+    const uint64_t one = 1;
+    expar_status status = EXPAR_OK;
+    for (int32_t pe = 0; pe < CALLS_RANKS && status == EXPAR_OK; pe++)
+        status = expar_put(v->group, &v->b->mail[word], &one, sizeof one, pe);
+    return status == EXPAR_OK ? expar_quiet(v->group) : status;
+}
+
+static expar_status call_wait(calls_view *v)
+{
+    if (is_late(v)) return post(v, 0);
+    return expar_wait_until_u64(v->group, &v->b->mail[0], EXPAR_CMP_EQ, 1, NULL);
+}
+
+static expar_status call_wait_any(calls_view *v)
+{
+    size_t index;
+    if (is_late(v)) return post(v, 1);
+    return expar_wait_until_any_u64(v->group, &v->b->mail[1], 1, NULL, EXPAR_CMP_NE, 0, &index);
+}
+
+static expar_status call_lock(calls_view *v)
+{
+    if (is_late(v)) return expar_lock_clear(v->group, &v->b->lock);
+    expar_status status = expar_lock_set(v->group, &v->b->lock);
+    return status == EXPAR_OK ? expar_lock_clear(v->group, &v->b->lock) : status;
+}
+
+/* ---- of a buffer ------------------------------------------------------------------------------------------------- */
+
+static expar_status call_create(calls_view *v)
+{
+    const expar_ep_config config = view_config(v);
+    expar_ep *more;
+    expar_status status = expar_ep_create(v->group, &config, &more);
+    if (status == EXPAR_OK) CHECK_OK(expar_ep_abandon(more));
+    return status;
+}
+
+static expar_status call_destroy(calls_view *v)
+{
+    expar_status status = expar_ep_destroy(v->last);
+    if (status == EXPAR_OK) v->last = NULL;
+    return status;
+}
+
+static expar_status call_route(calls_view *v)
+{
+    const traffic *t = v->rows->t;
+    const traffic_arrival *expected = &t->arrivals[v->group->rank];
+    expar_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL);
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    args.topk_idx = given.topk_idx;
+    args.num_experts = given.num_experts;
+    expar_status status = expar_ep_route(v->ep, &args, &result);
+    if (status == EXPAR_OK) CHECK(result.num_recv_tokens == expected->num_rows, "R is wrong");
+    expar_ep_handle_destroy(result.handle);
+    play_dispatch_args_free(&given);
+    return status;
+}
+
+static void look_at_rows(const calls_view *v, const expar_dispatch_result *result)
+{
+    const traffic *t = v->rows->t;
+    const traffic_arrival *expected = &t->arrivals[v->group->rank];
+    CHECK(memcmp(result->recv_x.data, expected->x, (size_t)expected->num_rows * traffic_row_bytes(t)) == 0,
+          "rows are wrong");
+}
+
+typedef enum dispatch_form { FRESH, CACHED, WORST, ASYNC, FORMS } dispatch_form;
+
+static expar_status dispatch_as(calls_view *v, dispatch_form form)
+{
+    const traffic *t = v->rows->t;
+    expar_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL), args = given;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (form == WORST) args.num_worst_tokens = 32;
+    if (form == ASYNC) args.async_finish = 1;
+    if (form == CACHED) {
+        args.handle = v->before.handle;
+        args.topk_idx = EXPAR_TENSOR_NONE;
+    }
+    expar_status status = expar_dispatch(v->ep, &args, &result);
+    if (status == EXPAR_OK && form == ASYNC) status = expar_event_wait(result.event);
+    if (status == EXPAR_OK) look_at_rows(v, &result);
+    expar_event_destroy(result.event);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(result.handle);
+    play_dispatch_args_free(&given);
+    return status;
+}
+
+static expar_status call_dispatch(calls_view *v)
+{
+    return dispatch_as(v, FRESH);
+}
+
+static expar_status call_cached(calls_view *v)
+{
+    return dispatch_as(v, CACHED);
+}
+
+static expar_status call_worst(calls_view *v)
+{
+    return dispatch_as(v, WORST);
+}
+
+static expar_status call_async_dispatch(calls_view *v)
+{
+    return dispatch_as(v, ASYNC);
+}
+
+/* The rows lie in the output of an earlier dispatch. */
+static expar_status combine_as(calls_view *v, bool async)
+{
+    const traffic *t = v->rows->t;
+    const int32_t me = v->group->rank;
+    const expar_tensor *x = &v->before.result.recv_x;
+    const size_t bytes = (size_t)t->inputs[me].num_tokens * traffic_row_bytes(t);
+    void *y = traffic_alloc(bytes, 1);
+    expar_event *event = NULL;
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    memcpy(x->data, v->rows->a->x[me], (size_t)x->shape[0] * traffic_row_bytes(t));
+    args.x = *x;
+    args.handle = v->before.handle;
+    args.y = expar_tensor_2d(y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
+    args.async_finish = async;
+    args.event = async ? &event : NULL;
+    expar_status status = expar_combine(v->ep, &args);
+    if (status == EXPAR_OK && async) status = expar_event_wait(event);
+    if (status == EXPAR_OK) CHECK(memcmp(y, v->rows->a->y[me], bytes) == 0, "sums are wrong");
+    expar_event_destroy(event);
+    free(y);
+    return status;
+}
+
+static expar_status call_combine(calls_view *v)
+{
+    return combine_as(v, false);
+}
+
+static expar_status call_async_combine(calls_view *v)
+{
+    return combine_as(v, true);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+const calls_call calls_all[] = {
+    {"group_barrier", CALLS_CONTROL, call_group_barrier, "expar_group_barrier"},
+    {"group_allgather", CALLS_CONTROL, call_allgather, "expar_group_allgather"},
+    {"group_broadcast", CALLS_CONTROL, call_group_broadcast, "expar_group_broadcast"},
+    {"malloc", CALLS_CONTROL, call_malloc, "expar_malloc"},
+    {"free", CALLS_CONTROL, call_free, "expar_free"},
+    {"barrier_all", CALLS_HEAPS, call_barrier_all, "barrier"},
+    {"sync", CALLS_HEAPS, call_sync, "expar_team_sync"},
+    {"reduce", CALLS_HEAPS, call_reduce, "expar_sum_reduce_u64"},
+    {"alltoall", CALLS_HEAPS, call_alltoall, "expar_alltoall"},
+    {"broadcast", CALLS_HEAPS, call_broadcast, "expar_broadcast"},
+    {"fcollect", CALLS_HEAPS, call_fcollect, "expar_fcollect"},
+    {"team_split", CALLS_HEAPS, call_split, "expar_team_split_strided"},
+    {"wait", CALLS_OPEN, call_wait, "expar_wait_until_u64"},
+    {"wait_any", CALLS_OPEN, call_wait_any, "expar_wait_until_any_u64"},
+    {"lock", CALLS_OPEN, call_lock, "expar_lock_set"},
+    {"create", CALLS_CONTROL, call_create, "expar_ep_create"},
+    {"route", CALLS_BUFFER, call_route, "expar_ep_route"},
+    {"dispatch", CALLS_BUFFER, call_dispatch, "expar_dispatch"},
+    {"cached dispatch", CALLS_BUFFER, call_cached, "expar_dispatch"},
+    {"worst case", CALLS_BUFFER, call_worst, "expar_dispatch"},
+    {"async dispatch", CALLS_BUFFER, call_async_dispatch, "expar_dispatch"},
+    {"combine", CALLS_BUFFER, call_combine, "expar_combine"},
+    {"async combine", CALLS_BUFFER, call_async_combine, "expar_combine"},
+    {"destroy", CALLS_END, call_destroy, "expar_ep_destroy"},
+};
+const int32_t calls_count = (int32_t)ARRAY_LENGTH(calls_all);
+const int32_t calls_count_without_rows = 15;
+
+const calls_call *calls_find(const char *name)
+{
+    int32_t i = 0;
+    while (i < calls_count && strcmp(calls_all[i].name, name) != 0)
+        i++;
+    if (i == calls_count) abort();
+    return &calls_all[i];
+}
+
+bool calls_await_waiting(expar_group *group, int32_t count, int64_t waited_ns)
+{
+    static const boot_topic any = {.kind = BOOT_KIND_ALL}; /* whatever keeps the thread that called last */
+    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    bool waits[CALLS_RANKS] = {false};
+    int32_t waiting = 0;
+    while (waiting < count && ranks_clock_ms() < until_ms) {
+        boot_answer replies[CALLS_RANKS] = {{0}};
+        for (int32_t r = 0; r < group->size; r++)
+            replies[r].asked = r != group->rank && !waits[r];
+        group->boot->ops->ask(group->boot, &any, replies, INT64_C(1000000000));
+        for (int32_t r = 0; r < group->size; r++) {
+            if (!replies[r].came || !replies[r].waits || replies[r].waited_ns < waited_ns) continue;
+            waits[r] = true;
+            waiting++;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    return CHECK(waiting >= count, "%d wait", waiting);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits that end though all who are awaited answer: ranks that wait for each other in different calls are told so
+ * after the time-out, with all of these calls; a late limit names who is late, and what it is doing; one whose call was
+ * refused is not waited for. */
+#include "group/calls.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define TIMEOUT_MS 400
+
+/* Between ranks; in memory that processes share. Each word counts ranks, raised by each once. */
+typedef struct scene {
+    const calls_rows *rows;
+    const calls_call *call;
+    _Atomic int32_t waiting; /* the others wait for the late one, which alone writes it */
+    _Atomic int32_t ended;
+} scene;
+
+static void await_count(const _Atomic int32_t *counter, int32_t count)
+{
+    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    while (atomic_load(counter) < count && ranks_clock_ms() < until_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* All stay until all have ended, or who ends later would see the first leave. */
+static void stay(const expar_group *group, scene *s)
+{
+    atomic_fetch_add(&s->ended, 1);
+    await_count(&s->ended, group->size);
+}
+
+/* No late limit of the harness ends it. */
+static void run_scene(int32_t size, ranks_body body, const scene *given)
+{
+    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ranks_plan plan = {.kind = kind_of_ranks, .size = size, .heap_bytes = CALLS_HEAP_BYTES};
+    plan.ranks_per_node = kind_ranks_per_node(&plan);
+    assert_true(s != MAP_FAILED);
+    *s = (scene){.rows = given->rows, .call = given->call};
+    const bool passed = ranks_run(&plan, body, s);
+    munmap(s, sizeof *s);
+    if (!passed && given->call) print_message("in %s\n", given->call->name);
+    assert_true(passed);
+}
+
+/* ---- deadlocks --------------------------------------------------------------------------------------------------- */
+
+/* Whoever is not the first to find it may hear that another one has given up, for that reason. */
+static bool heard_of_it(void)
+{
+    return strstr(expar_last_error(), "does not come any more") != NULL;
+}
+
+static void in_two_calls(expar_group *group, void *shared)
+{
+    CHECK_OK(expar_barrier_all(group));
+    group->boot->timeout_ms = TIMEOUT_MS;
+    CHECK_STATUS(EXPAR_ERR_PEER, group->rank == 0 ? expar_barrier_all(group) : expar_group_barrier(group));
+    CHECK_TEXT("a deadlock", "in barrier (number ", "waiting for rank 1", "in expar_group_barrier");
+    stay(group, shared);
+}
+
+static void in_a_circle(expar_group *group, void *shared)
+{
+    expar_team *world, *teams[3] = {NULL, NULL, NULL};
+    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_split_strided(world, 0, 1, 2, NULL, &teams[0])); /* ranks 0 and 1 */
+    CHECK_OK(expar_team_split_strided(world, 1, 1, 2, NULL, &teams[1])); /* 1 and 2 */
+    CHECK_OK(expar_team_split_strided(world, 0, 2, 2, NULL, &teams[2])); /* 0 and 2 */
+    CHECK_OK(expar_barrier_all(group));
+    group->boot->timeout_ms = TIMEOUT_MS;
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_team_sync(teams[group->rank]));
+    CHECK_TEXT("a deadlock");
+    if (!heard_of_it()) CHECK_TEXT("rank 0 is in ", "rank 1 is in ", "rank 2 is in ", "for rank 0", "for rank 2");
+    stay(group, shared);
+}
+
+static void test_two_calls(void **state)
+{
+    (void)state;
+    run_scene(2, in_two_calls, &(scene){0});
+}
+
+static void test_circle_of_three(void **state)
+{
+    (void)state;
+    run_scene(3, in_a_circle, &(scene){0});
+}
+
+/* ---- deadlocks of calls on buffers ------------------------------------------------------------------------------- */
+
+static void set_timeout(const calls_view *v)
+{
+    CHECK_OK(expar_barrier_all(v->group));
+    v->group->boot->timeout_ms = TIMEOUT_MS;
+}
+
+/* Two buffers in different order; rank 2 is with rank 1. */
+static void in_two_buffers(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    if (!calls_open(&v, group, s->rows)) return;
+    expar_ep *const one = v.ep, *const two = v.last;
+    set_timeout(&v);
+    if (group->rank > 0) v.ep = two;
+    CHECK_STATUS(EXPAR_ERR_PEER, calls_find(group->rank > 0 ? "dispatch" : "combine")->make(&v));
+    v.ep = one;
+    CHECK_TEXT("a deadlock");
+    if (!heard_of_it())
+        CHECK_TEXT("rank 0 is in expar_combine: ", "on buffer 1", "in expar_dispatch: ", "on buffer 2",
+                   "waiting for rank 0");
+    stay(group, s);
+    group->boot->timeout_ms = RANKS_TIMEOUT_MS;
+    CHECK_OK(expar_group_barrier(group)); /* the group is sound, and buffers are replaced */
+    if (calls_replace(&v)) CHECK_OK(calls_find("dispatch")->make(&v));
+    calls_close(&v);
+}
+
+/* A call on a buffer, where rank 1 is awaited, one of a team with rank 2, and one over control sockets. */
+static void in_three_calls(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    expar_team *pair;
+    if (!calls_open(&v, group, s->rows)) return;
+    CHECK_OK(expar_team_split_strided(v.world, 1, 1, 2, NULL, &pair));
+    set_timeout(&v);
+    if (group->rank == 1) v.world = pair;
+    static const char *const names[] = {"dispatch", "sync", "group_barrier"};
+    CHECK_STATUS(EXPAR_ERR_PEER, calls_find(names[group->rank])->make(&v));
+    CHECK_TEXT("a deadlock");
+    if (!heard_of_it())
+        CHECK_TEXT("rank 0 is in expar_dispatch: ", "on buffer 1), waiting for rank 1", "rank 1 is in ",
+                   "waiting for rank 2", "rank 2 is in expar_group_barrier", "waiting for rank 0");
+    stay(group, s);
+    calls_close(&v);
+}
+
+/* Of one buffer's calls the hellos tell at once. */
+static void in_two_calls_of_a_buffer(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    if (!calls_open(&v, group, s->rows)) return;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, calls_find(group->rank ? "combine" : "dispatch")->make(&v));
+    CHECK_TEXT("rank 1 called expar_combine while rank 0 called expar_dispatch");
+    CHECK_OK(calls_find("combine")->make(&v));
+    calls_close(&v);
+}
+
+static void run_with_rows(ranks_body body)
+{
+    if (!calls_have_rows()) skip();
+    calls_rows rows = calls_rows_make();
+    run_scene(CALLS_RANKS, body, &(scene){.rows = &rows});
+    calls_rows_free(&rows);
+}
+
+static void test_two_buffers(void **state)
+{
+    (void)state;
+    run_with_rows(in_two_buffers);
+}
+
+static void test_three_calls(void **state)
+{
+    (void)state;
+    run_with_rows(in_three_calls);
+}
+
+static void test_two_calls_of_a_buffer(void **state)
+{
+    (void)state;
+    run_with_rows(in_two_calls_of_a_buffer);
+}
+
+/* ---- late limits ------------------------------------------------------------------------------------------------- */
+
+#define LIMIT_MS 150
+
+typedef struct limiter {
+    pthread_t thread;
+    expar_group *group;
+    scene *s;
+} limiter;
+
+/* Only once all wait for the late one is nobody else late. */
+static void *set_limit(void *argument)
+{
+    const limiter *self = argument;
+    await_count(&self->s->waiting, 1);
+    self->group->boot->late_limit_ms = LIMIT_MS;
+    return NULL;
+}
+
+static void limit(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    const bool late = group->rank == CALLS_LATE;
+    limiter l = {.group = group, .s = s};
+    calls_view v;
+    if (!calls_open(&v, group, s->rows)) return;
+    if (late) {
+        calls_await_waiting(group, CALLS_RANKS - 1, 0);
+        atomic_store(&s->waiting, 1);
+    } else {
+        if (pthread_create(&l.thread, NULL, set_limit, &l)) abort();
+        CHECK_STATUS(s->call->kind == CALLS_END ? EXPAR_OK : EXPAR_ERR_PEER, s->call->make(&v));
+        if (s->call->kind != CALLS_END) CHECK_TEXT("the late limit");
+        if (s->call->kind == CALLS_OPEN)
+            CHECK_TEXT("no rank is silent"); /* who will change a word is not known */
+        else if (s->call->kind != CALLS_END && !heard_of_it())
+            CHECK_TEXT("rank 2 is alive but has not come to this call: it is waiting for nobody; it last called ");
+        pthread_join(l.thread, NULL);
+    }
+    stay(group, s);
+    calls_close(&v);
+}
+
+static void test_late_limits(void **state)
+{
+    (void)state;
+    calls_rows rows = calls_rows_make();
+    const bool have_rows = calls_have_rows();
+    for (int32_t i = 0; i < (have_rows ? calls_count : calls_count_without_rows); i++)
+        run_scene(CALLS_RANKS, limit, &(scene){.rows = have_rows ? &rows : NULL, .call = &calls_all[i]});
+    calls_rows_free(&rows);
+}
+
+/* ---- one that does not come -------------------------------------------------------------------------------------- */
+
+static void refuse(expar_group *group, void *shared)
+{
+    (void)shared;
+    char byte = 0;
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 1) {
+        CHECK_STATUS(EXPAR_ERR_NULL, expar_group_broadcast(group, NULL, 1, 0));
+        while (sym_check(group->sym, "test") == EXPAR_OK) /* until the other one has left */
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        return;
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_group_broadcast(group, &byte, 1, 0));
+    CHECK_TEXT("rank 1 does not come any more", "EXPAR_ERR_NULL", "data is NULL");
+}
+
+static void test_who_refuses_is_not_waited_for(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.heap_bytes = 4 << 20}, 2, refuse);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_calls),
+        cmocka_unit_test(test_circle_of_three),
+        cmocka_unit_test(test_two_buffers),
+        cmocka_unit_test(test_three_calls),
+        cmocka_unit_test(test_two_calls_of_a_buffer),
+        cmocka_unit_test(test_late_limits),
+        cmocka_unit_test(test_who_refuses_is_not_waited_for),
+    };
+    kind_read(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

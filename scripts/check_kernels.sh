@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 
 # One line a compilation: number, file, macros.
 {
-    for file in "$folder"/*.cu bench/gpu/kernels/*.cu tools/expar/demo/kernels/*.cu; do
+    for file in "$folder"/*.cu bench/gpu/kernels/*.cu tools/expar/demo/kernels/*.cu tests/cuda/kernels/*.cu; do
         if [ -e "$file" ]; then echo "$file"; fi
     done
     sed "s/#.*//; /^[[:space:]]*\$/d; s,^,$folder/," "$folder/variants.txt"

@@ -2,6 +2,7 @@
 /* Every kernel, under every macro set of variants.txt and under none, compiled by NVRTC for each architecture: without
  * a warning, without a register spilled, without local memory. Needs no GPU. */
 #include "cuda/parts.h"
+#include "cuda/test_sources.h"
 #include "cuda/without_nvrtc.h"
 #ifdef HAVE_TOOL_KERNELS
 #include "tool_kernels.h"
@@ -161,6 +162,14 @@ static void kernels_of_the_tool_are_clean(void **state)
 }
 #endif
 
+/* And with them headers that no kernel of the library includes yet: the codec. */
+static void kernels_of_tests_are_clean(void **state)
+{
+    (void)state;
+    assert_true(test_num_sources > 0);
+    assert_int_equal(compile_table(test_sources, test_num_sources), 0);
+}
+
 static void variants_of_the_table_are_clean(void **state)
 {
     (void)state;
@@ -232,6 +241,7 @@ int main(void)
 #ifdef HAVE_TOOL_KERNELS
         cmocka_unit_test(kernels_of_the_tool_are_clean),
 #endif
+        cmocka_unit_test(kernels_of_tests_are_clean),
         cmocka_unit_test(variants_of_the_table_are_clean),
     };
     const char *path;

@@ -15,6 +15,7 @@
  *   expert.c    rows to expert-major order and back, on one rank
  *   report.c    what a wait that failed was waiting for
  *   copy.c      moving a row; sum.c adding rows
+ *   encode.c    rows to payload formats and back
  *
  * A call goes through the board's phases in the calling thread; in between lanes (one a worker) move the rows. */
 #ifndef EXPAR_EXEC_CPU_CPU_H
@@ -238,5 +239,11 @@ void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t n
 /* y = Σ weights[i] · rows[i], likewise; each product is rounded before it is added. weights NULL: all 1. */
 void cpu_sum_weighted(expar_dtype dtype, void *y, const void *const *rows, const float *weights, int32_t num_rows,
                       int64_t elements);
+
+/* ---- encode.c ---------------------------------------------------------------------------------------------------- */
+
+/* As codec_encode_row and codec_decode_row (exec/codec/codec.h), faster. */
+int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload, void *scales);
+void cpu_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out);
 
 #endif

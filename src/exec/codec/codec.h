@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* codec: payload formats of low-latency mode. A row of H elements becomes a payload, and scales where it is quantised.
+ *
+ * Called by the executors, on the host and in kernels; by ep for sizes. Compiles as C17, under nvcc and under NVRTC, so
+ * that CPU and GPU make the same bytes. Calls number.h alone.
+ *
+ *   number.h    conversions between FP32 and the narrow types
+ *   codec.h     the table of formats, sizes, groups, whole rows: the definition, one element after the other
+ *
+ * The CPU executor has whole rows in vectors (cpu_encode_row, cpu_decode_row), a kernel has a lane of a warp take a few
+ * elements of a group (codec_scaling_of, codec_quantise_pair): both give the bytes of codec_encode_row.
+ *
+ * A group is CODEC_GROUP elements with one scale. Its amax, the largest magnitude, is handed on as bits
+ * (number_magnitude), so that lanes find the largest as integers. A group that holds infinity or NaN decodes to NaN, as
+ * a whole: its scale is NaN, its codes are NaN in FP8 and 0 in INT8. docs/low-latency-formats.md has all this for those
+ * who use it. */
+#ifndef EXPAR_EXEC_CODEC_CODEC_H
+#define EXPAR_EXEC_CODEC_CODEC_H
+
+#include "exec/codec/number.h"
+
+#define CODEC_GROUP 128 /* elements that share a scale */
+
+/* ---- the table of formats ---------------------------------------------------------------------------------------- */
+
+/* number, element bytes, elements that the row is made of (1 or a group), how its scales are kept, largest code */
+#define CODEC_FORMATS(ROW)                                                                                             \
+    ROW(CODEC_BF16, 1, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                    \
+    ROW(CODEC_F16, 2, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                     \
+    ROW(CODEC_F32, 3, 4, 1, CODEC_NO_SCALES, 0.0f)                                                                     \
+    ROW(CODEC_FP8, 4, 1, CODEC_GROUP, CODEC_SCALES_F32, 448.0f)                                                        \
+    ROW(CODEC_FP8_ROUND, 5, 1, CODEC_GROUP, CODEC_SCALES_POWERS, 448.0f)                                               \
+    ROW(CODEC_FP8_UE8M0, 6, 1, CODEC_GROUP, CODEC_SCALES_UE8M0, 448.0f)                                                \
+    ROW(CODEC_INT8, 7, 1, CODEC_GROUP, CODEC_SCALES_F32, 127.0f)
+
+typedef enum codec_scales_kind {
+    CODEC_NO_SCALES = 0,
+    CODEC_SCALES_F32 = 1,    /* FP32, amax / largest code */
+    CODEC_SCALES_POWERS = 2, /* the same, rounded up to a power of two */
+    CODEC_SCALES_UE8M0 = 3   /* of these the exponents, biased by 127, four groups in a word, the first one lowest */
+} codec_scales_kind;
+
+#define CODEC_FORMAT_NUMBER(name, number, bytes, unit, scales, largest) name = number,
+/* The first three have the values of expar_dtype. */
+typedef enum codec_format { CODEC_FORMATS(CODEC_FORMAT_NUMBER) CODEC_NO_FORMAT = 0 } codec_format;
+#undef CODEC_FORMAT_NUMBER
+
+typedef struct codec_facts {
+    int32_t element_bytes; /* 0: no such format */
+    int32_t unit;          /* H is a multiple of it */
+    int32_t scales;        /* codec_scales_kind */
+    float largest;         /* code of amax */
+} codec_facts;
+
+PORTABLE_FUNC codec_facts codec_facts_of(int32_t format)
+{
+    codec_facts facts = {0, 1, CODEC_NO_SCALES, 0.0f};
+    switch (format) {
+#define CODEC_FORMAT_CASE(name, number, bytes, multiple, kind, most)                                                   \
+    case name:                                                                                                         \
+        facts.element_bytes = bytes;                                                                                   \
+        facts.unit = multiple;                                                                                         \
+        facts.scales = kind;                                                                                           \
+        facts.largest = most;                                                                                          \
+        break;
+        CODEC_FORMATS(CODEC_FORMAT_CASE)
+#undef CODEC_FORMAT_CASE
+    default:
+        break;
+    }
+    return facts;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+/* Whether there are rows of so many elements in this format: whole 16-byte units, or whole groups
+   where it is quantised. */
+PORTABLE_FUNC int32_t codec_takes(int32_t format, int64_t hidden)
+{
+    codec_facts facts = codec_facts_of(format);
+    return facts.element_bytes > 0 && hidden > 0 && hidden <= 0x7fffffff && hidden % facts.unit == 0 &&
+           hidden * facts.element_bytes % 16 == 0;
+}
+/* Of a row's payload, a multiple of 16; 0 where there are no such rows. */
+PORTABLE_FUNC int64_t codec_row_bytes(int32_t format, int64_t hidden)
+{
+    return codec_takes(format, hidden) ? hidden * codec_facts_of(format).element_bytes : 0;
+}
+/* Words of a row's scales, each of 4 bytes; 0 without scales, or where there are no such rows. */
+PORTABLE_FUNC int64_t codec_scales(int32_t format, int64_t hidden)
+{
+    int32_t kind = codec_facts_of(format).scales;
+    if (kind == CODEC_NO_SCALES || !codec_takes(format, hidden)) return 0;
+    int64_t groups = hidden / CODEC_GROUP;
+    return kind == CODEC_SCALES_UE8M0 ? (groups + 3) / 4 : groups;
+}
+PORTABLE_FUNC int64_t codec_scale_bytes(int32_t format, int64_t hidden)
+{
+    return 4 * codec_scales(format, hidden);
+}
+
+/* How the scales of received rows lie: [experts][words of a row][rows], words of 4 bytes. Where the word stands, in
+   words; the next word of the same row is `rows` further. */
+PORTABLE_FUNC int64_t codec_scale_at(int64_t words, int64_t rows, int64_t expert, int64_t word, int64_t row)
+{
+    return (expert * words + word) * rows + row;
+}
+/* Bytes of payload or scales of rows, each of `bytes`, for all experts; -1 where that is more than an int64. */
+PORTABLE_FUNC int64_t codec_total_bytes(int64_t bytes, int64_t experts, int64_t rows)
+{
+    const int64_t most = 0x7fffffffffffffff;
+    if (bytes < 0 || experts < 0 || rows < 0) return -1;
+    if (bytes == 0 || experts == 0 || rows == 0) return 0;
+    if (experts > most / rows || bytes > most / (experts * rows)) return -1;
+    return bytes * experts * rows;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+/* The least amax that a group is taken to have. */
+#define CODEC_LEAST_AMAX 1e-4f
+
+/* What a group is quantised by, and what it is decoded by. */
+typedef struct codec_scaling {
+    float factor, scale;
+} codec_scaling;
+
+/* Of a positive normal number: the least power of two that is not below it. */
+PORTABLE_FUNC float codec_power_above(float value)
+{
+    return number_of_bits((number_bits(value) + 0x007fffffu) & NUMBER_INFINITY);
+}
+/* amax: as bits, of a group of a format that has scales. */
+PORTABLE_FUNC codec_scaling codec_scaling_of(int32_t format, uint32_t amax)
+{
+    codec_facts facts = codec_facts_of(format);
+    codec_scaling scaling;
+    scaling.factor = scaling.scale = number_of_bits(NUMBER_NAN);
+    if (amax >= NUMBER_INFINITY) return scaling;
+    float most = number_of_bits(amax);
+    if (most < CODEC_LEAST_AMAX) most = CODEC_LEAST_AMAX;
+    scaling.scale = number_divide(most, facts.largest);
+    if (facts.scales == CODEC_SCALES_F32) {
+        scaling.factor = number_divide(facts.largest, most);
+    } else {
+        scaling.scale = codec_power_above(scaling.scale);
+        scaling.factor = number_divide(1.0f, scaling.scale);
+    }
+    return scaling;
+}
+/* As its scale is kept in UE8M0: 255 is NaN. */
+PORTABLE_FUNC uint32_t codec_scale_exponent(float scale)
+{
+    return number_bits(scale) >> 23 & 0xffu;
+}
+PORTABLE_FUNC float codec_scale_of_exponent(uint32_t exponent)
+{
+    if (exponent == 255) return number_of_bits(NUMBER_NAN);
+    return number_of_bits(exponent ? exponent << 23 : 1u << 22);
+}
+
+PORTABLE_FUNC uint32_t codec_quantise(int32_t format, float value, float factor)
+{
+    float scaled = number_multiply(value, factor);
+    return format == CODEC_INT8 ? number_to_i8(scaled) : number_to_e4m3(scaled);
+}
+/* Two codes, that of the first element in the lower byte. */
+PORTABLE_FUNC uint32_t codec_quantise_pair(int32_t format, float first, float second, float factor)
+{
+    float low = number_multiply(first, factor), high = number_multiply(second, factor);
+    return format == CODEC_INT8 ? number_to_i8(low) | number_to_i8(high) << 8 : number_to_e4m3_pair(low, high);
+}
+PORTABLE_FUNC float codec_dequantise(int32_t format, uint32_t code, float scale)
+{
+    float value = number_multiply(format == CODEC_INT8 ? number_of_i8(code) : number_of_e4m3(code), scale);
+    return value != value ? number_of_bits(NUMBER_NAN) : value;
+}
+
+/* ---- elements ---------------------------------------------------------------------------------------------------- */
+
+/* dtype: CODEC_BF16, CODEC_F16 or CODEC_F32. */
+PORTABLE_FUNC float codec_load(int32_t dtype, const void *row, int64_t i)
+{
+    if (dtype == CODEC_F32) return ((const float *)row)[i];
+    uint32_t half = ((const uint16_t *)row)[i];
+    return dtype == CODEC_BF16 ? number_of_bf16(half) : number_of_f16(half);
+}
+/* Rounds; a NaN of any bits becomes the one of the type. */
+PORTABLE_FUNC void codec_store(int32_t dtype, void *row, int64_t i, float value)
+{
+    if (dtype == CODEC_F32)
+        ((float *)row)[i] = value != value ? number_of_bits(NUMBER_NAN) : value;
+    else
+        ((uint16_t *)row)[i] = (uint16_t)(dtype == CODEC_BF16 ? number_to_bf16(value) : number_to_f16(value));
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+/* A row in its own type: bits as they are. */
+PORTABLE_FUNC void codec_copy_row(int32_t dtype, int64_t hidden, const void *row, void *payload)
+{
+    if (dtype == CODEC_F32)
+        for (int64_t i = 0; i < hidden; i++)
+            ((float *)payload)[i] = ((const float *)row)[i];
+    else
+        for (int64_t i = 0; i < hidden; i++)
+            ((uint16_t *)payload)[i] = ((const uint16_t *)row)[i];
+}
+PORTABLE_FUNC uint32_t codec_amax(int32_t dtype, const void *row, int64_t begin, int64_t end)
+{
+    uint32_t amax = 0;
+    for (int64_t i = begin; i < end; i++) {
+        uint32_t magnitude = number_magnitude(codec_load(dtype, row, i));
+        if (magnitude > amax) amax = magnitude;
+    }
+    return amax;
+}
+/* The scale of group g, in its place among the row's scales. UE8M0 needs words that are 0 before group 0. */
+PORTABLE_FUNC void codec_store_scale(int32_t format, void *scales, int64_t g, float scale)
+{
+    if (codec_facts_of(format).scales == CODEC_SCALES_UE8M0)
+        ((uint32_t *)scales)[g / 4] |= codec_scale_exponent(scale) << (g % 4 * 8);
+    else
+        ((float *)scales)[g] = scale;
+}
+PORTABLE_FUNC float codec_load_scale(int32_t format, const void *scales, int64_t g)
+{
+    if (codec_facts_of(format).scales != CODEC_SCALES_UE8M0) return ((const float *)scales)[g];
+    return codec_scale_of_exponent(((const uint32_t *)scales)[g / 4] >> (g % 4 * 8) & 0xffu);
+}
+PORTABLE_FUNC void codec_encode_group(int32_t format, int32_t dtype, const void *row, int64_t g, uint8_t *payload,
+                                      void *scales)
+{
+    int64_t begin = g * CODEC_GROUP, end = begin + CODEC_GROUP;
+    codec_scaling scaling = codec_scaling_of(format, codec_amax(dtype, row, begin, end));
+    for (int64_t i = begin; i < end; i++)
+        payload[i] = (uint8_t)codec_quantise(format, codec_load(dtype, row, i), scaling.factor);
+    codec_store_scale(format, scales, g, scaling.scale);
+}
+
+/* A row of `dtype` (CODEC_BF16, CODEC_F16 or CODEC_F32) to its payload and its scales, which lie one behind the other;
+   scales may be NULL for formats without. codec_takes holds; row, payload and scales are aligned to their elements.
+   Returns the bytes of the payload. A row whose type is the format's goes as it is, another one is rounded once. */
+PORTABLE_FUNC int64_t codec_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload,
+                                       void *scales)
+{
+    codec_facts facts = codec_facts_of(format);
+    if (format == dtype) {
+        codec_copy_row(dtype, hidden, row, payload);
+    } else if (facts.scales == CODEC_NO_SCALES) {
+        for (int64_t i = 0; i < hidden; i++)
+            codec_store(format, payload, i, codec_load(dtype, row, i));
+    } else {
+        if (facts.scales == CODEC_SCALES_UE8M0)
+            for (int64_t w = 0; w < codec_scales(format, hidden); w++)
+                ((uint32_t *)scales)[w] = 0;
+        for (int64_t g = 0; g < hidden / CODEC_GROUP; g++)
+            codec_encode_group(format, dtype, row, g, (uint8_t *)payload, scales);
+    }
+    return codec_row_bytes(format, hidden);
+}
+/* The way back, to FP32. */
+PORTABLE_FUNC void codec_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out)
+{
+    if (codec_facts_of(format).scales == CODEC_NO_SCALES) {
+        for (int64_t i = 0; i < hidden; i++)
+            out[i] = codec_load(format, payload, i);
+        return;
+    }
+    for (int64_t i = 0; i < hidden; i++) {
+        uint32_t code = ((const uint8_t *)payload)[i];
+        out[i] = codec_dequantise(format, code, codec_load_scale(format, scales, i / CODEC_GROUP));
+    }
+}
+
+#endif

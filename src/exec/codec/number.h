@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers of the codec: bits of floats, and conversions between FP32 and the narrow types. Each rounds once, to nearest
+ * even. NaN is one value in each type: all bits set but the sign.
+ *
+ * Compiles as C17, under nvcc and under NVRTC, and gives the same bits everywhere: what is computed goes through
+ * number_add, number_multiply and number_divide, which no compiler contracts, and no number that matters is so small
+ * that a processor would flush it to zero. */
+#ifndef EXPAR_EXEC_CODEC_NUMBER_H
+#define EXPAR_EXEC_CODEC_NUMBER_H
+
+#include "base/portable.h"
+
+#define NUMBER_INFINITY 0x7f800000u /* of FP32; as a magnitude: this and more is no finite number */
+#define NUMBER_NAN      0x7fffffffu /* the only one that is made */
+#define NUMBER_NAN_BF16 0x7fffu
+#define NUMBER_NAN_F16  0x7fffu
+#define NUMBER_NAN_E4M3 0x7fu
+
+/* ---- FP32 -------------------------------------------------------------------------------------------------------- */
+
+#ifdef __CUDACC__
+PORTABLE_FUNC uint32_t number_bits(float value)
+{
+    return __float_as_uint(value);
+}
+PORTABLE_FUNC float number_of_bits(uint32_t bits)
+{
+    return __uint_as_float(bits);
+}
+PORTABLE_FUNC float number_add(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+PORTABLE_FUNC float number_multiply(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+PORTABLE_FUNC float number_divide(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+#else
+typedef union number_word {
+    float value;
+    uint32_t bits;
+} number_word;
+PORTABLE_FUNC uint32_t number_bits(float value)
+{
+    number_word word = {.value = value};
+    return word.bits;
+}
+PORTABLE_FUNC float number_of_bits(uint32_t bits)
+{
+    number_word word = {.bits = bits};
+    return word.value;
+}
+PORTABLE_FUNC float number_add(float a, float b)
+{
+    return a + b;
+}
+PORTABLE_FUNC float number_multiply(float a, float b)
+{
+    return a * b;
+}
+PORTABLE_FUNC float number_divide(float a, float b)
+{
+    return a / b;
+}
+#endif
+
+/* The bits of |value|. Magnitudes are compared as integers: NaN is above infinity, and that above all numbers. */
+PORTABLE_FUNC uint32_t number_magnitude(float value)
+{
+    return number_bits(value) & 0x7fffffffu;
+}
+
+/* ---- BF16: the upper half of an FP32 number ---------------------------------------------------------------------- */
+
+/* Here and below all cases are computed and one is chosen, so that compilers make vectors of loops over elements. */
+PORTABLE_FUNC float number_of_bf16(uint32_t half)
+{
+    return number_of_bits(half << 16);
+}
+PORTABLE_FUNC uint32_t number_to_bf16(float value)
+{
+    uint32_t bits = number_bits(value), rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return number_magnitude(value) > NUMBER_INFINITY ? NUMBER_NAN_BF16 : rounded;
+}
+
+/* ---- FP16 -------------------------------------------------------------------------------------------------------- */
+
+/* Moves the fields and corrects the exponent; subnormals are made normal by a subtraction. */
+PORTABLE_FUNC float number_of_f16(uint32_t half)
+{
+    uint32_t sign = (half & 0x8000u) << 16, moved = (half & 0x7fffu) << 13;
+    float tiny = number_add(number_of_bits(moved + (113u << 23)), -number_of_bits(113u << 23));
+    uint32_t special = moved + (224u << 23), normal = moved + (112u << 23);
+    uint32_t finite = moved < 0x0400u << 13 ? number_bits(tiny) : normal;
+    return number_of_bits(sign | (moved >= 0x7c00u << 13 ? special : finite));
+}
+/* 65520 and more become infinite. Results below the normal range are rounded by adding 0.5, whose last mantissa bit has
+   the weight of the smallest subnormal. */
+PORTABLE_FUNC uint32_t number_to_f16(float value)
+{
+    uint32_t sign = (number_bits(value) >> 16) & 0x8000u, magnitude = number_magnitude(value);
+    uint32_t normal = (magnitude - (112u << 23) + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+    uint32_t tiny = number_bits(number_add(number_of_bits(magnitude), 0.5f)) - number_bits(0.5f);
+    uint32_t finite = magnitude < 113u << 23 ? tiny : normal;
+    uint32_t number = sign | (magnitude >= 0x477ff000u ? 0x7c00u : finite);
+    return magnitude > NUMBER_INFINITY ? NUMBER_NAN_F16 : number;
+}
+
+/* ---- FP8 E4M3: no infinities, largest 448 ------------------------------------------------------------------------ */
+
+/* Saturates: what would round beyond 448, infinity included, becomes 448. A sum with 2^(E + 20), E the exponent and at
+   least -6, that of subnormals, rounds to three bits behind the first and leaves these in its lowest bits. */
+PORTABLE_FUNC uint32_t number_to_e4m3(float value)
+{
+    const uint32_t largest = 0x43e00000u, least_exponent = 121u << 23;
+    uint32_t sign = (number_bits(value) >> 24) & 0x80u, magnitude = number_magnitude(value);
+    uint32_t within = magnitude < largest ? magnitude : largest, exponent = within & NUMBER_INFINITY;
+    if (exponent < least_exponent) exponent = least_exponent;
+    uint32_t step = exponent + (20u << 23);
+    uint32_t sum = number_bits(number_add(number_of_bits(within), number_of_bits(step)));
+    uint32_t code = sum - step + ((exponent - least_exponent) >> 20);
+    return magnitude > NUMBER_INFINITY ? NUMBER_NAN_E4M3 : sign | code;
+}
+/* Two of them, the first one in the lower byte. */
+PORTABLE_FUNC uint32_t number_to_e4m3_pair(float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return number_to_e4m3(low) | number_to_e4m3(high) << 8;
+#endif
+}
+PORTABLE_FUNC float number_of_e4m3(uint32_t code)
+{
+    uint32_t sign = (code & 0x80u) << 24, moved = (code & 0x7fu) << 20;
+    float tiny = number_add(number_of_bits(moved + (121u << 23)), -number_of_bits(121u << 23));
+    uint32_t finite = sign | (moved < 0x08u << 20 ? number_bits(tiny) : moved + (120u << 23));
+    return number_of_bits(moved == 0x7fu << 20 ? NUMBER_NAN : finite);
+}
+
+/* ---- INT8 -------------------------------------------------------------------------------------------------------- */
+
+/* In ±127; NaN gives 0. A sum with 1.5 · 2^23 has the integer in its lowest bits. */
+PORTABLE_FUNC uint32_t number_to_i8(float value)
+{
+    float below = value < 127.0f ? value : 127.0f, within = below > -127.0f ? below : -127.0f;
+    uint32_t code = number_bits(number_add(within, 12582912.0f)) & 0xffu;
+    return number_magnitude(value) > NUMBER_INFINITY ? 0 : code;
+}
+PORTABLE_FUNC float number_of_i8(uint32_t code)
+{
+    return (float)((int32_t)((code & 0xffu) ^ 0x80u) - 128);
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The codec in kernels, for tests: rows of any type to any format and back.
+ *
+ * Grid: any. A warp takes a group of 128 elements, a lane four of them, and the largest magnitude is found by a
+ * reduction of the warp; formats without scales, and the way back, go element by element. No shared memory. */
+#include "exec/codec/codec.h"
+
+#define ALL_LANES 0xffffffffu
+
+static __device__ void store_scale(int32_t format, uint8_t *scales, int64_t g, int64_t groups, float scale)
+{
+    if (codec_facts_of(format).scales != CODEC_SCALES_UE8M0) {
+        ((float *)scales)[g] = scale;
+        return;
+    }
+    scales[g] = (uint8_t)codec_scale_exponent(scale);
+    for (int64_t behind = groups; g == groups - 1 && behind % 4 != 0; behind++)
+        scales[behind] = 0;
+}
+
+static __device__ void encode_group(int32_t format, int32_t dtype, int64_t hidden, int64_t g, const void *row,
+                                    uint8_t *payload, uint8_t *scales)
+{
+    int64_t lane = threadIdx.x % 32, first = g * CODEC_GROUP + 4 * lane;
+    uint32_t amax = __reduce_max_sync(ALL_LANES, codec_amax(dtype, row, first, first + 4));
+    codec_scaling scaling = codec_scaling_of(format, amax);
+    for (int64_t i = first; i < first + 4; i += 2) {
+        uint32_t pair =
+            codec_quantise_pair(format, codec_load(dtype, row, i), codec_load(dtype, row, i + 1), scaling.factor);
+        payload[i] = (uint8_t)pair;
+        payload[i + 1] = (uint8_t)(pair >> 8);
+    }
+    if (lane == 0) store_scale(format, scales, g, hidden / CODEC_GROUP, scaling.scale);
+}
+
+/* x: [rows][hidden] of dtype; payload and scales of the rows one behind the other. */
+extern "C" __global__ void codec_encode(int32_t format, int32_t dtype, int64_t hidden, int64_t rows, const uint8_t *x,
+                                        uint8_t *payload, uint8_t *scales)
+{
+    int64_t row_bytes = codec_row_bytes(format, hidden), scale_bytes = codec_scale_bytes(format, hidden);
+    int64_t x_bytes = hidden * (dtype == CODEC_F32 ? 4 : 2), groups = hidden / CODEC_GROUP;
+    int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    if (scale_bytes == 0) {
+        for (int64_t r = warp; r < rows; r += warps)
+            if (threadIdx.x % 32 == 0)
+                codec_encode_row(format, dtype, hidden, x + r * x_bytes, payload + r * row_bytes, (void *)0);
+        return;
+    }
+    for (int64_t i = warp; i < rows * groups; i += warps) {
+        int64_t r = i / groups;
+        encode_group(format, dtype, hidden, i % groups, x + r * x_bytes, payload + r * row_bytes,
+                     scales + r * scale_bytes);
+    }
+}
+
+/* A thread a row. */
+extern "C" __global__ void codec_decode(int32_t format, int64_t hidden, int64_t rows, const uint8_t *payload,
+                                        const uint8_t *scales, float *out)
+{
+    int64_t row_bytes = codec_row_bytes(format, hidden), scale_bytes = codec_scale_bytes(format, hidden);
+    int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (int64_t r = first; r < rows; r += (int64_t)gridDim.x * blockDim.x)
+        codec_decode_row(format, hidden, payload + r * row_bytes, scales + r * scale_bytes, out + r * hidden);
+}

@@ -43,7 +43,9 @@ static expar_status read_late_limit(const char *call, int64_t given_ms, int64_t 
         return error_set(EXPAR_ERR_ARGUMENT, "%s: options.late_limit_ms %lld, expected 0 (default) to %lld", call,
                          (long long)given_ms, (long long)MAX_TIMEOUT_MS);
     *out_ms = given_ms;
-    return given_ms != 0 || !text || strcmp(text, "0") == 0 ? EXPAR_OK : env_seconds_ms("EXPAR_LATE_LIMIT", out_ms);
+    if (given_ms != 0 || !text || strcmp(text, "0") == 0) return EXPAR_OK;
+    expar_status status = env_seconds_ms("EXPAR_LATE_LIMIT", out_ms);
+    return status == EXPAR_OK ? EXPAR_OK : error_set(status, "%s, or 0: no limit", expar_last_error());
 }
 
 /* An option of two values, 1 and 2; 0 leaves it to a variable, which knows them by their words. */

@@ -12,7 +12,8 @@
 static int clear_environment(void **state)
 {
     static const char *const names[] = {"EXPAR_TIMEOUT",   "EXPAR_BOOTSTRAP_TIMEOUT", "EXPAR_HEAP_SIZE",
-                                        "EXPAR_HEAP_KIND", "EXPAR_RANKS_PER_NODE",    "EXPAR_TRANSPORTS"};
+                                        "EXPAR_HEAP_KIND", "EXPAR_RANKS_PER_NODE",    "EXPAR_TRANSPORTS",
+                                        "EXPAR_LATE_LIMIT"};
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         unsetenv(names[i]);
@@ -109,6 +110,30 @@ static void test_bad_environment(void **state)
     check_bad_variable("EXPAR_TRANSPORTS", "pigeon", EXPAR_ERR_UNSUPPORTED);
 }
 
+/* The one variable of seconds that may be 0, and says so. */
+static void test_late_limit(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"abc", "-1", "0.0", "00", "0s"};
+    assert_int_equal(read_ok((expar_group_options){0}).late_limit_ms, 0);
+    setenv("EXPAR_LATE_LIMIT", "2.5", 1);
+    assert_int_equal(read_ok((expar_group_options){0}).late_limit_ms, 2500);
+    setenv("EXPAR_LATE_LIMIT", "0", 1);
+    assert_int_equal(read_ok((expar_group_options){0}).late_limit_ms, 0);
+    assert_int_equal(read_ok((expar_group_options){.late_limit_ms = 7}).late_limit_ms, 7);
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
+        setenv("EXPAR_LATE_LIMIT", bad[i], 1);
+        check_refused((expar_group_options){0}, EXPAR_ERR_ARGUMENT, "EXPAR_LATE_LIMIT=");
+        check_refused((expar_group_options){0}, EXPAR_ERR_ARGUMENT, bad[i]);
+        check_refused((expar_group_options){0}, EXPAR_ERR_ARGUMENT,
+                      "expected seconds from 0.001 to 1000000000, or 0: no limit");
+        assert_int_equal(read_ok((expar_group_options){.late_limit_ms = 7}).late_limit_ms, 7);
+    }
+    unsetenv("EXPAR_LATE_LIMIT");
+    check_refused((expar_group_options){.late_limit_ms = -1}, EXPAR_ERR_ARGUMENT, "late_limit_ms -1");
+    check_bad_variable("EXPAR_TIMEOUT", "0", EXPAR_ERR_ARGUMENT); /* the others may not */
+}
+
 /* A program built with an older, shorter struct; and one that forgot the initialiser, or comes from the future. */
 static void test_struct_size(void **state)
 {
@@ -141,6 +166,7 @@ int main(void)
         cmocka_unit_test_setup(test_options_win, clear_environment),
         cmocka_unit_test_setup(test_bad_options, clear_environment),
         cmocka_unit_test_setup(test_bad_environment, clear_environment),
+        cmocka_unit_test_setup(test_late_limit, clear_environment),
         cmocka_unit_test_setup(test_struct_size, clear_environment),
     };
     return cmocka_run_group_tests(tests, NULL, clear_environment);

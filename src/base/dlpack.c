@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors from and to other libraries: DLPack. */
+#include "base/dlpack.h"
 #include "base/base.h"
-#include <expar/dlpack.h>
 
 #include <assert.h>
 #include <stdlib.h>
@@ -180,17 +180,16 @@ static void parcel_fill(parcel *self, const expar_tensor *tensor, expar_dl_dtype
                             .strides = self->strides};
 }
 
-expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version, void (*release)(void *context),
-                                    void *context, void **managed)
+expar_status dlpack_make(const char *call, const expar_tensor *tensor, uint32_t version, void (*release)(void *context),
+                         void *context, void **managed)
 {
-    static const char call[] = "expar_tensor_to_dlpack";
-    if (!tensor) return call_ended(error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call));
-    if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
+    if (!tensor) return error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call);
+    if (!managed) return error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call);
     expar_dl_dtype dtype;
     expar_status status = to_check(call, tensor, version, &dtype);
-    if (status != EXPAR_OK) return call_ended(status);
+    if (status != EXPAR_OK) return status;
     parcel *self = calloc(1, sizeof *self);
-    if (!self) return call_ended(error_set(EXPAR_ERR_MEMORY, "%s: no memory for a tensor's record", call));
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a tensor's record", call);
     self->release = release;
     self->context = context;
     if (major_of(version) == 0) {
@@ -208,4 +207,10 @@ expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version
     self->dl.versioned.deleter = delete_versioned;
     *managed = &self->dl.versioned;
     return EXPAR_OK;
+}
+
+expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version, void (*release)(void *context),
+                                    void *context, void **managed)
+{
+    return call_ended(dlpack_make("expar_tensor_to_dlpack", tensor, version, release, context, managed));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Outputs: the memory of a dispatch's results, or of rows that a caller is to write, for all who hold it. */
+#include "base/dlpack.h"
 #include "ep/ep.h"
-#include <expar/dlpack.h>
 
 #include <stdlib.h>
 
@@ -107,12 +107,10 @@ expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part,
     if (status != EXPAR_OK) return call_ended(status);
     if (tensor.ndim == 0)
         return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part));
-    status = expar_ep_output_retain(output);
-    if (status == EXPAR_OK) {
-        status = expar_tensor_to_dlpack(&tensor, version, output_let_go, output, managed);
-        if (status != EXPAR_OK) expar_ep_output_release(output);
-    }
-    return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call));
+    if (!life_hold(&output->life)) return call_ended(output_check(call, output));
+    status = dlpack_make(call, &tensor, version, output_let_go, output, managed);
+    if (status != EXPAR_OK) expar_ep_output_release(output);
+    return call_ended(status);
 }
 
 /* ---- memory for rows of the caller's ----------------------------------------------------------------------------- */

@@ -180,6 +180,7 @@ static void play_parts(stage *s, void *shared)
     void *managed = NULL;
     CHECK_STATUS(EXPAR_ERR_VERSION,
                  expar_ep_output_dlpack(result->output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(3, 0), &managed));
+    CHECK_TEXT("expar_ep_output_dlpack: version is 3.0; expected 0 or 1.x");
     play_release(&arrival, true);
 }
 

@@ -71,8 +71,7 @@ ep_dispatch_step dispatch_step(const dispatch_call *call);
 ep_wish dispatch_wish(const dispatch_call *call);
 /* Takes the memory of all results, whose rows the handle tells. A graph that is being captured keeps them. */
 expar_status dispatch_make_output(dispatch_call *call);
-/* The output's numbers of tokens for each expert, of a fresh dispatch whose counts are known; *sum of them.
-   EXPAR_ERR_ARGUMENT: with the alignment one does not fit 31 bits. */
+/* The output's numbers of tokens for each expert, of a fresh dispatch whose counts are known; *sum of them. */
 expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *output, int64_t *sum);
 /* Takes part in the growth of the pools, if there is one and it has not: for the blocks of the call where these are
    sized. */

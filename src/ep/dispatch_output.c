@@ -11,7 +11,8 @@ expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *
     size_t locals = (size_t)call->made->routing.local_experts;
     if (!output->tokens_per_expert) output->tokens_per_expert = malloc(locals * sizeof *output->tokens_per_expert);
     if (!output->tokens_per_expert) return error_set(EXPAR_ERR_MEMORY, "no memory for %zu counts", locals);
-    return opening_round_counts(&call->opening, &call->made->routing, output->tokens_per_expert, sum);
+    *sum = opening_round_counts(&call->opening, &call->made->routing, output->tokens_per_expert);
+    return EXPAR_OK;
 }
 
 /* Whether an expert-major output can be as long, and the room for its map. */

@@ -28,15 +28,6 @@ static void note_rows(const dispatch_call *call)
     call->base.ep->last_rows = call->made->rows;
 }
 
-/* Counts that are refused because they do not fit 31 bits must be so before any row comes. Without topk_idx they are
-   the callers' own. */
-static bool counts_are_sound(const dispatch_call *call)
-{
-    const ep_shape *shape = &call->base.ep->shape;
-    int32_t topk = call->base.form.topk, alignment = call->args.expert_alignment;
-    return alignment <= 1 || (topk && shape->ranks * call->base.ep->limits.tokens * topk + alignment <= INT32_MAX);
-}
-
 static uint64_t bytes_of_rows(const ep_wish *wish, int64_t rows)
 {
     ep_block_shape shape = wish->shape;
@@ -52,7 +43,7 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
     const ep_wish wish = dispatch_wish(call);
     for (int part = 0; part < EP_OUTPUT_PARTS; part++)
         if (wish.out[part]) return false;
-    if (wish.expert_major || !counts_are_sound(call)) return false;
+    if (wish.expert_major) return false;
     const int64_t rows = guess_rows(call);
     const uint64_t least = bytes_of_rows(&wish, rows - rows / 9);
     if (mem_pool_take_whole(exec->pool, bytes_of_rows(&wish, rows), out)) return true;

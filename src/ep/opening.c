@@ -14,6 +14,10 @@ expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
         return error_set(EXPAR_ERR_LIMIT,
                          "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.max_topk)",
                          (long long)topk, ep->limits.topk);
+    if (tokens > ep_most_of_expert(ep->shape.ranks) / topk)
+        return error_set(EXPAR_ERR_SHAPE,
+                         "topk_idx has %lld tokens of %lld slots; expected at most %d slots in all on each of %d ranks",
+                         (long long)tokens, (long long)topk, ep_most_of_expert(ep->shape.ranks), ep->shape.ranks);
     if (!tensor_given(&opening->topk_weights)) return EXPAR_OK;
     return ep_check_matrix(ep->device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
@@ -59,8 +63,9 @@ static expar_status check_routing(const expar_ep *ep, const ep_opening *opening,
 
 expar_status opening_check_sizes(const ep_opening *opening)
 {
-    if (opening->expert_alignment < 0)
-        return error_set(EXPAR_ERR_ARGUMENT, "expert_alignment is %d; expected 0 or more", opening->expert_alignment);
+    if (opening->expert_alignment < 0 || opening->expert_alignment > EP_MOST_ALIGNMENT)
+        return error_set(EXPAR_ERR_ARGUMENT, "expert_alignment is %d; expected 0 to %d", opening->expert_alignment,
+                         EP_MOST_ALIGNMENT);
     if (opening->num_worst_tokens < 0 || opening->num_worst_tokens > INT32_MAX)
         return error_set(EXPAR_ERR_ARGUMENT, "num_worst_tokens is %lld; expected 0 (none) to 2^31 - 1",
                          (long long)opening->num_worst_tokens);
@@ -146,20 +151,15 @@ void opening_take_counts(const ep_opening *opening, expar_ep_handle *made)
     made->dropped = coming - made->recv_tokens;
 }
 
-expar_status opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts, int64_t *sum)
+int64_t opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts)
 {
-    int64_t unit = opening_alignment(opening);
-    *sum = 0;
+    int64_t unit = opening_alignment(opening), sum = 0;
     for (int32_t e = 0; e < routing->local_experts; e++) {
         int64_t rounded = (routing->recv_expert_counts[e] + unit - 1) / unit * unit;
-        if (rounded > INT32_MAX)
-            return error_set(EXPAR_ERR_ARGUMENT,
-                             "expert_alignment %lld makes a count of %lld; expected at most 2^31 - 1", (long long)unit,
-                             (long long)rounded);
         counts[e] = (int32_t)rounded;
-        *sum += rounded;
+        sum += rounded;
     }
-    return EXPAR_OK;
+    return sum;
 }
 
 int64_t opening_worst_expert_rows(const ep_opening *opening, const expar_ep_handle *made)

@@ -41,8 +41,8 @@ ep_growth opening_growth(const ep_call *call, const ep_opening *opening);
 expar_status opening_notify(ep_call *call, ep_notify_step *step);
 /* The host knows how many rows come: the handle's are R, or W of which so many are used. */
 void opening_take_counts(const ep_opening *opening, expar_ep_handle *made);
-/* [L] counts rounded up to multiples of the alignment; *sum of them. EXPAR_ERR_ARGUMENT: one does not fit 31 bits. */
-expar_status opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts, int64_t *sum);
+/* [L] counts rounded up to multiples of the alignment, which fit (EP_MOST_ALIGNMENT). Returns their sum. */
+int64_t opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts);
 /* What the caller wants to be told where its tensors lie. given: NULL for nothing. */
 expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *given, expar_recv_counts *out);
 /* A step; nothing where nothing is wanted. */

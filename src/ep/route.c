@@ -98,15 +98,12 @@ static expar_status route_prepare(route_call *call)
     return call->args.async_finish ? ep_call_promise(&call->base) : EXPAR_OK;
 }
 
-/* Of this rank's alignment only this rank knows: the others go on, and may dispatch with it. */
-static expar_status route_take_counts(route_call *call)
+static void route_take_counts(route_call *call)
 {
     expar_ep_handle *made = call->made;
-    int64_t sum;
     opening_take_counts(&call->opening, made);
-    expar_status status = opening_round_counts(&call->opening, &made->routing, made->tokens_per_expert, &sum);
+    int64_t sum = opening_round_counts(&call->opening, &made->routing, made->tokens_per_expert);
     if (!call->opening.num_worst_tokens) made->expert_rows = sum;
-    return status == EXPAR_OK ? EXPAR_OK : ep_call_prefix(&call->base, status);
 }
 
 static expar_status route_notify(route_call *call)
@@ -121,7 +118,8 @@ static expar_status route_notify(route_call *call)
     executor *exec = call->base.ep->exec;
     expar_status status = opening_notify(&call->base, &step);
     if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->ops->grow_pool(exec, NULL, 0));
-    return status == EXPAR_OK && step.counted ? route_take_counts(call) : status;
+    if (status == EXPAR_OK && step.counted) route_take_counts(call);
+    return status;
 }
 
 static expar_status route_send(ep_call *base)

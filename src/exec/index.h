@@ -153,10 +153,13 @@ EP_FUNC int32_t ep_expert_seen_by(int64_t expert, int32_t rank, int32_t local_ex
     int64_t local = expert - (int64_t)rank * local_experts;
     return expert >= 0 && local >= 0 && local < local_experts ? (int32_t)local : -1;
 }
-/* Tokens of one rank for an expert, where the caller counts them: so that the sum over all ranks fits. */
+/* The largest unit that counts are rounded up to, and the most that all ranks together may send to an expert: so that
+   what comes to it fits 31 bits, rounded up, too. Each rank refuses what goes beyond its own share before the call
+   opens; what only the receiver could see, too late to tell the others, cannot be. */
+#define EP_MOST_ALIGNMENT (1 << 30)
 EP_FUNC int32_t ep_most_of_expert(int32_t ranks)
 {
-    return 0x7fffffff / ranks;
+    return (1 << 30) / ranks;
 }
 /* First token of channel c of C; channel c ends where c + 1 begins. */
 EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)

@@ -289,6 +289,12 @@ static void negative_alignment(expar_dispatch_args *args, const refusal_scene *s
     args->expert_alignment = -16;
 }
 
+static void alignment_beyond_31_bits(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->expert_alignment = (1 << 30) + 1;
+}
+
 static void unknown_path(expar_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
@@ -401,6 +407,7 @@ static const refusal_case cases[] = {
     SPOILED(experts_that_do_not_divide, EXPAR_ERR_ARGUMENT, "num_experts", "4", "multiple of the 3"),
     SPOILED(no_experts, EXPAR_ERR_ARGUMENT, "num_experts", "0", "multiple of the 3"),
     SPOILED(negative_alignment, EXPAR_ERR_ARGUMENT, "expert_alignment", "-16"),
+    SPOILED(alignment_beyond_31_bits, EXPAR_ERR_ARGUMENT, "expert_alignment is 1073741825", "0 to 1073741824"),
     SPOILED(unknown_path, EXPAR_ERR_ARGUMENT, "path", "7"),
     SPOILED(out_too_small, EXPAR_ERR_BUFFER_SIZE, "out_x", "rows"),
     SPOILED(out_of_another_dtype, EXPAR_ERR_DTYPE, "out_x.dtype", "f16", "bf16"),

@@ -509,7 +509,7 @@ static const refusal_case cases[] = {
     DISPATCH(expert_major_without_topk, EXPAR_ERR_NULL, "topk_idx", "expert_major"),
     DISPATCH(slots_kept_without_topk, EXPAR_ERR_NULL, "topk_idx", "keep_slots"),
     DISPATCH(negative_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4]", "-3"),
-    DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "715827882"),
+    DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "357913941"),
     DISPATCH(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
     DISPATCH(huge_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "2147483648", "2^31 - 1"),
     DISPATCH(huge_expert_major_worst_case, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),

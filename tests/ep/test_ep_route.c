@@ -212,6 +212,46 @@ static void differ(stage *s, void *shared)
     stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
 }
 
+/* Counts whose sums fit 31 bits by a hair, and then one that is too large on one rank: all ranks are told. */
+static expar_status route_counts(const stage *s, int32_t each, int32_t alignment, expar_route_result *result)
+{
+    static const uint8_t nowhere[3];
+    const int32_t counts[] = {each, 0, each, each, each, each};
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    args.token_in_rank = expar_tensor_2d((void *)(uintptr_t)nowhere, EXPAR_U8, 1, 3);
+    args.tokens_per_expert = counts;
+    args.num_experts = 6;
+    args.expert_alignment = alignment;
+    return expar_ep_route(s->ep, &args, result);
+}
+
+static void check_remote(const stage *s, int32_t rank, expar_status status, const char *text)
+{
+    CHECK_STATUS(s->rank == rank ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, status);
+    CHECK_TEXT("expar_ep_route", s->rank == rank ? text : rank == 1 ? "rank 1" : "rank 2", text);
+}
+
+static void count_as_far_as_may_be(stage *s, void *shared)
+{
+    enum { MOST = (1 << 30) / 3 };
+    const scene *c = shared;
+    const int32_t units[] = {1 << 30, 128, 1 << 20};
+    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    if (CHECK_OK(route_counts(s, MOST, units[s->rank], &result))) {
+        CHECK(result.recv_tokens_per_expert[0] == 1 << 30, "rounded to %d", result.recv_tokens_per_expert[0]);
+        CHECK(result.recv_tokens_per_expert[1] == (s->rank ? 1 << 30 : 0), "rounded to %d",
+              result.recv_tokens_per_expert[1]);
+        CHECK(result.num_expert_rows == (int64_t)1 << (s->rank ? 31 : 30), "%lld rows",
+              (long long)result.num_expert_rows);
+    }
+    expar_ep_handle_destroy(result.handle);
+    check_remote(s, 1, route_counts(s, MOST + (s->rank == 1), 128, &result),
+                 "tokens_per_expert[0] is 357913942; expected 0 to 357913941");
+    check_remote(s, 2, route_counts(s, MOST, (1 << 30) + (s->rank == 2), &result),
+                 "expert_alignment is 1073741825; expected 0 to 1073741824");
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+}
+
 static void run(stage_body body)
 {
     static const int64_t num_tokens[] = {9, 5, 7};
@@ -256,6 +296,12 @@ static void test_ranks_that_differ(void **state)
     run(differ);
 }
 
+static void test_counts_of_31_bits(void **state)
+{
+    (void)state;
+    run(count_as_far_as_may_be);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +315,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_outputs_allocated_behind_it),
         cmocka_unit_test(test_map_behind_a_refusal),
         cmocka_unit_test(test_ranks_that_differ),
+        cmocka_unit_test(test_counts_of_31_bits),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -255,6 +255,27 @@ static void test_limits_that_are_given(void **state)
     assert_true(passed);
 }
 
+/* So many that a count of them might not fit. */
+static void route_too_many_slots(stage *s, void *shared)
+{
+    const forms *f = shared;
+    const bool wrong = s->rank == 1;
+    int32_t idx = 0;
+    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    args.topk_idx = expar_tensor_2d(&idx, EXPAR_I32, wrong ? 1 << 22 : 1, wrong ? 128 : 1);
+    args.num_experts = 6;
+    CHECK_STATUS(wrong ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_ep_route(s->ep, &args, &result));
+    CHECK_TEXT("rank 1", "topk_idx has 4194304 tokens of 128 slots; expected at most 357913941 slots in all");
+    round_of(s, f, SHORT);
+}
+
+static void test_slots_that_cannot_be_counted(void **state)
+{
+    (void)state;
+    run(route_too_many_slots);
+}
+
 /* ---- all options together ---------------------------------------------------------------------------------------- */
 
 /* Two buffers, calls of many forms, several open at a time. */
@@ -275,13 +296,10 @@ static void test_scripts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_growth_for_each_form),
-        cmocka_unit_test(test_growth_of_forms_that_differ),
-        cmocka_unit_test(test_growth_that_a_rank_refuses),
-        cmocka_unit_test(test_growth_without_memory),
-        cmocka_unit_test(test_growth_before_the_group_fails),
-        cmocka_unit_test(test_limits_that_are_given),
-        cmocka_unit_test(test_scripts),
+        cmocka_unit_test(test_one_growth_for_each_form),      cmocka_unit_test(test_growth_of_forms_that_differ),
+        cmocka_unit_test(test_growth_that_a_rank_refuses),    cmocka_unit_test(test_growth_without_memory),
+        cmocka_unit_test(test_growth_before_the_group_fails), cmocka_unit_test(test_limits_that_are_given),
+        cmocka_unit_test(test_slots_that_cannot_be_counted),  cmocka_unit_test(test_scripts),
     };
     kind = stage_kind(argc, argv);
     routing_recorded();

@@ -113,8 +113,10 @@ typedef struct expar_ep_stats {
 EXPAR_API expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats);
 /* Gives memory that no output uses back to the system, beyond the pool_bytes of the group's buffers: that of all
    buffers of the group on this rank, and private memory of this one. Local; other ranks need not call it, and outputs
-   stay as they are. The next outputs cost page faults. On a GPU it does nothing. EXPAR_ERR_NULL, EXPAR_ERR_BUSY
-   (another thread is in a call on the buffer). */
+   stay as they are. The next outputs cost page faults. On a GPU, where other ranks map it, what is idle by then goes
+   with the next dispatch or route of the group's buffers there in which all ranks wait for their counts: from behind
+   the last output, and graph's, that is alive, in the pieces by which it came. By CUDA IPC nothing goes.
+   EXPAR_ERR_NULL, EXPAR_ERR_BUSY (another thread is in a call on the buffer, or config.alloc calls). */
 EXPAR_API expar_status expar_ep_trim(expar_ep *ep);
 
 /* What went wrong in calls that nobody asked about: EXPAR_OK, or the first such failure, as the call would have

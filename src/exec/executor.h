@@ -105,7 +105,8 @@ typedef struct executor_ops {
     expar_status (*take)(executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
     /* Whether growth would make the room in the pool for such a block that there is none for now. */
     bool (*lacks)(executor *self, uint64_t bytes);
-    /* Gives idle memory of the pool, and of its own, back to the system. */
+    /* Gives idle memory of the pool, and of its own, back to the system; where peers map it, with grow_pool of a later
+       call. */
     void (*trim)(executor *self);
     /* Room for a routing whose tokens, ranks, ranks_per_node, channels, topk and experts are set, with at most
        most_targets targets each; its arrays are not filled. Given back by ep_routing_free. */
@@ -143,7 +144,8 @@ typedef struct executor_ops {
     expar_status (*notify)(executor *self, exec_call *call, ep_notify_step *step);
     /* Where notify said so (step->grows), behind it and before anything else of the call, on all ranks, whatever became
        of the call on this one: more memory for pools, so that `count` blocks of these sizes (0 to
-       MEM_POOL_MOST_REACHED) find room beside what is held, and what found none in earlier calls. EXPAR_OK where there
+       MEM_POOL_MOST_REACHED) find room beside what is held, and what found none in earlier calls; where a rank has
+       trimmed, memory of its that is idle goes. EXPAR_OK where there
        is no such memory: nothing has changed then. */
     expar_status (*grow_pool)(executor *self, const uint64_t *bytes, int32_t count);
     /* Exchanges offers (cached: with the hellos; an index out of range is this rank's refusal), unless they stand

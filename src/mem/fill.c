@@ -206,6 +206,32 @@ void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes)
     pthread_mutex_unlock(&store->lock);
 }
 
+/* With the lock. */
+static uint64_t used_end(const mem_store *store)
+{
+    mem_arena_stats stats;
+    mem_arena_get_stats(store->arena, &stats);
+    return store->origin + stats.used_bytes + stats.hole_bytes;
+}
+
+uint64_t mem_store_used_end(mem_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const uint64_t end = used_end(store);
+    pthread_mutex_unlock(&store->lock);
+    return end;
+}
+
+bool mem_store_emptied(mem_store *store, uint64_t offset, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->lock);
+    const uint64_t at = offset - store->origin;
+    const bool idle = store->filled && offset >= used_end(store);
+    if (idle) units_mark(store, units_from(store, at), (at + bytes) / store_unit_bytes(store), false);
+    pthread_mutex_unlock(&store->lock);
+    return idle;
+}
+
 void mem_store_trim(mem_store *store)
 {
     pthread_mutex_lock(&store->lock);

@@ -52,6 +52,11 @@ void mem_store_trim(mem_store *store);
 /* Somebody else has filled the range, as the source of a GPU does together with other ranks: blocks may be taken there
    without asking the source. */
 void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes);
+/* Somebody else is to take the memory of the range away, likewise: no block is taken there any more. False: there is
+   one, and all stays as it is. */
+bool mem_store_emptied(mem_store *store, uint64_t offset, uint64_t bytes);
+/* Behind the last block: an offset from the store's base. */
+uint64_t mem_store_used_end(mem_store *store);
 
 typedef struct mem_store_stats {
     uint64_t reserved_bytes; /* addresses */

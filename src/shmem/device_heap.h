@@ -49,10 +49,12 @@ bool device_heap_grows(const device_heap *heap);
    return the same status: EXPAR_ERR_MEMORY says which rank's GPU lacks how much. No kernel may be waiting for a rank
    that is in here. */
 expar_status device_heap_grow(device_heap *heap, const char *what, uint64_t bytes);
-/* Collective. Gives back whole pieces from the end of this rank's second part, as long as it keeps `keep_bytes`. No
-   kernel of any rank may be using them: each says by `quiet` whether its own have ended, and nothing is done unless all
-   have. */
+/* Collective. Gives back whole pieces from the end of this rank's second part, as long as it keeps `keep_bytes`: when
+   this returns no rank maps them any more. No kernel of any rank may be using them: each says by `quiet` whether its
+   own have ended, and nothing is done unless all have. */
 expar_status device_heap_shrink(device_heap *heap, const char *what, uint64_t keep_bytes, bool quiet);
+/* What that would leave this rank. */
+uint64_t device_heap_own_kept(const device_heap *heap, uint64_t keep_bytes);
 /* Where the second part begins; its addresses; how many have memory. The same offset on all ranks. */
 uint64_t device_heap_own_offset(const device_heap *heap);
 uint64_t device_heap_own_room(const device_heap *heap);

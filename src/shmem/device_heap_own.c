@@ -139,23 +139,54 @@ static void shrink_one(device_heap *self, int32_t r, uint64_t keep)
     }
 }
 
+/* Pieces that have to stay, and what they are together. */
+static uint64_t pieces_kept(const heap_pieces *pieces, uint64_t keep_bytes, uint64_t *bytes)
+{
+    uint64_t count = pieces->count;
+    *bytes = pieces->total_bytes;
+    while (count && *bytes - pieces->bytes[count - 1] >= keep_bytes)
+        *bytes -= pieces->bytes[--count];
+    return count;
+}
+
+uint64_t device_heap_own_kept(const device_heap *self, uint64_t keep_bytes)
+{
+    uint64_t bytes;
+    pieces_kept(&self->grown[self->sym->rank], keep_bytes, &bytes);
+    return bytes;
+}
+
+/* Whether all may, and whether any rank has anything to give. */
+static bool all_shrink(const device_heap *self, const shrinking *all)
+{
+    bool any = false;
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        if (!all[r].quiet) return false;
+        any = any || all[r].pieces < self->grown[r].count;
+    }
+    return any;
+}
+
+/* Memory goes when nobody maps it any more: who has come past the second agreement finds it gone. */
+static expar_status shrink_to(device_heap *self, const char *what, const shrinking *mine, shrinking *all)
+{
+    const heap_word word = {.mine = mine, .all = all, .mine_bytes = sizeof *mine};
+    expar_status status = heap_agree(self, what, &word, EXPAR_OK);
+    if (status != EXPAR_OK || !all_shrink(self, all)) return status;
+    for (int32_t r = 0; r < self->sym->size; r++)
+        shrink_one(self, r, all[r].pieces);
+    return heap_agree(self, what, &(heap_word){0}, EXPAR_OK);
+}
+
 expar_status device_heap_shrink(device_heap *self, const char *what, uint64_t keep_bytes, bool quiet)
 {
-    const heap_pieces *own = &self->grown[self->sym->rank];
-    shrinking mine = {.pieces = own->count, .quiet = quiet};
+    uint64_t unused;
+    const shrinking mine = {.pieces = pieces_kept(&self->grown[self->sym->rank], keep_bytes, &unused), .quiet = quiet};
     expar_status status = check_kind(self, what);
     if (status != EXPAR_OK) return status;
-    for (uint64_t bytes = own->total_bytes; mine.pieces && bytes - own->bytes[mine.pieces - 1] >= keep_bytes;)
-        bytes -= own->bytes[--mine.pieces];
     shrinking *all = calloc((size_t)self->sym->size, sizeof *all);
     if (!all) return sym_out_of_step(self->sym, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
-    const heap_word word = {.mine = &mine, .all = all, .mine_bytes = sizeof mine};
-    status = heap_agree(self, what, &word, EXPAR_OK);
-    bool all_quiet = status == EXPAR_OK;
-    for (int32_t r = 0; r < self->sym->size; r++)
-        all_quiet = all_quiet && all[r].quiet;
-    for (int32_t r = 0; r < self->sym->size && all_quiet; r++)
-        shrink_one(self, r, all[r].pieces);
+    status = shrink_to(self, what, &mine, all);
     free(all);
     return status;
 }

@@ -342,6 +342,46 @@ static void test_pools_of_one_store(void **state)
     mem_backing_drop(backing);
 }
 
+static expar_status fill_nothing(void *context, uint64_t offset, uint64_t bytes)
+{
+    (void)context, (void)offset, (void)bytes;
+    return error_set(EXPAR_ERR_MEMORY, "somebody else fills it");
+}
+
+/* Memory that comes and goes by somebody else's hand; it does not go from beneath a block. */
+static void test_memory_of_somebody_else(void **state)
+{
+    (void)state;
+    static char addresses[16 << 20];
+    const mem_source source = {.fill = fill_nothing};
+    mem_store *store;
+    mem_pool *pool;
+    mem_block *first, *block;
+    mem_store_stats stats;
+    assert_int_equal(mem_store_create(addresses, 2 * MIB, 14 * MIB, &source, &store), EXPAR_OK);
+    assert_int_equal(mem_pool_create_in(store, 0, 0, &pool), EXPAR_OK);
+    assert_int_equal(mem_store_used_end(store), 2 * MIB);
+    assert_int_equal(mem_pool_take(pool, 1000, &block), EXPAR_ERR_MEMORY);
+    mem_store_filled(store, 2 * MIB, 6 * MIB);
+    assert_int_equal(mem_pool_take(pool, 2 * MIB, &first), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 2 * MIB, &block), EXPAR_OK);
+    assert_int_equal(mem_store_used_end(store), 6 * MIB);
+    assert_false(mem_store_emptied(store, 4 * MIB, 4 * MIB));
+    mem_block_release(block);
+    assert_int_equal(mem_store_used_end(store), 4 * MIB);
+    assert_true(mem_store_emptied(store, 4 * MIB, 4 * MIB));
+    mem_store_get_stats(store, &stats);
+    assert_int_equal(stats.filled_bytes, 2 * MIB);
+    assert_int_equal(stats.filled_high_bytes, 6 * MIB);
+    assert_int_equal(mem_pool_take(pool, 2 * MIB, &block), EXPAR_ERR_MEMORY);
+    mem_store_filled(store, 4 * MIB, 2 * MIB);
+    assert_int_equal(mem_pool_take(pool, 2 * MIB, &block), EXPAR_OK);
+    mem_block_release(block);
+    mem_block_release(first);
+    mem_pool_close(pool);
+    mem_store_close(store);
+}
+
 /* The last block takes pool, store and memory with it. */
 static void test_block_keeps_all_beneath_it(void **state)
 {
@@ -384,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_memory_on_demand),
         cmocka_unit_test(test_no_memory_behind_it),
         cmocka_unit_test(test_pools_of_one_store),
+        cmocka_unit_test(test_memory_of_somebody_else),
         cmocka_unit_test(test_block_keeps_all_beneath_it),
     };
     return cmocka_run_group_tests(tests, make_heap, drop_heap);

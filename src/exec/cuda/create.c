@@ -66,12 +66,6 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     free(self);
 }
 
-/* Peers map what a rank has: it stays as long as there are buffers. */
-static void gpu_trim(executor *base)
-{
-    (void)base;
-}
-
 static const executor_ops gpu_ops = {
     .name = "cuda",
     .streams = true,

@@ -201,6 +201,7 @@ bool gpu_home_wishes(gpu_executor *self);
 /* Operations. */
 bool gpu_lacks(executor *base, uint64_t bytes);
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count);
+void gpu_trim(executor *base);
 
 /* ---- create.c ---------------------------------------------------------------------------------------------------- */
 /* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. Collective. */

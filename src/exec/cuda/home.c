@@ -4,7 +4,8 @@
  * has a heap of its own, and a store as large as its config says.
  *
  * The store grows by all ranks together (gpu_grow_pool), between the counts of a call and its rows. What a rank's pool
- * had no room for is noted as it comes up; the hellos of its calls then wish for growth. */
+ * had no room for is noted as it comes up; the hellos of its calls then wish for growth. In the same way idle memory
+ * goes once it has been trimmed. */
 #include "exec/cuda/gpu.h"
 #include "group/group.h"
 
@@ -47,6 +48,8 @@ struct gpu_home {
        takes a block, under the store's lock, and whoever makes a call (relaxed: a wish that comes late is one all the
        same). */
     _Atomic uint64_t missed;
+    /* Idle memory is to go. By who trims and by whoever makes a call (relaxed: a wish, too). */
+    atomic_bool trims;
     /* Of growths that failed: calls that are still to come before another wish, and how many there were at first. By
        whoever makes a call: two buffers' threads may count at once, and lose a count (relaxed). */
     atomic_int patience, last_patience;
@@ -280,6 +283,7 @@ static void set(atomic_int *word, int value)
 bool gpu_home_wishes(gpu_executor *self)
 {
     gpu_home *home = self->home;
+    if (atomic_load_explicit(&home->trims, memory_order_relaxed)) return true;
     if (get(&home->patience) > 0) {
         set(&home->patience, get(&home->patience) - 1);
         return false;
@@ -303,21 +307,62 @@ static void note_failed(gpu_home *home)
     LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
 }
 
+/* All that lies behind `end` and behind the last block, beyond what the pools have begun with; as far as it is whole
+   pieces. Blocks may be taken meanwhile: nobody finds memory there from here on. Returns what is kept. */
+static uint64_t let_go_behind(gpu_home *home, uint64_t end)
+{
+    const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
+                   used_end = mem_store_used_end(home->store);
+    uint64_t keep = home->start_bytes;
+    if (end < used_end) end = used_end;
+    if (end > at && end - at > keep) keep = end - at;
+    keep = device_heap_own_kept(home->heap, keep);
+    return mem_store_emptied(home->store, at + keep, held - keep) ? keep : held;
+}
+
+/* By all ranks, whether they have anything to give or not: behind the hellos of a call no kernel of any rank uses what
+   is idle on another one. */
+static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
+{
+    const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
+                   keep = trims ? let_go_behind(home, end) : held;
+    expar_status status = device_heap_shrink(home->heap, "the pool", keep, true);
+    const uint64_t left = device_heap_own_bytes(home->heap);
+    if (left > keep) mem_store_filled(home->store, at + keep, left - keep);
+    return status;
+}
+
+/* What goes may serve the growth of another rank on the same GPU. */
+static expar_status home_resize(gpu_home *home, uint64_t end)
+{
+    const bool trims = atomic_exchange_explicit(&home->trims, false, memory_order_relaxed);
+    const uint64_t missed = atomic_exchange_explicit(&home->missed, 0, memory_order_relaxed);
+    if (missed > end && !trims) end = missed;
+    expar_status status = home_shrink(home, trims, end);
+    const uint64_t held = filled_end(home);
+    return status == EXPAR_OK ? home_grow(home, end > held ? end - held : 0) : status;
+}
+
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
 {
     gpu_executor *self = gpu_of(base);
-    gpu_home *home = self->home;
     int mode;
-    uint64_t end = mem_pool_reach(base->pool, bytes, (size_t)count);
-    const uint64_t missed = atomic_exchange_explicit(&home->missed, 0, memory_order_relaxed), held = filled_end(home);
-    if (missed > end) end = missed;
+    const uint64_t end = mem_pool_reach(base->pool, bytes, (size_t)count);
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return sym_out_of_step(self->sym, "the pool", status);
-    status = home_grow(home, end > held ? end - held : 0);
+    status = home_resize(self->home, end);
     gpu_return_to_captures(mode);
     if (status == EXPAR_ERR_MEMORY)
-        note_failed(home);
+        note_failed(self->home);
     else
-        set(&home->last_patience, 0);
+        set(&self->home->last_patience, 0);
     return status == EXPAR_ERR_MEMORY ? EXPAR_OK : status;
+}
+
+/* Peers map what a rank has: it goes with the next call of which all ranks see that all of them wait. */
+void gpu_trim(executor *base)
+{
+    gpu_home *home = gpu_of(base)->home;
+    if (!device_heap_grows(home->heap) || device_heap_own_bytes(home->heap) <= home->start_bytes) return;
+    atomic_store_explicit(&home->trims, true, memory_order_relaxed);
 }

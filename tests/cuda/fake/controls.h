@@ -23,6 +23,7 @@ typedef struct fake_controls {
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
     atomic_int outside;    /* of these, waits of captures for what comes before the launch */
     atomic_int lent;       /* pieces of memory that are taken in the order of a stream, and not given back */
+    atomic_int mapped;     /* pieces that are mapped now (cuMemMap) */
     atomic_int no_chunks;  /* set by a test: 1: nor pieces that are mapped (cuMemCreate) */
     atomic_int no_lending; /* set by a test: 1: there is none to be had */
     atomic_int looks;      /* of callers at events and streams */

@@ -340,12 +340,14 @@ cu_result cuMemMap(cu_address address, size_t bytes, size_t offset, cu_memory me
 {
     (void)offset, (void)flags;
     replace_range((range){0}, (range){.begin = address, .bytes = bytes, .device = slots[memory].device});
+    atomic_fetch_add(&fake_controls_of()->mapped, 1);
     return map_at((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, slots[memory].fd,
                   NULL);
 }
 cu_result cuMemUnmap(cu_address address, size_t bytes)
 {
     replace_range((range){.begin = address, .bytes = bytes}, (range){0});
+    atomic_fetch_sub(&fake_controls_of()->mapped, 1);
     return map_at((void *)(uintptr_t)address, bytes, PROT_NONE, NOWHERE | MAP_FIXED, -1, NULL);
 }
 cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *access, size_t count)

@@ -3,61 +3,11 @@
  *
  *     expar run -n 2 -- cuda_graph        one rank a GPU
  *
- * The experts give back what they get, so y[t] is x[t] times the number of ranks that had token t. The driver is opened
- * at run time, so that this compiles where there is no CUDA; without a GPU it says so and ends with 77. */
-#include <dlfcn.h>
-#include <expar/expar.h>
-#include <stdio.h>
-#include <stdlib.h>
+ * The experts give back what they get, so y[t] is x[t] times the number of ranks that had token t. Without a
+ * GPU it says so and ends with 77. */
+#include "device.h"
 
 enum { TOKENS = 64, HIDDEN = 512, TOPK = 2, LAUNCHES = 3, SKIPPED = 77 };
-
-/* The functions of the driver that are used here, with the names that they have in its library. */
-#define DRIVER(X)                                                                                                      \
-    X(cuInit, (unsigned))                                                                                              \
-    X(cuDeviceGetCount, (int *))                                                                                       \
-    X(cuDevicePrimaryCtxRetain, (void **, int))                                                                        \
-    X(cuCtxSetCurrent, (void *))                                                                                       \
-    X(cuStreamCreate, (void **, unsigned))                                                                             \
-    X(cuStreamSynchronize, (void *))                                                                                   \
-    X(cuMemAlloc_v2, (void **, size_t))                                                                                \
-    X(cuMemcpyHtoD_v2, (void *, const void *, size_t))                                                                 \
-    X(cuMemcpyDtoH_v2, (void *, const void *, size_t))                                                                 \
-    X(cuStreamBeginCapture_v2, (void *, int))                                                                          \
-    X(cuStreamEndCapture, (void *, void **))                                                                           \
-    X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                              \
-    X(cuGraphLaunch, (void *, void *))                                                                                 \
-    X(cuGraphExecDestroy, (void *))                                                                                    \
-    X(cuGraphDestroy, (void *))                                                                                        \
-    X(cuMemFree_v2, (void *))                                                                                          \
-    X(cuStreamDestroy_v2, (void *))
-#define DECLARE(name, arguments) static int(*name) arguments;
-DRIVER(DECLARE)
-
-static void must(expar_status status)
-{
-    if (status == EXPAR_OK) return;
-    fprintf(stderr, "%s: %s\n", expar_status_string(status), expar_last_error());
-    exit(1);
-}
-
-static void must_cuda(int result)
-{
-    if (result == 0) return;
-    fprintf(stderr, "CUDA: error %d\n", result);
-    exit(1);
-}
-
-static int driver_open(int *num_gpus)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library) return 0;
-#define FIND(name, arguments)                                                                                          \
-    *(void **)&name = dlsym(library, #name);                                                                           \
-    if (!name) return 0;
-    DRIVER(FIND)
-    return cuInit(0) == 0 && cuDeviceGetCount(num_gpus) == 0 && *num_gpus > 0;
-}
 
 /* This rank's share, in memory of its GPU, and what calls on it need. */
 typedef struct layer {
@@ -101,15 +51,15 @@ static void x_fill(const layer *self, float (*x)[HIDDEN], int round)
     for (int t = 0; t < TOKENS; t++)
         for (int h = 0; h < HIDDEN; h++)
             x[t][h] = (float)((self->rank + 1) * (round + 1) + t + h);
-    must_cuda(cuMemcpyHtoD_v2(self->x, x, sizeof(float[TOKENS][HIDDEN])));
+    must(cuMemcpyHtoD_v2(self->x, x, sizeof(float[TOKENS][HIDDEN])));
 }
 
 /* Numbers of y that are wrong. */
 static int64_t y_check(const layer *self, float (*x)[HIDDEN], float (*y)[HIDDEN])
 {
     int64_t wrong = 0;
-    must_cuda(cuStreamSynchronize(self->stream));
-    must_cuda(cuMemcpyDtoH_v2(y, self->y, sizeof(float[TOKENS][HIDDEN])));
+    must(cuStreamSynchronize(self->stream));
+    must(cuMemcpyDtoH_v2(y, self->y, sizeof(float[TOKENS][HIDDEN])));
     for (int t = 0; t < TOKENS; t++) {
         const int32_t *idx = self->topk_idx_host[t];
         const float ranks = idx[0] == idx[1] ? 1 : 2;
@@ -121,17 +71,14 @@ static int64_t y_check(const layer *self, float (*x)[HIDDEN], float (*y)[HIDDEN]
 
 static void layer_make(layer *self)
 {
-    void *context;
-    must_cuda(cuDevicePrimaryCtxRetain(&context, self->gpu));
-    must_cuda(cuCtxSetCurrent(context));
-    must_cuda(cuStreamCreate(&self->stream, 1)); /* one that does not wait for the default stream */
-    must_cuda(cuMemAlloc_v2(&self->x, sizeof(float[TOKENS][HIDDEN])));
-    must_cuda(cuMemAlloc_v2(&self->y, sizeof(float[TOKENS][HIDDEN])));
-    must_cuda(cuMemAlloc_v2(&self->topk_idx, sizeof self->topk_idx_host));
+    self->stream = stream_make(self->gpu);
+    must(cuMemAlloc_v2(&self->x, sizeof(float[TOKENS][HIDDEN])));
+    must(cuMemAlloc_v2(&self->y, sizeof(float[TOKENS][HIDDEN])));
+    must(cuMemAlloc_v2(&self->topk_idx, sizeof self->topk_idx_host));
     for (int t = 0; t < TOKENS; t++)
         for (int k = 0; k < TOPK; k++)
             self->topk_idx_host[t][k] = (self->rank + t + k) % self->num_ranks;
-    must_cuda(cuMemcpyHtoD_v2(self->topk_idx, self->topk_idx_host, sizeof self->topk_idx_host));
+    must(cuMemcpyHtoD_v2(self->topk_idx, self->topk_idx_host, sizeof self->topk_idx_host));
 }
 
 static int64_t layer_run(const layer *self, expar_ep *ep)
@@ -142,25 +89,25 @@ static int64_t layer_run(const layer *self, expar_ep *ep)
     layer_enqueue(self, ep);
     int64_t wrong = y_check(self, x, y);
 
-    must_cuda(cuStreamBeginCapture_v2(self->stream, 1)); /* of this thread's calls */
+    must(cuStreamBeginCapture_v2(self->stream, 1)); /* of this thread's calls */
     layer_enqueue(self, ep);
-    must_cuda(cuStreamEndCapture(self->stream, &graph));
-    must_cuda(cuGraphInstantiateWithFlags(&launchable, graph, 0));
+    must(cuStreamEndCapture(self->stream, &graph));
+    must(cuGraphInstantiateWithFlags(&launchable, graph, 0));
     for (int round = 1; round <= LAUNCHES; round++) {
         x_fill(self, x, round);
-        must_cuda(cuGraphLaunch(launchable, self->stream));
+        must(cuGraphLaunch(launchable, self->stream));
         wrong += y_check(self, x, y);
         must(expar_ep_query(ep)); /* nobody else asks how calls in a graph ended */
     }
-    must_cuda(cuGraphExecDestroy(launchable));
-    must_cuda(cuGraphDestroy(graph));
+    must(cuGraphExecDestroy(launchable));
+    must(cuGraphDestroy(graph));
     return wrong;
 }
 
 int main(void)
 {
-    int num_gpus;
-    if (!driver_open(&num_gpus)) return puts("SKIPPED: there is no GPU"), SKIPPED;
+    const int num_gpus = driver_open();
+    if (num_gpus == 0) return puts("SKIPPED: there is no GPU"), SKIPPED;
     expar_group *group;
     must(expar_group_create(NULL, &group));
     layer self = {.rank = expar_group_rank(group), .num_ranks = expar_group_size(group)};
@@ -181,9 +128,9 @@ int main(void)
 
     must(expar_ep_destroy(ep));
     must(expar_group_destroy(group));
-    must_cuda(cuMemFree_v2(self.x));
-    must_cuda(cuMemFree_v2(self.y));
-    must_cuda(cuMemFree_v2(self.topk_idx));
-    must_cuda(cuStreamDestroy_v2(self.stream));
+    must(cuMemFree_v2(self.x));
+    must(cuMemFree_v2(self.y));
+    must(cuMemFree_v2(self.topk_idx));
+    must(cuStreamDestroy_v2(self.stream));
     return wrong != 0;
 }

@@ -1,63 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine's life: route, allocate, dispatch, GEMM in place, combine, graph, and an end in the wrong order.
- * expar run -n 4 -- engine      On GPUs, one a rank, the GEMM is left out: -include cuda.h -D'CUDA(call)=must(call)' */
-#include <expar/expar.h>
-#include <stdio.h>
-#include <stdlib.h>
-#ifndef CUDA
-#define CUDA(call) /* on CPUs: nothing */
-#endif
-enum { T = 32, H = 64, K = 2 };
+/* An engine's life (expar run -n 4 -- engine), on GPUs where each rank has one, else on CPUs. */
+#include "device.h"
 
-static void must(int status) /* EXPAR_OK and CUDA_SUCCESS are 0 */
+enum { T = 64, H = 64 };
+static _Alignas(16) float x[T][H], w[H][H] = {{2}}, y[T][H];
+static int32_t topk_idx[T][1];
+static expar_tensor tokens, weights, results, sums; /* results: what a GEMM gives for each row that comes */
+
+static void layer(expar_ep *ep, const expar_ep_handle *handle, const device *on)
 {
-    if (status != 0) exit((fprintf(stderr, "engine: status %d, %s\n", status, expar_last_error()), 1));
+    const expar_dispatch_args there = {sizeof there, tokens, .handle = handle, .stream = on->stream};
+    const expar_combine_args back = {sizeof back, results, .handle = handle, .y = sums, .stream = on->stream};
+    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
+    must(expar_dispatch(ep, &there, &rows));
+    device_gemm(on, &rows.recv_x, &weights, &results);
+    must(expar_combine(ep, &back)); /* reads them where they are */
+    expar_ep_output_release(rows.output);
 }
 
 int main(void)
 {
-    static _Alignas(16) float x[T * H], y[T * H];
-    static int32_t topk_idx[T * K];
-    void *in = x, *idx = topk_idx, *out = y, *stream = NULL, *graph = NULL;
     expar_group *group;
     must(expar_group_create(NULL, &group));
     const int32_t size = expar_group_size(group);
-    expar_device device = {EXPAR_CPU, 0};
-    for (int i = 0; i < T * H; i++)
-        x[i] = (float)i, topk_idx[i % (T * K)] = i % size;
-    CUDA((device = (expar_device){EXPAR_CUDA, expar_group_local_rank(group)}, cuInit(0)));
-    CUDA(cuDevicePrimaryCtxRetain((CUcontext *)&stream, device.index) || cuCtxSetCurrent(stream));
-    CUDA(cuStreamCreate((CUstream *)&stream, CU_STREAM_NON_BLOCKING) || cuMemAlloc((CUdeviceptr *)&out, sizeof y));
-    CUDA(cuMemAlloc((CUdeviceptr *)&in, sizeof x) || cuMemcpyHtoD((CUdeviceptr)in, x, sizeof x));
-    CUDA(cuMemAlloc((CUdeviceptr *)&idx, sizeof topk_idx) || cuMemcpyHtoD((CUdeviceptr)idx, topk_idx, sizeof topk_idx));
-    expar_ep *ep;
-    const expar_ep_config config = {sizeof config, T, H * sizeof(float), K, size, .device = device};
+    const device on = device_open(group);
+    const expar_ep_config config = {sizeof config, T, sizeof x[0], 1, size, .device = on.is};
+    expar_ep *ep, *spare;
     must(expar_ep_create(group, &config, &ep));
-    const expar_tensor choices = {idx, EXPAR_I32, 2, {T, K}, {K, 1}, device};
-    const expar_route_args route = {sizeof route, choices, .num_experts = size, .stream = stream};
-    expar_route_result ways = EXPAR_ROUTE_RESULT_INIT;
-    must(expar_ep_route(ep, &route, &ways));
-    expar_ep_output *output; /* of the pool: rows arrive there, are worked on, and are read by combine */
-    expar_tensor rows, tokens = {in, EXPAR_F32, 2, {T, H}, {H, 1}, device};
-    must(expar_ep_alloc(ep, (size_t)ways.num_recv_tokens * H * sizeof(float), &output));
-    must(expar_ep_output_tensor(output, EXPAR_EP_PART_X, &rows));
-    rows = (expar_tensor){rows.data, EXPAR_F32, 2, {ways.num_recv_tokens, H}, {H, 1}, device};
-    const expar_tensor sums = {out, EXPAR_F32, 2, {T, H}, {H, 1}, device};
-    expar_dispatch_result sent = EXPAR_DISPATCH_RESULT_INIT;
-    const expar_dispatch_args there = {sizeof there, tokens, .handle = ways.handle, .out_x = rows, .stream = stream};
-    const expar_combine_args back = {sizeof back, rows, .handle = ways.handle, .y = sums, .stream = stream};
-    CUDA(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    must(expar_dispatch(ep, &there, &sent));
-    for (int64_t i = 0; device.type == EXPAR_CPU && i < ways.num_recv_tokens * H; i++)
-        ((float *)rows.data)[i] *= 2; /* stands for the experts' GEMM */
-    must(expar_combine(ep, &back));
-    CUDA(cuStreamEndCapture(stream, (CUgraph *)&graph) || cuGraphInstantiate((CUgraphExec *)&graph, graph, 0));
-    CUDA(cuGraphLaunch(graph, stream) || cuStreamSynchronize(stream) || cuMemcpyDtoH(y, (CUdeviceptr)out, sizeof y));
-    printf("engine: %s, y[%d] = %g\n", graph ? "a graph" : "no graphs on CPUs: at once", T * H - 1, y[T * H - 1]);
-    must(expar_ep_destroy(ep)); /* memory and handle live on */
-    must(expar_group_destroy(group));
-    expar_ep_output_release(sent.output);
-    expar_ep_output_release(output);
-    expar_ep_handle_destroy(ways.handle);
-    return y[T * H - 1] != x[T * H - 1] * (size > 1 ? 2 : 1) * (graph ? 1 : 2);
+    must(expar_ep_create(group, &config, &spare));
+    for (int t = 0; t < T; t++) {
+        x[t][0] = 3;
+        topk_idx[t][0] = t % size;
+    }
+    tokens = device_tensor(&on, x, EXPAR_F32, T, H);
+    weights = device_tensor(&on, w, EXPAR_F32, H, H);
+    sums = device_tensor(&on, y, EXPAR_F32, T, H);
+    const expar_tensor choices = device_tensor(&on, topk_idx, EXPAR_I32, T, 1);
+    const expar_route_args args = {sizeof args, choices, .num_experts = size, .stream = on.stream};
+    expar_route_result route = EXPAR_ROUTE_RESULT_INIT;
+    must(expar_ep_route(ep, &args, &route)); /* tells how much memory is needed */
+    expar_ep_output *memory;
+    must(expar_ep_alloc(ep, (size_t)route.num_recv_tokens * sizeof x[0], &memory));
+    must(expar_ep_output_tensor(memory, EXPAR_EP_PART_X, &results));
+    results = device_view(&on, results.data, EXPAR_F32, route.num_recv_tokens, H);
+    layer(ep, route.handle, &on); /* as it comes */
+    device_capture(&on);
+    layer(ep, route.handle, &on); /* in a graph, which keeps what it uses */
+    device_launch(&on);
+    must(expar_ep_output_retain(memory)); /* for a second tensor of it; the first one goes */
+    expar_ep_output_release(memory);
+    expar_ep_abandon(spare); /* waits for nobody, as finalisers must not */
+    must(expar_ep_destroy(ep));
+    must(expar_group_destroy(group)); /* the memory outlives both */
+    const float result = device_first(&on, &results), sum = device_first(&on, &sums);
+    expar_ep_output_release(memory);
+    expar_ep_handle_destroy(route.handle);
+    printf("a result is %g, a sum %g\n", result, sum);
+    return result != 6 || sum != 6;
 }

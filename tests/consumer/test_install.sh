@@ -77,6 +77,9 @@ done
 # shellcheck disable=SC2086 # the flags are words
 cc -std=c11 "$doc/examples/threads.c" $flags -pthread -o "$work/threads"
 [ "$("$work/threads" 3)" = "3 ranks in one process: all sums right" ] || fail "the example of threads failed"
+# shellcheck disable=SC2086 # the flags are words
+cc -std=c11 "$doc/examples/engine.c" $flags -ldl -o "$work/engine"
+[ "$("$work/engine")" = "a result is 6, a sum 6" ] || fail "the example of an engine failed"
 
 unset LD_LIBRARY_PATH PKG_CONFIG_PATH
 

@@ -76,22 +76,24 @@ EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32
    EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA; on the other ranks then EXPAR_ERR_REMOTE; EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
-/* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for calls
-   in flight, and for the other ranks as collective calls do; who will not come is logged, and the group has failed.
-   Where the group has failed nobody is waited for. Outputs stay as they are until they are released, also when the
-   group has gone; outputs and handles still have to be freed. NULL is allowed. EXPAR_ERR_BUSY: another thread is in a
-   call on it. EXPAR_ERR_INTERRUPTED: while calls were in flight; the buffer is as it was. */
+/* Collective while the group is sound, whatever became of calls on the buffer, on this rank or others. Waits for
+   calls in flight, and for the other ranks as collective calls do; who will not come is logged, and the group has
+   failed, unless that rank has abandoned the buffer. Where the group has failed nobody is waited for. Outputs stay as
+   they are until they are released, also when the group has gone; outputs and handles still have to be freed. NULL is
+   allowed. EXPAR_ERR_BUSY: another thread is in a call on it. EXPAR_ERR_INTERRUPTED: while calls were in flight; the
+   buffer is as it was. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 /* Gives the buffer up on this rank alone, and waits for nobody: for finalisers, handlers of atexit, exceptions. Any
    thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with
    EXPAR_ERR_ABORTED, and so do calls with async_finish that it comes behind. Where no thread is in one, calls with
    async_finish come to their end by themselves, as do those that lie on streams; what they use is freed then. Outputs
    and handles stay good. What this rank has finished stays good on the others. On the CPU their next call on the buffer
-   ends with EXPAR_ERR_PEER at once and says that this rank has abandoned it, and their destroy of it does not wait for
-   this rank; but a call, or a destroy, that they were in already ends by its time-out alone, as it does on a GPU. The
-   group goes on. The buffer's place in the symmetric heap stays taken until the group ends. Once it is abandoned or
-   destroyed, and for NULL, it has no effect, as long as fewer than 256 buffers have ended since; other calls on the
-   buffer are EXPAR_ERR_STATE where that can be seen. In a child of fork it has no effect. Always EXPAR_OK. */
+   ends with EXPAR_ERR_PEER at once and says that this rank has abandoned it; on a GPU it does so as soon as they have
+   asked, as does a call that this rank has broken off: seconds later at most. Their destroy of it, also one that they
+   are in already, ends at once as well, and their log says who has gone. The group goes on. The buffer's place in the
+   symmetric heap stays taken until the group ends. Once it is abandoned or destroyed, and for NULL, it has no effect,
+   as long as fewer than 256 buffers have ended since; other calls on the buffer are EXPAR_ERR_STATE where that can be
+   seen. In a child of fork it has no effect. Always EXPAR_OK. */
 EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 
 /* Memory and calls of a buffer on this rank. */

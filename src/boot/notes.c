@@ -150,17 +150,19 @@ static int describe_object(const boot_topic *topic, char *text, size_t bytes)
 {
     if (topic->kind == BOOT_KIND_BUFFER)
         return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)topic->number, topic->object);
+    if (topic->kind == BOOT_KIND_END) return snprintf(text, bytes, " (buffer %u)", topic->object);
     if (topic->kind == BOOT_KIND_BARRIER)
         return snprintf(text, bytes, " (number %llu)", (unsigned long long)topic->number);
     text[0] = '\0';
     return 0;
 }
 
-/* "expar_combine: offers (call 7 on buffer 1)". Of calls on a buffer, and over control sockets, what is known of the
-   wait is a part of the call. */
+/* "expar_combine: offers (call 7 on buffer 1)". Of calls on a buffer, its end included, and over control sockets, what
+   is known of the wait is a part of the call. */
 static void describe_call(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes)
 {
-    const bool part = wait->topic.kind == BOOT_KIND_BUFFER || wait->topic.kind == BOOT_KIND_CONTROL;
+    const uint32_t kind = wait->topic.kind;
+    const bool part = kind == BOOT_KIND_BUFFER || kind == BOOT_KIND_END || kind == BOOT_KIND_CONTROL;
     const char *name = atomic_load_explicit(&call_of(self, &wait->topic)->name, memory_order_relaxed);
     if (!part || !name || strcmp(name, wait->what) == 0) name = "";
     int length = snprintf(text, bytes, "%s%s%s", name, name[0] ? ": " : "", wait->what);

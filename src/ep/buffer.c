@@ -83,6 +83,19 @@ static void free_buffer(expar_ep *ep)
     life_keep(&spent, ep);
 }
 
+/* On all ranks, or on none. */
+static expar_status buffer_make_parts(expar_ep *ep, const executor_plan *plan)
+{
+    error_kept kept;
+    expar_status status = ep_parting_make(ep);
+    if (status != EXPAR_OK) return status;
+    status = ep->kind->create(plan, &ep->exec);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_keep(&kept, status);
+    ep_parting_give(ep);
+    return error_restore(&kept);
+}
+
 static expar_status buffer_make(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
                                 expar_ep **out)
 {
@@ -105,7 +118,7 @@ static expar_status buffer_make(expar_group *group, const expar_ep_config *confi
                                     .pool_bytes = ep->pool_bytes,
                                     .pool_limit_bytes = ep->pool_limit_bytes};
         ep->kind = kind ? kind : executor_kind_of(ep->device.type);
-        status = ep->kind->create(&plan, &ep->exec);
+        status = buffer_make_parts(ep, &plan);
     }
     if (status != EXPAR_OK) {
         free_buffer(ep);
@@ -192,16 +205,17 @@ static expar_status end_calls(expar_ep *ep)
     return ended;
 }
 
-/* Whether the ranks give the buffer back together. Only the group's failure is known to all of them: a call that failed
-   may have failed here alone. Who was missed in it may have fallen silent, though; to ask takes less time than to wait
-   for it again. */
-static bool all_come(const expar_ep *ep, expar_status ended)
+/* Whether the ranks give the buffer back together. Only the group's failure, and who has abandoned the buffer, is known
+   to all of them: a call that failed may have failed here alone. Who was missed in it may have fallen silent, though;
+   to ask takes less time than to wait for it again. */
+static bool all_come(expar_ep *ep, expar_status ended)
 {
     sym *symmetric = ep->group->sym;
     if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
-    if (ep->exec->ops->retired(ep->exec, ep->epoch) >= 0 || ep->exec->ops->retired(ep->exec, ep->epoch + 1) >= 0)
-        return false;
-    return ended != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, ended);
+    if (ended == EXPAR_ERR_PEER && sym_blame_silent(symmetric, ended)) return false;
+    if (ep_parting_meet(ep) == EXPAR_OK) return true;
+    LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
+    return false;
 }
 
 static void end_together(expar_ep *ep)
@@ -212,6 +226,7 @@ static void end_together(expar_ep *ep)
     /* No other collective of this rank's runs beside a destroy that is one. */
     if (sound) group->boot->call = destroying;
     ep->exec->ops->destroy(ep->exec, sound, ended == EXPAR_OK);
+    if (sound && ep_parting_give(ep) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     if (sound) group->boot->call = NULL;
     ep->exec = NULL;
 }
@@ -245,6 +260,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
 /* A thread that is in a call here ends it; else what was issued goes on by itself, and holds the buffer until then. */
 static void buffer_abandon(expar_ep *ep)
 {
+    ep_parting_leave(ep);
     if (atomic_load(&ep->busy)) ep->exec->ops->halt(ep->exec);
     ep_issue_let_go(ep);
     atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);

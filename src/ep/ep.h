@@ -9,7 +9,7 @@
  * tensors lie).
  *
  *   shape.c     from a config to the buffer's shape and size
- *   buffer.c    expar_ep: create, destroy
+ *   buffer.c    expar_ep: create, destroy, abandon; parting.c whether all ranks come to its end
  *   call.h, call.c  what every call has: phases, poison, epochs, refusals and verdicts; issue.c calls that finish on a
  *               thread of the buffer's
  *   opening.h, opening.c  how a routing is opened: what a fresh dispatch and a route have in common; route.c the route
@@ -61,10 +61,11 @@ struct expar_ep {
     int32_t ring_slots;                    /* given by the config; 0: as many as suit a call's rows */
     uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
     executor *exec;
-    ep_issuer *issuer; /* made by the first call that is to finish on it */
-    bool last_issued;  /* the last call finishes on it. Touched by the calling thread only */
-    uint32_t number;   /* of the buffers of its group, from 1: the same on all ranks */
-    uint32_t epoch;    /* of the last call; advances alike on all ranks. Touched by the calling thread only */
+    ep_issuer *issuer;       /* made by the first call that is to finish on it */
+    bool last_issued;        /* the last call finishes on it. Touched by the calling thread only */
+    uint32_t number;         /* of the buffers of its group, from 1: the same on all ranks */
+    uint64_t parting_offset; /* in the heap, where ranks tell how they end (parting.c) */
+    uint32_t epoch;          /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     /* The last call that has ended: by the thread that ends it (release), read by who abandons the buffer (acquire). */
     _Atomic uint32_t last_ended;
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
@@ -173,6 +174,18 @@ void ep_leave(expar_ep *ep);
 /* expar_ep_create with an executor of the caller's choice, for tests. */
 expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
                             expar_ep **out);
+
+/* ---- parting.c --------------------------------------------------------------------------------------------------- */
+/* Memory for the buffer's end, and back; collective. */
+expar_status ep_parting_make(expar_ep *ep);
+expar_status ep_parting_give(expar_ep *ep);
+/* Tells all ranks that this one comes to no end of the buffer's; once, and not behind ep_parting_meet. Waits for
+   nobody; any thread. */
+void ep_parting_leave(expar_ep *ep);
+/* This rank comes to the end. EXPAR_OK: so do all, and the buffer is given back together. EXPAR_ERR_PEER: a rank has
+   abandoned the buffer, which all learn alike, and the group is sound. Else it is not: EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
+expar_status ep_parting_meet(expar_ep *ep);
 
 /* ---- check.c ----------------------------------------------------------------------------------------------------- */
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */

@@ -83,8 +83,6 @@ typedef struct executor_ops {
     /* This rank comes to no call from this one on: posts the refusal as its opening, and waits for nobody. No call of
        this rank's is under way, and none has been broken off. Without effect where kernels open calls. */
     void (*retire)(executor *self, uint32_t epoch, const ep_refusal *refusal);
-    /* The first rank that has retired by this call; -1: none that is known. */
-    int32_t (*retired)(executor *self, uint32_t epoch);
     /* Until this rank's last call has ended; then as check. */
     expar_status (*await)(executor *self, const char *what);
     /* Times of calls from now on, or none any more; on also forgets the last one's. EXPAR_ERR_UNSUPPORTED where there

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that abandons a buffer, or a group with buffers alive. */
+#include "ep/ep.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +32,7 @@ static void run(stage_body body)
     assert_true(passed);
 }
 
+/* Another buffer beside the stage's. */
 static bool other_buffer(stage *s, const scene *one, stage *other)
 {
     const stage_plan plan = stage_plan_for(one->t, kind);
@@ -75,6 +78,67 @@ static void test_the_others_learn_in_their_next_call(void **state)
     (void)state;
     run(play_one_leaves);
 }
+
+/* ---- others who are in destroy already --------------------------------------------------------------------------- */
+
+/* Whether that rank's destroy waits for this one's, by the word that it has told this one in (src/ep/parting.c). */
+static bool has_told(const stage *s, int32_t rank)
+{
+    const uint64_t offset = s->ep->parting_offset + (uint64_t)rank * sizeof(uint64_t);
+    return atomic_load((const _Atomic uint64_t *)sym_at(s->group->sym, s->rank, offset)) != 0;
+}
+
+static void await_destroys(const stage *s)
+{
+    const int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS / 3;
+    for (int32_t rank = 0; rank < expar_group_size(s->group); rank++) {
+        if (rank == s->rank) continue;
+        while (!has_told(s, rank) && ranks_clock_ms() < end_ms)
+            sched_yield();
+        CHECK(has_told(s, rank), "rank %d is not in destroy", rank);
+    }
+}
+
+/* A line of this rank's log, which its own thread takes, has named who has gone. */
+static _Thread_local bool heard_of_leaver;
+
+static void hear(void *context, expar_log_level level, int32_t rank, const char *place, const char *text)
+{
+    (void)context, (void)rank, (void)place;
+    if (level == EXPAR_LOG_WARN && strstr(text, "expar_ep_destroy") && strstr(text, "rank 1 has abandoned the buffer"))
+        heard_of_leaver = true;
+}
+
+/* Until the others wait for nobody else. Their destroy ends, and the group goes on: it has its next buffer. */
+static void play_late_leaver(stage *s, void *shared)
+{
+    const scene *one = shared;
+    stage other;
+    if (!other_buffer(s, one, &other)) return;
+    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    if (s->rank == LEAVER) {
+        await_destroys(&other);
+        CHECK_OK(expar_ep_abandon(other.ep));
+    } else {
+        CHECK_OK(expar_ep_destroy(other.ep));
+        CHECK(heard_of_leaver, "the log does not say who has gone");
+    }
+    CHECK_OK(expar_group_barrier(s->group));
+    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+    if (!other_buffer(s, one, &other)) return;
+    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    CHECK_OK(expar_ep_destroy(other.ep));
+}
+
+static void test_who_is_in_destroy_learns(void **state)
+{
+    (void)state;
+    expar_log_set(hear, NULL);
+    run(play_late_leaver);
+    expar_log_set(NULL, NULL);
+}
+
+/* ---- calls that are under way ------------------------------------------------------------------------------------ */
 
 /* What was issued comes to its end without the buffer's owner; outputs are held all the while. */
 static void play_issued(stage *s, void *shared)
@@ -184,9 +248,8 @@ int main(int argc, char **argv)
 {
     kind = stage_kind(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_others_learn_in_their_next_call),
-        cmocka_unit_test(test_issued_calls_come_to_their_end),
-        cmocka_unit_test(test_twice_has_no_effect),
+        cmocka_unit_test(test_the_others_learn_in_their_next_call), cmocka_unit_test(test_who_is_in_destroy_learns),
+        cmocka_unit_test(test_issued_calls_come_to_their_end),      cmocka_unit_test(test_twice_has_no_effect),
         cmocka_unit_test(test_a_group_with_buffers_alive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

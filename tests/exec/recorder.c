@@ -300,12 +300,6 @@ static void retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
     (void)base, (void)epoch, (void)refusal;
 }
 
-static int32_t retired(executor *base, uint32_t epoch)
-{
-    (void)base, (void)epoch;
-    return -1;
-}
-
 /* It has no waits. */
 static void halt(executor *base)
 {
@@ -322,7 +316,6 @@ static const executor_ops recorder_ops = {
     .await = check,
     .halt = halt,
     .retire = retire,
-    .retired = retired,
     .time = time_calls,
     .times = times,
     .destroy = destroy,

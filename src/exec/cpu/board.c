@@ -190,13 +190,3 @@ void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdi
         verdict->reason = reply->refusal;
     }
 }
-
-int32_t cpu_retired(executor *base, uint32_t epoch)
-{
-    const cpu_executor *self = cpu_of(base);
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (has_come(self, EP_BOARD_HELLO, epoch, r) &&
-            cpu_hello_from(self, epoch, r)->refusal.status == EXPAR_ERR_PEER)
-            return r;
-    return -1;
-}

@@ -154,8 +154,6 @@ typedef struct cpu_missing {
     uint32_t epoch;
 } cpu_missing;
 void cpu_expect(sym_rest *rest, const cpu_missing *missing);
-/* An operation. */
-int32_t cpu_retired(executor *self, uint32_t epoch);
 /* This rank's copies of the records, after they were awaited. */
 const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t source);
 const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t source);

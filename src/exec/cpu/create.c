@@ -234,7 +234,6 @@ static const executor_ops cpu_ops = {
     .untold = untold_nothing,
     .halt = cpu_halt,
     .retire = cpu_retire,
-    .retired = cpu_retired,
     .await = check_nothing,
     .time = time_nothing,
     .times = no_times,

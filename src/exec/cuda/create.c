@@ -75,7 +75,6 @@ static const executor_ops gpu_ops = {
     .untold = gpu_untold,
     .halt = gpu_halt,
     .retire = gpu_retire,
-    .retired = gpu_retired,
     .await = gpu_await,
     .time = gpu_time,
     .times = gpu_times,

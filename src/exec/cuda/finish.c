@@ -55,12 +55,6 @@ void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
     (void)base, (void)epoch, (void)refusal;
 }
 
-int32_t gpu_retired(executor *base, uint32_t epoch)
-{
-    (void)base, (void)epoch;
-    return -1;
-}
-
 static const char *const waits[] = {"nothing", "hello", "offer", "end of rows", "free slot", "row"};
 
 static expar_status failure(const gpu_executor *self, const char *what)

@@ -319,7 +319,6 @@ void gpu_listen(gpu_executor *self);
 /* An operation. Kernels that run are not told: they are on their way. */
 void gpu_halt(executor *base);
 void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal);
-int32_t gpu_retired(executor *base, uint32_t epoch);
 /* Has the buffer's kernels leave their waits, for this status and with this thread's last error. Any thread. */
 void gpu_end_waits(gpu_executor *self, expar_status status);
 /* What kernels see, too, while they wait: sym_check says why. From any thread. */

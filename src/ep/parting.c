@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether all ranks come to a buffer's end. Each rank says once, in a word of its own in every rank's heap, that it
+ * comes to the end or that it has gone without the others. A word never changes again, so all ranks that come read the
+ * same: either all of them go on to give the buffer back together, or none does, and the group is as sound as before.
+ * A rank that says nothing is waited for as in any collective call. */
+#include "ep/ep.h"
+
+static const char parting_name[] = "the buffer's end";
+
+/* In each rank's heap, from ep->parting_offset on, a word from each rank. Written once by that rank (release), read by
+   the heap's owner (acquire). */
+typedef enum parting_word { PARTING_UNTOLD, PARTING_COMES, PARTING_GONE } parting_word;
+
+static uint64_t word_offset(const expar_ep *ep, int32_t source)
+{
+    return ep->parting_offset + (uint64_t)source * sizeof(uint64_t);
+}
+
+expar_status ep_parting_make(expar_ep *ep)
+{
+    sym *symmetric = ep->group->sym;
+    const uint64_t bytes = (uint64_t)ep->group->size * sizeof(uint64_t);
+    expar_status status = sym_take(symmetric, "the buffer", bytes, sizeof(uint64_t), &ep->parting_offset);
+    /* Before this rank makes its part: until all have, there is no buffer to end. */
+    if (status == EXPAR_OK) sym_clear(symmetric, ep->parting_offset, bytes);
+    return status;
+}
+
+expar_status ep_parting_give(expar_ep *ep)
+{
+    return sym_give(ep->group->sym, "the buffer", ep->parting_offset);
+}
+
+static boot_topic parting_topic(const expar_ep *ep)
+{
+    return (boot_topic){.kind = BOOT_KIND_END, .object = ep->number};
+}
+
+static uint64_t told_by(const expar_ep *ep, int32_t source)
+{
+    const sym *symmetric = ep->group->sym;
+    const _Atomic uint64_t *word = sym_at(symmetric, symmetric->rank, word_offset(ep, source));
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+/* Where a heap is not mapped the note alone tells of it, for no network is waited for here. */
+void ep_parting_leave(expar_ep *ep)
+{
+    sym *symmetric = ep->group->sym;
+    const boot_topic topic = parting_topic(ep);
+    for (int32_t pe = 0; pe < symmetric->size; pe++)
+        if (sym_at(symmetric, pe, 0)) sym_word_set(symmetric, pe, word_offset(ep, symmetric->rank), PARTING_GONE);
+    boot_note_ended(ep->group->boot, &topic, EXPAR_ERR_PEER, "it has abandoned the buffer");
+}
+
+static expar_status tell_coming(const expar_ep *ep)
+{
+    sym *symmetric = ep->group->sym;
+    expar_status status = EXPAR_OK;
+    for (int32_t pe = 0; pe < symmetric->size && status == EXPAR_OK; pe++)
+        status = sym_word_set(symmetric, pe, word_offset(ep, symmetric->rank), PARTING_COMES);
+    return status;
+}
+
+static bool misses_parting(const void *context, int32_t rank)
+{
+    return told_by(context, rank) == PARTING_UNTOLD;
+}
+
+/* The first rank that has gone; -1: none is known. *all: all ranks have told. */
+static int32_t find_gone(const expar_ep *ep, bool *all)
+{
+    *all = true;
+    for (int32_t rank = 0; rank < ep->group->size; rank++) {
+        const uint64_t told = told_by(ep, rank);
+        if (told == PARTING_GONE) return rank;
+        *all = *all && told == PARTING_COMES;
+    }
+    return -1;
+}
+
+expar_status ep_parting_meet(expar_ep *ep)
+{
+    const boot_topic topic = parting_topic(ep);
+    bool all = false;
+    int32_t gone = -1;
+    boot_note_call(ep->group->boot, &topic, "expar_ep_destroy");
+    expar_status status = tell_coming(ep);
+    sym_rest rest = sym_rest_begin(ep->group->sym, parting_name);
+    sym_rest_expect_all(&rest, &topic, misses_parting, ep);
+    while (status == EXPAR_OK && (gone = find_gone(ep, &all)) < 0 && !all)
+        status = sym_rest_turn(&rest);
+    sym_rest_end(&rest);
+    /* A rank that goes tells by its word first. */
+    if (status != EXPAR_OK) gone = find_gone(ep, &all);
+    if (gone >= 0) return error_set(EXPAR_ERR_PEER, "%s: rank %d has abandoned the buffer", parting_name, gone);
+    return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
+}

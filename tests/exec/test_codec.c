@@ -162,8 +162,23 @@ static void exponents_stand_for_powers_of_two(void **state)
     for (uint32_t exponent = 0; exponent < 255; exponent++)
         assert_true(codec_scale_of_exponent(exponent) == ldexp(1, (int)exponent - 127));
     assert_true(isnan(codec_scale_of_exponent(255)));
-    assert_true(codec_power_above(1.0f) == 1.0f && codec_power_above(nextafterf(1, 2)) == 2.0f);
-    assert_true(codec_power_above(nextafterf(1, 0)) == 1.0f);
+}
+
+/* All amax that are a bit off a step between two powers, against a quotient that is rounded up. */
+static void powers_are_quotients_rounded_up(void **state)
+{
+    (void)state;
+    for (int exponent = -13; exponent < 128; exponent++) {
+        const float fractions[] = {1.0f, 1.5f, 1.75f, 1.9999999f};
+        for (size_t i = 0; i < 4; i++) {
+            float amax = ldexpf(fractions[i], exponent),
+                  near[] = {nextafterf(amax, 0), amax, nextafterf(amax, INFINITY)};
+            for (size_t n = 0; n < 3 && isfinite(near[n]); n++) {
+                float quotient = near[n] / 448.0f, power = codec_power_of_amax(near[n]);
+                assert_true(power >= quotient && power / 2 < quotient && ldexp(1, ilogb(power)) == power);
+            }
+        }
+    }
 }
 
 /* Rows of two groups: 0 … 127 and their half, negative. amax 127 and 63.5 give INT8 whole and half codes. */
@@ -276,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_small_amax_counts_as_the_least),
         cmocka_unit_test(what_is_not_finite_makes_its_group_nan),
         cmocka_unit_test(exponents_stand_for_powers_of_two),
+        cmocka_unit_test(powers_are_quotients_rounded_up),
         cmocka_unit_test(a_row_has_the_bytes_worked_out_by_hand),
         cmocka_unit_test(ue8m0_packs_four_groups_a_word),
         cmocka_unit_test(formats_have_the_numbers_of_their_types),

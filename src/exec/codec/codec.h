@@ -125,10 +125,11 @@ typedef struct codec_scaling {
     float factor, scale;
 } codec_scaling;
 
-/* Of a positive normal number: the least power of two that is not below it. */
-PORTABLE_FUNC float codec_power_above(float value)
+/* amax / 448 rounded up to a power of two, by the bits of amax: 448 is 1.75 · 2^8, and what lies above it by one bit
+   has a quotient above 1 in FP32, too. */
+PORTABLE_FUNC float codec_power_of_amax(float amax)
 {
-    return number_of_bits((number_bits(value) + 0x007fffffu) & NUMBER_INFINITY);
+    return number_of_bits(((number_bits(amax) + 0x1fffffu) & NUMBER_INFINITY) - (8u << 23));
 }
 /* amax: as bits, of a group of a format that has scales. */
 PORTABLE_FUNC codec_scaling codec_scaling_of(int32_t format, uint32_t amax)
@@ -139,12 +140,12 @@ PORTABLE_FUNC codec_scaling codec_scaling_of(int32_t format, uint32_t amax)
     if (amax >= NUMBER_INFINITY) return scaling;
     float most = number_of_bits(amax);
     if (most < CODEC_LEAST_AMAX) most = CODEC_LEAST_AMAX;
-    scaling.scale = number_divide(most, facts.largest);
     if (facts.scales == CODEC_SCALES_F32) {
         scaling.factor = number_divide(facts.largest, most);
+        scaling.scale = number_divide(most, facts.largest);
     } else {
-        scaling.scale = codec_power_above(scaling.scale);
-        scaling.factor = number_divide(1.0f, scaling.scale);
+        scaling.scale = codec_power_of_amax(most);
+        scaling.factor = number_of_bits((254u << 23) - number_bits(scaling.scale)); /* 1 / scale */
     }
     return scaling;
 }

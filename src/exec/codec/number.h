@@ -89,14 +89,19 @@ PORTABLE_FUNC uint32_t number_to_bf16(float value)
 
 /* ---- FP16 -------------------------------------------------------------------------------------------------------- */
 
-/* Moves the fields and corrects the exponent; subnormals are made normal by a subtraction. */
+/* Of the bits of a finite number without its sign. Moves the fields and corrects the exponent; subnormals are made
+   normal by a subtraction. */
+PORTABLE_FUNC float number_of_f16_magnitude(uint32_t magnitude)
+{
+    uint32_t moved = magnitude << 13;
+    float tiny = number_add(number_of_bits(moved + (113u << 23)), -number_of_bits(113u << 23));
+    return magnitude < 0x0400u ? tiny : number_of_bits(moved + (112u << 23));
+}
 PORTABLE_FUNC float number_of_f16(uint32_t half)
 {
-    uint32_t sign = (half & 0x8000u) << 16, moved = (half & 0x7fffu) << 13;
-    float tiny = number_add(number_of_bits(moved + (113u << 23)), -number_of_bits(113u << 23));
-    uint32_t special = moved + (224u << 23), normal = moved + (112u << 23);
-    uint32_t finite = moved < 0x0400u << 13 ? number_bits(tiny) : normal;
-    return number_of_bits(sign | (moved >= 0x7c00u << 13 ? special : finite));
+    uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu, special = (magnitude << 13) + (224u << 23);
+    uint32_t finite = number_bits(number_of_f16_magnitude(magnitude));
+    return number_of_bits(sign | (magnitude >= 0x7c00u ? special : finite));
 }
 /* 65520 and more become infinite. Results below the normal range are rounded by adding 0.5, whose last mantissa bit has
    the weight of the smallest subnormal. */
@@ -112,17 +117,24 @@ PORTABLE_FUNC uint32_t number_to_f16(float value)
 
 /* ---- FP8 E4M3: no infinities, largest 448 ------------------------------------------------------------------------ */
 
-/* Saturates: what would round beyond 448, infinity included, becomes 448. A sum with 2^(E + 20), E the exponent and at
-   least -6, that of subnormals, rounds to three bits behind the first and leaves these in its lowest bits. */
+/* Of a magnitude that does not round beyond 448: the code in the lower 16 bits, anything above. A sum with 2^(E + 20),
+   E the exponent and at least -6, that of subnormals, rounds to three bits behind the first and has these four in its
+   lowest bits. To them the exponent adds 8 for each binade, less 8 · (127 - 6), which stands in the step already, where
+   it is even and so changes no tie. */
+PORTABLE_FUNC uint32_t number_to_e4m3_low(uint32_t magnitude)
+{
+    const uint32_t least = 121u << 23, less = 0x10000u - (least >> 20);
+    uint32_t exponent = magnitude & NUMBER_INFINITY;
+    if (exponent < least) exponent = least;
+    float step = number_of_bits(exponent + (20u << 23) + less);
+    return number_bits(number_add(number_of_bits(magnitude), step)) + (exponent >> 20);
+}
+/* Saturates: what would round beyond 448, infinity included, becomes 448. */
 PORTABLE_FUNC uint32_t number_to_e4m3(float value)
 {
-    const uint32_t largest = 0x43e00000u, least_exponent = 121u << 23;
+    const uint32_t largest = 0x43e00000u;
     uint32_t sign = (number_bits(value) >> 24) & 0x80u, magnitude = number_magnitude(value);
-    uint32_t within = magnitude < largest ? magnitude : largest, exponent = within & NUMBER_INFINITY;
-    if (exponent < least_exponent) exponent = least_exponent;
-    uint32_t step = exponent + (20u << 23);
-    uint32_t sum = number_bits(number_add(number_of_bits(within), number_of_bits(step)));
-    uint32_t code = sum - step + ((exponent - least_exponent) >> 20);
+    uint32_t code = number_to_e4m3_low(magnitude < largest ? magnitude : largest) & 0x7fu;
     return magnitude > NUMBER_INFINITY ? NUMBER_NAN_E4M3 : sign | code;
 }
 /* Two of them, the first one in the lower byte. */
@@ -146,11 +158,16 @@ PORTABLE_FUNC float number_of_e4m3(uint32_t code)
 
 /* ---- INT8 -------------------------------------------------------------------------------------------------------- */
 
-/* In ±127; NaN gives 0. A sum with 1.5 · 2^23 has the integer in its lowest bits. */
+/* Of a number in ±127. A sum with 1.5 · 2^23 has the integer in its lowest bits. */
+PORTABLE_FUNC uint32_t number_to_i8_within(float value)
+{
+    return number_bits(number_add(value, 12582912.0f)) & 0xffu;
+}
+/* In ±127; NaN gives 0. */
 PORTABLE_FUNC uint32_t number_to_i8(float value)
 {
     float below = value < 127.0f ? value : 127.0f, within = below > -127.0f ? below : -127.0f;
-    uint32_t code = number_bits(number_add(within, 12582912.0f)) & 0xffu;
+    uint32_t code = number_to_i8_within(within);
     return number_magnitude(value) > NUMBER_INFINITY ? 0 : code;
 }
 PORTABLE_FUNC float number_of_i8(uint32_t code)

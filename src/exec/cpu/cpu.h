@@ -238,10 +238,4 @@ void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t n
 void cpu_sum_weighted(expar_dtype dtype, void *y, const void *const *rows, const float *weights, int32_t num_rows,
                       int64_t elements);
 
-/* ---- encode.c ---------------------------------------------------------------------------------------------------- */
-
-/* As codec_encode_row and codec_decode_row (exec/codec/codec.h), faster. */
-int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload, void *scales);
-void cpu_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out);
-
 #endif

@@ -93,8 +93,9 @@ EXPAR_API expar_status expar_tensor_from_dlpack(const void *managed, uint32_t ve
    once, on any thread. The deleter calls release(context), which says that the memory is not used by this one any more;
    release may be NULL. Strides are always given, byte_offset is 0, no flags are set. f8e4m3 has a code of its own from
    version 1.1 on; for consumers of earlier ones it goes as 8-bit unsigned integers, whose bytes they take for what they
-   are. Local; any thread. Errors: EXPAR_ERR_NULL, EXPAR_ERR_VERSION (a major version other than 0 and 1),
-   EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_DEVICE, EXPAR_ERR_MEMORY; nothing has been released then. */
+   are. Local; any thread. Errors: EXPAR_ERR_NULL (also of data, unless there is no element), EXPAR_ERR_VERSION (a major
+   version other than 0 and 1), EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_DEVICE, EXPAR_ERR_MEMORY; nothing has been
+   released then. */
 EXPAR_API expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version,
                                               void (*release)(void *context), void *context, void **managed);
 

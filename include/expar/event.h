@@ -9,7 +9,9 @@
 extern "C" {
 #endif
 
-/* Happens once. Made by asynchronous calls, or by the caller for a call to wait for. All functions from any thread. */
+/* Happens once. Made by asynchronous calls, or by the caller for a call to wait for. All functions from any thread. Who
+   uses an event that nobody holds any more is told so (EXPAR_ERR_HANDLE; by expar_event_destroy a warning in the log)
+   as long as fewer than 256 others have come to their end since. */
 typedef struct expar_event expar_event;
 
 /* An event that the caller will signal. EXPAR_ERR_NULL, EXPAR_ERR_MEMORY. */

@@ -159,6 +159,15 @@ static expar_status to_check(const char *call, const expar_tensor *tensor, uint3
     if (tensor->ndim < 0 || tensor->ndim > EXPAR_TENSOR_MAX_DIMS)
         return error_set(EXPAR_ERR_SHAPE, "%s: tensor.ndim is %d; expected 0 to %d", call, tensor->ndim,
                          EXPAR_TENSOR_MAX_DIMS);
+    int64_t elements = 1;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] < 0)
+            return error_set(EXPAR_ERR_SHAPE, "%s: tensor.shape[%d] is %lld; expected 0 or more", call, i,
+                             (long long)tensor->shape[i]);
+        elements = tensor->shape[i] && elements;
+    }
+    if (!tensor->data && tensor->ndim && elements)
+        return error_set(EXPAR_ERR_NULL, "%s: tensor.data is NULL; expected memory of its elements", call);
     if (tensor->device.type != EXPAR_CPU && tensor->device.type != EXPAR_CUDA)
         return error_set(EXPAR_ERR_DEVICE, "%s: tensor.device.type is %d; expected 1 (CPU) or 2 (CUDA)", call,
                          (int)tensor->device.type);

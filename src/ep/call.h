@@ -58,8 +58,8 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
 /* The call's stream, and its SMs or threads (0: the buffer's); nothing is put there yet. asked: somebody will ask how
    the call ended. */
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);
-/* What a graph cannot hold: an event to wait for or to signal. OK unless the call's stream is being captured. */
-expar_status ep_call_check_capture(const ep_call *call, const expar_event *wait_event, bool async_finish);
+/* A wait_event that nobody holds any more; and what a graph cannot hold: an event to wait for or to signal. */
+expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_event, bool async_finish);
 /* For a call whose form is filled: where records and rings do not hold it as they are they are made larger, by all
    ranks together, in an epoch of its own; the call has the next one then. No call of the buffer is under way meanwhile:
    this rank's earlier ones have ended first. A failure has been told to the others, and leaves the buffer as it was. */

@@ -162,6 +162,19 @@ expar_status ep_check_vector(expar_device device, const char *name, const expar_
     return check_alignment(name, tensor, expar_dtype_bytes(dtype));
 }
 
+expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t count)
+{
+    expar_status status = EXPAR_OK;
+    for (size_t i = 0; status == EXPAR_OK && i < count; i++) {
+        const ep_array *array = &arrays[i];
+        if ((uintptr_t)array->data % array->unit)
+            return error_set(EXPAR_ERR_ALIGNMENT, "%s is %p; expected a multiple of %zu", array->name, array->data,
+                             array->unit);
+        status = exec_check_place(device, array->name, array->data);
+    }
+    return status;
+}
+
 /* Any strides, also negative ones; but the bytes from the first element to the furthest must be a number. */
 static expar_status check_span(const char *name, const expar_tensor *tensor)
 {
@@ -229,7 +242,8 @@ expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
     if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
-        return error_set(EXPAR_ERR_HANDLE, "handle is not a living handle");
+        return error_set(EXPAR_ERR_HANDLE, "handle %p is not a living handle; it has been destroyed as often as held",
+                         (const void *)handle);
     if (handle->origin.group != ep->group->number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
     if (handle->origin.device.type != ep->device.type || handle->origin.device.index != ep->device.index)

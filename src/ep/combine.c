@@ -171,7 +171,7 @@ static expar_status combine_check(combine_call *call, const expar_combine_args *
     if (status == EXPAR_OK) status = check_expert_weights(call);
     if (status == EXPAR_OK) status = combine_check_options(&call->args);
     if (status != EXPAR_OK) return status;
-    return ep_call_check_capture(&call->base, call->args.wait_event, call->args.async_finish);
+    return ep_call_check_events(&call->base, call->args.wait_event, call->args.async_finish);
 }
 
 /* ---- the rows that travel ---------------------------------------------------------------------------------------- */

@@ -91,7 +91,7 @@ static expar_status check_capture(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     expar_status status = dispatch_cached(call) ? EXPAR_OK : opening_check_capture(&call->base, &call->opening);
     if (status != EXPAR_OK) return status;
-    return ep_call_check_capture(&call->base, args->wait_event, args->async_finish);
+    return ep_call_check_events(&call->base, args->wait_event, args->async_finish);
 }
 
 static expar_status check_out_x(const dispatch_call *call)

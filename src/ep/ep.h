@@ -204,6 +204,13 @@ expar_status ep_check_matrix(expar_device device, const char *name, const expar_
                              int64_t columns, expar_dtype dtype, expar_dtype other);
 /* [any] contiguous, of the dtype. */
 expar_status ep_check_vector(expar_device device, const char *name, const expar_tensor *tensor, expar_dtype dtype);
+/* Arrays of the caller's, each aligned to its elements, and where the device's tensors lie; NULL is not wanted. */
+typedef struct ep_array {
+    const char *name;
+    const void *data;
+    size_t unit; /* bytes of an element */
+} ep_array;
+expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t count);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
 /* That it is one of this rank's in this group, and that the buffer can carry it out. */
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);

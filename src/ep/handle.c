@@ -70,7 +70,8 @@ static expar_status handle_check(const char *call, const expar_ep_handle *handle
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "%s: handle is NULL", call);
     if (life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "%s: handle is not a living handle", call);
+    return error_set(EXPAR_ERR_HANDLE, "%s: handle %p is not a living handle; it has been destroyed as often as held",
+                     call, (const void *)handle);
 }
 
 expar_status expar_ep_handle_retain(expar_ep_handle *handle)

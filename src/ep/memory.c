@@ -42,24 +42,31 @@ void ep_count_path(expar_ep *ep, ep_mode mode)
 
 /* ---- the public calls -------------------------------------------------------------------------------------------- */
 
-expar_status expar_ep_trim(expar_ep *ep)
+static expar_status trim(expar_ep *ep, const char *name)
 {
     int32_t idle = 0;
-    if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "expar_ep_trim: ep is NULL"));
-    expar_status outside = ep_check_outside("expar_ep_trim");
-    if (outside != EXPAR_OK) return ep_ended(ep, outside);
     if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
-        return ep_ended(ep, error_set(EXPAR_ERR_BUSY, "expar_ep_trim: a call on this buffer is still running"));
+        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
     ep->exec->ops->trim(ep->exec);
     atomic_store_explicit(&ep->busy, 0, memory_order_release);
     return EXPAR_OK;
 }
 
-expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats)
+expar_status expar_ep_trim(expar_ep *ep)
 {
-    static const char name[] = "expar_ep_get_stats";
+    static const char name[] = "expar_ep_trim";
+    expar_status status = ep_check_outside(name);
+    if (status == EXPAR_OK) status = ep_enter(ep, name);
+    if (status != EXPAR_OK) return ep_ended(ep, status);
+    status = trim(ep, name);
+    ep_leave(ep);
+    return ep_ended(ep, status);
+}
+
+static expar_status give_stats(const expar_ep *ep, const char *name, expar_ep_stats *stats)
+{
     mem_pool_stats pool;
-    if (!ep) return ep_ended(ep, error_set(EXPAR_ERR_NULL, "%s: ep is NULL", name));
+    if (!stats) return error_set(EXPAR_ERR_NULL, "%s: stats is NULL", name);
     mem_pool_get_stats(ep->exec->pool, &pool);
     const expar_ep_stats full = {
         .reserved_bytes = pool.store.filled_bytes,
@@ -72,5 +79,15 @@ expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats)
         .queue_calls = atomic_load_explicit(&ep->queue_calls, memory_order_relaxed),
         .other_blocks = atomic_load_explicit(&ep->other_blocks, memory_order_relaxed),
     };
-    return ep_ended(ep, struct_give(name, "EXPAR_EP_STATS_INIT", &full, sizeof full, stats));
+    return struct_give(name, "EXPAR_EP_STATS_INIT", &full, sizeof full, stats);
+}
+
+expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats)
+{
+    static const char name[] = "expar_ep_get_stats";
+    expar_status status = ep_enter(ep, name);
+    if (status != EXPAR_OK) return ep_ended(ep, status);
+    status = give_stats(ep, name, stats);
+    ep_leave(ep);
+    return ep_ended(ep, status);
 }

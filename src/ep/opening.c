@@ -171,21 +171,11 @@ expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *g
 {
     *out = (expar_recv_counts){0};
     expar_status status = given ? ep_copy_struct("recv_counts", out, sizeof *out, given) : EXPAR_OK;
-    const struct {
-        const char *name;
-        const void *data;
-        size_t unit;
-    } arrays[] = {{"recv_counts.tokens_per_expert", out->tokens_per_expert, sizeof(int32_t)},
-                  {"recv_counts.expert_prefix", out->expert_prefix, sizeof(int32_t)},
-                  {"recv_counts.rank_prefix", out->rank_prefix, sizeof(int32_t)},
-                  {"recv_counts.num_recv_tokens", out->num_recv_tokens, sizeof(int64_t)}};
-    for (size_t i = 0; status == EXPAR_OK && i < ARRAY_LENGTH(arrays); i++) {
-        if ((uintptr_t)arrays[i].data % arrays[i].unit)
-            return error_set(EXPAR_ERR_ALIGNMENT, "%s is %p; expected a multiple of %zu", arrays[i].name,
-                             arrays[i].data, arrays[i].unit);
-        status = exec_check_place(ep->device, arrays[i].name, arrays[i].data);
-    }
-    return status;
+    const ep_array arrays[] = {{"recv_counts.tokens_per_expert", out->tokens_per_expert, sizeof(int32_t)},
+                               {"recv_counts.expert_prefix", out->expert_prefix, sizeof(int32_t)},
+                               {"recv_counts.rank_prefix", out->rank_prefix, sizeof(int32_t)},
+                               {"recv_counts.num_recv_tokens", out->num_recv_tokens, sizeof(int64_t)}};
+    return status == EXPAR_OK ? ep_check_arrays(ep->device, arrays, ARRAY_LENGTH(arrays)) : status;
 }
 
 expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_recv_counts *counts)

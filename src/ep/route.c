@@ -55,7 +55,7 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     if (status == EXPAR_OK) status = opening_check_capture(base, &call->opening);
     if (status == EXPAR_OK) status = opening_check_counts(base->ep, call->args.recv_counts, &call->counts);
     if (status != EXPAR_OK) return status;
-    return ep_call_check_capture(base, call->args.wait_event, call->args.async_finish);
+    return ep_call_check_events(base, call->args.wait_event, call->args.async_finish);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */

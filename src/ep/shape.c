@@ -33,6 +33,8 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         const char *name;
         int64_t value, low, high;
     } rules[] = {
+        /* First: the others' bounds are those of the device. */
+        {"device.type", config->device.type, 0, EXPAR_CUDA},
         {"max_tokens", config->max_tokens, 0, MAX_RECV_TOKENS / ranks},
         {"max_row_bytes", config->max_row_bytes, least, MAX_ROW_BYTES},
         {"max_topk", config->max_topk, least, MAX_TOPK},
@@ -42,7 +44,6 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"num_threads", config->num_threads, 0, 1024},
         {"pool_bytes", config->pool_bytes, 0, INT64_MAX / 4},
         {"max_scales", config->max_scales, 0, MAX_SCALES},
-        {"device.type", config->device.type, 0, EXPAR_CUDA},
         {"device.index", config->device.index, 0, INT32_MAX},
         {"pool_limit_bytes", config->pool_limit_bytes, 0, INT64_MAX / 4},
         {"num_sms", config->num_sms, kind ? kind->least_sms : 0, INT32_MAX},
@@ -51,6 +52,8 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         expar_status status = check_member(rules[i].name, rules[i].value, rules[i].low, rules[i].high);
         if (status != EXPAR_OK) return status;
     }
+    if (config->device.index && config->device.type != EXPAR_CUDA)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.device.index is %d; expected 0 on the CPU", config->device.index);
     if (config->max_experts % ranks == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "config.max_experts is %d; expected a multiple of the %d ranks",
                      config->max_experts, ranks);

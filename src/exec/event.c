@@ -4,6 +4,7 @@
  * when the event happens. */
 #include "exec/event.h"
 #include "base/interrupt.h"
+#include "base/life.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,9 +13,9 @@
 #include <time.h>
 
 struct expar_event {
+    life_record life;     /* the caller's reference, and one for each call that makes it happen or waits for it */
     pthread_mutex_t lock; /* guards all below; waiting on `change` gives what was written before the signal */
     pthread_cond_t change;
-    int32_t references;
     bool of_call;  /* made by a call: the caller cannot signal it */
     bool recorded; /* by expar_event_record: its mark says when it happens */
     bool done;
@@ -32,6 +33,22 @@ struct expar_event {
 #define MARK_LOOK_NS 50000
 #define MARK_LOOKS   200 /* before the first rest */
 
+#define EVENT_MAGIC 0x746e657665u
+static life_spent spent = LIFE_SPENT_NONE;
+
+bool event_alive(const expar_event *event)
+{
+    return life_alive(&event->life, EVENT_MAGIC);
+}
+
+static expar_status check_event(const char *call, const expar_event *event)
+{
+    if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", call);
+    if (event_alive(event)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "%s: event %p is not a living event; it has been destroyed as often as held",
+                     call, (const void *)event);
+}
+
 static expar_status event_make(bool of_call, expar_event **out)
 {
     expar_event *event = calloc(1, sizeof *event);
@@ -43,7 +60,8 @@ static expar_status event_make(bool of_call, expar_event **out)
     pthread_cond_init(&event->change, &clock);
     pthread_condattr_destroy(&clock);
     event->of_call = of_call;
-    event->references = of_call ? 2 : 1;
+    event->life = life_begin(EVENT_MAGIC);
+    if (of_call) life_hold(&event->life);
     *out = event;
     return EXPAR_OK;
 }
@@ -55,9 +73,7 @@ expar_status event_create_for_call(expar_event **out)
 
 void event_retain(expar_event *event)
 {
-    pthread_mutex_lock(&event->lock);
-    event->references++;
-    pthread_mutex_unlock(&event->lock);
+    life_hold(&event->life);
 }
 
 void event_keep(expar_event *event, const event_keeper *keeper)
@@ -107,7 +123,8 @@ expar_status expar_event_create(expar_event **event)
 
 expar_status expar_event_signal(expar_event *event)
 {
-    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_signal: event is NULL"));
+    expar_status status = check_event("expar_event_signal", event);
+    if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     bool allowed = !event->of_call && !event->recorded && !event->done;
     const char *why = event->of_call    ? "belongs to a call, which signals it itself"
@@ -164,8 +181,8 @@ static expar_status look_for_interrupt(expar_event *event, int64_t *asked_ns)
 
 expar_status expar_event_wait(expar_event *event)
 {
-    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_wait: event is NULL"));
-    expar_status status = EXPAR_OK;
+    expar_status status = check_event("expar_event_wait", event);
+    if (status != EXPAR_OK) return call_ended(status);
     int64_t asked_ns = 0;
     pthread_mutex_lock(&event->lock);
     thread_rest_begin();
@@ -187,9 +204,9 @@ expar_status expar_event_wait(expar_event *event)
 
 expar_status expar_event_query(expar_event *event, int *done)
 {
-    if (!event || !done)
-        return call_ended(error_set(EXPAR_ERR_NULL, "expar_event_query: %s is NULL", event ? "done" : "event"));
-    expar_status status = EXPAR_OK;
+    expar_status status = check_event("expar_event_query", event);
+    if (status == EXPAR_OK && !done) status = error_set(EXPAR_ERR_NULL, "expar_event_query: done is NULL");
+    if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     if (!event->done && event->recorded) status = look_at_mark(event);
     if (!event->done && event->keeper.look && clock_ns() - event->looked_ns >= LOOK_NS) event_look(event);
@@ -227,11 +244,12 @@ expar_status expar_event_record(void *stream, expar_event **event)
 expar_status expar_event_stream_wait(expar_event *event, void *stream)
 {
     static const char name[] = "expar_event_stream_wait";
-    if (!event) return call_ended(error_set(EXPAR_ERR_NULL, "%s: event is NULL", name));
+    expar_status status = check_event(name, event);
+    if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     const cuda_mark *mark = event->keeper.mark;
     bool done = event->done;
-    expar_status status = done || mark || !stream ? EXPAR_OK : cuda_gate_hold(&event->gate, stream);
+    if (!done && !mark && stream) status = cuda_gate_hold(&event->gate, stream);
     pthread_mutex_unlock(&event->lock);
     if (!mark && !stream) return call_ended(expar_event_wait(event));
     /* Behind the lock: the driver's thread that finishes the event needs it. */
@@ -257,10 +275,11 @@ bool event_in_capture(const expar_event *event, unsigned long long capture)
 void expar_event_destroy(expar_event *event)
 {
     if (!event) return;
-    pthread_mutex_lock(&event->lock);
-    bool last = --event->references == 0;
-    pthread_mutex_unlock(&event->lock);
-    if (!last) return;
+    life_end end = life_drop(&event->life, EVENT_MAGIC);
+    if (end == LIFE_SPENT)
+        LOG(LOG_WARN, "expar_event_destroy: event %p is not a living event; it has been destroyed as often as held",
+            (void *)event);
+    if (end != LIFE_LAST) return;
     const event_hearing *hearing = &event->hearing;
     if (hearing->unheard && !event->heard && event->ended.status != EXPAR_OK)
         hearing->unheard(hearing->context, &event->ended);
@@ -270,5 +289,5 @@ void expar_event_destroy(expar_event *event)
     cuda_gate_give(event->gate);
     pthread_cond_destroy(&event->change);
     pthread_mutex_destroy(&event->lock);
-    free(event);
+    life_keep(&spent, event);
 }

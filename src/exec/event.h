@@ -10,6 +10,8 @@
 /* An event that belongs to a call, with two references: the caller's and the call's. */
 expar_status event_create_for_call(expar_event **out);
 void event_retain(expar_event *event);
+/* Somebody holds it. Of one that has come to its end it can be told for a while. */
+bool event_alive(const expar_event *event);
 
 /* For an event that its call may never come to finish. Whoever waits for it or asks for it calls look(context) from
    time to time, with no lock held, until it has happened; look may finish it. drop(context) when the event goes.

@@ -14,10 +14,10 @@
 expar_status group_options_copy(const char *call, const expar_group_options *options, expar_group_options *out)
 {
     expar_group_options copy = EXPAR_GROUP_OPTIONS_INIT;
-    if (options && (options->struct_size == 0 || options->struct_size > sizeof copy))
+    if (options && (options->struct_size < sizeof options->struct_size || options->struct_size > sizeof copy))
         return error_set(EXPAR_ERR_ARGUMENT,
-                         "%s: options.struct_size %zu, expected 1 to %zu (EXPAR_GROUP_OPTIONS_INIT)", call,
-                         options->struct_size, sizeof copy);
+                         "%s: options.struct_size %zu, expected %zu to %zu (EXPAR_GROUP_OPTIONS_INIT)", call,
+                         options->struct_size, sizeof options->struct_size, sizeof copy);
     if (options) memcpy(&copy, options, options->struct_size);
     *out = copy;
     return EXPAR_OK;

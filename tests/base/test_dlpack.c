@@ -206,6 +206,12 @@ static void what_is_not_known_is_refused(void **state)
     out.ndim = 1;
     out.device.type = (expar_device_type)4;
     assert_int_equal(expar_tensor_to_dlpack(&out, EXPAR_DLPACK_VERSION(1, 0), NULL, NULL, &managed), EXPAR_ERR_DEVICE);
+    out = expar_tensor_2d(data, EXPAR_F32, 4, -5);
+    assert_int_equal(expar_tensor_to_dlpack(&out, EXPAR_DLPACK_VERSION(1, 0), NULL, NULL, &managed), EXPAR_ERR_SHAPE);
+    assert_non_null(strstr(expar_last_error(), "tensor.shape[1] is -5; expected 0 or more"));
+    out = expar_tensor_1d(NULL, EXPAR_F32, 20);
+    assert_int_equal(expar_tensor_to_dlpack(&out, EXPAR_DLPACK_VERSION(1, 0), NULL, NULL, &managed), EXPAR_ERR_NULL);
+    assert_non_null(strstr(expar_last_error(), "tensor.data is NULL"));
     assert_ptr_equal(managed, &out);
 }
 

@@ -139,6 +139,14 @@ static void play_refusal(stage *s, void *shared)
     play_release(&before, true);
 }
 
+expar_event *refusal_event_gone(void)
+{
+    expar_event *event = NULL;
+    CHECK_OK(expar_event_create(&event));
+    expar_event_destroy(event);
+    return event;
+}
+
 void refusal_test(void **state)
 {
     const int64_t num_tokens[] = {4, 5, 6};

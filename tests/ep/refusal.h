@@ -32,6 +32,8 @@ typedef struct refusal_case {
     bool is_combine, is_route; /* of `call`: what the other ranks call, if no dispatch */
 } refusal_case;
 
+/* An event that has been destroyed. */
+expar_event *refusal_event_gone(void);
 /* The body of a test whose initial state is the case. */
 void refusal_test(void **state);
 /* Runs all cases as tests of their names. */

@@ -218,6 +218,12 @@ static void handle_of_another_t(expar_dispatch_args *args, const refusal_scene *
     args->x.shape[0] = 4;
 }
 
+static void event_that_has_gone(expar_combine_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->wait_event = refusal_event_gone();
+}
+
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_combine = function                       \
@@ -267,6 +273,7 @@ static const refusal_case cases[] = {
     SPOILED_DISPATCH(weights_of_integers_beside_a_handle, EXPAR_ERR_DTYPE, "topk_weights.dtype", "i32", "f32"),
     SPOILED_DISPATCH(weights_without_idx_beside_a_handle, EXPAR_ERR_NULL, "topk_idx is not given", "topk_weights"),
     SPOILED_DISPATCH(handle_of_another_t, EXPAR_ERR_SHAPE, "x has", "4 tokens", "5"),
+    SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

@@ -353,6 +353,12 @@ static void out_not_symmetric(expar_dispatch_args *args, const refusal_scene *sc
     args->path = EXPAR_PATH_DIRECT;
 }
 
+static void event_that_has_gone(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->wait_event = refusal_event_gone();
+}
+
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
@@ -416,6 +422,7 @@ static const refusal_case cases[] = {
     SPOILED(out_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_x.data", "multiple of 16"),
     SPOILED(out_on_a_gpu, EXPAR_ERR_DEVICE, "out_x", "2", "CPU"),
     SPOILED(out_not_symmetric, EXPAR_ERR_ADDRESS, "out_x.data", "symmetric"),
+    SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

@@ -125,6 +125,12 @@ static void negative_counts(expar_route_args *args, const refusal_scene *scene)
     args->tokens_per_expert = counts;
 }
 
+static void event_that_has_gone(expar_route_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->wait_event = refusal_event_gone();
+}
+
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_route = function                         \
@@ -157,6 +163,7 @@ static const refusal_case cases[] = {
     SPOILED(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
     SPOILED(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     SPOILED(negative_counts, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4] is -4"),
+    SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

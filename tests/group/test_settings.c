@@ -147,7 +147,7 @@ static void test_struct_size(void **state)
     assert_int_equal(copy.timeout_ms, 0);
     assert_int_equal(group_options_copy("call", NULL, &copy), EXPAR_OK);
     assert_int_equal(copy.ranks_per_node, 0);
-    static const size_t bad[] = {0, sizeof(expar_group_options) + 1, SIZE_MAX};
+    static const size_t bad[] = {0, sizeof options.struct_size - 1, sizeof(expar_group_options) + 1, SIZE_MAX};
     for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
         expar_group *group = (expar_group *)&copy;
         options.struct_size = bad[i];

@@ -170,10 +170,10 @@ static void waiter_start(waiter *self, expar_group *group, atomic_int *began, ex
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* so that it mostly waits by now; any state will do */
 }
 
-/* Nobody else comes to the barrier. Where the call has not begun yet, it finds the group abandoned. */
-static void leave_beside_a_wait(expar_group *group, void *shared)
+/* Nobody else comes to what a thread of the leaver waits in; that ends there, as `ended`, or with EXPAR_ERR_STATE where
+   it had not begun yet. */
+static void leave_beside(expar_group *group, expar_status (*wait)(expar_group *group), expar_status ended)
 {
-    (void)shared;
     atomic_int began;
     waiter one;
     atomic_init(&began, 0);
@@ -182,11 +182,16 @@ static void leave_beside_a_wait(expar_group *group, void *shared)
         CHECK_OK(expar_group_abandon(group));
         return;
     }
-    waiter_start(&one, group, &began, wait_by_control);
+    waiter_start(&one, group, &began, wait);
     CHECK_OK(expar_group_abandon(group));
     pthread_join(one.thread, NULL);
-    CHECK(one.ended == EXPAR_ERR_ABORTED || one.ended == EXPAR_ERR_STATE, "the call ended with %s",
-          expar_status_string(one.ended));
+    CHECK(one.ended == ended || one.ended == EXPAR_ERR_STATE, "the call ended with %s", expar_status_string(one.ended));
+}
+
+static void leave_beside_a_wait(expar_group *group, void *shared)
+{
+    (void)shared;
+    leave_beside(group, wait_by_control, EXPAR_ERR_ABORTED);
 }
 
 static void test_a_call_of_another_thread_ends(void **state)
@@ -195,28 +200,11 @@ static void test_a_call_of_another_thread_ends(void **state)
     run(leave_beside_a_wait);
 }
 
-static expar_status wait_in_destroy(expar_group *group)
-{
-    return expar_group_destroy(group);
-}
-
 /* The last barrier, to which the others do not come. */
 static void leave_beside_the_end(expar_group *group, void *shared)
 {
     (void)shared;
-    atomic_int began;
-    waiter one;
-    atomic_init(&began, 0);
-    if (group->rank != LEAVER) {
-        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
-        CHECK_OK(expar_group_abandon(group));
-        return;
-    }
-    waiter_start(&one, group, &began, wait_in_destroy);
-    CHECK_OK(expar_group_abandon(group));
-    pthread_join(one.thread, NULL);
-    CHECK(one.ended == EXPAR_OK || one.ended == EXPAR_ERR_STATE, "destroy ended with %s",
-          expar_status_string(one.ended));
+    leave_beside(group, expar_group_destroy, EXPAR_OK);
 }
 
 static void test_a_destroy_of_another_thread_ends(void **state)
@@ -226,11 +214,6 @@ static void test_a_destroy_of_another_thread_ends(void **state)
 }
 
 /* From several threads at once: one does it, for the others it has no effect. */
-static expar_status leave(expar_group *group)
-{
-    return expar_group_abandon(group);
-}
-
 static void leave_by_many(expar_group *group, void *shared)
 {
     (void)shared;
@@ -238,7 +221,7 @@ static void leave_by_many(expar_group *group, void *shared)
     waiter many[4];
     atomic_init(&began, 0);
     for (int i = 0; i < 4; i++) {
-        many[i] = (waiter){.group = group, .began = &began, .wait = leave, .rank = group->rank};
+        many[i] = (waiter){.group = group, .began = &began, .wait = expar_group_abandon, .rank = group->rank};
         if (pthread_create(&many[i].thread, NULL, wait_there, &many[i])) abort();
     }
     for (int i = 0; i < 4; i++) {

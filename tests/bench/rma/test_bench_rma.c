@@ -2,6 +2,7 @@
 /* expar bench rma as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. And
  * its verifier must say no: a way that changes one byte is found out. */
 #include "bench/rma/rma.h"
+#include "results.h"
 #include "shell.h"
 #include <jansson.h>
 #include <pthread.h>
@@ -13,48 +14,28 @@
 
 #include <cmocka.h>
 
-#define SMALL " --iters 2 --warmup 1 "
+#define BRIEF " --iters 2 --warmup 1 "
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static json_t *bench(const char *arguments)
-{
-    char command[512];
-    json_error_t error;
-    snprintf(command, sizeof command, "$EXPAR bench rma %s --json", arguments);
-    struct shell_result result = shell(command);
-    if (result.code != 0) fail_msg("`%s` gave %d: %s", command, result.code, result.err);
-    json_t *json = json_loads(result.out, 0, &error);
-    if (!json) fail_msg("`%s`: %s in line %d", command, error.text, error.line);
-    shell_free(&result);
-    return json;
-}
-
-static double real(const json_t *object, const char *name)
-{
-    assert_true(json_is_number(json_object_get(object, name)));
-    return json_number_value(json_object_get(object, name));
-}
-
 static bool is(const json_t *object, const char *name, const char *value)
 {
-    const char *text = json_string_value(json_object_get(object, name));
-    assert_non_null(text);
-    return strcmp(text, value) == 0;
+    return strcmp(results_text(object, name), value) == 0;
 }
 
 static void assert_sound(const json_t *result, const char *transport, const char *baseline)
 {
-    double fraction = real(result, "baseline_us") / real(result, "median_us");
+    double fraction = results_real(result, "baseline_us") / results_real(result, "median_us");
     assert_true(is(result, "transport", transport));
     assert_true(is(result, "baseline", baseline));
-    assert_true(real(result, "min_us") <= real(result, "median_us"));
-    assert_true(real(result, "median_us") <= real(result, "p99_us"));
-    assert_true(real(result, "fraction_of_baseline") > fraction * 0.999);
-    assert_true(real(result, "fraction_of_baseline") < fraction * 1.001);
+    assert_true(results_real(result, "min_us") <= results_real(result, "median_us"));
+    assert_true(results_real(result, "median_us") <= results_real(result, "p99_us"));
+    assert_true(results_real(result, "fraction_of_baseline") > fraction * 0.999);
+    assert_true(results_real(result, "fraction_of_baseline") < fraction * 1.001);
     assert_true(json_is_true(json_object_get(result, "verified")));
-    if (is(result, "metric", "bandwidth")) assert_true(real(result, "gbps") > 0);
-    if (is(result, "op", "put_signal") && is(result, "baseline", "memcpy")) assert_true(real(result, "flag_us") > 0);
+    if (is(result, "metric", "bandwidth")) assert_true(results_real(result, "gbps") > 0);
+    if (is(result, "op", "put_signal") && is(result, "baseline", "memcpy"))
+        assert_true(results_real(result, "flag_us") > 0);
 }
 
 static size_t count_of(const json_t *results, const char *op, double bytes)
@@ -63,7 +44,7 @@ static size_t count_of(const json_t *results, const char *op, double bytes)
     json_t *result;
     json_array_foreach(results, i, result)
     {
-        if (is(result, "op", op) && real(result, "bytes") == bytes) count++;
+        if (is(result, "op", op) && results_real(result, "bytes") == bytes) count++;
     }
     return count;
 }
@@ -94,12 +75,12 @@ static void assert_complete(const json_t *json, const char *transport, const cha
 static void all_operations_in_mapped_memory(void **state)
 {
     (void)state;
-    json_t *json = bench("-n 3 --transports p2p --sizes 9,5000" SMALL);
+    json_t *json = results_of("rma -n 3 --transports p2p --sizes 9,5000" BRIEF);
     const json_t *config = json_object_get(json, "config");
     assert_complete(json, "p2p", "memcpy");
     assert_true(strlen(json_string_value(json_object_get(json_object_get(json, "machine"), "cpu"))) > 0);
-    assert_true(real(config, "ranks") == 3);
-    assert_true(real(config, "iters") == 2);
+    assert_true(results_real(config, "ranks") == 3);
+    assert_true(results_real(config, "iters") == 2);
     assert_int_equal(json_array_size(json_object_get(config, "sizes")), 2);
     assert_true(is(json_array_get(json_object_get(config, "transports"), 0), "name", "p2p"));
     json_decref(json);
@@ -109,16 +90,16 @@ static void all_operations_over_the_network(void **state)
 {
     (void)state;
 #ifdef HAVE_FABRIC
-    json_t *json = bench("-n 2 --transports fabric --sizes 9,5000" SMALL);
+    json_t *json = results_of("rma -n 2 --transports fabric --sizes 9,5000" BRIEF);
     assert_complete(json, "fabric", "libfabric");
     json_decref(json);
-    json = bench("-n 2 --nodes 2 --ops put,alltoall --sizes 64" SMALL);
+    json = results_of("rma -n 2 --nodes 2 --ops put,alltoall --sizes 64" BRIEF);
     assert_int_equal(json_array_size(json_object_get(json, "results")), 3);
     assert_sound(json_array_get(json_object_get(json, "results"), 0), "auto", "libfabric");
-    assert_true(real(json_object_get(json, "config"), "nodes") == 2);
+    assert_true(results_real(json_object_get(json, "config"), "nodes") == 2);
     json_decref(json);
 #else
-    shell_expect("$EXPAR bench rma --transports fabric" SMALL, 1, "", "no transport 'fabric'");
+    shell_expect("$EXPAR bench rma --transports fabric" BRIEF, 1, "", "no transport 'fabric'");
 #endif
 }
 
@@ -126,31 +107,31 @@ static void sizes_by_list_and_range(void **state)
 {
     (void)state;
     static const int expected[] = {1, 1024, 1025, 2048, 3000};
-    json_t *json = bench("--transports p2p --ops put_signal --sizes 1,1K,1025..3000" SMALL);
+    json_t *json = results_of("rma --transports p2p --ops put_signal --sizes 1,1K,1025..3000" BRIEF);
     const json_t *results = json_object_get(json, "results");
     assert_int_equal(json_array_size(results), 5);
     for (size_t i = 0; i < 5; i++)
-        assert_true(real(json_array_get(results, i), "bytes") == expected[i]);
+        assert_true(results_real(json_array_get(results, i), "bytes") == expected[i]);
     json_decref(json);
 }
 
 static void other_forms_of_output(void **state)
 {
     (void)state;
-    shell_expect("$EXPAR bench rma --transports p2p --ops put --sizes 64" SMALL "--csv", 0,
+    shell_expect("$EXPAR bench rma --transports p2p --ops put --sizes 64" BRIEF "--csv", 0,
                  "\nput,bandwidth,p2p,2,1,64,", "");
-    shell_expect("$EXPAR bench rma --transports p2p --ops barrier" SMALL, 0, "2 ranks on 1 node; ", "");
-    shell_expect("$EXPAR bench rma --transports p2p --ops barrier" SMALL, 0, " yes\n", "");
+    shell_expect("$EXPAR bench rma --transports p2p --ops barrier" BRIEF, 0, "2 ranks on 1 node; ", "");
+    shell_expect("$EXPAR bench rma --transports p2p --ops barrier" BRIEF, 0, " yes\n", "");
 }
 
 static void runs_inside_a_job(void **state)
 {
     (void)state;
-    shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" SMALL "--csv", 0,
+    shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" BRIEF "--csv", 0,
                  "\nfetch_add,", "");
-    shell_expect("$EXPAR run -n 3 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" SMALL, 0,
+    shell_expect("$EXPAR run -n 3 --no-prefix -- $EXPAR bench rma --transports p2p --ops atomics" BRIEF, 0,
                  "3 ranks on 1 node; ", "");
-    shell_expect("$EXPAR run -n 3 -- $EXPAR bench rma -n 2 --transports p2p --ops atomics" SMALL, 64, "",
+    shell_expect("$EXPAR run -n 3 -- $EXPAR bench rma -n 2 --transports p2p --ops atomics" BRIEF, 64, "",
                  "-n 2, but this job has 3 ranks");
 }
 
@@ -176,7 +157,7 @@ static void bad_options_are_named(void **state)
         {"-n 1", "rma needs 2 ranks", 64},
         {"dispatch", "rma is measured by itself", 64},
         {"--mpi", "--mpi is for dispatch and combine", 64},
-        {"--nodes 2 --transports p2p --ops put" SMALL, "--transports p2p: it reaches ranks of one node", 64},
+        {"--nodes 2 --transports p2p --ops put" BRIEF, "--transports p2p: it reaches ranks of one node", 64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[256];

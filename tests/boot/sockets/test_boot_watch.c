@@ -57,6 +57,12 @@ static expar_status join(int32_t rank, const expar_unique_id *id, boot **out)
     return boot_join_sockets(&request, out);
 }
 
+static expar_status join_watching(int32_t rank, const expar_unique_id *id, gone_note *note, boot **out)
+{
+    BODY_OK(join(rank, id, out));
+    return (*out)->ops->watch(*out, note_gone, note);
+}
+
 static void run_ok(crew_body body)
 {
     expar_unique_id id;
@@ -72,8 +78,7 @@ static expar_status see_a_death(int32_t rank, void *context)
 {
     boot *group;
     gone_note note = {0};
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     BODY_CHECK(group->ops->watch(group, note_gone, &note) == EXPAR_ERR_STATE);
     BODY_OK(collectives_check_size(group, 1000));
     if (rank == 2) raise(SIGKILL);
@@ -111,8 +116,7 @@ static expar_status see_a_leave(int32_t rank, void *context)
 {
     boot *group;
     gone_note note = {0};
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     BODY_OK(group->ops->barrier(group));
     if (rank != 1) {
         await_gone(&note, 1);
@@ -135,8 +139,7 @@ static expar_status leave_in_order(int32_t rank, void *context)
 {
     boot *group;
     gone_note note = {0};
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     nanosleep(&(struct timespec){.tv_nsec = rank * 10000000}, NULL);
     group->ops->leave(group, true);
     for (int32_t peer = 0; peer < SIZE; peer++)
@@ -150,24 +153,34 @@ static void sound_end_is_silent(void **state)
     run_ok(leave_in_order);
 }
 
-/* Data that waits unread before the good-bye neither wakes the monitor nor hides the good-bye. */
-static expar_status leave_behind_data(int32_t rank, void *context)
+/* Rank 0 does not come to a collective in which the others leave: what waits there unread neither wakes the monitor nor
+   hides the good-bye behind it. */
+static expar_status leave_behind(int32_t rank, const expar_unique_id *id, expar_status (*collective)(boot *group))
 {
     boot *group;
     gone_note note = {0};
-    unsigned char data[64] = {0}, all[64 * SIZE];
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, id, &note, &group));
     BODY_OK(group->ops->barrier(group));
     if (rank == 0) {
         await_gone(&note, 1);
         BODY_CHECK(atomic_load(&note.clean[1]));
     } else {
         group->late_limit_ms = 200;
-        BODY_CHECK(group->ops->allgather(group, data, all, sizeof data) == EXPAR_ERR_PEER);
+        BODY_CHECK(collective(group) == EXPAR_ERR_PEER);
     }
     group->ops->leave(group, false);
     return EXPAR_OK;
+}
+
+static expar_status send_data(boot *group)
+{
+    unsigned char data[64] = {0}, all[64 * SIZE];
+    return group->ops->allgather(group, data, all, sizeof data);
+}
+
+static expar_status leave_behind_data(int32_t rank, void *context)
+{
+    return leave_behind(rank, context, send_data);
 }
 
 static void data_hides_no_goodbye(void **state)
@@ -176,24 +189,16 @@ static void data_hides_no_goodbye(void **state)
     run_ok(leave_behind_data);
 }
 
-/* As above with descriptors that nobody takes: a peek at the socket ends behind the first. */
+/* That nobody takes: a peek at the socket ends behind the first. */
+static expar_status send_descriptors(boot *group)
+{
+    int fds[SIZE];
+    return group->ops->exchange_fds(group, STDERR_FILENO, fds);
+}
+
 static expar_status leave_behind_descriptors(int32_t rank, void *context)
 {
-    boot *group;
-    gone_note note = {0};
-    int fds[SIZE];
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
-    BODY_OK(group->ops->barrier(group));
-    if (rank == 0) {
-        await_gone(&note, 1);
-        BODY_CHECK(atomic_load(&note.clean[1]));
-    } else {
-        group->late_limit_ms = 200;
-        BODY_CHECK(group->ops->exchange_fds(group, STDERR_FILENO, fds) == EXPAR_ERR_PEER);
-    }
-    group->ops->leave(group, false);
-    return EXPAR_OK;
+    return leave_behind(rank, context, send_descriptors);
 }
 
 static void descriptors_hide_no_goodbye(void **state)
@@ -313,8 +318,7 @@ static expar_status answer_beside_data(int32_t rank, void *context)
     gone_note note = {0};
     boot_answer answers[SIZE];
     int fds[SIZE];
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     boot_wait wait;
     boot_wait_begin(&wait, group, &topic, "sum");
     boot_wait_for(&wait, (rank + 1) % SIZE);
@@ -362,8 +366,7 @@ static expar_status send_noise(int32_t rank, void *context)
     boot *group;
     gone_note note = {0};
     boot_answer answers[SIZE];
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     BODY_OK(group->ops->barrier(group));
     if (rank == 1) {
         unsigned char noise[256];
@@ -391,8 +394,7 @@ static expar_status ask_the_stopped(int32_t rank, void *context)
 {
     boot *group;
     gone_note note = {0};
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     BODY_OK(group->ops->barrier(group));
     if (rank == 0) raise(SIGSTOP);
     ask_until_all_but(group, 0);
@@ -422,8 +424,7 @@ static expar_status abort_a_wait(int32_t rank, void *context)
 {
     boot *group;
     gone_note note = {0};
-    BODY_OK(join(rank, context, &group));
-    BODY_OK(group->ops->watch(group, note_gone, &note));
+    BODY_OK(join_watching(rank, context, &note, &group));
     if (rank == 0) {
         pthread_t thread;
         BODY_CHECK(pthread_create(&thread, NULL, abort_soon, group) == 0);

@@ -406,12 +406,22 @@ static ep_combine_step combine_step(const combine_call *call)
     return step;
 }
 
+/* The dispatch that was to fill the map may have been refused since this call began; its place is behind that one's
+   end. Where calls lie on streams this is not known. */
+static expar_status look_at_map(const combine_call *call)
+{
+    const bool needs = call->args.expert_major && !call->base.ep->exec->ops->streams;
+    if (!needs || ep_handle_map_is_sure(call->args.handle)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "the expert-major dispatch with this handle was refused, or has not ended");
+}
+
 /* A rank that fails in here says so with its offers. */
 static expar_status combine_send(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
     executor *exec = base->ep->exec;
     expar_status status = ep_call_follow(base);
+    if (status == EXPAR_OK) status = look_at_map(call);
     if (status == EXPAR_OK) status = reduce(call);
     if (status == EXPAR_OK) status = fill_stages(call);
     if (!base->exec.placed) return ep_call_step(base, status);

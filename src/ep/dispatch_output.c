@@ -125,12 +125,37 @@ expar_status dispatch_make_output(dispatch_call *call)
 
 /* ---- from the arrival to the results ----------------------------------------------------------------------------- */
 
-/* Of a dispatch whose steps are put on a stream the host need not know how it ends: until one has filled the map of
-   which it does, those that can fill it again. */
-static bool fills_again(const dispatch_call *call)
+/* Whether this call has to fill the handle's map: the one that was to may have been refused since this one began. */
+static bool dispatch_takes_map(dispatch_call *call)
 {
-    const bool sure = atomic_load_explicit(&dispatch_handle(call)->map_sure, memory_order_acquire);
-    return !sure && call->base.ep->exec->ops->streams && tensor_given(&call->args.topk_idx);
+    expar_ep_handle *handle = (expar_ep_handle *)dispatch_handle(call);
+    if (!call->fills_map && !ep_handle_map_is_sure(handle) && tensor_given(&call->args.topk_idx))
+        call->fills_map = !atomic_exchange_explicit(&handle->mapped, true, memory_order_acq_rel);
+    return call->fills_map;
+}
+
+/* Where steps are put on a stream the host need not know how a dispatch ends: until one has filled the map of which it
+   does, those that can fill it again, one behind the other. */
+static bool dispatch_fills_again(const dispatch_call *call)
+{
+    return call->base.ep->exec->ops->streams && !ep_handle_map_is_sure(dispatch_handle(call)) &&
+           tensor_given(&call->args.topk_idx);
+}
+
+/* The map that this call fills, or reads. On the CPU the handle's may be under way on another buffer, or have been left
+   by a dispatch that was refused: then the call fills the result's own. */
+static expar_status choose_map(dispatch_call *call, int32_t **map, bool *fills)
+{
+    const expar_ep_handle *handle = dispatch_handle(call);
+    *fills = dispatch_takes_map(call) || dispatch_fills_again(call);
+    *map = ep_handle_map(handle);
+    if (*fills || call->base.ep->exec->ops->streams || ep_handle_map_is_sure(handle)) return EXPAR_OK;
+    *fills = tensor_given(&call->args.topk_idx);
+    *map = call->to.row_map;
+    if (*fills) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE,
+                     "the dispatch that was to fill the handle's row map has been refused, or has not "
+                     "ended; expected topk_idx");
 }
 
 /* Number of this rank's first expert, as recv_topk_idx has it. */
@@ -145,22 +170,29 @@ static expar_status fill_row_map(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
-    const bool fills = call->fills_map || fills_again(call);
-    const ep_map_step step = {.routing = &handle->routing,
-                              .alignment = handle->alignment,
-                              .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
-                              .rows = handle->rows,
-                              .expert_rows = handle->expert_rows,
-                              .first_expert = dispatch_first_expert(call),
-                              .idx = call->to.arrival.idx,
-                              .map = ep_handle_map(handle),
-                              .again = !call->fills_map};
-    expar_status status = fills ? exec->ops->map(exec, &call->base.exec, &step) : EXPAR_OK;
+    ep_map_step step = {.routing = &handle->routing,
+                        .alignment = handle->alignment,
+                        .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
+                        .rows = handle->rows,
+                        .expert_rows = handle->expert_rows,
+                        .first_expert = dispatch_first_expert(call),
+                        .idx = call->to.arrival.idx};
+    bool fills;
+    expar_status status = choose_map(call, &step.map, &fills);
+    step.again = !call->fills_map;
+    if (status == EXPAR_OK && fills) status = exec->ops->map(exec, &call->base.exec, &step);
     if (status != EXPAR_OK) return status;
-    if (fills && !call->step.deferred)
-        atomic_store_explicit(&((expar_ep_handle *)handle)->map_sure, true, memory_order_release);
+    const bool known = !exec->ops->streams || !call->step.deferred;
+    if (fills && known && step.map == ep_handle_map(handle)) ep_handle_map_set_sure((expar_ep_handle *)handle);
+    if (step.map == call->to.row_map) return EXPAR_OK;
     return exec->ops->copy(exec, &call->base.exec, call->to.row_map, step.map,
                            (uint64_t)handle->rows * (uint64_t)handle->routing.topk * sizeof(int32_t));
+}
+
+/* Filled by fill_row_map. On the CPU the result's, since the handle's may be another call's to fill. */
+static const int32_t *row_map_of(const dispatch_call *call)
+{
+    return call->base.ep->exec->ops->streams ? ep_handle_map(dispatch_handle(call)) : call->to.row_map;
 }
 
 static expar_status expand_rows(dispatch_call *call)
@@ -172,7 +204,7 @@ static expar_status expand_rows(dispatch_call *call)
                                  .row_bytes = dispatch_row_bytes(call),
                                  .scale_bytes = 4 * (int64_t)call->base.form.scales,
                                  .topk = handle->routing.topk,
-                                 .map = ep_handle_map(handle),
+                                 .map = row_map_of(call),
                                  .x = call->to.arrival.x,
                                  .scales = call->to.arrival.scales,
                                  .out_x = call->to.x,
@@ -186,7 +218,7 @@ static expar_status pad_rows(dispatch_call *call)
     const expar_ep_handle *handle = dispatch_handle(call);
     const ep_padding_step step = {.routing = &handle->routing,
                                   .alignment = handle->alignment,
-                                  .map = ep_handle_map(handle),
+                                  .map = row_map_of(call),
                                   .map_rows = handle->rows,
                                   .rows = handle->expert_rows,
                                   .row_bytes = dispatch_row_bytes(call),

@@ -122,7 +122,7 @@ struct expar_ep_handle {
     _Atomic(mem_block *) map;
     atomic_bool mapped;   /* some call fills it, or has: taken by one (exchange), given back where it failed */
     atomic_bool map_sure; /* one has, of which the host knows that all ranks went on; set by it (release), looked at
-                             (acquire) by calls that could fill it again */
+                             (acquire) by calls that read the map, or could fill it again */
 };
 #define EP_HANDLE_MAGIC 0x656c646e61687065u
 
@@ -133,6 +133,14 @@ static inline mem_block *ep_handle_map_block(const expar_ep_handle *handle)
 static inline bool ep_handle_is_mapped(const expar_ep_handle *handle)
 {
     return atomic_load_explicit(&handle->mapped, memory_order_acquire);
+}
+static inline bool ep_handle_map_is_sure(const expar_ep_handle *handle)
+{
+    return atomic_load_explicit(&handle->map_sure, memory_order_acquire);
+}
+static inline void ep_handle_map_set_sure(expar_ep_handle *handle)
+{
+    atomic_store_explicit(&handle->map_sure, true, memory_order_release);
 }
 static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 {

@@ -341,6 +341,44 @@ static void test_refused_between(void **state)
     run(play_refused_between);
 }
 
+/* ---- a handle's row map ------------------------------------------------------------------------------------------ */
+
+static const deal_choice expert_major_choice = {.async = true, .expert_major = true};
+
+/* A repeat with topk_idx, expert-major, which rank 0 refuses where that is said. */
+static void play_start_expert_major(play *p, const table *t, uint64_t seed, const play *from, move_refusal refusal)
+{
+    random_source random = random_start(seed);
+    *p = (play){.move = table_move(t, from->deal, MOVE_REPEAT, &expert_major_choice, &random)};
+    p->move->form.with_topk = true;
+    p->move->form.refusal = refusal;
+    CHECK(deal_call_start(&p->call, t->ep, p->move, t->rank, &t->area, from->call.result.handle, NULL),
+          "an expert-major repeat");
+}
+
+/* Two have begun when the first, which was to fill the handle's map, is refused: the second fills it, and a combine
+   finds it. */
+static void play_map_behind_a_refusal(table *t)
+{
+    play first, refused, second, back;
+    play_start(&first, t, 26, MOVE_DISPATCH, &sync_choice, NULL, NULL);
+    if (t->rank == 0) CHECK_OK(expar_group_barrier(t->group));
+    play_start_expert_major(&refused, t, 27, &first, REFUSAL_EARLY);
+    play_start_expert_major(&second, t, 28, &first, REFUSAL_NONE);
+    if (t->rank != 0) CHECK_OK(expar_group_barrier(t->group));
+    play_finish(&refused);
+    play_finish(&second);
+    play_start(&back, t, 29, MOVE_COMBINE, &expert_major_choice, &first, NULL);
+    play_finish(&back);
+    play_finish(&first);
+}
+
+static void test_map_behind_a_refusal(void **state)
+{
+    (void)state;
+    run(play_map_behind_a_refusal);
+}
+
 /* The group fails between the halves: the held call, whose rows would have come by the queue, ends with that, and the
    one behind it, never sent, says that the buffer is poisoned. */
 static void fail_between_the_halves(table *t)
@@ -462,10 +500,15 @@ static void test_slow_rows_beside_an_open_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_second_begins_while_first_is_held), cmocka_unit_test(test_held_before_it_is_sent),
-        cmocka_unit_test(test_opens_behind_the_one_before),       cmocka_unit_test(test_third_waits_for_the_first),
-        cmocka_unit_test(test_begins_behind_a_refusal),           cmocka_unit_test(test_refused_between),
-        cmocka_unit_test(test_failure_between_the_halves),        cmocka_unit_test(test_slow_rows_beside_an_open_call),
+        cmocka_unit_test(test_second_begins_while_first_is_held),
+        cmocka_unit_test(test_held_before_it_is_sent),
+        cmocka_unit_test(test_opens_behind_the_one_before),
+        cmocka_unit_test(test_third_waits_for_the_first),
+        cmocka_unit_test(test_begins_behind_a_refusal),
+        cmocka_unit_test(test_refused_between),
+        cmocka_unit_test(test_map_behind_a_refusal),
+        cmocka_unit_test(test_failure_between_the_halves),
+        cmocka_unit_test(test_slow_rows_beside_an_open_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -371,7 +371,7 @@ END {
     }
     print ".Sh ENVIRONMENT"
     waits = shmem || ("EXPAR_ERR_PEER" in word)
-    put_named(variables, "Ev", " EXPAR_LOG EXPAR_LOG_FILE " (waits ? "EXPAR_TIMEOUT EXPAR_LATE_LIMIT " : "") (shmem ? "EXPAR_HEAP_SIZE " : ""))
+    put_named(variables, "Ev", " EXPAR_LOG EXPAR_LOG_FILE " (waits ? "EXPAR_TIMEOUT EXPAR_LATE_LIMIT EXPAR_SPIN " : "") (shmem ? "EXPAR_HEAP_SIZE " : ""))
     put_example()
     print ".Sh ERRORS"
     if (shmem) {

@@ -24,6 +24,8 @@
       "how long a peer that is waited for may be silent before the call fails")                                        \
     X("EXPAR_LATE_LIMIT", "seconds, 0: no limit", "0",                                                                 \
       "how long a peer that answers is waited for before the call fails")                                              \
+    X("EXPAR_SPIN", "0 to 1000000 microseconds", "50",                                                                 \
+      "how long a wait spins before it sleeps, where the ranks of a host have a core each; 0: it does not")            \
     X("EXPAR_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "16G",                                                  \
       "the most that the symmetric heap of each rank may grow to; all of a static heap")                               \
     X("EXPAR_HEAP_KIND", "dynamic, static", "dynamic",                                                                 \

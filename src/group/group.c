@@ -47,7 +47,8 @@ static expar_status group_build(expar_group *group, boot *ctl, const group_setti
         .peers = threads ? threads->pointers : NULL,
         .backing = threads ? threads->backings[ctl->rank] : NULL,
     };
-    status = sym_create(ctl, group->nodes, settings->timeout_ms, &plan, &group->sym);
+    const sym_patience patience = {.timeout_ms = settings->timeout_ms, .spin_ns = settings->spin_us * 1000};
+    status = sym_create(ctl, group->nodes, &patience, &plan, &group->sym);
     if (status == EXPAR_OK) status = ctl->ops->watch(ctl, on_gone, group->sym);
     return status;
 }

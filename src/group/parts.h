@@ -11,6 +11,7 @@ typedef struct group_settings {
     int32_t ranks_per_node; /* 0: by hosts */
     int64_t timeout_ms, bootstrap_timeout_ms;
     int64_t late_limit_ms; /* 0: none */
+    int64_t spin_us;       /* as sym_patience.spin_ns */
     size_t heap_bytes;
     bool fixed_heap, huge_heap;
 } group_settings;

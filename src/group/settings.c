@@ -6,6 +6,8 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define MAX_TIMEOUT_MS     ((int64_t)1000 * 86400 * 365)
+#define DEFAULT_SPIN_US    50 /* what a sleep costs (measured: docs/performance.md) */
+#define MAX_SPIN_US        1000000
 #define DEFAULT_HEAP_BYTES ((uint64_t)16 << 30)
 #define MIN_HEAP_BYTES     ((uint64_t)1 << 20)
 #define MAX_HEAP_BYTES     ((uint64_t)1 << 46)
@@ -128,6 +130,8 @@ expar_status group_settings_read(const char *call, const expar_group_options *op
     if (status == EXPAR_OK) status = read_choice(call, &heap_kind, (int)options->heap_kind, &read.fixed_heap);
     if (status == EXPAR_OK) status = read_heap_bytes(call, options->heap_bytes, read.fixed_heap, &read.heap_bytes);
     if (status == EXPAR_OK) status = read_choice(call, &heap_pages, (int)options->heap_pages, &read.huge_heap);
+    read.spin_us = DEFAULT_SPIN_US;
+    if (status == EXPAR_OK) status = env_int("EXPAR_SPIN", 0, MAX_SPIN_US, &read.spin_us);
     if (status == EXPAR_OK) status = check_transports(call);
     if (status == EXPAR_OK) *out = read;
     return status;

@@ -2,21 +2,25 @@
 /* Waiting: spin, yield, sleep, in this order, and notice failures and time-outs on the way.
  *
  * A wait of a few turns costs no system call. Whoever waits longer gives the core to the rank that it waits for, which
- * on a crowded host is the sooner the better. */
+ * on a crowded host is the sooner the better. Where each rank could have a core, a sleep costs a hundred times what a
+ * flag takes from core to core, and so a wait spins for about as long as a sleep costs; yet ranks that are bound to no
+ * core may find themselves on one, where whoever spins only keeps the other from coming. So they say where they run. */
 #include "shmem/bell.h"
 #include "shmem/sym.h"
 
 #include <sched.h>
 
-/* Turns that spin, and turns that yield after them. */
-typedef struct rest_limits {
-    uint32_t spins, yields;
-} rest_limits;
-/* On a crowded host yields cost little and spare the core its idle state, out of which a wake-up takes longer than all
-   of them: ranks that meet often (dispatch, combine) lose a third of their time with one yield. (Measured:
-   docs/performance.md.) */
-static const rest_limits limits_roomy = {.spins = 1000, .yields = 8};
-static const rest_limits limits_crowded = {.spins = 4, .yields = 64};
+/* On a crowded host: turns that spin, and turns that yield after them. Yields cost little and spare the core its idle
+   state, out of which a wake-up takes longer than all of them: ranks that meet often (dispatch, combine) lose a third
+   of their time with one yield. (Measured: docs/performance.md.) */
+#define SPINS_CROWDED  4
+#define YIELDS_CROWDED 64
+/* Else turns that yield once the time for spinning is over; and turns from one look at the clock and the cores to the
+   next, so that a wait which ends before costs neither. */
+#define YIELDS_ROOMY 8
+#define TURNS_A_LOOK 16
+/* Turns that drive a network take longer, and what comes from there comes in pieces: so many are spun at least. */
+#define SPINS_DRIVEN 1000
 
 /* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
 #define FIRST_SLEEP_NS 1000000
@@ -53,9 +57,42 @@ static uint64_t watches_nothing(void)
     return bell_range(0, 1);
 }
 
+/* ---- cores ------------------------------------------------------------------------------------------------------- */
+
+/* Stored only when it changes: neighbours read it. 0 where the system does not tell. */
+static uint32_t note_core(const sym *self)
+{
+    _Atomic uint32_t *noted = &((sym_control *)self->heap.base)->core;
+    const uint32_t core = (uint32_t)(sched_getcpu() + 1);
+    if (atomic_load_explicit(noted, memory_order_relaxed) != core)
+        atomic_store_explicit(noted, core, memory_order_relaxed);
+    return core;
+}
+
+/* Whether another rank was last seen where this thread runs. What it says may be old: then this one yields for nothing,
+   or spins until its time is over. */
+static bool shares_core(const sym *self)
+{
+    const uint32_t core = note_core(self);
+    for (int32_t pe = 0; pe < self->size && core != 0; pe++) {
+        const sym_control *control = pe == self->rank ? NULL : sym_at(self, pe, 0);
+        if (control && atomic_load_explicit(&control->core, memory_order_relaxed) == core) return true;
+    }
+    return false;
+}
+
+static void give_core_away(sym_rest *rest)
+{
+    atomic_fetch_add_explicit(&rest->sym->yields, 1, memory_order_relaxed);
+    sched_yield();
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------------------------- */
+
 static void count_in(sym *self)
 {
     atomic_fetch_add_explicit(&self->waiters, 1, memory_order_relaxed);
+    if (!self->crowded) note_core(self);
 }
 
 /* What a wait is for before it is said. */
@@ -72,7 +109,7 @@ static void begin_wait(sym_rest *rest)
 sym_rest sym_rest_begin(sym *self, const char *what)
 {
     count_in(self);
-    sym_rest rest = {.sym = self, .what = what, .watch = watches_nothing()};
+    sym_rest rest = {.sym = self, .what = what, .watch = watches_nothing(), .crowded = self->crowded};
     begin_wait(&rest);
     return rest;
 }
@@ -80,7 +117,7 @@ sym_rest sym_rest_begin(sym *self, const char *what)
 sym_rest sym_rest_begin_among(sym *self, const char *what, sym_ranks among)
 {
     count_in(self);
-    sym_rest rest = {.sym = self, .what = what, .watch = watches_nothing(), .among = among};
+    sym_rest rest = {.sym = self, .what = what, .watch = watches_nothing(), .crowded = self->crowded, .among = among};
     begin_wait(&rest);
     return rest;
 }
@@ -91,6 +128,7 @@ sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint6
     sym_rest rest = {.sym = self,
                      .what = what,
                      .watch = bell_range(offset, bytes),
+                     .crowded = self->crowded,
                      .open = true,
                      .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
     begin_wait(&rest);
@@ -164,15 +202,29 @@ static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
         self->driven->ops->attend(self->driven, 0);
         rest->handed_over = true;
     }
+    atomic_fetch_add_explicit(&self->sleeps, 1, memory_order_relaxed);
     bell_sleep(own_bell(self), rest->rings, limit_ns, self->by_threads);
     return false;
 }
 
-/* Waking up takes longer than what is between two pieces of a large message. The time-out runs on. */
+/* From the first spin on. */
 static void spin_again(sym_rest *rest)
 {
-    rest->turn = 0;
-    rest->armed = false;
+    rest->turn = rest->idle_turns = 0;
+    rest->spin_end_ns = 0;
+    rest->on_shared_core = rest->armed = false;
+}
+
+/* Whether the wait's time for spinning goes on. */
+static bool rest_spins(sym_rest *rest)
+{
+    const uint32_t turn = rest->turn++;
+    if (rest->crowded) return turn < SPINS_CROWDED;
+    if (turn % TURNS_A_LOOK != TURNS_A_LOOK - 1) return true;
+    const int64_t now_ns = clock_ns();
+    if (rest->spin_end_ns == 0) rest->spin_end_ns = now_ns + rest->sym->spin_ns;
+    rest->on_shared_core = shares_core(rest->sym);
+    return now_ns < rest->spin_end_ns || (rest->sym->driven && turn < SPINS_DRIVEN);
 }
 
 /* A turn behind the spins and yields: looks at those who are awaited, arms, and sleeps once that has been done and the
@@ -185,8 +237,9 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
         return status;
     }
     bool came = rest->armed && rest_asleep(rest, sleep_limit_ns(turns));
-    if (!rest->armed && turns > 0) sched_yield();
+    if (!rest->armed && turns > 0) give_core_away(rest);
     rest_drive(rest);
+    /* Waking up takes longer than what is between two pieces of a large message. The time-out runs on. */
     if (came)
         spin_again(rest);
     else
@@ -196,28 +249,28 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 
 expar_status sym_rest_turn(sym_rest *rest)
 {
-    const rest_limits *limits = rest->sym->crowded ? &limits_crowded : &limits_roomy;
+    const uint32_t yields = rest->crowded ? YIELDS_CROWDED : YIELDS_ROOMY;
     if (rest->halt && atomic_load_explicit(rest->halt, memory_order_relaxed))
         return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", rest->what);
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) {
         expar_status status = rest_check(rest);
         if (status != EXPAR_OK) return status;
     }
-    uint32_t turn = rest->turn++, yields_from = limits->spins, rests_from = limits->spins + limits->yields;
-    if (turn >= rests_from) return rest_bounded(rest, turn - rests_from);
+    const bool spins = rest->idle_turns == 0 && rest_spins(rest);
+    if (!spins && rest->idle_turns++ >= yields) return rest_bounded(rest, rest->idle_turns - 1 - yields);
     rest_drive(rest);
-    if (turn < yields_from)
+    if (spins && !rest->on_shared_core)
         spin_once();
     else
-        sched_yield();
+        give_core_away(rest);
     return EXPAR_OK;
 }
 
 void sym_rest_progress(sym_rest *rest)
 {
-    rest->turn = 0;
+    spin_again(rest);
     boot_wait_progress(&rest->wait);
-    rest->armed = rest->handed_over = false;
+    rest->handed_over = false;
 }
 
 void sym_behold(sym *self)

@@ -48,7 +48,7 @@ void sym_destroy(sym *self)
     free(self);
 }
 
-static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
+static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patience)
 {
     sym *self = calloc(1, sizeof *self);
     if (!self) return NULL;
@@ -59,7 +59,8 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, int64_t timeout_ms)
     self->rank = ctl->rank;
     self->size = ctl->size;
     self->nodes = nodes;
-    self->timeout_ms = timeout_ms;
+    self->timeout_ms = patience->timeout_ms;
+    self->spin_ns = patience->spin_ns;
     self->host_ranks = boot_host_ranks(ctl, ctl->rank);
     self->budget.sharers = self->host_ranks;
     self->heap.fd = -1;
@@ -152,9 +153,10 @@ static expar_status agree_on_heaps(const sym *self, expar_status mine)
     return boot_agree(self->boot, &matter, mine, NULL);
 }
 
-expar_status sym_create(boot *ctl, const int32_t *nodes, int64_t timeout_ms, const sym_heap_plan *plan, sym **out)
+expar_status sym_create(boot *ctl, const int32_t *nodes, const sym_patience *patience, const sym_heap_plan *plan,
+                        sym **out)
 {
-    sym *self = sym_new(ctl, nodes, timeout_ms);
+    sym *self = sym_new(ctl, nodes, patience);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for the records of %d ranks", ctl->size);
     expar_status status = sym_heap_make(self, plan);
     status = agree_on_heaps(self, status);

@@ -63,6 +63,9 @@ typedef struct sym_control {
        peers before they act on it (compare-swap from 0, release), read by the owner when one of them has left or ended
        (acquire). So a rank that hears of the leaving before it hears of its cause can still name the cause. */
     _Alignas(64) _Atomic uint64_t told;
+    /* 1 + number of the core that the PE was on when one of its waits last looked; 0: it is not known. Written by the
+       PE's own threads, read by its neighbours' waits (relaxed: it only decides whether they spin or yield). */
+    _Alignas(64) _Atomic uint32_t core;
     _Alignas(64) sym_heap_card card;
 } sym_control;
 /* The heap proper starts here; offsets given to users are never 0. */
@@ -101,7 +104,7 @@ typedef struct sym {
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
-    bool crowded;       /* more ranks than cores on this host: give the core away early */
+    bool crowded;       /* more ranks than cores on this host, or nobody is to spin: give the core away early */
     bool all_mapped;    /* every PE's heap is mapped here */
     bool some_mapped;   /* that of some other PE is */
     bool all_reached;   /* every PE is mapped or reached by atomics */
@@ -111,6 +114,7 @@ typedef struct sym {
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
     bool splits;        /* some PE's data go by one transport, its atomics by another */
     int32_t host_ranks; /* ranks on this host */
+    int32_t host_cores; /* that they may use, all together */
     mem_budget budget;  /* of collective calls */
     mem_region heap;
     /* Behind the heap, from offset heap.bytes on: this rank's own part, where outputs of expert parallelism lie. Peers
@@ -145,8 +149,12 @@ typedef struct sym {
     mem_arena *arena; /* of offsets from the heap's start, the control page taken; guarded by lock */
     pthread_mutex_t lock;
     sym_listener *listeners; /* guarded by lock */
+    /* How long a wait spins where ranks have a core each, before it sleeps. */
+    int64_t spin_ns;
     /* Waits in progress. By those who wait, each by itself; read by whoever frees what they use (release, acquire). */
     _Atomic int32_t waiters;
+    /* Times that waits have given the core away, and slept. By those who wait; relaxed, each by itself. */
+    _Atomic uint64_t yields, sleeps;
     uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
     /* kind << 32 | rank; 0 while sound. Written by the monitor, abort and failed collectives (compare-swap, release),
        read by every wait (acquire). The first failure stays, but a death replaces the leaving that it caused, and this
@@ -184,8 +192,15 @@ typedef struct sym_heap_plan {
    each other's: as much as the machine has memory, as far as addresses and limits allow (store.c). */
 size_t sym_store_reserve(size_t heap_bytes, int32_t ranks, bool by_threads);
 
+/* How long waits go on. */
+typedef struct sym_patience {
+    int64_t timeout_ms; /* for ranks that are silent */
+    int64_t spin_ns;    /* before they sleep, where ranks have a core each; 0: no spinning, as if they had not */
+} sym_patience;
+
 /* Collective; between thread ranks too: they must call it at the same time. */
-expar_status sym_create(boot *boot, const int32_t *nodes, int64_t timeout_ms, const sym_heap_plan *plan, sym **out);
+expar_status sym_create(boot *boot, const int32_t *nodes, const sym_patience *patience, const sym_heap_plan *plan,
+                        sym **out);
 void sym_destroy(sym *sym);
 
 /* Tells the peers of a death or silence, records the first failure and wakes this PE's sleepers. Any thread. */
@@ -287,7 +302,8 @@ void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
  *     while (!ready(…) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {}
  *     sym_rest_end(&rest);
  *
- * A turn spins, then yields, then arms the bell (after which the caller looks once more), then sleeps, bounded. A
+ * A turn spins, then yields, then arms the bell (after which the caller looks once more), then sleeps, bounded; ranks
+ * that outnumber cores yield almost at once. A
  * caller that saw progress but must wait on calls sym_rest_progress, which starts over. A turn fails with
  * EXPAR_ERR_PEER or EXPAR_ERR_ABORTED when the group has failed, with EXPAR_ERR_INTERRUPTED when the program wants
  * it, and with EXPAR_ERR_PEER (timed_out) when boot_wait finds that nobody will end the wait: ranks that were silent
@@ -295,9 +311,13 @@ void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 typedef struct sym_rest {
     sym *sym;
     const char *what;
-    uint32_t turn;
-    uint32_t rings; /* value of the futex word when armed */
-    uint64_t watch; /* bell_range of the words that puts may change to end the wait */
+    uint32_t turn;       /* that spin */
+    uint32_t idle_turns; /* behind them */
+    uint32_t rings;      /* value of the futex word when armed */
+    int64_t spin_end_ns; /* 0: the clock has not been looked at */
+    uint64_t watch;      /* bell_range of the words that puts may change to end the wait */
+    bool crowded;        /* yields at once: as the group is, or set by a caller whose threads outnumber the cores */
+    bool on_shared_core; /* another rank was seen there, so turns that spin yield */
     bool armed;
     bool attends;     /* drives the network meanwhile */
     bool handed_over; /* the network's own thread does */
@@ -323,6 +343,9 @@ void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)
                          const void *context);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
+/* Whether so many threads of each rank outnumber the cores: for waits of threads that a rank has beside its own
+   (cores.c). */
+bool sym_outnumbers(const sym *sym, int32_t threads);
 void sym_rest_end(sym_rest *rest);
 /* For a collective that is lost to this rank by a wait that failed: the group fails for the sake of whoever is to
    blame alone (SYM_PEER_SILENT), or, where it was interrupted, as one that is out of step; others learn that this

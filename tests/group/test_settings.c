@@ -11,9 +11,9 @@
 
 static int clear_environment(void **state)
 {
-    static const char *const names[] = {"EXPAR_TIMEOUT",   "EXPAR_BOOTSTRAP_TIMEOUT", "EXPAR_HEAP_SIZE",
-                                        "EXPAR_HEAP_KIND", "EXPAR_RANKS_PER_NODE",    "EXPAR_TRANSPORTS",
-                                        "EXPAR_LATE_LIMIT"};
+    static const char *const names[] = {
+        "EXPAR_TIMEOUT",        "EXPAR_BOOTSTRAP_TIMEOUT", "EXPAR_HEAP_SIZE",  "EXPAR_HEAP_KIND",
+        "EXPAR_RANKS_PER_NODE", "EXPAR_TRANSPORTS",        "EXPAR_LATE_LIMIT", "EXPAR_SPIN"};
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         unsetenv(names[i]);
@@ -44,6 +44,7 @@ static void test_defaults(void **state)
     assert_int_equal(settings.heap_bytes, (uint64_t)16 << 30);
     assert_false(settings.fixed_heap);
     assert_int_equal(settings.ranks_per_node, 0);
+    assert_int_equal(settings.spin_us, 50);
 }
 
 static void test_environment(void **state)
@@ -55,6 +56,7 @@ static void test_environment(void **state)
     setenv("EXPAR_HEAP_KIND", "static", 1);
     setenv("EXPAR_RANKS_PER_NODE", "4", 1);
     setenv("EXPAR_TRANSPORTS", "p2p", 1);
+    setenv("EXPAR_SPIN", "0", 1);
     group_settings settings = read_ok((expar_group_options){0});
     assert_int_equal(settings.timeout_ms, 2500);
     assert_int_equal(settings.bootstrap_timeout_ms, 7000);
@@ -62,6 +64,7 @@ static void test_environment(void **state)
     assert_true(settings.fixed_heap);
     assert_false(read_ok((expar_group_options){.heap_kind = EXPAR_HEAP_DYNAMIC}).fixed_heap);
     assert_int_equal(settings.ranks_per_node, 4);
+    assert_int_equal(settings.spin_us, 0);
 }
 
 static void test_options_win(void **state)
@@ -108,6 +111,8 @@ static void test_bad_environment(void **state)
     check_bad_variable("EXPAR_HEAP_SIZE", "99999999T", EXPAR_ERR_ARGUMENT);
     check_bad_variable("EXPAR_RANKS_PER_NODE", "0", EXPAR_ERR_ARGUMENT);
     check_bad_variable("EXPAR_TRANSPORTS", "pigeon", EXPAR_ERR_UNSUPPORTED);
+    check_bad_variable("EXPAR_SPIN", "-1", EXPAR_ERR_ARGUMENT);
+    check_bad_variable("EXPAR_SPIN", "1000001", EXPAR_ERR_ARGUMENT);
 }
 
 /* The one variable of seconds that may be 0, and says so. */

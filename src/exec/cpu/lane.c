@@ -7,6 +7,7 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
 {
     sym_rest rest = sym_rest_begin(self->sym, lane->what);
     rest.halt = &self->halted;
+    rest.crowded = sym_outnumbers(self->sym, self->active);
     /* Whoever has said that all its rows have moved is waited for no more. */
     const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
     cpu_expect(&rest, &missing);

@@ -39,10 +39,10 @@ static bool run_paths(struct bench_session *session, struct bench_results *resul
 }
 
 static bool run_shape(const struct bench_world *world, const struct bench_options *options,
-                      const struct problem_shape *shape, int workers, struct bench_results *results)
+                      const struct problem_shape *shape, int given_workers, struct bench_results *results)
 {
     struct bench_session session;
-    bool good = bench_session_open(&session, world, options, shape, workers) && run_paths(&session, results);
+    bool good = bench_session_open(&session, world, options, shape, given_workers) && run_paths(&session, results);
     return bench_session_close(&session, good);
 }
 
@@ -53,14 +53,12 @@ static bool run_all(const struct bench_world *world, const struct bench_options 
                                   .hidden = options->hidden,
                                   .topk = options->topk,
                                   .experts = options->experts};
-    int chosen = world->device->default_workers(world);
     for (int d = 0; d < options->num_dtypes; d++)
         for (int w = 0; w < options->num_workers; w++)
             for (int t = 0; t < options->num_tokens; t++) {
-                int workers = options->workers[w] ? options->workers[w] : chosen;
                 shape.dtype = options->dtypes[d];
                 shape.tokens = options->tokens[t];
-                if (!run_shape(world, options, &shape, workers, results)) return false;
+                if (!run_shape(world, options, &shape, options->workers[w], results)) return false;
             }
     return true;
 }

@@ -172,7 +172,7 @@ static bool make_ep(struct bench_session *session)
     if (world->place.type == EXPAR_CUDA)
         config.num_sms = session->workers;
     else
-        config.num_threads = session->workers;
+        config.num_threads = session->given_workers;
     return bench_good(world, expar_ep_create(world->group, &config, &session->ep));
 }
 
@@ -185,9 +185,11 @@ static bool make_baseline(struct bench_session *session)
 }
 
 bool bench_session_open(struct bench_session *session, const struct bench_world *world,
-                        const struct bench_options *options, const struct problem_shape *shape, int workers)
+                        const struct bench_options *options, const struct problem_shape *shape, int given_workers)
 {
-    *session = (struct bench_session){.world = world, .options = options, .workers = workers};
+    const int workers = given_workers ? given_workers : world->device->default_workers(world);
+    *session =
+        (struct bench_session){.world = world, .options = options, .workers = workers, .given_workers = given_workers};
     session->problem = make_problem(session, shape);
     bool good = session->problem && make_tensors(session);
     good = bench_all_true(world, good) && make_ep(session);

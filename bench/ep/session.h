@@ -28,7 +28,8 @@ struct bench_session {
     const struct bench_world *world;
     const struct bench_options *options;
     struct problem *problem;
-    int workers; /* threads or SMs of a rank */
+    int workers;       /* threads or SMs of a rank */
+    int given_workers; /* the same, if they were asked for; else 0 */
     expar_ep *ep;
     void *x;        /* [T][H] */
     void *y;        /* [T][H] */
@@ -43,7 +44,7 @@ struct bench_session {
 };
 
 bool bench_session_open(struct bench_session *session, const struct bench_world *world,
-                        const struct bench_options *options, const struct problem_shape *shape, int workers);
+                        const struct bench_options *options, const struct problem_shape *shape, int given_workers);
 /* After a failure (not sound) nothing collective is tried any more. */
 bool bench_session_close(struct bench_session *session, bool sound);
 expar_tensor bench_tensor(const struct bench_world *world, const void *data, expar_dtype dtype, int64_t rows,

@@ -40,7 +40,8 @@ typedef struct expar_ep_config {
     int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64 */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
-                              cores, else cores / ranks of the host. May differ between ranks */
+                              cores, else cores / ranks of the host, and fewer for calls of few bytes. May differ
+                              between ranks */
     int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
                               as outputs need it (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and
                               max_topk are given, twice the largest output as its rows come, with handles and a

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_create, expar_ep_buffer_size and expar_ep_destroy: wrong configs, configs that differ between ranks. */
+#include "ep/ep.h"
 #include "ep/stage.h"
+#include "exec/cpu/cpu.h"
 #include "oracle/unit.h"
 
+#include <stdlib.h>
 #include <sys/resource.h>
 
 static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
@@ -186,14 +189,25 @@ static void test_create_with_different_configs(void **state)
     run(3, create_different);
 }
 
-/* Only the number of worker threads is each rank's own. */
+static bool workers_are_chosen(const expar_ep *ep)
+{
+    return ((const cpu_executor *)ep->exec)->chose_workers;
+}
+
+/* Only the number of worker threads is each rank's own; one that was given is kept to in every call. */
 static void create_with_own_threads(expar_group *group, void *shared)
 {
     expar_ep_config config = good;
     expar_ep *ep = NULL;
     (void)shared;
     config.num_threads = 1 + expar_group_rank(group);
-    if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
+    if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
+    CHECK(!workers_are_chosen(ep), "the caller's number is not kept to");
+    CHECK_OK(expar_ep_destroy(ep));
+    config.num_threads = 0;
+    if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
+    CHECK(workers_are_chosen(ep) == !getenv("EXPAR_THREADS"), "who chose the number is not known");
+    CHECK_OK(expar_ep_destroy(ep));
 }
 
 static void test_threads_may_differ(void **state)

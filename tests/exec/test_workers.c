@@ -3,6 +3,7 @@
 #include "exec/cpu/cpu.h"
 #include "oracle/unit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct tally {
@@ -71,12 +72,41 @@ static void runs_of_different_widths(void **state)
     cpu_workers_destroy(workers);
 }
 
+/* A thread that sleeps is not woken for less than it takes to wake it, unless the caller said how many are to work. */
+static void calls_of_few_bytes_take_few_workers(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    const int64_t worth = 256 << 10;
+    const ep_shape shape = {.ranks = 1, .topk = 1};
+    const exec_call plain = {0}, asks_for_three = {.num_sms = 3};
+    cpu_executor self = {.shape = shape, .num_workers = THREADS, .chose_workers = true};
+    assert_int_equal(cpu_workers_create(THREADS, &self.workers), EXPAR_OK);
+    assert_int_equal(cpu_sources_make(&shape, THREADS, &self.sources), EXPAR_OK);
+    const struct {
+        int64_t bytes;
+        int32_t workers;
+    } cases[] = {{0, 1}, {14336, 1}, {worth - 1, 1}, {worth, 2}, {3 * worth, 4}, {1000 * worth, THREADS}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        cpu_call_workers(&self, &plain, cases[i].bytes);
+        assert_int_equal(self.active, cases[i].workers);
+        cpu_call_workers(&self, &asks_for_three, cases[i].bytes);
+        assert_int_equal(self.active, 3);
+    }
+    self.chose_workers = false;
+    cpu_call_workers(&self, &plain, 0);
+    assert_int_equal(self.active, THREADS);
+    free(self.sources.rows);
+    cpu_workers_destroy(self.workers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_share_runs_once_a_run),
         cmocka_unit_test(a_failure_comes_back_with_its_text),
         cmocka_unit_test(runs_of_different_widths),
+        cmocka_unit_test(calls_of_few_bytes_take_few_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

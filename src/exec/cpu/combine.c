@@ -374,6 +374,14 @@ static bool takes_all_directly(const combine_run *run)
     return true;
 }
 
+/* What this rank moves: the rows that it adds, and those that it puts into rings. */
+static int64_t combine_bytes(const ep_combine_step *step)
+{
+    const ep_routing *routing = step->routing;
+    int64_t put = step->mode == EP_MODE_QUEUE ? step->rows : 0;
+    return (routing->first[routing->tokens] + put) * step->row_bytes;
+}
+
 /* Rows that lie ready for their owners are on their way with the offer. */
 expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
@@ -384,7 +392,7 @@ expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *
 expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    cpu_call_workers(self, call);
+    cpu_call_workers(self, call, combine_bytes(step));
     cpu_rings_form(self, &step->form, step->row_bytes);
     combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);

@@ -69,6 +69,7 @@ typedef struct cpu_executor {
     uint32_t slots; /* of a ring, in that call */
     cpu_workers *workers;
     int32_t num_workers;     /* of the buffer */
+    bool chose_workers;      /* the library did: calls of few bytes go on with fewer */
     int32_t active;          /* of the call whose rows move; by the thread that moves them */
     cpu_ring *rings;         /* [C][N] */
     cpu_cursor *cursors;     /* [C] */
@@ -115,9 +116,10 @@ void cpu_workers_destroy(cpu_workers *workers);
 expar_status cpu_workers_run(cpu_workers *workers, int32_t active, cpu_share_fn share, void *context);
 /* Starts more, between two runs; how many of so many there are then. */
 int32_t cpu_workers_grow(cpu_workers *workers, int32_t wanted);
-/* Before a call's rows move: self->active is what the call asks for, as far as there is memory and there are threads.
-   By the thread that moves them. */
-void cpu_call_workers(cpu_executor *self, const exec_call *call);
+/* Before a call's rows move, so many bytes on this rank: self->active is what the call asks for, as far as there is
+   memory and there are threads; where the library chose, no more than the bytes are worth. By the thread that moves
+   them. */
+void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes);
 
 /* ---- routing.c --------------------------------------------------------------------------------------------------- */
 /* See executor_ops.routing_make, which needs no executor here. */

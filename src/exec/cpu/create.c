@@ -286,13 +286,14 @@ static expar_status find_bases(cpu_executor *self)
 }
 
 /* Worker threads of this rank: as asked, by the environment, or the cores of the host shared out among its ranks. */
-static expar_status choose_threads(const executor_plan *plan, int32_t *threads)
+static expar_status choose_threads(cpu_executor *self, const executor_plan *plan)
 {
     const expar_group *group = plan->group;
-    int64_t chosen = plan->num_threads;
-    if (!chosen) chosen = group->host_ranks >= group->host_cores ? 1 : group->host_cores / group->host_ranks;
-    expar_status status = plan->num_threads ? EXPAR_OK : env_int("EXPAR_THREADS", 1, CPU_MOST_WORKERS, &chosen);
-    *threads = (int32_t)chosen;
+    int64_t given = plan->num_threads;
+    expar_status status = given ? EXPAR_OK : env_int("EXPAR_THREADS", 1, CPU_MOST_WORKERS, &given);
+    int32_t shared = group->host_ranks >= group->host_cores ? 1 : group->host_cores / group->host_ranks;
+    self->num_workers = given ? (int32_t)given : shared;
+    self->chose_workers = !given;
     return status;
 }
 
@@ -311,7 +312,7 @@ static expar_status make_lanes(cpu_executor *self)
 static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
 {
     expar_status status = find_bases(self);
-    if (status == EXPAR_OK) status = choose_threads(plan, &self->num_workers);
+    if (status == EXPAR_OK) status = choose_threads(self, plan);
     if (status == EXPAR_OK) status = make_lanes(self);
     if (status == EXPAR_OK)
         status = mem_pool_create_in(self->sym->store, plan->pool_limit_bytes, plan->pool_bytes, &self->base.pool);

@@ -318,13 +318,21 @@ static int32_t rows_coming(const ep_routing *routing)
     return routing->rank_prefix[routing->ranks - 1];
 }
 
+/* What this rank moves: the rows that it sends, and those that it takes out of rings. */
+static int64_t dispatch_bytes(const ep_dispatch_step *step)
+{
+    const ep_routing *routing = step->routing;
+    int64_t taken = step->arrival.mode == EP_MODE_QUEUE ? rows_coming(routing) : 0;
+    return (routing->first[routing->tokens] + taken) * step->row_bytes;
+}
+
 /* Where all go directly they need nobody's help, and go now; else in the second half, beside those by the queue. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    cpu_call_workers(self, call);
     expar_status status = dispatch_exchange_offers(self, step);
     if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    cpu_call_workers(self, call, dispatch_bytes(step));
     dispatch_run run = run_of(self, step);
     int32_t coming = rows_coming(step->routing);
     step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
@@ -364,7 +372,7 @@ static void blank_tail(const ep_dispatch_step *step)
 expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    cpu_call_workers(self, call);
+    cpu_call_workers(self, call, dispatch_bytes(step));
     dispatch_run run = run_of(self, step);
     expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
     if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");

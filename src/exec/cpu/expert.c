@@ -104,8 +104,8 @@ static expar_status expand_share(void *context, int32_t worker)
 expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    cpu_call_workers(self, call);
     expand_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
+    cpu_call_workers(self, call, run.rows * step->row_bytes);
     return cpu_workers_run(self->workers, self->active, expand_share, &run);
 }
 
@@ -157,7 +157,7 @@ static expar_status reduce_share(void *context, int32_t worker)
 expar_status cpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    cpu_call_workers(self, call);
     reduce_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
+    cpu_call_workers(self, call, run.rows * step->row_bytes);
     return cpu_workers_run(self->workers, self->active, reduce_share, &run);
 }

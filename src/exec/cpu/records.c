@@ -82,10 +82,21 @@ expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_source
     return EXPAR_OK;
 }
 
-void cpu_call_workers(cpu_executor *self, const exec_call *call)
+/* For each worker beyond the first: it takes some 15 µs to wake, in which one thread moves as much (measured:
+   docs/performance.md). */
+#define WORKER_BYTES (256 << 10)
+
+static int32_t workers_for(const cpu_executor *self, const exec_call *call, int64_t bytes)
+{
+    if (call->num_sms) return call->num_sms;
+    const int64_t worth = 1 + bytes / WORKER_BYTES;
+    return self->chose_workers && worth < self->num_workers ? (int32_t)worth : self->num_workers;
+}
+
+void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes)
 {
     cpu_sources more;
-    const int32_t wanted = call->num_sms ? call->num_sms : self->num_workers;
+    const int32_t wanted = workers_for(self, call, bytes);
     self->active = cpu_workers_grow(self->workers, wanted);
     if (self->active > self->sources.workers && cpu_sources_make(&self->shape, self->active, &more) == EXPAR_OK) {
         free(self->sources.rows);

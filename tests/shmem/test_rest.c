@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a wait goes on: it spins for its time where ranks have a core each, yields at once where they have not, and sleeps
- * behind that. Clock, core and sched_yield are played, by way of the linker, for the one rank that takes the turns; so
- * nothing here hangs on how fast the machine is. */
+/* How a wait goes on: it spins for its time where ranks have a core each, yields at once where they have not, and
+ * sleeps behind that. Clock, core and sched_yield are played, by way of the linker, for the one rank that takes the
+ * turns; so nothing here hangs on how fast the machine is. */
 #include "shmem/kind.h"
 
 #include <sched.h>

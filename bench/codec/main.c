@@ -43,7 +43,8 @@ static const struct {
                {CODEC_FP8, "fp8"},
                {CODEC_FP8_ROUND, "fp8 round"},
                {CODEC_FP8_UE8M0, "fp8 ue8m0"},
-               {CODEC_INT8, "int8"}};
+               {CODEC_INT8, "int8"},
+               {CODEC_LOGFMT, "logfmt"}};
 
 static size_t element_bytes(int32_t dtype)
 {
@@ -104,7 +105,7 @@ static void fill_rows(const struct codec_bench *b, int32_t dtype)
 {
     uint64_t state = 1;
     for (int64_t i = 0; i < b->tokens * b->hidden; i++)
-        codec_store(dtype, b->rows, i, (float)(int32_t)splitmix_next(&state) * 0x1p-28f);
+        codec_store(dtype, b->rows, i, (float)(int32_t)splitmix_next(&state) * 0x1p-32f);
 }
 
 static void run_case(const struct codec_bench *b, size_t which, int32_t dtype, struct table *table)

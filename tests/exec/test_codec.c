@@ -2,10 +2,12 @@
 /* The codec's numbers, groups and sizes: bytes worked out by hand, and every code against the oracle. */
 #include "exec/codec/codec.h"
 #include "oracle/oracle_codec.h"
+#include "oracle/random.h"
 #include "oracle/unit.h"
 
 #include <expar/tensor.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
@@ -219,6 +221,43 @@ static void ue8m0_packs_four_groups_a_word(void **state)
         assert_int_equal(payload[i], i % 128 ? 0xfe : 0x00);
 }
 
+/* What docs/low-latency-formats.md states: how far a number is off, beside the largest one of its group. */
+static double worst_of_group(random_source *random, int32_t format, float amax)
+{
+    float row[CODEC_GROUP], scales[2] = {0}, back[CODEC_GROUP];
+    uint8_t payload[2 * CODEC_GROUP];
+    double worst = 0;
+    for (int i = 0; i < CODEC_GROUP; i++)
+        row[i] = amax * (float)ldexp(2 * random_unit(random) - 1, -(int)random_between(random, 0, 24));
+    row[0] = amax;
+    codec_encode_row(format, CODEC_F32, CODEC_GROUP, row, payload, scales);
+    codec_decode_row(format, CODEC_GROUP, payload, scales, back);
+    double scale = codec_load_scale(format, scales, 0), least = amax < 1e-4f ? 1e-4f : amax;
+    assert_true(scale >= least / 448.001 && scale <= (format == CODEC_INT8 ? least / 126.999 : least / 223.999));
+    for (int i = 0; i < CODEC_GROUP; i++) {
+        double error = fabs((double)back[i] - row[i]), share = fabs(row[i]) / 16;
+        if (format == CODEC_INT8) assert_true(error <= scale / 2 * 1.00001);
+        if (format != CODEC_INT8) assert_true(error <= 1.00001 * (share > scale / 1024 ? share : scale / 1024));
+        worst = error / least > worst ? error / least : worst;
+    }
+    return worst;
+}
+static void numbers_are_off_by_no_more_than_stated(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("test_codec"));
+    for (int32_t format = CODEC_FP8; format <= CODEC_INT8; format++) {
+        double worst = 0;
+        for (int64_t round = random_test_rounds(2000); round > 0; round--) {
+            double unit = 1 + random_unit(&random);
+            double off = worst_of_group(&random, format, (float)ldexp(unit, (int)random_between(&random, -20, 20)));
+            worst = off > worst ? off : worst;
+        }
+        printf("format %d: off by %.5f of amax at most\n", (int)format, worst);
+        assert_true(worst <= (format == CODEC_INT8 ? 1 / 253.99 : format == CODEC_FP8 ? 16 / 447.99 : 32 / 447.99));
+    }
+}
+
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static void formats_have_the_numbers_of_their_types(void **state)
@@ -294,6 +333,7 @@ int main(void)
         cmocka_unit_test(powers_are_quotients_rounded_up),
         cmocka_unit_test(a_row_has_the_bytes_worked_out_by_hand),
         cmocka_unit_test(ue8m0_packs_four_groups_a_word),
+        cmocka_unit_test(numbers_are_off_by_no_more_than_stated),
         cmocka_unit_test(formats_have_the_numbers_of_their_types),
         cmocka_unit_test(sizes_follow_the_table),
         cmocka_unit_test(other_sizes_are_refused),

@@ -23,7 +23,7 @@ static const oracle_payload payloads[] = {[CODEC_FP8] = ORACLE_FP8,
 /* A row and what is made of it. */
 typedef struct coded {
     _Alignas(64) uint8_t payload[4 * MOST_HIDDEN + GUARD];
-    _Alignas(64) uint8_t scales[4 * MOST_HIDDEN / CODEC_GROUP + GUARD];
+    _Alignas(64) uint8_t scales[8 * MOST_HIDDEN / CODEC_GROUP + GUARD];
     float back[MOST_HIDDEN + 1];
 } coded;
 static _Alignas(64) uint8_t row[4 * MOST_HIDDEN];
@@ -36,7 +36,7 @@ static size_t element_bytes(int32_t dtype)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-typedef enum manner { SAME_SIZE, ALL_SIZES, TINY, BITS, WITH_ODD, MANNERS } manner;
+typedef enum manner { SAME_SIZE, ALL_SIZES, TINY, BELOW_ONE, BITS, WITH_ODD, MANNERS } manner;
 
 static float draw(random_source *random, manner how)
 {
@@ -45,6 +45,7 @@ static float draw(random_source *random, manner how)
     if (how == WITH_ODD && random_once_in(random, 300)) return random_once_in(random, 2) ? sign * INFINITY : sign * NAN;
     if (how == ALL_SIZES) return sign * ldexpf(unit, (int)random_between(random, -150, 127));
     if (how == TINY) return sign * ldexpf(unit, (int)random_between(random, -30, -12));
+    if (how == BELOW_ONE) return sign * ldexpf(unit, (int)random_between(random, -40, 0));
     if (random_once_in(random, 3)) return sign * (float)random_between(random, 0, 448); /* ties */
     return sign * unit * 8.0f;
 }
@@ -109,12 +110,13 @@ static void check_oracle(int32_t format, int32_t dtype, int64_t hidden)
 
 static void check_row(int32_t format, int32_t dtype, int64_t hidden)
 {
-    int64_t bytes = codec_row_bytes(format, hidden);
-    bool quantised = codec_scales(format, hidden) > 0;
+    bool quantised = format >= CODEC_FP8 && format <= CODEC_INT8;
     spoil(&plain);
     spoil(&fast);
     spoil(&lanes);
-    assert_int_equal(codec_encode_row(format, dtype, hidden, row, plain.payload, plain.scales), bytes);
+    int64_t bytes = codec_encode_row(format, dtype, hidden, row, plain.payload, plain.scales);
+    assert_int_equal(bytes, codec_payload_bytes(format, hidden, plain.scales));
+    if (format != CODEC_LOGFMT) assert_int_equal(bytes, codec_row_bytes(format, hidden));
     codec_decode_row(format, hidden, plain.payload, plain.scales, plain.back);
     assert_int_equal(cpu_encode_row(format, dtype, hidden, row, fast.payload, fast.scales), bytes);
     cpu_decode_row(format, hidden, fast.payload, fast.scales, fast.back);
@@ -161,9 +163,23 @@ static void every_half_is_quantised(void **state)
         for (int32_t first = 0; first < 65536; first += 4096) {
             for (int32_t i = 0; i < 4096; i++)
                 ((uint16_t *)(void *)row)[i] = (uint16_t)(first + i);
-            for (int32_t format = CODEC_FP8; format <= CODEC_INT8; format++)
+            for (int32_t format = CODEC_FP8; format <= CODEC_LOGFMT; format++)
                 check_row(format, dtype, 4096);
         }
+}
+
+/* The bytes of LogFMT are looked at by test_codec_log; here, that vectors give them as well. */
+static void vectors_of_logfmt_are_the_codecs(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("test_codec_rows, LogFMT"));
+    for (int64_t round = random_test_rounds(20); round > 0; round--)
+        for (int32_t dtype = CODEC_BF16; dtype <= CODEC_F32; dtype++)
+            for (manner how = 0; how < MANNERS; how++) {
+                int64_t hidden = CODEC_GROUP * random_between(&random, 1, 9);
+                fill_row(&random, dtype, hidden, how);
+                check_row(CODEC_LOGFMT, dtype, hidden);
+            }
 }
 
 /* As given: bits, NaN's too. From another type: rounded once, one NaN. */
@@ -191,6 +207,7 @@ int main(void)
         cmocka_unit_test(random_rows_have_the_bytes_of_the_oracle),
         cmocka_unit_test(a_large_row_has_the_bytes_of_the_oracle),
         cmocka_unit_test(every_half_is_quantised),
+        cmocka_unit_test(vectors_of_logfmt_are_the_codecs),
         cmocka_unit_test(formats_without_scales_keep_or_round),
     };
 #ifdef NEEDS_AVX2

@@ -24,7 +24,7 @@ table='
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h
 6 exec             executor.h step.h index.h event.h
-6 exec/codec       codec.h (number.h)
+6 exec/codec       codec.h (logfmt.h) (number.h)
 6 exec/cpu         create.h
 6 exec/cuda        create.h
 6 exec/cuda/kernels args.h

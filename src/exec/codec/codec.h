@@ -2,9 +2,10 @@
 /* codec: payload formats of low-latency mode. A row of H elements becomes a payload, and scales where it is quantised.
  *
  * Called by the executors, on the host and in kernels; by ep for sizes. Compiles as C17, under nvcc and under NVRTC, so
- * that CPU and GPU make the same bytes. Calls number.h alone.
+ * that CPU and GPU make the same bytes. Calls number.h and logfmt.h alone.
  *
  *   number.h    conversions between FP32 and the narrow types
+ *   logfmt.h    groups of 10 bits an element, by logarithms
  *   codec.h     the table of formats, sizes, groups, whole rows: the definition, one element after the other
  *
  * The CPU executor has whole rows in vectors (cpu_encode_row, cpu_decode_row), a kernel has a lane of a warp take a few
@@ -17,13 +18,15 @@
 #ifndef EXPAR_EXEC_CODEC_CODEC_H
 #define EXPAR_EXEC_CODEC_CODEC_H
 
+#include "exec/codec/logfmt.h"
 #include "exec/codec/number.h"
 
 #define CODEC_GROUP 128 /* elements that share a scale */
 
 /* ---- the table of formats ---------------------------------------------------------------------------------------- */
 
-/* number, element bytes, elements that the row is made of (1 or a group), how its scales are kept, largest code */
+/* number, element bytes (where groups differ: at most), elements that the row is made of (1 or a group), how its scales
+   are kept, largest code */
 #define CODEC_FORMATS(ROW)                                                                                             \
     ROW(CODEC_BF16, 1, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                    \
     ROW(CODEC_F16, 2, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                     \
@@ -31,13 +34,15 @@
     ROW(CODEC_FP8, 4, 1, CODEC_GROUP, CODEC_SCALES_F32, 448.0f)                                                        \
     ROW(CODEC_FP8_ROUND, 5, 1, CODEC_GROUP, CODEC_SCALES_POWERS, 448.0f)                                               \
     ROW(CODEC_FP8_UE8M0, 6, 1, CODEC_GROUP, CODEC_SCALES_UE8M0, 448.0f)                                                \
-    ROW(CODEC_INT8, 7, 1, CODEC_GROUP, CODEC_SCALES_F32, 127.0f)
+    ROW(CODEC_INT8, 7, 1, CODEC_GROUP, CODEC_SCALES_F32, 127.0f)                                                       \
+    ROW(CODEC_LOGFMT, 8, 2, CODEC_GROUP, CODEC_SCALES_HEADS, 0.0f)
 
 typedef enum codec_scales_kind {
     CODEC_NO_SCALES = 0,
     CODEC_SCALES_F32 = 1,    /* FP32, amax / largest code */
     CODEC_SCALES_POWERS = 2, /* the same, rounded up to a power of two */
-    CODEC_SCALES_UE8M0 = 3   /* of these the exponents, biased by 127, four groups in a word, the first one lowest */
+    CODEC_SCALES_UE8M0 = 3,  /* of these the exponents, biased by 127, four groups in a word, the first one lowest */
+    CODEC_SCALES_HEADS = 4   /* two FP32 for each group: its least and its largest magnitude (logfmt.h) */
 } codec_scales_kind;
 
 #define CODEC_FORMAT_NUMBER(name, number, bytes, unit, scales, largest) name = number,
@@ -81,7 +86,7 @@ PORTABLE_FUNC int32_t codec_takes(int32_t format, int64_t hidden)
     return facts.element_bytes > 0 && hidden > 0 && hidden <= 0x7fffffff && hidden % facts.unit == 0 &&
            hidden * facts.element_bytes % 16 == 0;
 }
-/* Of a row's payload, a multiple of 16; 0 where there are no such rows. */
+/* Of a row's payload, of LogFMT the most that there can be; a multiple of 16; 0 where there are no such rows. */
 PORTABLE_FUNC int64_t codec_row_bytes(int32_t format, int64_t hidden)
 {
     return codec_takes(format, hidden) ? hidden * codec_facts_of(format).element_bytes : 0;
@@ -92,6 +97,7 @@ PORTABLE_FUNC int64_t codec_scales(int32_t format, int64_t hidden)
     int32_t kind = codec_facts_of(format).scales;
     if (kind == CODEC_NO_SCALES || !codec_takes(format, hidden)) return 0;
     int64_t groups = hidden / CODEC_GROUP;
+    if (kind == CODEC_SCALES_HEADS) return 2 * groups;
     return kind == CODEC_SCALES_UE8M0 ? (groups + 3) / 4 : groups;
 }
 PORTABLE_FUNC int64_t codec_scale_bytes(int32_t format, int64_t hidden)
@@ -131,7 +137,7 @@ PORTABLE_FUNC float codec_power_of_amax(float amax)
 {
     return number_of_bits(((number_bits(amax) + 0x1fffffu) & NUMBER_INFINITY) - (8u << 23));
 }
-/* amax: as bits, of a group of a format that has scales. */
+/* amax: as bits, of a group of an FP8 or INT8 format. */
 PORTABLE_FUNC codec_scaling codec_scaling_of(int32_t format, uint32_t amax)
 {
     codec_facts facts = codec_facts_of(format);
@@ -182,17 +188,17 @@ PORTABLE_FUNC float codec_dequantise(int32_t format, uint32_t code, float scale)
 /* dtype: CODEC_BF16, CODEC_F16 or CODEC_F32. */
 PORTABLE_FUNC float codec_load(int32_t dtype, const void *row, int64_t i)
 {
-    if (dtype == CODEC_F32) return ((const float *)row)[i];
-    uint32_t half = ((const uint16_t *)row)[i];
+    if (dtype == CODEC_F32) return ((const number_f32 *)row)[i];
+    uint32_t half = ((const number_u16 *)row)[i];
     return dtype == CODEC_BF16 ? number_of_bf16(half) : number_of_f16(half);
 }
 /* Rounds; a NaN of any bits becomes the one of the type. */
 PORTABLE_FUNC void codec_store(int32_t dtype, void *row, int64_t i, float value)
 {
     if (dtype == CODEC_F32)
-        ((float *)row)[i] = value != value ? number_of_bits(NUMBER_NAN) : value;
+        ((number_f32 *)row)[i] = value != value ? number_of_bits(NUMBER_NAN) : value;
     else
-        ((uint16_t *)row)[i] = (uint16_t)(dtype == CODEC_BF16 ? number_to_bf16(value) : number_to_f16(value));
+        ((number_u16 *)row)[i] = (uint16_t)(dtype == CODEC_BF16 ? number_to_bf16(value) : number_to_f16(value));
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -202,10 +208,10 @@ PORTABLE_FUNC void codec_copy_row(int32_t dtype, int64_t hidden, const void *row
 {
     if (dtype == CODEC_F32)
         for (int64_t i = 0; i < hidden; i++)
-            ((float *)payload)[i] = ((const float *)row)[i];
+            ((number_f32 *)payload)[i] = ((const number_f32 *)row)[i];
     else
         for (int64_t i = 0; i < hidden; i++)
-            ((uint16_t *)payload)[i] = ((const uint16_t *)row)[i];
+            ((number_u16 *)payload)[i] = ((const number_u16 *)row)[i];
 }
 PORTABLE_FUNC uint32_t codec_amax(int32_t dtype, const void *row, int64_t begin, int64_t end)
 {
@@ -220,14 +226,14 @@ PORTABLE_FUNC uint32_t codec_amax(int32_t dtype, const void *row, int64_t begin,
 PORTABLE_FUNC void codec_store_scale(int32_t format, void *scales, int64_t g, float scale)
 {
     if (codec_facts_of(format).scales == CODEC_SCALES_UE8M0)
-        ((uint32_t *)scales)[g / 4] |= codec_scale_exponent(scale) << (g % 4 * 8);
+        ((number_u32 *)scales)[g / 4] |= codec_scale_exponent(scale) << (g % 4 * 8);
     else
-        ((float *)scales)[g] = scale;
+        ((number_f32 *)scales)[g] = scale;
 }
 PORTABLE_FUNC float codec_load_scale(int32_t format, const void *scales, int64_t g)
 {
-    if (codec_facts_of(format).scales != CODEC_SCALES_UE8M0) return ((const float *)scales)[g];
-    return codec_scale_of_exponent(((const uint32_t *)scales)[g / 4] >> (g % 4 * 8) & 0xffu);
+    if (codec_facts_of(format).scales != CODEC_SCALES_UE8M0) return ((const number_f32 *)scales)[g];
+    return codec_scale_of_exponent(((const number_u32 *)scales)[g / 4] >> (g % 4 * 8) & 0xffu);
 }
 PORTABLE_FUNC void codec_encode_group(int32_t format, int32_t dtype, const void *row, int64_t g, uint8_t *payload,
                                       void *scales)
@@ -239,23 +245,100 @@ PORTABLE_FUNC void codec_encode_group(int32_t format, int32_t dtype, const void 
     codec_store_scale(format, scales, g, scaling.scale);
 }
 
+/* ---- rows of LogFMT ---------------------------------------------------------------------------------------------- */
+
+/* Of group g of a row. */
+PORTABLE_FUNC logfmt_range codec_log_range(int32_t dtype, const void *row, int64_t g)
+{
+    uint32_t least_below = 0xffffffffu, most = codec_amax(dtype, row, g * CODEC_GROUP, (g + 1) * CODEC_GROUP);
+    for (int64_t i = g * CODEC_GROUP; i < (g + 1) * CODEC_GROUP; i++) {
+        uint32_t below = number_magnitude(codec_load(dtype, row, i)) - 1;
+        if (below < least_below) least_below = below;
+    }
+    return logfmt_range_of(least_below, most);
+}
+/* Four elements of a coded group, the first of them number `first` in it. */
+PORTABLE_FUNC void codec_encode_four(const logfmt_range *range, float steps_per_unit, const float values[4],
+                                     int32_t first, uint8_t *bytes)
+{
+    uint32_t codes[4];
+    for (int32_t i = 0; i < 4; i++) {
+        codes[i] = logfmt_code_of(range, steps_per_unit, values[i]);
+        bytes[first + i] = (uint8_t)codes[i];
+    }
+    bytes[LOGFMT_LOW_BYTES + first / 4] = logfmt_bits_above(codes[0], codes[1], codes[2], codes[3]);
+}
+/* Returns the bytes of the group. */
+PORTABLE_FUNC int32_t codec_encode_log_group(int32_t dtype, const void *row, int64_t g, uint8_t *bytes,
+                                             number_f32 *head)
+{
+    logfmt_range range = codec_log_range(dtype, row, g);
+    head[0] = range.least;
+    head[1] = range.most;
+    if (logfmt_group_bytes(&range) == LOGFMT_BF16_BYTES) {
+        for (int32_t i = 0; i < CODEC_GROUP; i++)
+            codec_store(CODEC_BF16, bytes, i, codec_load(dtype, row, g * CODEC_GROUP + i));
+        return LOGFMT_BF16_BYTES;
+    }
+    float steps_per_unit = logfmt_steps_per_unit(&range);
+    for (int32_t first = 0; first < CODEC_GROUP; first += 4) {
+        float values[4];
+        for (int32_t i = 0; i < 4; i++)
+            values[i] = codec_load(dtype, row, g * CODEC_GROUP + first + i);
+        codec_encode_four(&range, steps_per_unit, values, first, bytes);
+    }
+    return LOGFMT_CODED_BYTES;
+}
+PORTABLE_FUNC int32_t codec_decode_log_group(const uint8_t *bytes, const number_f32 *head, float *out)
+{
+    logfmt_range range = logfmt_range_of_head(head[0], head[1]);
+    if (logfmt_group_bytes(&range) == LOGFMT_BF16_BYTES) {
+        for (int32_t i = 0; i < CODEC_GROUP; i++)
+            out[i] = codec_load(CODEC_BF16, bytes, i);
+        return LOGFMT_BF16_BYTES;
+    }
+    float units_per_step = logfmt_units_per_step(&range);
+    for (int32_t i = 0; i < CODEC_GROUP; i++)
+        out[i] = logfmt_value_of(&range, units_per_step, logfmt_load_code(bytes, i));
+    return LOGFMT_CODED_BYTES;
+}
+
+/* ---- rows of all formats ----------------------------------------------------------------------------------------- */
+
+/* Bytes that the payload of an encoded row has; below codec_row_bytes where groups of LogFMT are coded. */
+PORTABLE_FUNC int64_t codec_payload_bytes(int32_t format, int64_t hidden, const void *scales)
+{
+    if (format != CODEC_LOGFMT) return codec_row_bytes(format, hidden);
+    int64_t bytes = 0;
+    for (int64_t g = 0; g < hidden / CODEC_GROUP; g++) {
+        const number_f32 *head = (const number_f32 *)scales + 2 * g;
+        logfmt_range range = logfmt_range_of_head(head[0], head[1]);
+        bytes += logfmt_group_bytes(&range);
+    }
+    return bytes;
+}
+
 /* A row of `dtype` (CODEC_BF16, CODEC_F16 or CODEC_F32) to its payload and its scales, which lie one behind the other;
    scales may be NULL for formats without. codec_takes holds; row, payload and scales are aligned to their elements.
    Returns the bytes of the payload. A row whose type is the format's goes as it is, another one is rounded once. */
 PORTABLE_FUNC int64_t codec_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload,
                                        void *scales)
 {
-    codec_facts facts = codec_facts_of(format);
+    int32_t kind = codec_facts_of(format).scales;
+    int64_t groups = hidden / CODEC_GROUP, bytes = 0;
     if (format == dtype) {
         codec_copy_row(dtype, hidden, row, payload);
-    } else if (facts.scales == CODEC_NO_SCALES) {
+    } else if (kind == CODEC_NO_SCALES) {
         for (int64_t i = 0; i < hidden; i++)
             codec_store(format, payload, i, codec_load(dtype, row, i));
+    } else if (kind == CODEC_SCALES_HEADS) {
+        for (int64_t g = 0; g < groups; g++)
+            bytes += codec_encode_log_group(dtype, row, g, (uint8_t *)payload + bytes, (number_f32 *)scales + 2 * g);
+        return bytes;
     } else {
-        if (facts.scales == CODEC_SCALES_UE8M0)
-            for (int64_t w = 0; w < codec_scales(format, hidden); w++)
-                ((uint32_t *)scales)[w] = 0;
-        for (int64_t g = 0; g < hidden / CODEC_GROUP; g++)
+        for (int64_t w = 0; kind == CODEC_SCALES_UE8M0 && w < codec_scales(format, hidden); w++)
+            ((number_u32 *)scales)[w] = 0;
+        for (int64_t g = 0; g < groups; g++)
             codec_encode_group(format, dtype, row, g, (uint8_t *)payload, scales);
     }
     return codec_row_bytes(format, hidden);
@@ -263,15 +346,17 @@ PORTABLE_FUNC int64_t codec_encode_row(int32_t format, int32_t dtype, int64_t hi
 /* The way back, to FP32. */
 PORTABLE_FUNC void codec_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out)
 {
-    if (codec_facts_of(format).scales == CODEC_NO_SCALES) {
+    int32_t kind = codec_facts_of(format).scales;
+    const uint8_t *bytes = (const uint8_t *)payload;
+    if (kind == CODEC_NO_SCALES)
         for (int64_t i = 0; i < hidden; i++)
             out[i] = codec_load(format, payload, i);
-        return;
-    }
-    for (int64_t i = 0; i < hidden; i++) {
-        uint32_t code = ((const uint8_t *)payload)[i];
-        out[i] = codec_dequantise(format, code, codec_load_scale(format, scales, i / CODEC_GROUP));
-    }
+    else if (kind == CODEC_SCALES_HEADS)
+        for (int64_t g = 0; g < hidden / CODEC_GROUP; g++)
+            bytes += codec_decode_log_group(bytes, (const number_f32 *)scales + 2 * g, out + g * CODEC_GROUP);
+    else
+        for (int64_t i = 0; i < hidden; i++)
+            out[i] = codec_dequantise(format, bytes[i], codec_load_scale(format, scales, i / CODEC_GROUP));
 }
 
 #endif

@@ -16,6 +16,17 @@
 #define NUMBER_NAN_F16  0x7fffu
 #define NUMBER_NAN_E4M3 0x7fu
 
+/* Numbers in memory, whatever type its owner has given it. */
+#ifdef __CUDACC__
+typedef float number_f32;
+typedef uint32_t number_u32;
+typedef uint16_t number_u16;
+#else
+typedef float __attribute__((may_alias)) number_f32;
+typedef uint32_t __attribute__((may_alias)) number_u32;
+typedef uint16_t __attribute__((may_alias)) number_u16;
+#endif
+
 /* ---- FP32 -------------------------------------------------------------------------------------------------------- */
 
 #ifdef __CUDACC__

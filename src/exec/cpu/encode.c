@@ -2,22 +2,13 @@
 /* The codec's functions with format and type known to the compiler, which makes vectors of the loops, for each of the
  * instruction sets named below. Groups are looked through first, so that only finite ones are quantised. */
 #include "exec/cpu/encode.h"
+#include "exec/cpu/clones.h"
+#include "exec/cpu/encode_log.h"
 
 #include <string.h>
 
-/* Sanitizers instrument code that runs before they are ready to resolve clones; tests make each clone by itself. */
-#if defined(TESTS_ONE_CLONE)
-#define VECTOR_CLONES
-#elif defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define VECTOR_CLONES
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-
 /* The largest magnitude of a group, as bits of its type: of all three they are ordered as integers. */
-INLINE uint32_t group_amax_halves(const uint16_t *group)
+LOOP_PART uint32_t group_amax_halves(const number_u16 *group)
 {
     uint16_t amax = 0;
     for (int32_t i = 0; i < CODEC_GROUP; i++) {
@@ -27,10 +18,10 @@ INLINE uint32_t group_amax_halves(const uint16_t *group)
     return amax;
 }
 
-INLINE uint32_t group_amax(int32_t dtype, const void *row, int64_t begin)
+LOOP_PART uint32_t group_amax(int32_t dtype, const void *row, int64_t begin)
 {
     if (dtype == CODEC_F32) return codec_amax(dtype, row, begin, begin + CODEC_GROUP);
-    uint32_t half = group_amax_halves((const uint16_t *)row + begin);
+    uint32_t half = group_amax_halves((const number_u16 *)row + begin);
     return number_bits(dtype == CODEC_BF16 ? number_of_bf16(half) : number_of_f16(half));
 }
 
@@ -40,14 +31,14 @@ typedef uint16_t __attribute__((may_alias, aligned(1))) codes;
 
 /* Two codes from two finite halves, the first one low. Nothing is wider than the word that both came in, but for the
    two numbers in between: so vectors of words need no shuffles. */
-INLINE uint16_t quantise_halves_i8(int32_t dtype, uint32_t word, float factor)
+LOOP_PART uint16_t quantise_halves_i8(int32_t dtype, uint32_t word, float factor)
 {
     float low = dtype == CODEC_BF16 ? number_of_bits(word << 16) : number_of_f16(word & 0xffffu);
     float high = dtype == CODEC_BF16 ? number_of_bits(word & 0xffff0000u) : number_of_f16(word >> 16);
     return (uint16_t)(number_to_i8_within(number_multiply(low, factor)) |
                       number_to_i8_within(number_multiply(high, factor)) << 8);
 }
-INLINE uint16_t quantise_halves_e4m3(int32_t dtype, uint32_t word, float factor)
+LOOP_PART uint16_t quantise_halves_e4m3(int32_t dtype, uint32_t word, float factor)
 {
     uint32_t both = word & 0x7fff7fffu;
     float low = dtype == CODEC_BF16 ? number_of_bits(both << 16) : number_of_f16_magnitude(both & 0xffffu);
@@ -59,23 +50,23 @@ INLINE uint16_t quantise_halves_e4m3(int32_t dtype, uint32_t word, float factor)
 }
 
 /* The finite elements of a group. */
-INLINE void quantise_group(int32_t format, int32_t dtype, const void *row, int64_t begin, float factor,
-                           uint8_t *restrict payload)
+LOOP_PART void quantise_group(int32_t format, int32_t dtype, const void *row, int64_t begin, float factor,
+                              uint8_t *restrict payload)
 {
     if (dtype == CODEC_F32) {
         for (int64_t i = begin; i < begin + CODEC_GROUP; i++)
             payload[i] = (uint8_t)codec_quantise(format, codec_load(dtype, row, i), factor);
         return;
     }
-    const halves *words = (const halves *)((const uint16_t *)row + begin);
+    const halves *words = (const halves *)((const number_u16 *)row + begin);
     codes *restrict pairs = (codes *)(payload + begin);
     for (int32_t i = 0; i < CODEC_GROUP / 2; i++)
         pairs[i] = format == CODEC_INT8 ? quantise_halves_i8(dtype, words[i], factor)
                                         : quantise_halves_e4m3(dtype, words[i], factor);
 }
 
-INLINE void encode_groups(int32_t format, int32_t dtype, int64_t hidden, const void *row, uint8_t *payload,
-                          void *scales)
+LOOP_PART void encode_groups(int32_t format, int32_t dtype, int64_t hidden, const void *row, uint8_t *payload,
+                             void *scales)
 {
     for (int64_t begin = 0; begin < hidden; begin += CODEC_GROUP) {
         uint32_t amax = group_amax(dtype, row, begin);
@@ -89,7 +80,7 @@ INLINE void encode_groups(int32_t format, int32_t dtype, int64_t hidden, const v
 }
 
 #define DEFINE_ENCODE(name, format, dtype)                                                                             \
-    VECTOR_CLONES static void encode_##name(int64_t hidden, const void *row, uint8_t *payload, void *scales)           \
+    LOOP_CLONES static void encode_##name(int64_t hidden, const void *row, uint8_t *payload, void *scales)             \
     {                                                                                                                  \
         encode_groups(format, dtype, hidden, row, payload, scales);                                                    \
     }
@@ -118,6 +109,7 @@ int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void
         memcpy(payload, row, (size_t)bytes);
         return bytes;
     }
+    if (format == CODEC_LOGFMT) return cpu_encode_log_row(dtype, hidden, row, payload, scales);
     if (codec_facts_of(format).scales == CODEC_NO_SCALES)
         return codec_encode_row(format, dtype, hidden, row, payload, scales);
     if (codec_facts_of(format).scales == CODEC_SCALES_UE8M0)
@@ -128,8 +120,8 @@ int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void
 
 /* ---- the way back ------------------------------------------------------------------------------------------------ */
 
-INLINE void decode_groups(int32_t format, int32_t code_format, int64_t hidden, const uint8_t *payload,
-                          const void *scales, float *restrict out)
+LOOP_PART void decode_groups(int32_t format, int32_t code_format, int64_t hidden, const uint8_t *payload,
+                             const void *scales, float *restrict out)
 {
     for (int64_t begin = 0; begin < hidden; begin += CODEC_GROUP) {
         float scale = codec_load_scale(format, scales, begin / CODEC_GROUP);
@@ -138,21 +130,21 @@ INLINE void decode_groups(int32_t format, int32_t code_format, int64_t hidden, c
     }
 }
 
-VECTOR_CLONES static void decode_fp8(int32_t format, int64_t hidden, const uint8_t *payload, const void *scales,
-                                     float *out)
+LOOP_CLONES static void decode_fp8(int32_t format, int64_t hidden, const uint8_t *payload, const void *scales,
+                                   float *out)
 {
     decode_groups(format, CODEC_FP8, hidden, payload, scales, out);
 }
-VECTOR_CLONES static void decode_int8(int64_t hidden, const uint8_t *payload, const void *scales, float *out)
+LOOP_CLONES static void decode_int8(int64_t hidden, const uint8_t *payload, const void *scales, float *out)
 {
     decode_groups(CODEC_INT8, CODEC_INT8, hidden, payload, scales, out);
 }
-VECTOR_CLONES static void decode_bf16(int64_t hidden, const void *payload, float *restrict out)
+LOOP_CLONES static void decode_bf16(int64_t hidden, const void *payload, float *restrict out)
 {
     for (int64_t i = 0; i < hidden; i++)
         out[i] = codec_load(CODEC_BF16, payload, i);
 }
-VECTOR_CLONES static void decode_f16(int64_t hidden, const void *payload, float *restrict out)
+LOOP_CLONES static void decode_f16(int64_t hidden, const void *payload, float *restrict out)
 {
     for (int64_t i = 0; i < hidden; i++)
         out[i] = codec_load(CODEC_F16, payload, i);
@@ -166,6 +158,8 @@ void cpu_decode_row(int32_t format, int64_t hidden, const void *payload, const v
         decode_bf16(hidden, payload, out);
     else if (format == CODEC_F16)
         decode_f16(hidden, payload, out);
+    else if (format == CODEC_LOGFMT)
+        cpu_decode_log_row(hidden, payload, scales, out);
     else if (format == CODEC_INT8)
         decode_int8(hidden, payload, scales, out);
     else

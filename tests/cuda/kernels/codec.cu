@@ -2,7 +2,8 @@
 /* The codec in kernels, for tests: rows of any type to any format and back.
  *
  * Grid: any. A warp takes a group of 128 elements, a lane four of them, and the largest magnitude is found by a
- * reduction of the warp; formats without scales, and the way back, go element by element. No shared memory. */
+ * reduction of the warp; of LogFMT it takes a row, group after group. Formats without scales, and the way back, go
+ * element by element. No shared memory. */
 #include "exec/codec/codec.h"
 
 #define ALL_LANES 0xffffffffu
@@ -33,6 +34,31 @@ static __device__ void encode_group(int32_t format, int32_t dtype, int64_t hidde
     if (lane == 0) store_scale(format, scales, g, hidden / CODEC_GROUP, scaling.scale);
 }
 
+/* Returns the bytes of the group. */
+static __device__ int64_t encode_log_group(int32_t dtype, int64_t g, const void *row, uint8_t *bytes, float *head)
+{
+    int32_t first = (int32_t)(threadIdx.x % 32) * 4;
+    int64_t begin = g * CODEC_GROUP + first;
+    uint32_t least_below = 0xffffffffu, most = codec_amax(dtype, row, begin, begin + 4);
+    float values[4];
+    for (int32_t i = 0; i < 4; i++) {
+        values[i] = codec_load(dtype, row, begin + i);
+        least_below = min(least_below, number_magnitude(values[i]) - 1);
+    }
+    logfmt_range range =
+        logfmt_range_of(__reduce_min_sync(ALL_LANES, least_below), __reduce_max_sync(ALL_LANES, most));
+    if (first == 0) {
+        head[0] = range.least;
+        head[1] = range.most;
+    }
+    if (logfmt_group_bytes(&range) == LOGFMT_CODED_BYTES)
+        codec_encode_four(&range, logfmt_steps_per_unit(&range), values, first, bytes);
+    else
+        for (int32_t i = 0; i < 4; i++)
+            codec_store(CODEC_BF16, bytes, first + i, values[i]);
+    return logfmt_group_bytes(&range);
+}
+
 /* x: [rows][hidden] of dtype; payload and scales of the rows one behind the other. */
 extern "C" __global__ void codec_encode(int32_t format, int32_t dtype, int64_t hidden, int64_t rows, const uint8_t *x,
                                         uint8_t *payload, uint8_t *scales)
@@ -47,7 +73,13 @@ extern "C" __global__ void codec_encode(int32_t format, int32_t dtype, int64_t h
                 codec_encode_row(format, dtype, hidden, x + r * x_bytes, payload + r * row_bytes, (void *)0);
         return;
     }
-    for (int64_t i = warp; i < rows * groups; i += warps) {
+    for (int64_t r = warp; format == CODEC_LOGFMT && r < rows; r += warps) {
+        uint8_t *bytes = payload + r * row_bytes;
+        float *heads = (float *)(scales + r * scale_bytes);
+        for (int64_t g = 0; g < groups; g++)
+            bytes += encode_log_group(dtype, g, x + r * x_bytes, bytes, heads + 2 * g);
+    }
+    for (int64_t i = warp; format != CODEC_LOGFMT && i < rows * groups; i += warps) {
         int64_t r = i / groups;
         encode_group(format, dtype, hidden, i % groups, x + r * x_bytes, payload + r * row_bytes,
                      scales + r * scale_bytes);

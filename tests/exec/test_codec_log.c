@@ -30,6 +30,16 @@ static void every_logarithm_is_near(void **state)
     assert_true(worst < LOG_ERROR);
 }
 
+/* From one number to the next, over all fractions and where the exponent changes. */
+static void logarithms_never_fall(void **state)
+{
+    (void)state;
+    for (uint32_t magnitude = 0x3f000000; magnitude < 0x3f800000; magnitude++) {
+        logfmt_range range = {.start = logfmt_log_of(magnitude)};
+        if (!(logfmt_above(&range, magnitude + 1) >= 0)) fail_msg("above %#x they do", (unsigned)magnitude);
+    }
+}
+
 static void logarithms_of_powers_of_two_are_whole(void **state)
 {
     (void)state;
@@ -233,6 +243,28 @@ static void numbers_are_off_by_half_a_step_at_most(void **state)
     assert_true(worst <= 0.0220);
 }
 
+/* Within some bits of each other, also where logarithms change their whole part: codes stay in range. */
+static void groups_of_neighbours_are_off_by_bits(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("test_codec_log, neighbours"));
+    for (int64_t round = random_test_rounds(2000); round > 0; round--) {
+        float row[CODEC_GROUP];
+        int64_t apart = random_between(&random, 1, 200), first = random_between(&random, 0x3e800000, 0x3f7fff00);
+        if (random_once_in(&random, 2)) first = 0x3f3504f3 - apart / 2; /* √½ */
+        for (int i = 0; i < CODEC_GROUP; i++)
+            row[i] = number_of_bits((uint32_t)(first + random_between(&random, 0, apart)));
+        row[0] = number_of_bits((uint32_t)first);
+        row[1] = number_of_bits((uint32_t)(first + apart));
+        coded c = encode(row, CODEC_GROUP);
+        assert_int_equal(c.bytes, LOGFMT_CODED_BYTES);
+        for (int i = 0; i < CODEC_GROUP; i++) {
+            assert_in_range(code_at(&c, i), 1, 511);
+            assert_true(fabs(c.back[i] / row[i] - 1) <= apart * 0x1p-23 + POWER_ERROR);
+        }
+    }
+}
+
 static void every_code_comes_back(void **state)
 {
     (void)state;
@@ -246,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_logarithm_is_near),
+        cmocka_unit_test(logarithms_never_fall),
         cmocka_unit_test(logarithms_of_powers_of_two_are_whole),
         cmocka_unit_test(powers_are_near),
         cmocka_unit_test(a_group_has_the_bytes_worked_out_by_hand),
@@ -256,6 +289,7 @@ int main(void)
         cmocka_unit_test(groups_of_a_row_stand_without_gaps),
         cmocka_unit_test(sizes_have_room_for_bf16),
         cmocka_unit_test(numbers_are_off_by_half_a_step_at_most),
+        cmocka_unit_test(groups_of_neighbours_are_off_by_bits),
         cmocka_unit_test(every_code_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,9 @@
 #define LOGFMT_BF16_BYTES  256
 #define LOGFMT_LOW_BYTES   128 /* of a coded group, ahead of the bits above them */
 
+/* 1.5 · 2^23: a sum with it has the whole number nearest to the other one in its lowest bits. */
+#define LOGFMT_ROUND 12582912.0f
+
 /* ---- logarithms and powers --------------------------------------------------------------------------------------- */
 
 /* log2 of a positive number: exponent + fraction, the fraction in [-1/2, 1/2]. */
@@ -60,9 +63,8 @@ PORTABLE_FUNC logfmt_log logfmt_log_of(uint32_t magnitude)
    as 1 + r · (2^r - 1) / r in Chebyshev's approximation of degree 4, which is off by less than 3.2e-7. */
 PORTABLE_FUNC float logfmt_power(int32_t exponent, float fraction)
 {
-    const float round = 12582912.0f; /* 1.5 · 2^23: a sum with it has the whole number in its lowest bits */
-    float rounded = number_add(fraction, round);
-    float r = number_add(fraction, -number_add(rounded, -round));
+    float rounded = number_add(fraction, LOGFMT_ROUND);
+    float r = number_add(fraction, -number_add(rounded, -LOGFMT_ROUND));
     float sum = 0x1.5ec866p-10f;
     sum = logfmt_next_term(sum, r, 0x1.3cbf60p-7f);
     sum = logfmt_next_term(sum, r, 0x1.c6afeep-5f);
@@ -125,14 +127,15 @@ PORTABLE_FUNC float logfmt_units_per_step(const logfmt_range *range)
     return number_divide(range->span, (float)LOGFMT_STEPS);
 }
 
-/* The sign in bit 9, the code below it. */
+/* The sign in bit 9, the code below it. Of an element of the group: logarithms never fall where numbers rise, so that
+   none is beyond that of the largest one. */
 PORTABLE_FUNC uint32_t logfmt_code_of(const logfmt_range *range, float steps_per_unit, float value)
 {
     uint32_t magnitude = number_magnitude(value), least = number_bits(range->least);
     float steps = number_multiply(logfmt_above(range, magnitude > least ? magnitude : least), steps_per_unit);
-    float above = steps > 0.0f ? steps : 0.0f, within = above < (float)LOGFMT_STEPS ? above : (float)LOGFMT_STEPS;
-    uint32_t code = (number_bits(number_add(within, 12582912.0f)) & 0x1ffu) + 1;
-    return (number_bits(value) >> 22 & 0x200u) | (magnitude ? code : 0);
+    uint32_t code = (number_bits(number_add(steps, LOGFMT_ROUND)) & 0x1ffu) + 1;
+    uint32_t known = 0u - ((0u - magnitude) >> 31); /* all bits, but none for zero */
+    return (number_bits(value) >> 22 & 0x200u) | (code & known);
 }
 PORTABLE_FUNC float logfmt_value_of(const logfmt_range *range, float units_per_step, uint32_t code)
 {

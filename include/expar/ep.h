@@ -24,12 +24,14 @@
  * behind them in that stream. docs/gpu.md, "Calls, streams and graphs", has the reasons; the facts are:
  *
  * A call waits on the host until it is known whether all ranks go on, a fresh dispatch until its counts are known as
- * well; rows may still be on their way. With async_finish a fresh dispatch waits for counts only, other calls wait for
- * nothing; what goes wrong comes with the event, or with expar_ep_query where nobody asks that. With num_worst_tokens
- * a fresh dispatch waits for nothing: num_recv_tokens is -1, recv_tokens_per_expert NULL, and what goes wrong comes
- * with the event, or with expar_ep_query where there is none, and is logged by a later call. A wait_event that lies on
- * a stream, made by expar_event_record or by a call on a GPU, the call's stream waits for; any other one the host, so
- * somebody else has to make it happen, another thread or a call that was made before.
+ * well; rows may still be on their way. With async_finish a fresh dispatch waits for counts only, other calls wait
+ * for nothing; what goes wrong comes with the event, or with expar_ep_query where nobody asks that. With
+ * num_worst_tokens a fresh dispatch waits for nothing: num_recv_tokens is -1, recv_tokens_per_expert NULL, and what
+ * goes wrong comes with the event, or with expar_ep_query where there is none, and is logged by a later call. Only
+ * where a rank's pool has lacked room, and without async_finish, it waits until all ranks have called it, as for
+ * counts, so that pools may grow; it tells what it always does. A wait_event that lies on a stream, made by
+ * expar_event_record or by a call on a GPU, the call's stream waits for; any other one the host, so somebody else has
+ * to make it happen, another thread or a call that was made before.
  *
  * A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use, and a thread's call
  * waits while another one is in a call there; the order on all ranks is that in which calls go on behind their

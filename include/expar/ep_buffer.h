@@ -28,7 +28,8 @@ typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *
 /* Any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms of calls:
    the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks together.
    It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with the growing,
-   or with another rank's arguments, it returns itself. On a GPU that is EXPAR_ERR_LIMIT in a capture, where processes
+   or with another rank's arguments, it returns itself. On a GPU pools grow with them for an output of num_worst_tokens
+   rows, or of a handle's. On a GPU that is EXPAR_ERR_LIMIT in a capture, where processes
    share memory by CUDA IPC, and for more than 16384 experts. A limit that is given reserves what it needs when the
    buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
 typedef struct expar_ep_config {
@@ -46,7 +47,8 @@ typedef struct expar_ep_config {
                               as outputs need it (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and
                               max_topk are given, twice the largest output as its rows come, with handles and a
                               combine's copies (docs/gpu.md), expert-major outputs not included; more comes when all
-                              ranks wait for the counts of a dispatch */
+                              ranks wait in a dispatch or route: for its counts, or with num_worst_tokens for this
+                              alone, but with async_finish never */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
                               rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all

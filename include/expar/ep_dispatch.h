@@ -38,7 +38,7 @@ typedef struct expar_dispatch_args {
     const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx, on the host or where
                                          the tensors lie; NULL: zeros */
     int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
-                                 topk_idx. 0: outputs have R rows */
+                                 topk_idx. 0: outputs have R rows. May differ between ranks */
     int32_t expert_major; /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result. Needs topk_idx,
                                  or a handle that an expert-major dispatch was made with */
     int32_t zero_padding; /* with expert_major, 1: rows without a slot are zero; 0: they are not written */

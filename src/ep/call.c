@@ -132,22 +132,28 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
     return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
-static expar_status grow(ep_call *call, int64_t row_bytes)
+static expar_status grow(ep_call *call, const ep_grow_step *step)
 {
     executor *exec = call->ep->exec;
-    const ep_grow_step step = {.epoch = call->epoch, .form = call->form, .row_bytes = row_bytes};
     ep_verdict verdict = {.rank = -1};
     ep_issue_await(call->ep, EP_CALL_ENDED, 0);
     expar_status status = ep_call_check_poison(call);
-    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->grow(exec, &step, &verdict));
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->grow(exec, step, &verdict));
     return status == EXPAR_OK ? ep_call_verdict(call, &verdict) : status;
 }
 
-expar_status ep_call_fit(ep_call *call, int64_t row_bytes)
+bool ep_call_fits(const ep_call *call, int64_t row_bytes)
+{
+    executor *exec = call->ep->exec;
+    return exec->ops->fits(exec, &call->form, row_bytes);
+}
+
+expar_status ep_call_grow(ep_call *call, ep_grow_step step)
 {
     expar_ep *ep = call->ep;
-    if (ep->exec->ops->fits(ep->exec, &call->form, row_bytes)) return EXPAR_OK;
-    expar_status status = grow(call, row_bytes);
+    step.epoch = call->epoch;
+    step.form = call->form;
+    expar_status status = grow(call, &step);
     call->told = status != EXPAR_OK;
     if (call->told) return status;
     atomic_fetch_add_explicit(&ep->growths, 1, memory_order_relaxed);

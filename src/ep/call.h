@@ -60,10 +60,12 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);
 /* A wait_event that nobody holds any more; and what a graph cannot hold: an event to wait for or to signal. */
 expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_event, bool async_finish);
-/* For a call whose form is filled: where records and rings do not hold it as they are they are made larger, by all
-   ranks together, in an epoch of its own; the call has the next one then. No call of the buffer is under way meanwhile:
-   this rank's earlier ones have ended first. A failure has been told to the others, and leaves the buffer as it was. */
-expar_status ep_call_fit(ep_call *call, int64_t row_bytes);
+/* Whether records and rings hold a call as they are, whose form is filled. Once a call. */
+bool ep_call_fits(const ep_call *call, int64_t row_bytes);
+/* Where they do not: they are made larger, by all ranks together, in an epoch of its own; the call has the next one
+   then. No call of the buffer is under way meanwhile: this rank's earlier ones have ended first. A failure has been
+   told to the others, and leaves the buffer as it was. step: row_bytes, and what the call takes. */
+expar_status ep_call_grow(ep_call *call, ep_grow_step step);
 /* With async_finish: the event, and whatever else the call needs to finish by itself. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's

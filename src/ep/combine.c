@@ -469,7 +469,8 @@ static expar_status combine_keep_in_graph(const combine_call *call)
 static expar_status combine_fit(combine_call *call)
 {
     combine_fill_form(call);
-    return ep_call_fit(&call->base, row_bytes(call));
+    const ep_grow_step step = {.row_bytes = row_bytes(call), .tokens = -1};
+    return ep_call_fits(&call->base, step.row_bytes) ? EXPAR_OK : ep_call_grow(&call->base, step);
 }
 
 /* All that is done before the others are asked. */

@@ -49,8 +49,15 @@ static expar_status dispatch_take_counts(dispatch_call *call)
 
 static ep_growth growth_of(const dispatch_call *call)
 {
-    const ep_growth growth = opening_growth(&call->base, &call->opening);
+    const ep_growth growth = opening_growth(&call->base, &call->opening, call->args.async_finish);
     return growth == EP_GROWTH_CAN && call->lacks_room ? EP_GROWTH_WISHED : growth;
+}
+
+/* The output has its place, beside the pool perhaps: what has grown is for the next one. */
+static expar_status grow_for_later(dispatch_call *call)
+{
+    dispatch_grow(call, dispatch_lies_beside(call));
+    return ep_call_step(&call->base, call->growth);
 }
 
 /* Opens a fresh dispatch. A rank that fails behind it says so with its offers, unless they stand. */
@@ -72,8 +79,9 @@ static expar_status notify(dispatch_call *call)
         step.rows = &rows;
     }
     expar_status status = opening_notify(base, &step);
-    if (status != EXPAR_OK || !step.counted) return status;
+    if (status != EXPAR_OK) return status;
     call->grows = step.grows;
+    if (!step.counted) return grow_for_later(call);
     status = dispatch_take_counts(call);
     if (call->growth != EXPAR_OK) return ep_call_step(base, status);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
@@ -233,8 +241,14 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
 
 static expar_status dispatch_fit(dispatch_call *call)
 {
+    uint64_t sizes[3];
     dispatch_fill_form(call);
-    return ep_call_fit(&call->base, dispatch_row_bytes(call));
+    if (ep_call_fits(&call->base, dispatch_row_bytes(call))) return EXPAR_OK;
+    const ep_grow_step step = {.row_bytes = dispatch_row_bytes(call),
+                               .bytes = sizes,
+                               .count = dispatch_sizes_ahead(call, sizes),
+                               .tokens = dispatch_cached(call) ? -1 : call->opening.tokens};
+    return ep_call_grow(&call->base, step);
 }
 
 /* All that is done before the others are asked. A fresh dispatch reads its routing behind the event. */

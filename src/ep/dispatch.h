@@ -73,6 +73,10 @@ ep_wish dispatch_wish(const dispatch_call *call);
 expar_status dispatch_make_output(dispatch_call *call);
 /* The output's numbers of tokens for each expert, of a fresh dispatch whose counts are known; *sum of them. */
 expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *output, int64_t *sum);
+/* Sizes of the blocks that the call takes, where they are known before the others are asked; returns how many. */
+int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3]);
+/* The output found no room in the pool, which was to have it. */
+bool dispatch_lies_beside(const dispatch_call *call);
 /* Takes part in the growth of the pools, if there is one and it has not: for the blocks of the call where these are
    sized. */
 void dispatch_grow(dispatch_call *call, bool sized);

@@ -40,20 +40,42 @@ static uint64_t with_spare(uint64_t bytes)
     return bytes + bytes / 8;
 }
 
-/* The blocks that the call takes, whose rows are known. */
+/* The blocks that the call takes, whose rows are known, in this order. */
 static int32_t sizes_of_blocks(const dispatch_call *call, uint64_t sizes[3])
 {
     const ep_wish wish = dispatch_wish(call);
-    const ep_routing *routing = &call->made->routing;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    uint64_t own[2];
     int32_t count = 0;
-    ep_destination_sizes(&wish, sizes);
-    while (count < 2 && sizes[count])
-        count++;
-    for (int32_t i = 0; i < count; i++)
+    ep_destination_sizes(&wish, own);
+    if (wish.expert_major) sizes[count++] = (uint64_t)(handle->rows * handle->routing.topk + 1) * sizeof(int32_t);
+    for (int32_t i = 0; i < 2 && own[i]; i++)
+        sizes[count++] = own[i];
+    for (int32_t i = 0; i < count && !dispatch_sized(call); i++)
         sizes[i] = with_spare(sizes[i]);
-    if (wish.expert_major)
-        sizes[count++] = with_spare((uint64_t)(call->made->rows * routing->topk + 1) * sizeof(int32_t));
     return count;
+}
+
+int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3])
+{
+    const ep_form *form = &call->base.form;
+    expar_ep_handle like = {.rows = call->opening.num_worst_tokens, .recv_tokens = -1};
+    if (!dispatch_sized(call)) return 0;
+    if (dispatch_cached(call)) return sizes_of_blocks(call, sizes);
+    like.routing.topk = form->topk;
+    like.routing.local_experts = form->experts / call->base.ep->shape.ranks;
+    like.expert_rows = opening_worst_expert_rows(&call->opening, &like);
+    call->made = &like;
+    const int32_t count = sizes_of_blocks(call, sizes);
+    call->made = NULL;
+    return count;
+}
+
+bool dispatch_lies_beside(const dispatch_call *call)
+{
+    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+        if (dispatch_own(call, part)) return false;
+    return call->args.path == EXPAR_PATH_AUTO && !call->to.output->block->pool;
 }
 
 void dispatch_grow(dispatch_call *call, bool sized)

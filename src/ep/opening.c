@@ -126,9 +126,11 @@ expar_status opening_make_handle(const ep_call *call, const ep_opening *opening,
     return EXPAR_OK;
 }
 
-ep_growth opening_growth(const ep_call *call, const ep_opening *opening)
+/* A stream of a call with async_finish may wait for what this thread does later. */
+ep_growth opening_growth(const ep_call *call, const ep_opening *opening, bool async_finish)
 {
-    return call->ep->exec->grows && !opening->num_worst_tokens ? EP_GROWTH_CAN : EP_GROWTH_NONE;
+    const bool never_waits = opening->num_worst_tokens && (async_finish || call->exec.captured);
+    return call->ep->exec->grows && !never_waits ? EP_GROWTH_CAN : EP_GROWTH_NONE;
 }
 
 expar_status opening_notify(ep_call *call, ep_notify_step *step)

@@ -34,8 +34,9 @@ ep_route_view opening_view(const ep_opening *opening);
 
 /* The handle of the call's form; its counts are not known yet. */
 expar_status opening_make_handle(const ep_call *call, const ep_opening *opening, expar_ep_handle **out);
-/* What the call says of this rank's pool: who does not wait for counts keeps the others from growing. */
-ep_growth opening_growth(const ep_call *call, const ep_opening *opening);
+/* What the call says of this rank's pool, or may say where it need not wait for its counts, and does for that alone:
+   who does not wait keeps the others from growing. */
+ep_growth opening_growth(const ep_call *call, const ep_opening *opening, bool async_finish);
 /* Opens the call: step has its routing, and rows if some are to be sent ahead. OK: all ranks go on, and step->counted
    says whether the host knows the counts. */
 expar_status opening_notify(ep_call *call, ep_notify_step *step);

@@ -80,7 +80,8 @@ static expar_status route_keep_in_graph(const route_call *call)
 static expar_status route_fit(route_call *call)
 {
     route_fill_form(call);
-    return ep_call_fit(&call->base, 0);
+    const ep_grow_step step = {.tokens = call->opening.tokens};
+    return ep_call_fits(&call->base, 0) ? EXPAR_OK : ep_call_grow(&call->base, step);
 }
 
 /* All that is done before the others are asked. */
@@ -112,7 +113,7 @@ static expar_status route_notify(route_call *call)
                            .form = call->base.form,
                            .routing = &call->made->routing,
                            .route = opening_view(&call->opening),
-                           .growth = opening_growth(&call->base, &call->opening),
+                           .growth = opening_growth(&call->base, &call->opening, call->args.async_finish),
                            .deferred = call->opening.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
     executor *exec = call->base.ep->exec;

@@ -133,7 +133,7 @@ typedef struct executor_ops {
 
     /* For a call that does not fit, while no other of the buffer is under way on this rank: opens with a hello without
        counts; where all ranks come with the same form, all make room for it, or none does. What came of it is the
-       verdict: a rank that has no memory refuses. */
+       verdict: a rank that has no memory refuses. Pools that grow do so for what the step says of them, if they can. */
     expar_status (*grow)(executor *self, const ep_grow_step *step, ep_verdict *verdict);
 
     /* Opens a fresh dispatch or a route, or any call that this rank refuses (without routing; it needs no place then):

@@ -74,6 +74,11 @@ typedef struct ep_grow_step {
     uint32_t epoch; /* of the growing alone */
     ep_form form;
     int64_t row_bytes;
+    /* What the call will take of the pool, as far as it is known before the others are asked: count blocks of so many
+       bytes, and the routing of a handle that it makes; tokens -1: of none. */
+    const uint64_t *bytes;
+    int32_t count;
+    int64_t tokens;
 } ep_grow_step;
 
 /* What drives the routing, as it lies in memory. */
@@ -144,7 +149,9 @@ typedef struct ep_notify_step {
     ep_routing *routing; /* out: layout and notify part. NULL with a refusal */
     ep_route_view route;
     ep_dispatch_step *rows; /* to be sent ahead, into its room; NULL: none. Only where the executor offers room */
-    ep_growth growth;       /* what this rank says of its pool */
+    /* What this rank says of its pool. Of a deferred step: what it may say; the executor waits then, or says that it
+       does not. */
+    ep_growth growth;
     bool deferred;
     bool grows;   /* out: executor_ops.grow_pool is to follow, on all ranks, before the rows; none were sent ahead */
     bool counted; /* out: the routing's counts are known; always, unless deferred or refused */

@@ -223,8 +223,11 @@ static void trim_without_waiting(expar_group *group, void *shared)
     const uint64_t with = reserved(&one);
     expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = is_odd(&one) ? 4 : 0;
+    args.async_finish = 1;
     CHECK_OK(expar_ep_trim(one.ep));
     CHECK_OK(expar_dispatch(one.ep, &args, &one.came));
+    CHECK_OK(expar_event_wait(one.came.event));
+    expar_event_destroy(one.came.event);
     CHECK(reserved(&one) == with, "memory went in a call that one rank did not wait in");
     idle_dispatch(&one, EXPAR_F32);
     CHECK(reserved(&one) < with, "all stayed");

@@ -108,6 +108,10 @@ typedef struct gpu_executor {
     atomic_bool ending, has_reason;
     atomic_bool halted; /* by any thread, once; read by waits of the host (relaxed: it publishes nothing) */
     error_kept reason;
+    /* By whoever calls: the report's last wish for growth that was seen; calls that wait for it still; wishes of this
+       rank's in vain. */
+    uint64_t wish_seen;
+    int32_t waits, vain;
     uint64_t tickets;       /* given out so far */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */
@@ -198,6 +202,10 @@ expar_status gpu_home_start(gpu_executor *self);
 uint64_t gpu_home_bytes(const gpu_executor *self);
 /* What hellos say of this rank's pool. For each call once. */
 bool gpu_home_wishes(gpu_executor *self);
+/* Whether a call that need not wait for its counts does, with these words of its pool. For each such call once. */
+bool gpu_home_awaits_growth(gpu_executor *self, ep_growth growth);
+/* It did, and wished, and not all did. */
+void gpu_home_note_vain(gpu_executor *self);
 /* Operations. */
 bool gpu_lacks(executor *base, uint64_t bytes);
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count);

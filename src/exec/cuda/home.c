@@ -15,6 +15,10 @@
 /* After a growth that failed so many calls do not wish for another; then twice as many, and so on up to the most. */
 #define FIRST_PATIENCE 16
 #define MOST_PATIENCE  4096
+/* Calls that wait behind another rank's wish, where they need not; and such calls of the rank that wishes, all in vain,
+   until it is patient. */
+#define CALLS_OF_A_WISH 8
+#define MOST_IN_VAIN    64
 
 /* A rank's homes: a resident of its group. Changed as buffers are made and destroyed, which the rank does one at a
    time. */
@@ -283,11 +287,11 @@ static void set(atomic_int *word, int value)
 bool gpu_home_wishes(gpu_executor *self)
 {
     gpu_home *home = self->home;
-    if (atomic_load_explicit(&home->trims, memory_order_relaxed)) return true;
     if (get(&home->patience) > 0) {
         set(&home->patience, get(&home->patience) - 1);
         return false;
     }
+    if (atomic_load_explicit(&home->trims, memory_order_relaxed)) return true;
     return atomic_load_explicit(&home->missed, memory_order_relaxed) > filled_end(home);
 }
 
@@ -298,14 +302,39 @@ bool gpu_lacks(executor *base, uint64_t bytes)
 }
 
 /* Nothing is lost but time: so it is not tried again at once. */
-static void note_failed(gpu_home *home)
+static void be_patient(gpu_home *home)
 {
     int calls = 2 * get(&home->last_patience);
     calls = calls < FIRST_PATIENCE ? FIRST_PATIENCE : calls > MOST_PATIENCE ? MOST_PATIENCE : calls;
     set(&home->last_patience, calls);
     set(&home->patience, calls);
-    LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
 }
+
+/* ---- calls that need not wait --------------------------------------------------------------------------------------
+ *
+ * Pools grow in a call in which all hosts wait. Whoever wishes for growth waits; the others learn of it as their
+ * kernels have read its hello, and then wait in their next calls, however far behind they have come to know: the wish
+ * is repeated until it is met. */
+
+bool gpu_home_awaits_growth(gpu_executor *self, ep_growth growth)
+{
+    const uint64_t wished = __atomic_load_n(&self->report->wished, __ATOMIC_RELAXED);
+    if (wished != self->wish_seen) self->waits = CALLS_OF_A_WISH;
+    self->wish_seen = wished;
+    if (growth == EP_GROWTH_NONE) return false;
+    if (growth == EP_GROWTH_WISHED) return true;
+    return self->waits > 0 && self->waits--;
+}
+
+void gpu_home_note_vain(gpu_executor *self)
+{
+    if (++self->vain < MOST_IN_VAIN) return;
+    self->vain = self->waits = 0;
+    self->wish_seen = __atomic_load_n(&self->report->wished, __ATOMIC_RELAXED);
+    be_patient(self->home);
+}
+
+/* ---- resizing ---------------------------------------------------------------------------------------------------- */
 
 /* All that lies behind `end` and behind the last block, beyond what the pools have begun with; as far as it is whole
    pieces. Blocks may be taken meanwhile: nobody finds memory there from here on. Returns what is kept. */
@@ -352,11 +381,14 @@ expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
     if (status != EXPAR_OK) return sym_out_of_step(self->sym, "the pool", status);
     status = home_resize(self->home, end);
     gpu_return_to_captures(mode);
-    if (status == EXPAR_ERR_MEMORY)
-        note_failed(self->home);
-    else
+    self->waits = self->vain = 0;
+    if (status != EXPAR_ERR_MEMORY) {
         set(&self->home->last_patience, 0);
-    return status == EXPAR_ERR_MEMORY ? EXPAR_OK : status;
+        return status;
+    }
+    be_patient(self->home);
+    LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
+    return EXPAR_OK;
 }
 
 /* Peers map what a rank has: it goes with the next call of which all ranks see that all of them wait. */
@@ -364,5 +396,6 @@ void gpu_trim(executor *base)
 {
     gpu_home *home = gpu_of(base)->home;
     if (!device_heap_grows(home->heap) || device_heap_own_bytes(home->heap) <= home->start_bytes) return;
+    set(&home->patience, 0);
     atomic_store_explicit(&home->trims, true, memory_order_relaxed);
 }

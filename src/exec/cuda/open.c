@@ -62,10 +62,17 @@ static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu
                       shared_words_bytes(words), args);
 }
 
-static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_notify_step *step)
+/* Who need not wait for counts, and may, does so as long as growth is wished for. */
+static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
+{
+    ep_growth growth = step->growth;
+    if (growth == EP_GROWTH_CAN && gpu_home_wishes(self)) growth = EP_GROWTH_WISHED;
+    return step->deferred && !gpu_home_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
+}
+
+static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_notify_step *step, ep_growth growth)
 {
     const ep_shape *shape = &self->world.shape;
-    gpu_ticket_take(self, call);
     self->notified = true;
     gpu_notify_args args = {.world = gpu_world_of(self, call),
                             .form = step->form,
@@ -77,8 +84,7 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_not
     bool goes_on = step->refusal.status == EXPAR_OK;
     if (step->routing && goes_on) add_routing(step, &args);
     if (step->rows && goes_on) args.room = step->rows->room;
-    args.room.growth = (int32_t)step->growth;
-    if (step->growth == EP_GROWTH_CAN && gpu_home_wishes(self)) args.room.growth = EP_GROWTH_WISHED;
+    args.room.growth = (int32_t)growth;
     expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(self, true);
@@ -91,8 +97,9 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
     if (status != EXPAR_OK) return status;
     if (call->ticket) gpu_order_note_wait(self, false);
     if (self->report->counts_refused == call->ticket) gpu_verdict_read(self, call->ticket, &step->verdict);
-    step->counted = step->verdict.rank < 0 && step->routing;
-    step->grows = step->counted && self->report->counts_grow == call->ticket;
+    const bool goes_on = step->verdict.rank < 0 && step->routing;
+    step->counted = goes_on && !step->deferred;
+    step->grows = goes_on && self->report->counts_grow == call->ticket;
     if (step->counted) gpu_take_counts(self, step->routing);
     return EXPAR_OK;
 }
@@ -107,6 +114,15 @@ expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     /* A graph would tell the refusal again and again. */
     if (status != EXPAR_OK && call->captured) return status;
     if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
-    status = put_notify(self, call, step);
-    return status == EXPAR_OK && !step->deferred ? await_counts(self, call, step) : status;
+    const ep_growth growth = choose_growth(self, step);
+    const bool asked = call->asked, for_growth = step->deferred && growth != EP_GROWTH_NONE;
+    call->asked |= for_growth;
+    gpu_ticket_take(self, call);
+    call->asked = asked;
+    status = put_notify(self, call, step, growth);
+    if (status == EXPAR_OK && (for_growth || !step->deferred)) status = await_counts(self, call, step);
+    /* Nobody asks for the rest of it. */
+    if (!asked) call->ticket = 0;
+    if (for_growth && growth == EP_GROWTH_WISHED && !step->grows) gpu_home_note_vain(self);
+    return status;
 }

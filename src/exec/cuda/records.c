@@ -124,6 +124,17 @@ static void tell_lack(const gpu_executor *self, expar_status status, ep_verdict 
     *verdict = (ep_verdict){.rank = self->world.rank, .reason = ep_refusal_of(status)};
 }
 
+/* A call that waits for its counts grows the pool when it knows them; who is not to wait has no other time. */
+static expar_status grow_pool_for(gpu_executor *self, const ep_grow_step *step)
+{
+    uint64_t bytes[MEM_POOL_MOST_REACHED];
+    int32_t count = 0;
+    if (step->count && step->tokens >= 0) bytes[count++] = gpu_routing_bytes(&self->world.shape, step->tokens);
+    for (int32_t i = 0; i < step->count && count < MEM_POOL_MOST_REACHED; i++)
+        bytes[count++] = step->bytes[i];
+    return gpu_grow_pool(&self->base, bytes, count);
+}
+
 expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
 {
     gpu_executor *self = gpu_of(base);
@@ -136,6 +147,7 @@ expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verd
     if (status != EXPAR_OK || verdict->rank >= 0) return status;
     const ep_shape shape = gpu_shape_for(self, step);
     status = records_replace(self, &shape);
+    if (status == EXPAR_OK) return grow_pool_for(self, step);
     if (status != EXPAR_ERR_MEMORY) return status;
     tell_lack(self, status, verdict);
     return EXPAR_OK;

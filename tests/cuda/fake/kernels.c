@@ -144,7 +144,7 @@ static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_for
     return judge_hellos(world, epoch) < 0;
 }
 
-/* Whether pools grow between counts and rows: all hellos are here, and all go on. */
+/* Whether pools grow between counts and rows: all hellos are here, and all go on. Else a wish is noted. */
 static bool pools_grow(const gpu_world *world, uint32_t epoch)
 {
     bool can = true, wished = false;
@@ -153,6 +153,7 @@ static bool pools_grow(const gpu_world *world, uint32_t epoch)
         can = can && growth != EP_GROWTH_NONE;
         wished = wished || growth == EP_GROWTH_WISHED;
     }
+    if (wished && !can) __atomic_store_n(&world->report->wished, (uint64_t)epoch + 1, __ATOMIC_RELAXED);
     return can && wished;
 }
 

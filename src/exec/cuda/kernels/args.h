@@ -112,6 +112,10 @@ typedef struct gpu_report {
     /* Ticket of the last dispatch or combine that knows whether it goes on: its verdict, if any, stands below. Written
        behind that by block 0 (release), read by the host (acquire). */
     uint64_t opened;
+    /* One more than the epoch of the last notify whose hellos wished for growth in vain, for a host did not wait; 0:
+       none yet. Of all calls but those in graphs, which wish for none. Written by kernels, read by the host (relaxed:
+       who sees it late waits in a later call). */
+    uint64_t wished;
     gpu_verdict verdicts[GPU_VERDICTS];
     /* Of calls that nobody asks for (ticket 0: in graphs, for one): the first that did not end well. `ticket` is set to
        1 by the kernel (release), and to 0 by the host once it has read the rest (release). */

@@ -207,6 +207,7 @@ typedef struct gpu_exchange {
     int32_t against; /* who stands in the way, or -1 */
     bool refused;    /* it refused; else its form differs from rank 0's */
     bool grows;      /* all go on, and pools grow before rows move (ep_growth) */
+    bool in_vain;    /* they would, but not all hosts wait */
 } gpu_exchange;
 
 GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
@@ -219,7 +220,7 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
                                       const int32_t *sent, int32_t *received)
 {
     const gpu_world *world = &a->world;
-    gpu_exchange end = {true, -1, false, false};
+    gpu_exchange end = {true, -1, false, false, false};
     int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
     bool come = true, agree = true, can = true, wished = false;
     for (int32_t i = warp; i < ranks; i += warps)
@@ -237,6 +238,7 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
     end.come = __syncthreads_and(come);
     if (end.come && !__syncthreads_and(agree)) end.against = judge_hellos(world, epoch, &end.refused);
     end.grows = __syncthreads_and(come && agree && can);
+    end.in_vain = __syncthreads_or(wished) && !end.grows;
     return end;
 }
 
@@ -330,6 +332,7 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
     world->state->grows = end->grows;
     world->state->bad_slot = ~0ull;
     if (end->against >= 0) report_hello(world, epoch, end->against, end->refused);
+    if (end->in_vain) world->report->wished = (uint64_t)epoch + 1;
     if (!world->ticket) return;
     if (end->against >= 0) world->report->counts_refused = world->ticket;
     if (end->grows) world->report->counts_grow = world->ticket;

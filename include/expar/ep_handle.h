@@ -12,9 +12,9 @@ extern "C" {
 #endif
 
 /* What a dispatch leaves for the combine and for later dispatches. It serves any buffer of its rank and group on the
-   same device that is as large and has as many channels (EXPAR_ERR_LIMIT and EXPAR_ERR_HANDLE say what does not fit),
-   several in turn, and behind the end of the one that it was made on. Ranks that give handles of different calls, or of
-   different buffers, to one call are EXPAR_ERR_MISMATCH. */
+   same device that is as large (EXPAR_ERR_LIMIT and EXPAR_ERR_HANDLE say what does not fit), several in turn, and
+   behind the end of the one that it was made on. Ranks that give handles of different calls, or of different buffers,
+   to one call are EXPAR_ERR_MISMATCH. */
 typedef struct expar_ep_handle expar_ep_handle;
 
 /* What a handle knows; pointers last as long as the handle. On a GPU tokens_per_node is NULL: there is one node, and

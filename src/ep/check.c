@@ -232,9 +232,6 @@ static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *rout
             return error_set(EXPAR_ERR_LIMIT,
                              "handle has %lld %s; this buffer was created for at most %lld (config.%s)",
                              (long long)limits[i].value, limits[i].has, (long long)limits[i].most, limits[i].member);
-    if (routing->channels != ep->shape.channels)
-        return error_set(EXPAR_ERR_HANDLE, "handle has %d channels; this buffer has %d (config.num_channels)",
-                         routing->channels, ep->shape.channels);
     return EXPAR_OK;
 }
 

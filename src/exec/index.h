@@ -168,6 +168,32 @@ EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)
     int64_t begin = share * c;
     return begin < tokens ? begin : tokens;
 }
+/* A handle from another buffer may have more channels than there are rings. Then a ring carries `joined` of them, which
+   lie side by side in tokens and rows. Both are the same on all ranks. */
+EP_FUNC int32_t ep_channels_joined(int32_t channels, int32_t rings)
+{
+    return (channels + rings - 1) / rings;
+}
+/* Rings that are used. */
+EP_FUNC int32_t ep_rings_of(int32_t channels, int32_t joined)
+{
+    return (channels + joined - 1) / joined;
+}
+/* First token of ring i; it ends where i + 1 begins. */
+EP_FUNC int64_t ep_ring_begin(int64_t tokens, int32_t channels, int32_t joined, int32_t i)
+{
+    return ep_channel_begin(tokens, channels, i * joined);
+}
+/* From one rank's inclusive prefix array [C]: rows before ring i, and those that it carries. */
+EP_FUNC int32_t ep_rows_before_ring(const int32_t *prefix, int32_t joined, int32_t i)
+{
+    return i ? prefix[i * joined - 1] : 0;
+}
+EP_FUNC int32_t ep_rows_of_ring(const int32_t *prefix, int32_t channels, int32_t joined, int32_t i)
+{
+    int32_t end = (i + 1) * joined;
+    return prefix[(end < channels ? end : channels) - 1] - ep_rows_before_ring(prefix, joined, i);
+}
 /* From an inclusive prefix array: what comes before entry i. */
 EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
 {

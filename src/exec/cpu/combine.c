@@ -16,15 +16,17 @@ typedef struct combine_run {
     const ep_combine_step *step;
     const ep_routing *routing;
     ep_sum sum;
-    int64_t part_bytes; /* of a row, in one slot of a ring */
-    uint32_t parts;
-    bool all_direct; /* every provider of this rank's tokens, and this rank itself, offered rows in place */
+    int32_t joined;     /* of the routing's channels, by a ring */
+    uint32_t parts;     /* of a row */
+    int64_t part_bytes; /* in one slot of a ring */
+    bool all_direct;    /* every provider of this rank's tokens, and this rank itself, offered rows in place */
 } combine_run;
 
 static combine_run combine_run_make(cpu_executor *self, const ep_combine_step *step)
 {
     combine_run run = {
         .self = self, .step = step, .routing = step->routing, .sum = ep_sum_of(step->routing, step->form.sum_order)};
+    run.joined = ep_channels_joined(step->routing->channels, self->shape.channels);
     run.part_bytes = ep_slot_part_bytes(self->slot.scales, &run.sum, step->row_bytes);
     run.parts = (uint32_t)((step->row_bytes + run.part_bytes - 1) / run.part_bytes);
     return run;
@@ -237,11 +239,16 @@ static void next_part(const combine_run *run, cpu_cursor *cursor)
     cursor->token++;
 }
 
+static int64_t combine_ring_begin(const combine_run *run, int32_t channel)
+{
+    return ep_ring_begin(run->routing->tokens, run->routing->channels, run->joined, channel);
+}
+
 /* Adds the parts of the channel's tokens until one lacks a row; true when any was added. */
 static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
 {
     cpu_cursor *cursor = &run->self->cursors[channel];
-    int64_t end = ep_channel_begin(run->routing->tokens, run->routing->channels, channel + 1);
+    int64_t end = combine_ring_begin(run, channel + 1);
     bool moved = false;
     for (; cursor->token < end && rows_ready(run, channel, cursor->token); next_part(run, cursor)) {
         token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
@@ -259,15 +266,17 @@ static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
 static int64_t first_row_of(const combine_run *run, int32_t channel, int32_t owner)
 {
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
-    return (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) + ep_prefix_before(prefix, channel);
+    return (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) +
+           ep_rows_before_ring(prefix, run->joined, channel);
 }
 
 /* Slots of the channel's ring that this rank fills for owner; rows that were dropped do not exist. */
 static uint32_t slots_to_fill(const combine_run *run, int32_t channel, int32_t owner)
 {
     if (run->step->mode == EP_MODE_DIRECT) return 0;
-    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
-    int64_t came = prefix[channel] - ep_prefix_before(prefix, channel);
+    const int32_t channels = run->routing->channels;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * channels;
+    int64_t came = ep_rows_of_ring(prefix, channels, run->joined, channel);
     int64_t room = run->step->rows - first_row_of(run, channel, owner);
     return (uint32_t)(room < 0 ? 0 : came < room ? came : room) * run->parts;
 }
@@ -319,18 +328,22 @@ static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
+static int32_t combine_rings(const combine_run *run)
+{
+    return ep_rings_of(run->routing->channels, run->joined);
+}
+
 /* One look at all channels of a lane: true when anything moved. *open counts rows and tokens that are left. */
 static bool combine_lane_turn(const void *context, int32_t worker, uint64_t *open)
 {
     const combine_run *run = context;
-    const ep_routing *routing = run->routing;
     bool moved = false;
     *open = 0;
-    for (int32_t c = worker; c < routing->channels; c += run->self->active) {
+    for (int32_t c = worker; c < combine_rings(run); c += run->self->active) {
         moved |= return_some(run, c, open);
         moved |= sum_some(run, worker, c);
         cpu_ring_flush(run->self, run->step->epoch, c);
-        *open += (uint64_t)(ep_channel_begin(routing->tokens, routing->channels, c + 1) - run->self->cursors[c].token);
+        *open += (uint64_t)(combine_ring_begin(run, c + 1) - run->self->cursors[c].token);
     }
     return moved;
 }
@@ -342,10 +355,10 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
-        for (int32_t c = worker; c < run->routing->channels; c += run->self->active) {
-            const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
+        const int32_t channels = run->routing->channels, *prefix = run->routing->channel_prefix + (int64_t)r * channels;
+        for (int32_t c = worker; c < combine_rings(run); c += run->self->active) {
             came += cpu_ring_of(run->self, c, r)->taken;
-            expected += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c)) * run->parts;
+            expected += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c) * run->parts;
             put += cpu_ring_of(run->self, c, r)->put;
             all += slots_to_fill(run, c, r);
         }
@@ -397,8 +410,8 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
     cpu_rings_reset(self);
-    for (int32_t c = 0; c < run.routing->channels; c++)
-        self->cursors[c] = (cpu_cursor){.token = ep_channel_begin(run.routing->tokens, run.routing->channels, c)};
+    for (int32_t c = 0; c < combine_rings(&run); c++)
+        self->cursors[c] = (cpu_cursor){.token = combine_ring_begin(&run, c)};
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);
     expar_status status = cpu_workers_run(self->workers, self->active, combine_share, &run);
     atomic_store_explicit(&self->moving, false, memory_order_relaxed);

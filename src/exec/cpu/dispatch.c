@@ -15,6 +15,7 @@ typedef struct dispatch_run {
     cpu_executor *self;
     const ep_dispatch_step *step;
     const ep_routing *routing;
+    int32_t joined; /* of its channels, by a ring */
     bool streaming;
 } dispatch_run;
 
@@ -183,7 +184,8 @@ static void send_share_direct(const dispatch_run *run, int32_t worker)
 
 static int64_t channel_end(const dispatch_run *run, int32_t channel)
 {
-    return run->routing->first[ep_channel_begin(run->routing->tokens, run->routing->channels, channel + 1)];
+    const ep_routing *routing = run->routing;
+    return routing->first[ep_ring_begin(routing->tokens, routing->channels, run->joined, channel + 1)];
 }
 
 /* Sends the channel's rows until one has no free slot; true when any went. */
@@ -209,8 +211,9 @@ static bool send_some(const dispatch_run *run, int32_t channel)
 static uint32_t rows_expected(const dispatch_run *run, int32_t channel, int32_t source)
 {
     if (run->step->arrival.mode == EP_MODE_DIRECT) return 0;
-    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * run->routing->channels;
-    return (uint32_t)(prefix[channel] - ep_prefix_before(prefix, channel));
+    const int32_t channels = run->routing->channels;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * channels;
+    return (uint32_t)ep_rows_of_ring(prefix, channels, run->joined, channel);
 }
 
 /* Copies one queued row to its final place, if there is one. */
@@ -219,8 +222,8 @@ static void place_row(const dispatch_run *run, int32_t channel, int32_t source, 
     const ep_dispatch_step *step = run->step;
     const ep_arrival *arrival = &step->arrival;
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * run->routing->channels;
-    int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, source) + ep_prefix_before(prefix, channel) +
-                  cpu_ring_of(run->self, channel, source)->taken;
+    int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, source) +
+                  ep_rows_before_ring(prefix, run->joined, channel) + cpu_ring_of(run->self, channel, source)->taken;
     if (row >= arrival->rows) return;
     const ep_slot *at = &run->self->slot;
     size_t topk = (size_t)run->routing->topk;
@@ -251,13 +254,18 @@ static bool receive_some(const dispatch_run *run, int32_t channel, uint64_t *mis
     return moved;
 }
 
+static int32_t dispatch_rings(const dispatch_run *run)
+{
+    return ep_rings_of(run->routing->channels, run->joined);
+}
+
 /* One look at all channels of a lane: true when rows moved. *open counts rows that are still to be sent or received. */
 static bool dispatch_lane_turn(const void *context, int32_t worker, uint64_t *open)
 {
     const dispatch_run *run = context;
     bool moved = false;
     *open = 0;
-    for (int32_t c = worker; c < run->routing->channels; c += run->self->active) {
+    for (int32_t c = worker; c < dispatch_rings(run); c += run->self->active) {
         moved |= send_some(run, c);
         moved |= receive_some(run, c, open);
         cpu_ring_flush(run->self, run->step->epoch, c);
@@ -273,12 +281,12 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
-        for (int32_t c = worker; c < run->routing->channels; c += run->self->active) {
-            const int32_t *prefix = run->routing->channel_prefix + (int64_t)r * run->routing->channels;
+        const int32_t channels = run->routing->channels, *prefix = run->routing->channel_prefix + (int64_t)r * channels;
+        for (int32_t c = worker; c < dispatch_rings(run); c += run->self->active) {
             came += cpu_ring_of(run->self, c, r)->taken;
             expected += rows_expected(run, c, r);
             put += cpu_ring_of(run->self, c, r)->put;
-            all += (uint64_t)(prefix[c] - ep_prefix_before(prefix, c));
+            all += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c);
         }
         cpu_report_add(&report, r, "rows from", came, expected);
         if (dispatch_offer_from(run, r)->mode != EP_MODE_DIRECT)
@@ -302,7 +310,11 @@ static dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
     bool streaming = routing->first[routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
-    return (dispatch_run){.self = self, .step = step, .routing = routing, .streaming = streaming};
+    return (dispatch_run){.self = self,
+                          .step = step,
+                          .routing = routing,
+                          .joined = ep_channels_joined(routing->channels, self->shape.channels),
+                          .streaming = streaming};
 }
 
 static expar_status send_all(dispatch_run *run)
@@ -346,8 +358,8 @@ static expar_status exchange_queued(dispatch_run *run)
     const ep_routing *routing = run->routing;
     cpu_rings_form(self, &run->step->form, run->step->row_bytes);
     cpu_rings_reset(self);
-    for (int32_t c = 0; c < routing->channels; c++) {
-        int64_t token = ep_channel_begin(routing->tokens, routing->channels, c);
+    for (int32_t c = 0; c < dispatch_rings(run); c++) {
+        int64_t token = ep_ring_begin(routing->tokens, routing->channels, run->joined, c);
         self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
     }
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);

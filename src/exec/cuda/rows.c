@@ -82,6 +82,13 @@ static expar_status launch_check(gpu_executor *self, const exec_call *call, cons
     return gpu_launch(self, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
 }
 
+/* Rings that rows of the routing go by, and channels that each of them carries. */
+static void share_rings(const gpu_executor *self, const ep_routing *routing, int32_t *rings, int32_t *joined)
+{
+    *joined = ep_channels_joined(routing->channels, self->world.shape.channels);
+    *rings = ep_rings_of(routing->channels, *joined);
+}
+
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -107,6 +114,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .local_experts = routing->local_experts,
                               .routing = routing->own->data,
                               .at = gpu_routing_at(routing)};
+    share_rings(self, routing, &args.rings, &args.joined);
     stages plan = plan_stages(self, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
     status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(self, call),
@@ -202,6 +210,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .stamps = gpu_stamps_of_rows(self, call),
                              .sum = ep_sum_of(routing, step->form.sum_order),
                              .map = step->map};
+    share_rings(self, routing, &args.rings, &args.joined);
     args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
     args.ring_part_bytes = ep_ring_part_bytes(&self->world.space, &args.sum, step->row_bytes);
     args.ring_parts = (int32_t)((step->row_bytes + args.ring_part_bytes - 1) / args.ring_part_bytes);

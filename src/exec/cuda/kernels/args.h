@@ -267,7 +267,8 @@ typedef struct gpu_dispatch_args {
     gpu_route route;
     int64_t tokens;
     int32_t channels, local_experts;
-    uint8_t *routing; /* NULL with a refusal */
+    int32_t rings, joined; /* of each rank, and how many channels each carries (ep_channels_joined) */
+    uint8_t *routing;      /* NULL with a refusal */
     gpu_routing at;
     const uint8_t *x;
     int64_t x_pitch_bytes, row_bytes;
@@ -286,6 +287,7 @@ typedef struct gpu_combine_args {
     ep_refusal refusal;
     int64_t tokens;
     int32_t channels, local_experts;
+    int32_t rings, joined;  /* of each rank, and how many channels each carries (ep_channels_joined) */
     const uint8_t *routing; /* NULL with a refusal */
     gpu_routing at;
     ep_offer offer;   /* what this rank gives; rows: the most that it has */

@@ -24,8 +24,9 @@ GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
     int32_t held = rows_held(a);
     for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
-        int32_t before = channel_before(prefix, a->channels, pe, team->channel);
-        int32_t came = prefix[pe * a->channels + team->channel] - before;
+        const int32_t *from = prefix + pe * a->channels;
+        int32_t before = ep_rows_before_ring(from, a->joined, team->channel);
+        int32_t came = ep_rows_of_ring(from, a->channels, a->joined, team->channel);
         int32_t first = ep_prefix_before(rank_prefix, pe) + before, room = held - first;
         int32_t all = a->offer.mode != EP_MODE_QUEUE || room < 0 ? 0 : came < room ? came : room;
         ring->first = first * ring_parts_of(a);
@@ -75,8 +76,9 @@ GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const g
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
     for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
-        int32_t first = channel_before(prefix, a->channels, pe, team->channel);
-        int32_t sent = prefix[pe * a->channels + team->channel] - first;
+        const int32_t *own = prefix + pe * a->channels;
+        int32_t first = ep_rows_before_ring(own, a->joined, team->channel);
+        int32_t sent = ep_rows_of_ring(own, a->channels, a->joined, team->channel);
         int32_t room = sources[pe].rows - sources[pe].first_row - first;
         int32_t all = sources[pe].mode != EP_MODE_QUEUE || room < 0 ? 0 : sent < room ? sent : room;
         ring->first = first * ring_parts_of(a);
@@ -134,8 +136,8 @@ GPU_FUNC void add_tokens(const gpu_combine_args *a, const gpu_source *sources, c
 GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, gpu_team *team, uint32_t epoch)
 {
     const int64_t slots = a->world.shape.ring_slots, parts = ring_parts_of(a);
-    int64_t end = ep_channel_begin(a->tokens, a->channels, team->channel + 1) * parts;
-    int64_t number = ep_channel_begin(a->tokens, a->channels, team->channel) * parts;
+    int64_t end = ep_ring_begin(a->tokens, a->channels, a->joined, team->channel + 1) * parts;
+    int64_t number = ep_ring_begin(a->tokens, a->channels, a->joined, team->channel) * parts;
     while (number < end) {
         int64_t next = number + slots < end ? number + slots : end;
         for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads)
@@ -154,7 +156,7 @@ GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, 
 GPU_FUNC void add_queued(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint32_t epoch)
 {
     gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
-    for (int32_t c = (int32_t)blockIdx.x; c < a->channels; c += (int32_t)gridDim.x) {
+    for (int32_t c = (int32_t)blockIdx.x; c < a->rings; c += (int32_t)gridDim.x) {
         team_begin(team, c);
         if (team->end == GPU_PUT) {
             open_returns(a, team);

@@ -35,8 +35,9 @@ GPU_FUNC void open_puts(const gpu_dispatch_args *a, const gpu_team *team, const 
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
     for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
-        ring->first = channel_before(prefix, a->channels, pe, team->channel);
-        ring->all = targets[pe].mode == EP_MODE_QUEUE ? prefix[pe * a->channels + team->channel] - ring->first : 0;
+        const int32_t *own = prefix + pe * a->channels;
+        ring->first = ep_rows_before_ring(own, a->joined, team->channel);
+        ring->all = targets[pe].mode == EP_MODE_QUEUE ? ep_rows_of_ring(own, a->channels, a->joined, team->channel) : 0;
         ring->moved = 0;
     }
 }
@@ -81,9 +82,10 @@ GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_arrival *arrival,
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
-        int32_t before = channel_before(prefix, a->channels, pe, team->channel);
-        ring->first = ep_prefix_before(rank_prefix, pe) + before;
-        ring->all = arrival->offer.mode == EP_MODE_QUEUE ? prefix[pe * a->channels + team->channel] - before : 0;
+        const int32_t *from = prefix + pe * a->channels;
+        int32_t coming = ep_rows_of_ring(from, a->channels, a->joined, team->channel);
+        ring->first = ep_prefix_before(rank_prefix, pe) + ep_rows_before_ring(from, a->joined, team->channel);
+        ring->all = arrival->offer.mode == EP_MODE_QUEUE ? coming : 0;
         ring->moved = 0;
     }
 }
@@ -124,7 +126,7 @@ GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_arrival *arrival
                           gpu_ring *rings, uint32_t epoch)
 {
     gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
-    for (int32_t c = (int32_t)blockIdx.x; c < a->channels; c += (int32_t)gridDim.x) {
+    for (int32_t c = (int32_t)blockIdx.x; c < a->rings; c += (int32_t)gridDim.x) {
         team_begin(team, c);
         if (team->end == GPU_PUT) {
             open_puts(a, team, targets);

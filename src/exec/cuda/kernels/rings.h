@@ -224,12 +224,4 @@ GPU_FUNC void copy_lanes(void *to, const void *from, int32_t words)
         ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
 }
 
-/* ---- channels ---------------------------------------------------------------------------------------------------- */
-
-/* Rows of one rank's channels before channel c, of an inclusive prefix [N][C]. */
-GPU_FUNC int32_t channel_before(const int32_t *prefix, int32_t channels, int32_t rank, int32_t c)
-{
-    return c ? prefix[rank * channels + c - 1] : 0;
-}
-
 #endif

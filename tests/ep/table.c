@@ -33,16 +33,16 @@ static expar_ep_config config_for(const table_case *what)
 }
 
 typedef struct setting {
-    const table_case *what;
+    const table_case *cases;
+    size_t count;
     table_body body;
     void *shared;
 } setting;
 
-static void sit_down(expar_group *group, void *shared)
+static void play_case(expar_group *group, const setting *s, const table_case *what)
 {
-    const setting *s = shared;
-    expar_ep_config config = config_for(s->what);
-    table t = {.group = group, .rank = expar_group_rank(group), .what = s->what, .shared = s->shared};
+    expar_ep_config config = config_for(what);
+    table t = {.group = group, .rank = expar_group_rank(group), .what = what, .shared = s->shared};
     if (!CHECK_OK(expar_ep_create(group, &config, &t.ep))) return;
     if (play_area_take(group, AREA_BYTES, &t.area)) s->body(&t);
     if (check_failures())
@@ -52,16 +52,34 @@ static void sit_down(expar_group *group, void *shared)
     CHECK_OK(expar_ep_destroy(t.ep));
 }
 
+static void sit_down(expar_group *group, void *shared)
+{
+    const setting *s = shared;
+    for (size_t i = 0; i < s->count && !check_failures(); i++) {
+        play_case(group, s, &s->cases[i]);
+        CHECK(!check_failures(), "in case %d of %d", (int)i + 1, (int)s->count);
+    }
+}
+
+bool table_run_all(const table_case *cases, size_t count, ranks_kind kind, table_body body, void *shared)
+{
+    setting s = {cases, count, body, shared};
+    size_t most = 0;
+    check_begin(-1);
+    for (size_t i = 0; i < count; i++) {
+        expar_ep_config config = config_for(&cases[i]);
+        size_t bytes = 0;
+        if (!CHECK_OK(expar_ep_buffer_size(&config, cases[i].plan.num_ranks, &bytes))) return false;
+        if (bytes > most) most = bytes;
+    }
+    ranks_plan ranks = {
+        .kind = kind, .size = cases[0].plan.num_ranks, .heap_bytes = 3 * most + 2 * AREA_BYTES + HEAP_SLACK};
+    return ranks_run(&ranks, sit_down, &s);
+}
+
 bool table_run(const table_case *what, ranks_kind kind, table_body body, void *shared)
 {
-    setting s = {what, body, shared};
-    expar_ep_config config = config_for(what);
-    size_t bytes = 0;
-    check_begin(-1);
-    if (!CHECK_OK(expar_ep_buffer_size(&config, what->plan.num_ranks, &bytes))) return false;
-    ranks_plan ranks = {
-        .kind = kind, .size = what->plan.num_ranks, .heap_bytes = 3 * bytes + 2 * AREA_BYTES + HEAP_SLACK};
-    return ranks_run(&ranks, sit_down, &s);
+    return table_run_all(what, 1, kind, body, shared);
 }
 
 static void spread(const table *t, const deal_choice *choice, bool dispatch, deal_choice *choices)

@@ -36,6 +36,9 @@ typedef struct table {
 typedef void (*table_body)(table *t);
 /* Sets the table on all ranks, plays, and clears it. True when no check failed. */
 bool table_run(const table_case *what, ranks_kind kind, table_body body, void *shared);
+/* Several cases of as many ranks each, one after another by the same ranks: to start ranks that are processes takes
+   longer than most cases do, on GPUs in particular. */
+bool table_run_all(const table_case *cases, size_t count, ranks_kind kind, table_body body, void *shared);
 
 /* A body: a first dispatch, repeats and combines, by every path, sync and async. */
 void table_play_all_paths(table *t);

@@ -186,3 +186,32 @@ bool lap_check(const lap *p, const traffic *t, const answers *a, cu_stream strea
            blank(p, rows, stream) & same("y", &p->y, tokens, a->y[p->rank], stream) &
            same("out_topk_weights", &p->summed, tokens, a->summed[p->rank], stream);
 }
+
+/* ---- whole tests ------------------------------------------------------------------------------------------------- */
+
+bool lap_go(lap *p, expar_ep *ep, const lap_inputs *in, cu_stream stream)
+{
+    lap_release(p);
+    return lap_upload(p, in->t, in->a, stream) && lap_call(p, ep, in->t, stream) && lap_check(p, in->t, in->a, stream);
+}
+
+bool laps_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
+{
+    static const int64_t tokens[LAP_RANKS] = {40, 21, 0, 33};
+    const traffic_plan what = {.num_ranks = LAP_RANKS,
+                               .hidden = 64,
+                               .topk = 3,
+                               .num_experts = 8,
+                               .wide = true,
+                               .with_weights = true,
+                               .num_tokens = tokens};
+    random_source random = random_start(seed);
+    lap_inputs in = {.t = traffic_make(&what, &random)};
+    in.a = answers_make(in.t, true, &random);
+    ranks_plan ranks = *plan;
+    ranks.size = LAP_RANKS;
+    const bool passed = ranks_run(&ranks, body, &in);
+    answers_free(in.a);
+    traffic_free(in.t);
+    return passed;
+}

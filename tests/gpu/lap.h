@@ -6,6 +6,7 @@
 
 #include "cuda/cuda.h"
 #include "ep/check.h"
+#include "ep/ranks.h"
 #include "ep/traffic.h"
 
 #define CARD_STREAMS 3
@@ -54,5 +55,17 @@ bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 bool lap_check(const lap *p, const traffic *t, const answers *a, cu_stream stream);
 /* Gives output and handle back. */
 void lap_release(lap *p);
+
+/* What laps of a test carry, and what comes of it. */
+typedef struct lap_inputs {
+    traffic *t;
+    answers *a;
+} lap_inputs;
+/* Releases the lap, and makes it anew: uploads, calls, compares. */
+bool lap_go(lap *p, expar_ep *ep, const lap_inputs *in, cu_stream stream);
+/* Runs the body on LAP_RANKS ranks with inputs (`shared`): up to 40 tokens a rank, none on rank 2, 64 numbers each, K 3
+   of 8 experts. True when no check failed. */
+#define LAP_RANKS 4
+bool laps_run(const ranks_plan *plan, uint64_t seed, ranks_body body);
 
 #endif

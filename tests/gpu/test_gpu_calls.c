@@ -8,18 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS 4
+#define RANKS LAP_RANKS
 #define ODD   1 /* the rank whose arguments are wrong */
-
-typedef struct inputs {
-    traffic *t;
-    answers *a;
-} inputs;
 
 typedef struct actor {
     expar_group *group;
     int32_t rank;
-    const inputs *in;
+    const lap_inputs *in;
     card card;
     expar_ep *ep;
     lap lap; /* one that was made, so that there is a handle */
@@ -39,26 +34,18 @@ static expar_ep *make_buffer(actor *one, int32_t num_sms)
     return ep;
 }
 
-/* A lap by calls that are made, compared. */
-static bool go(actor *one, lap *p, expar_ep *ep, cu_stream stream)
-{
-    lap_release(p);
-    return lap_upload(p, one->in->t, one->in->a, stream) && lap_call(p, ep, one->in->t, stream) &&
-           lap_check(p, one->in->t, one->in->a, stream);
-}
-
 static bool begin(actor *one, expar_group *group, void *shared)
 {
     *one = (actor){.group = group, .rank = expar_group_rank(group), .in = shared};
     return card_open(&one->card, one->rank) && (one->ep = make_buffer(one, 0)) != NULL &&
            lap_open(&one->lap, &one->card, one->in->t, one->rank) && CHECK_OK(expar_barrier_all(group)) &&
-           go(one, &one->lap, one->ep, one->card.streams[0]);
+           lap_go(&one->lap, one->ep, one->in, one->card.streams[0]);
 }
 
 /* The buffer is as good as before. */
 static void end(actor *one)
 {
-    go(one, &one->lap, one->ep, one->card.streams[0]);
+    lap_go(&one->lap, one->ep, one->in, one->card.streams[0]);
     lap_release(&one->lap);
     CHECK_OK(expar_ep_destroy(one->ep));
     lap_close(&one->lap);
@@ -67,22 +54,8 @@ static void end(actor *one)
 
 static void run(ranks_body body)
 {
-    static const int64_t tokens[RANKS] = {40, 21, 0, 33};
-    traffic_plan plan = {.num_ranks = RANKS,
-                         .hidden = 64,
-                         .topk = 3,
-                         .num_experts = 8,
-                         .wide = true,
-                         .with_weights = true,
-                         .num_tokens = tokens};
-    random_source random = random_start(7);
-    inputs in = {.t = traffic_make(&plan, &random)};
-    in.a = answers_make(in.t, true, &random);
-    ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS};
-    bool passed = ranks_run(&ranks, body, &in);
-    answers_free(in.a);
-    traffic_free(in.t);
-    assert_true(passed);
+    const ranks_plan ranks = {.kind = RANKS_THREADS};
+    assert_true(laps_run(&ranks, 7, body));
 }
 
 /* What this rank must hear of the odd rank's error. */
@@ -366,7 +339,7 @@ static void play_two_buffers(expar_group *group, void *shared)
         CHECK_OK(dispatch(&one, &args, NULL));
     }
     for (int i = 0; i < 2 && !check_failures(); i++)
-        go(&one, &laps[i], eps[i], one.card.streams[i]);
+        lap_go(&laps[i], eps[i], one.in, one.card.streams[i]);
     for (int i = 0; i < 2; i++) {
         lap_release(&laps[i]);
         CHECK_OK(expar_ep_destroy(eps[i]));

@@ -11,19 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS 4
-#define MIB   ((uint64_t)1 << 20)
-
 static ranks_kind kind = RANKS_THREADS;
-
-typedef struct inputs {
-    traffic *t;
-    answers *a;
-} inputs;
 
 typedef struct actor {
     expar_group *group;
-    const inputs *in;
+    const lap_inputs *in;
     card card;
     expar_ep *ep;
     lap laps[2];
@@ -61,10 +53,7 @@ static uint64_t pool_bytes(const actor *one)
 
 static bool go(actor *one, lap *p)
 {
-    const cu_stream stream = one->card.streams[0];
-    lap_release(p);
-    return lap_upload(p, one->in->t, one->in->a, stream) && lap_call(p, one->ep, one->in->t, stream) &&
-           lap_check(p, one->in->t, one->in->a, stream);
+    return lap_go(p, one->ep, one->in, one->card.streams[0]);
 }
 
 /* Two outputs are alive at a time. By the fourth lap there is memory for both, and from then on nothing grows. */
@@ -184,22 +173,8 @@ static void play_set_up(expar_group *group, void *shared)
 
 static void run_with(ranks_body body, ranks_body after)
 {
-    static const int64_t tokens[RANKS] = {40, 21, 0, 33};
-    const traffic_plan plan = {.num_ranks = RANKS,
-                               .hidden = 64,
-                               .topk = 3,
-                               .num_experts = 8,
-                               .wide = true,
-                               .with_weights = true,
-                               .num_tokens = tokens};
-    random_source random = random_start(21);
-    inputs in = {.t = traffic_make(&plan, &random)};
-    in.a = answers_make(in.t, true, &random);
-    const ranks_plan ranks = {.kind = kind, .size = RANKS, .after = after};
-    bool passed = ranks_run(&ranks, body, &in);
-    answers_free(in.a);
-    traffic_free(in.t);
-    assert_true(passed);
+    const ranks_plan ranks = {.kind = kind, .after = after};
+    assert_true(laps_run(&ranks, 21, body));
 }
 
 static void test_growth(void **state)

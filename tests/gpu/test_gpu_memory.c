@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of buffers on GPUs, with rows: outputs in what the caller's allocator gives; idle memory that goes, and comes
+ * again; pools that grow for calls which need not wait for their counts, and graphs behind these. On thread ranks, or
+ * with `processes` on process ranks. */
+#include "ep/ep.h"
+#include "exec/cuda/gpu.h"
+#include "gpu/lap.h"
+#include "oracle/unit.h"
+#include <string.h>
+
+#define ODD 1 /* the rank whose allocator gives nothing */
+
+static ranks_kind kind = RANKS_THREADS;
+
+/* What a rank's allocator has done; config.alloc_context. */
+typedef struct store {
+    bool gives_none;
+    atomic_int taken, given; /* the latter by a thread of the library's */
+} store;
+
+typedef struct actor {
+    expar_group *group;
+    const lap_inputs *in;
+    card card;
+    expar_ep *ep;
+    lap laps[2];
+    store store;
+} actor;
+
+static void *store_alloc(void *context, size_t bytes, size_t alignment, void *stream)
+{
+    store *self = context;
+    cu_address at = 0;
+    (void)alignment;
+    CHECK(stream != NULL, "asked for no stream");
+    if (self->gives_none || !CHECK_OK(CUDA_CALL(MemAllocAsync, &at, bytes, stream))) return NULL;
+    atomic_fetch_add(&self->taken, 1);
+    return (void *)(uintptr_t)at;
+}
+
+/* By then no call uses it: it may go at once, on any stream. */
+static void store_free(void *context, void *data, size_t bytes, void *stream)
+{
+    store *self = context;
+    (void)bytes;
+    CHECK_OK(CUDA_CALL(MemFreeAsync, (cu_address)(uintptr_t)data, stream));
+    atomic_fetch_add(&self->given, 1);
+}
+
+static bool begin(actor *one, expar_group *group, void *shared, int64_t limit_bytes)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    const int32_t rank = expar_group_rank(group);
+    *one = (actor){.group = group, .in = shared};
+    if (!card_open(&one->card, rank)) return false;
+    config = card_config(&one->card, &config);
+    config.pool_limit_bytes = limit_bytes;
+    if (limit_bytes) {
+        config.alloc = store_alloc;
+        config.free = store_free;
+        config.alloc_context = &one->store;
+    }
+    if (!CHECK_OK(expar_ep_create(group, &config, &one->ep))) return false;
+    for (int32_t i = 0; i < 2; i++)
+        if (!lap_open(&one->laps[i], &one->card, one->in->t, rank)) return false;
+    return CHECK_OK(expar_barrier_all(group));
+}
+
+/* The store and its stream are the rank's: so all has to be back before they go. */
+static void end(actor *one)
+{
+    for (int32_t i = 0; i < 2; i++) {
+        lap_release(&one->laps[i]);
+        CHECK_OK(expar_barrier_all(one->group));
+        lap_close(&one->laps[i]);
+    }
+    CHECK_OK(expar_ep_destroy(one->ep));
+    cuda_later_await();
+    CHECK(one->store.taken == one->store.given, "%d taken, %d given back", one->store.taken, one->store.given);
+    card_close(&one->card);
+}
+
+static bool go(actor *one, int32_t i)
+{
+    return lap_go(&one->laps[i], one->ep, one->in, one->card.streams[0]);
+}
+
+static uint64_t reserved(const actor *one)
+{
+    expar_ep_stats stats = EXPAR_EP_STATS_INIT;
+    CHECK_OK(expar_ep_get_stats(one->ep, &stats));
+    return stats.reserved_bytes;
+}
+
+/* By CUDA IPC nothing grows. */
+static bool grows(const actor *one)
+{
+    return device_heap_grows(gpu_of(one->ep->exec)->heap);
+}
+
+/* ---- the caller's allocator -------------------------------------------------------------------------------------- */
+
+static void play_allocator(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared, 128)) return;
+    for (int32_t i = 0; i < 6; i++) {
+        if (!go(&one, i % 2)) return;
+        CHECK(one.laps[i % 2].result.path == EXPAR_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
+        CHECK(atomic_load(&one.store.taken) == i + 1, "%d taken in lap %d", one.store.taken, (int)i);
+    }
+    end(&one);
+}
+
+/* The odd rank gets nothing: all are told, and the next lap is as good. */
+static void play_refusals(expar_group *group, void *shared)
+{
+    actor one;
+    const bool odd = expar_group_rank(group) == ODD;
+    if (!begin(&one, group, shared, 128) || !go(&one, 0)) return;
+    for (int32_t i = 0; i < 2; i++) {
+        lap *p = &one.laps[1];
+        one.store.gives_none = odd;
+        const expar_status status = lap_dispatch(p, one.ep, one.in->t, one.card.streams[0]);
+        CHECK(status == (odd ? EXPAR_ERR_MEMORY : EXPAR_ERR_REMOTE), "%s: %s", expar_status_string(status),
+              expar_last_error());
+        CHECK_TEXT("config.alloc gave NULL");
+        one.store.gives_none = false;
+        if (!go(&one, 1)) return;
+    }
+    end(&one);
+}
+
+/* ---- trim -------------------------------------------------------------------------------------------------------- */
+
+#define SPARE_BYTES ((uint64_t)64 << 20)
+
+/* The pools of all ranks hold that much more: each misses it once, and the next lap grows. */
+static bool grow(actor *one)
+{
+    mem_block *spare = NULL;
+    if (mem_pool_take(one->ep->exec->pool, SPARE_BYTES, &spare) == EXPAR_OK) mem_block_release(spare);
+    return go(one, 0) && CHECK(reserved(one) >= SPARE_BYTES, "the pool has not grown");
+}
+
+/* Behind a lap that is alive; with rows in what has come again. */
+static void play_trim(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared, 0)) return;
+    for (int32_t i = 0; i < 3 && grows(&one); i++) {
+        if (!go(&one, 0) || !go(&one, 1) || !grow(&one)) return;
+        const uint64_t before = reserved(&one);
+        CHECK_OK(expar_ep_trim(one.ep));
+        if (!go(&one, 0)) return;
+        CHECK(reserved(&one) + SPARE_BYTES / 2 <= before, "%llu of %llu bytes stayed",
+              (unsigned long long)reserved(&one), (unsigned long long)before);
+        CHECK(lap_check(&one.laps[1], one.in->t, one.in->a, one.card.streams[0]), "a lap that is alive has changed");
+    }
+    end(&one);
+}
+
+/* ---- calls that need not wait ------------------------------------------------------------------------------------ */
+
+/* Two worst-case outputs are alive at a time: soon there is memory for both. */
+static void play_worst(expar_group *group, void *shared)
+{
+    actor one;
+    if (!begin(&one, group, shared, 0)) return;
+    for (int32_t i = 0; i < 12 && grows(&one); i++) {
+        lap *p = &one.laps[i % 2];
+        p->worst = p->room;
+        if (!go(&one, i % 2)) return;
+        CHECK(i < 6 || p->result.path == EXPAR_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
+    }
+    end(&one);
+}
+
+/* What has grown outside serves a capture, whose rows come at every launch. */
+static void play_graph(expar_group *group, void *shared)
+{
+    actor one;
+    cu_graph graph = NULL;
+    cu_graph_exec launched = NULL;
+    if (!begin(&one, group, shared, 0)) return;
+    lap *p = &one.laps[0];
+    const cu_stream stream = one.card.streams[1];
+    p->worst = one.laps[1].worst = p->room;
+    for (int32_t i = 0; i < 4; i++)
+        if (!go(&one, 1)) return;
+    if (!go(&one, 0)) return;
+    lap_release(&one.laps[1]);
+    lap_release(p);
+    CHECK_OK(expar_ep_trim(one.ep));
+    if (!lap_upload(p, one.in->t, one.in->a, stream)) return;
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
+    const bool captured = lap_call(p, one.ep, one.in->t, stream);
+    CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
+    if (!captured || !CHECK_OK(CUDA_CALL(GraphInstantiate, &launched, graph, 0))) return;
+    for (int32_t i = 0; i < 3; i++) {
+        /* Memory goes beside it, but not what it uses. */
+        CHECK_OK(expar_ep_trim(one.ep));
+        one.laps[1].worst = 0;
+        if (!go(&one, 1)) return;
+        CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));
+        CHECK_OK(expar_barrier_all(group));
+        CHECK_OK(CUDA_CALL(GraphLaunch, launched, stream));
+        if (!lap_check(p, one.in->t, one.in->a, stream)) return;
+    }
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, launched));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    end(&one);
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
+
+static void run(ranks_body body)
+{
+    const ranks_plan ranks = {.kind = kind};
+    assert_true(laps_run(&ranks, 33, body));
+}
+
+static void test_allocator(void **state)
+{
+    (void)state;
+    run(play_allocator);
+}
+
+static void test_allocator_that_gives_nothing(void **state)
+{
+    (void)state;
+    run(play_refusals);
+}
+
+static void test_trim(void **state)
+{
+    (void)state;
+    run(play_trim);
+}
+
+static void test_worst_cases(void **state)
+{
+    (void)state;
+    run(play_worst);
+}
+
+static void test_graph_behind_worst_cases(void **state)
+{
+    (void)state;
+    run(play_graph);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_allocator),
+        cmocka_unit_test(test_allocator_that_gives_nothing),
+        cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_worst_cases),
+        cmocka_unit_test(test_graph_behind_worst_cases),
+    };
+    if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -391,11 +391,12 @@ expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
     return EXPAR_OK;
 }
 
-/* Peers map what a rank has: it goes with the next call of which all ranks see that all of them wait. */
+/* Peers map what a rank has: it goes with the next call of which all ranks see that all of them wait. What there is to
+   give is seen then, by who makes that call: another buffer's may be growing now. */
 void gpu_trim(executor *base)
 {
     gpu_home *home = gpu_of(base)->home;
-    if (!device_heap_grows(home->heap) || device_heap_own_bytes(home->heap) <= home->start_bytes) return;
+    if (!device_heap_grows(home->heap)) return;
     set(&home->patience, 0);
     atomic_store_explicit(&home->trims, true, memory_order_relaxed);
 }

@@ -68,11 +68,30 @@ expar_status interrupt_take(expar_status status, const char *what)
     return error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what);
 }
 
-void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *held)
+/* When a sleep that begins now has to end, by CLOCK_MONOTONIC. */
+static struct timespec sleep_end(void)
 {
     const int64_t end_ns = clock_ns() + INTERRUPT_NS;
-    const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    return (struct timespec){.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+}
+
+void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *held)
+{
+    const struct timespec end = sleep_end();
     (void)pthread_cond_timedwait(condition, held, &end);
+}
+
+expar_status interrupt_lock(pthread_mutex_t *wanted, const char *what)
+{
+    int64_t asked_ns = 0;
+    bool taken = pthread_mutex_trylock(wanted) == 0;
+    expar_status status = EXPAR_OK;
+    while (!taken && status == EXPAR_OK) {
+        const struct timespec end = sleep_end();
+        taken = pthread_mutex_clocklock(wanted, CLOCK_MONOTONIC, &end) == 0;
+        if (!taken) status = interrupt_look(&asked_ns, what);
+    }
+    return status;
 }
 
 void interrupt_cond_init(pthread_cond_t *condition)

@@ -22,6 +22,8 @@ expar_status interrupt_take(expar_status status, const char *what);
 
 /* Waits for the condition, whose clock is CLOCK_MONOTONIC, for INTERRUPT_NS at most. */
 void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
+/* Takes a lock that other threads hold for as long as they wait themselves. EXPAR_ERR_INTERRUPTED: it is not taken. */
+expar_status interrupt_lock(pthread_mutex_t *lock, const char *what);
 /* For pthread_cond_init, with that clock. */
 void interrupt_cond_init(pthread_cond_t *condition);
 

@@ -11,6 +11,7 @@
  *   sockets/   their boot, once they have                   place.c, devices.c   where a rank is
  *   wire/      bytes between two of them                    ranks.c    sets of ranks as text
  *   join.c     the way of processes through these           threads.c  the boot of threads
+ *   bounded.c  calls into a library that may never return
  *
  * Order on the wire, for every connection: both sides prove that they know the secret (challenge and HMAC) before
  * either parses anything else; then versions are compared; then records flow, each with a bounded length. */

@@ -133,21 +133,21 @@ static void addresses(void **state)
             text[i] = alphabet[random_below(sizeof alphabet - 1)];
         /* No name service for noise: only what is not TCP, and numeric hosts below. */
         if (strncmp(text, "tcp:", 4) == 0) continue;
-        if (address_parse(text, &parsed) == EXPAR_OK) {
+        if (address_parse(text, INT64_MAX, &parsed) == EXPAR_OK) {
             address_format(&parsed, formatted);
             assert_string_equal(formatted, text);
         }
     }
     address parsed;
     char formatted[ADDRESS_TEXT];
-    assert_int_equal(address_parse("tcp:127.0.0.1:80", &parsed), EXPAR_OK);
+    assert_int_equal(address_parse("tcp:127.0.0.1:80", INT64_MAX, &parsed), EXPAR_OK);
     address_format(&parsed, formatted);
     assert_string_equal(formatted, "tcp:127.0.0.1:80");
-    assert_int_equal(address_parse("tcp:[::1]:80", &parsed), EXPAR_OK);
-    assert_int_equal(address_parse("tcp::80", &parsed), EXPAR_ERR_ARGUMENT);
-    assert_int_equal(address_parse("tcp:127.0.0.1", &parsed), EXPAR_ERR_ARGUMENT);
-    assert_int_not_equal(address_parse("tcp:127.0.0.1:99999999", &parsed), EXPAR_OK);
-    assert_int_equal(address_parse("unix:", &parsed), EXPAR_ERR_ARGUMENT);
+    assert_int_equal(address_parse("tcp:[::1]:80", INT64_MAX, &parsed), EXPAR_OK);
+    assert_int_equal(address_parse("tcp::80", INT64_MAX, &parsed), EXPAR_ERR_ARGUMENT);
+    assert_int_equal(address_parse("tcp:127.0.0.1", INT64_MAX, &parsed), EXPAR_ERR_ARGUMENT);
+    assert_int_not_equal(address_parse("tcp:127.0.0.1:99999999", INT64_MAX, &parsed), EXPAR_OK);
+    assert_int_equal(address_parse("unix:", INT64_MAX, &parsed), EXPAR_ERR_ARGUMENT);
 }
 
 /* ---- over a socket ----------------------------------------------------------------------------------------------- */

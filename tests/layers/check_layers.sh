@@ -10,7 +10,7 @@ cd "$1"
 # a layer is one more row of the same height. A header in parentheses is for the folders of its own layer alone.
 table='
 0 base             base.h dlpack.h interrupt.h life.h portable.h
-1 boot             boot.h ranks.h (notes.h)
+1 boot             boot.h ranks.h (notes.h) (bounded.h)
 1 boot/launch
 1 boot/meet        (meet.h)
 1 boot/sockets     (create.h)

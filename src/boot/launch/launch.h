@@ -3,10 +3,8 @@
  *
  * Called by the group through boot.h; calls meet.h (ids, the roll), wire and base. Nothing here is for other folders.
  *
- *   environment.c   expar run, torchrun, Open MPI: by variables    bounded.c   calls into a library that may never
- *   pmix.c          PMIx: by its library, which the process                    return
- *                   manager answers; pmix_absent.c in builds
- *                   without it */
+ *   environment.c   expar run, torchrun, Open MPI: by variables
+ *   pmix.c          PMIx: by its library, which the process manager answers; pmix_absent.c in builds without it */
 #ifndef EXPAR_BOOT_LAUNCH_LAUNCH_H
 #define EXPAR_BOOT_LAUNCH_LAUNCH_H
 

@@ -4,7 +4,7 @@
  *
  * PMIx_Init, Commit, Get and Finalize wait for the manager without a limit, and there are managers that do not answer:
  * a thread makes these calls (bounded.h), and the rank gives up on it at its deadline. */
-#include "boot/launch/bounded.h"
+#include "boot/bounded.h"
 #include "boot/launch/launch.h"
 #include "boot/meet/meet.h"
 

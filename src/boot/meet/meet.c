@@ -8,11 +8,12 @@
 #include <errno.h>
 
 /* Where the ranks meet and what they prove. */
-static expar_status find_rendezvous(const boot_request *request, address *where, unique_id_parts *parts)
+static expar_status find_rendezvous(const boot_request *request, int64_t deadline_ns, address *where,
+                                    unique_id_parts *parts)
 {
     expar_status status = unique_id_unpack(&request->id, parts);
     if (status != EXPAR_OK) return status;
-    if (!request->have_id) return address_parse(request->meeting, where);
+    if (!request->have_id) return address_parse(request->meeting, deadline_ns, where);
     if (address_from_ip(&parts->ip, where)) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "unique id: it names no address");
 }
@@ -35,12 +36,11 @@ static expar_status serve_meeting(const boot_request *request, const address *wh
 }
 
 static expar_status ranks_meet(const boot_request *request, const address *where, const unique_id_parts *parts,
-                               boot_joined *all)
+                               int64_t deadline_ns, boot_joined *all)
 {
     mesh control;
     rendezvous entrance;
     auth_key key;
-    int64_t deadline_ns = clock_ns() + request->timeout_ms * 1000000;
     auth_key_derive(parts->secret, &key);
     expar_status status = rendezvous_open(&entrance, where, &key, request, deadline_ns);
     if (status != EXPAR_OK) return status;
@@ -58,10 +58,11 @@ expar_status boot_meet(const boot_request *request, boot_joined *all)
     address where;
     unique_id_parts parts;
     boot_server *server = NULL;
-    expar_status status = find_rendezvous(request, &where, &parts);
+    const int64_t deadline_ns = clock_ns() + request->timeout_ms * 1000000;
+    expar_status status = find_rendezvous(request, deadline_ns, &where, &parts);
     if (status == EXPAR_OK && !request->have_id && request->rank == 0)
         status = serve_meeting(request, &where, &parts, &server);
-    if (status == EXPAR_OK) status = ranks_meet(request, &where, &parts, all);
+    if (status == EXPAR_OK) status = ranks_meet(request, &where, &parts, deadline_ns, all);
     boot_server_stop(server);
     return status == EXPAR_OK ? EXPAR_OK
                               : error_prefix(status, "joining as rank %d of %d", request->rank, request->size);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* address: naming of sockets, listening and connecting. */
+#include "boot/bounded.h"
 #include "boot/wire/wire.h"
 
 #include <arpa/inet.h>
@@ -45,8 +46,58 @@ static bool is_port(const char *text)
     return digits > 0 && digits <= 5 && text[digits] == 0 && strtol(text, NULL, 10) <= UINT16_MAX;
 }
 
+/* 0, or what getaddrinfo says. */
+static int look_up(const char *host, const char *port, int flags, address *out)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV}, *found = NULL;
+    int failure = getaddrinfo(host, port, &hints, &found);
+    if (failure != 0) return failure;
+    *out = (address){.bytes = found->ai_addrlen};
+    memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return 0;
+}
+
+/* A resolver may wait for a server that does not answer for as long as it likes: a thread of its own asks it. */
+typedef struct lookup {
+    bounded bound;
+    char host[ADDRESS_TEXT], port[8];
+    int failure;
+    address found;
+} lookup;
+
+static void run_lookup(bounded *bound)
+{
+    lookup *self = (lookup *)bound;
+    self->failure = look_up(self->host, self->port, 0, &self->found);
+}
+
+static void dispose_lookup(bounded *bound)
+{
+    free(bound);
+}
+
+static expar_status resolve(const char *host, const char *port, int64_t deadline_ns, address *out)
+{
+    lookup *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory to resolve \"%s\"", host);
+    snprintf(self->host, sizeof self->host, "%s", host);
+    snprintf(self->port, sizeof self->port, "%s", port);
+    expar_status status = bounded_start(&self->bound, run_lookup, dispose_lookup);
+    if (status != EXPAR_OK) return status;
+    if (!bounded_wait(&self->bound, deadline_ns))
+        status = error_set(EXPAR_ERR_BOOTSTRAP, "the name of host \"%s\" was not resolved in time", host);
+    else if (self->failure != 0)
+        status = error_set(EXPAR_ERR_BOOTSTRAP, "no address for host \"%s\" port \"%s\": %s", host, port,
+                           gai_strerror(self->failure));
+    else
+        *out = self->found;
+    bounded_drop(&self->bound);
+    return status;
+}
+
 /* "HOST:PORT"; a colon within HOST (IPv6) needs no brackets but may have them. */
-static expar_status parse_tcp(const char *text, address *out)
+static expar_status parse_tcp(const char *text, int64_t deadline_ns, address *out)
 {
     char host[ADDRESS_TEXT];
     const char *colon = strrchr(text, ':');
@@ -57,20 +108,13 @@ static expar_status parse_tcp(const char *text, address *out)
     memcpy(host, text + brackets, length - 2 * brackets);
     host[length - 2 * brackets] = 0;
 
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
-    int failure = getaddrinfo(host, colon + 1, &hints, &found);
-    if (failure != 0)
-        return error_set(EXPAR_ERR_BOOTSTRAP, "no address for host \"%s\" port \"%s\": %s", host, colon + 1,
-                         gai_strerror(failure));
-    *out = (address){.bytes = found->ai_addrlen};
-    memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
-    return EXPAR_OK;
+    if (look_up(host, colon + 1, AI_NUMERICHOST, out) == 0) return EXPAR_OK;
+    return resolve(host, colon + 1, deadline_ns, out);
 }
 
-expar_status address_parse(const char *text, address *out)
+expar_status address_parse(const char *text, int64_t deadline_ns, address *out)
 {
-    if (strncmp(text, "tcp:", 4) == 0) return parse_tcp(text + 4, out);
+    if (strncmp(text, "tcp:", 4) == 0) return parse_tcp(text + 4, deadline_ns, out);
     if (strncmp(text, "unix:", 5) == 0 && address_from_unix_name(text + 5, out)) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "\"%s\" is neither unix:NAME nor tcp:HOST:PORT", text);
 }

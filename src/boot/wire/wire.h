@@ -25,8 +25,9 @@ typedef struct address {
 #define ADDRESS_TEXT       160
 #define ADDRESS_UNIX_BYTES 48 /* a name's characters, its end included */
 
-/* "unix:NAME" or "tcp:HOST:PORT". EXPAR_ERR_ARGUMENT names the text. */
-expar_status address_parse(const char *text, address *out);
+/* "unix:NAME" or "tcp:HOST:PORT". A host's name is resolved until the deadline at most, or until the program wants no
+   more (interrupt_came). EXPAR_ERR_ARGUMENT names the text; EXPAR_ERR_BOOTSTRAP: there is no address for the name. */
+expar_status address_parse(const char *text, int64_t deadline_ns, address *out);
 void address_format(const address *self, char text[ADDRESS_TEXT]);
 /* False when the name is too long. */
 bool address_from_unix_name(const char *name, address *out);

@@ -375,7 +375,7 @@ static void taken_meeting_place(void **state)
     set_job("PMIX_NAMESPACE");
     set_open_mpi(0, 2, 2);
     assert_int_equal(boot_request_from_env(&request), EXPAR_OK);
-    assert_int_equal(address_parse(request.meeting, &where), EXPAR_OK);
+    assert_int_equal(address_parse(request.meeting, clock_ns(), &where), EXPAR_OK);
     int fd = address_listen(&where);
     assert_true(fd >= 0);
     assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_BOOTSTRAP);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Work that may never end: waited for to a deadline, and freed by whoever lets go last. */
-#include "boot/launch/bounded.h"
+#include "boot/bounded.h"
 #include "boot/unit.h"
 
 #include <semaphore.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bounded: calls into a library that may wait for ever, made by a thread of their own and waited for to a deadline. */
-#ifndef EXPAR_BOOT_LAUNCH_BOUNDED_H
-#define EXPAR_BOOT_LAUNCH_BOUNDED_H
+#ifndef EXPAR_BOOT_BOUNDED_H
+#define EXPAR_BOOT_BOUNDED_H
 
 #include "base/base.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bounded: the thread, and who frees. */
-#include "boot/launch/bounded.h"
+#include "boot/bounded.h"
 #include "base/interrupt.h"
 
 #include <signal.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A group's making and end: expar_group_create, destroy and abort. */
+#include "base/interrupt.h"
 #include "group/parts.h"
 
 #include <stdlib.h>
@@ -198,12 +199,19 @@ void group_leave(expar_group *group)
 static const char destroying[] = "expar_group_destroy";
 
 /* Until nobody but the owner holds it: what was issued on a buffer that has been abandoned comes to its end soon. */
-static bool await_others(const expar_group *group)
+static expar_status await_others(const expar_group *group)
 {
     const int64_t end_ns = clock_ns() + group->boot->timeout_ms * 1000000;
-    while (atomic_load_explicit(&group->life.references, memory_order_acquire) > 1 && clock_ns() < end_ns)
+    int64_t asked_ns = 0;
+    expar_status status = EXPAR_OK;
+    while (atomic_load_explicit(&group->life.references, memory_order_acquire) > 1 && status == EXPAR_OK) {
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-    return atomic_load_explicit(&group->life.references, memory_order_acquire) <= 1;
+        status = interrupt_look(&asked_ns, destroying);
+        if (status == EXPAR_OK && clock_ns() >= end_ns)
+            status = error_set(EXPAR_ERR_BUSY, "%s: rank %d: another thread is in a call on the group", destroying,
+                               group->rank);
+    }
+    return status;
 }
 
 /* Buffers hold the group, and so do calls of other threads. */
@@ -213,10 +221,7 @@ static expar_status check_unused(const expar_group *group)
     if (users > 0)
         return error_set(EXPAR_ERR_STATE, "%s: rank %d: %d EP buffers are alive, destroy them first", destroying,
                          group->rank, users);
-    if (!await_others(group))
-        return error_set(EXPAR_ERR_BUSY, "%s: rank %d: another thread is in a call on the group", destroying,
-                         group->rank);
-    return EXPAR_OK;
+    return await_others(group);
 }
 
 /* Another thread may abandon the group meanwhile, which ends the barrier. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a rank's teams and the memory of their channels, made at the first use of teams. */
+#include "base/interrupt.h"
 #include "pgas/pgas.h"
 #include "pgas/team/team.h"
 
@@ -81,8 +82,9 @@ expar_status team_slot_use(const char *call, team_table *table, int32_t slot, in
 expar_status team_turn_begin(const char *call, const expar_team *team)
 {
     if (team->slot != TEAM_FORMED_SLOT) return EXPAR_OK;
-    pthread_mutex_lock(&team->table->turn);
-    expar_status status = team_check(call, team);
+    expar_status status = interrupt_lock(&team->table->turn, call);
+    if (status != EXPAR_OK) return status;
+    status = team_check(call, team);
     return status == EXPAR_OK ? EXPAR_OK : team_turn_end(team, status);
 }
 

@@ -209,6 +209,37 @@ static void test_formed_again(void **state)
     kind_run((ranks_plan){0}, 3, formed_again);
 }
 
+/* ---- interrupts -------------------------------------------------------------------------------------------------- */
+
+static int stop_at_once(void *context)
+{
+    (void)context;
+    return 1;
+}
+
+/* Formed teams have one channel, and another thread's collective may be in it for long: the program ends the wait. */
+static void sync_in_vain(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *team = NULL;
+    CHECK_OK(expar_team_form(group, 0, 1, 1, &team));
+    CHECK_OK(expar_team_sync(team));
+    pthread_mutex_lock(&team->table->turn);
+    CHECK_OK(expar_set_interrupt(stop_at_once, NULL));
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_team_sync(team));
+    CHECK_TEXT("expar_team_sync", "interrupted");
+    CHECK_OK(expar_set_interrupt(NULL, NULL));
+    pthread_mutex_unlock(&team->table->turn);
+    CHECK_OK(expar_team_sync(team));
+    CHECK_OK(expar_team_destroy(team));
+}
+
+static void test_waiting_for_a_turn_is_interrupted(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, sync_in_vain);
+}
+
 /* ---- sync -------------------------------------------------------------------------------------------------------- */
 
 #define SYNC_ROUNDS 300
@@ -386,9 +417,11 @@ static void test_absent(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standing), cmocka_unit_test(test_memory),       cmocka_unit_test(test_split_strided),
-        cmocka_unit_test(test_split_2d), cmocka_unit_test(test_many_teams),   cmocka_unit_test(test_syncs),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_formed_again), cmocka_unit_test(test_formed_by_threads),
+        cmocka_unit_test(test_standing),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_split_strided), cmocka_unit_test(test_split_2d),
+        cmocka_unit_test(test_many_teams),    cmocka_unit_test(test_syncs),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_waiting_for_a_turn_is_interrupted),
+        cmocka_unit_test(test_formed_again),  cmocka_unit_test(test_formed_by_threads),
         cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);

@@ -5,6 +5,7 @@
  * list and shared. Who asks for one that another thread is making waits for that one alone: making takes long, and the
  * driver lets no module in while kernels of its context run, which may be waiting for a rank that asks here for another
  * program. Who asks for the same on another GPU waits until it has been compiled, and finds it on the disk. */
+#include "base/interrupt.h"
 #include "cuda/nvrtc.h"
 #include "cuda/parts.h"
 
@@ -27,8 +28,8 @@ struct cuda_program {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a state has changed */
-static cuda_program *programs;                            /* guarded by lock: all but those that failed */
+static pthread_cond_t changed; /* a state has changed; made by prepare_waits */
+static cuda_program *programs; /* guarded by lock: all but those that failed */
 
 /* ---- the code ---------------------------------------------------------------------------------------------------- */
 
@@ -214,29 +215,56 @@ static void make_known(cuda_program *self, const cuda_device *device, const cuda
     pthread_cond_broadcast(&changed);
 }
 
-/* With the lock. A reference to the program, which may have failed. */
+static void prepare_waits(void)
+{
+    interrupt_cond_init(&changed);
+}
+
+/* With the lock, which is given back meanwhile: until a state may have changed. *asked_ns: of interrupt_look. */
+static expar_status await_state(int64_t *asked_ns)
+{
+    interrupt_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    expar_status status = interrupt_look(asked_ns, "kernels that another thread makes");
+    pthread_mutex_lock(&lock);
+    return status;
+}
+
+static bool is_being_made(const cuda_program *self)
+{
+    return self->state == PROGRAM_COMPILING || self->state == PROGRAM_LOADING;
+}
+
+/* With the lock. A reference to the program, which may have failed, or, on failure too, be in the making. */
 static expar_status find_or_make(const cuda_device *device, const cuda_source *source, const cuda_options *options,
                                  const cuda_key *key, expar_status compiler, cuda_program **out)
 {
     cuda_program *self;
-    while (!(self = find_known(device, key)) && is_being_compiled(key))
-        pthread_cond_wait(&changed, &lock);
+    int64_t asked_ns = 0;
+    expar_status status = EXPAR_OK;
+    while (!(self = find_known(device, key)) && is_being_compiled(key) && status == EXPAR_OK)
+        status = await_state(&asked_ns);
     if (self) {
         self->references++;
-        while (self->state == PROGRAM_COMPILING || self->state == PROGRAM_LOADING)
-            pthread_cond_wait(&changed, &lock);
-    } else {
-        expar_status status = program_add(device, key, &self);
-        if (status != EXPAR_OK) return status;
-        make_known(self, device, source, options, compiler);
+        while (is_being_made(self) && status == EXPAR_OK)
+            status = await_state(&asked_ns);
+    } else if (status == EXPAR_OK) {
+        status = program_add(device, key, &self);
+        if (status == EXPAR_OK) make_known(self, device, source, options, compiler);
     }
     *out = self;
-    return EXPAR_OK;
+    return status;
 }
 
-/* A program that failed is its status, and is nobody's any more. */
-static expar_status hand_out(cuda_program *self, cuda_program **out)
+/* A program that failed is its status, and is nobody's any more. `waited`: what came of the wait for it. */
+static expar_status hand_out(cuda_program *self, expar_status waited, cuda_program **out)
 {
+    error_kept kept;
+    error_keep(&kept, waited);
+    if (waited != EXPAR_OK) {
+        cuda_program_release(self);
+        return error_restore(&kept);
+    }
     if (self->state == PROGRAM_MADE) {
         *out = self;
         return EXPAR_OK;
@@ -273,12 +301,14 @@ expar_status cuda_program_make(const cuda_device *device, const cuda_source *sou
     if (status != EXPAR_OK) return status;
     status = cuda_key_make(source, &options, nvrtc ? nvrtc->version : 0, cuda_driver_version(), &key);
     if (status == EXPAR_OK) {
+        static pthread_once_t prepared = PTHREAD_ONCE_INIT;
         cuda_program *found = NULL;
+        pthread_once(&prepared, prepare_waits);
         error_restore(&kept);
         pthread_mutex_lock(&lock);
         status = find_or_make(device, source, &options, &key, compiler, &found);
         pthread_mutex_unlock(&lock);
-        if (status == EXPAR_OK) status = hand_out(found, out);
+        status = hand_out(found, status, out);
     }
     cuda_options_free(&options);
     return status;

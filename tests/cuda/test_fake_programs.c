@@ -3,6 +3,7 @@
  * kernels of its context run (fake/modules.c), with a compiler that can be held: who asks for another program does not
  * wait, who asks for the same one gets the same, or the same error. */
 #include "cuda/find_controls.h"
+#include <expar/interrupt.h>
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,8 +16,9 @@
 static const cuda_source sources[] = {{.name = "tests/one.cu", .text = "one"},
                                       {.name = "tests/other.cu", .text = "other"},
                                       {.name = "tests/refused.cu", .text = "refused"},
-                                      {.name = "tests/held.cu", .text = "held"}};
-enum { ONE, OTHER, REFUSED, HELD };
+                                      {.name = "tests/held.cu", .text = "held"},
+                                      {.name = "tests/held_too.cu", .text = "held, too"}};
+enum { ONE, OTHER, REFUSED, HELD, HELD_TOO };
 
 static fake_controls *controls;
 static fake_compiler_controls *compiler;
@@ -28,13 +30,13 @@ static cu_function spin;
 
 static atomic_int waiters; /* threads in one; they add themselves and take themselves off, in sequential order */
 
-int __real_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
-int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *end);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *end);
 
-int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *end)
 {
     atomic_fetch_add(&waiters, 1);
-    int result = __real_pthread_cond_wait(condition, mutex);
+    int result = __real_pthread_cond_timedwait(condition, mutex, end);
     atomic_fetch_sub(&waiters, 1);
     return result;
 }
@@ -214,6 +216,46 @@ static void a_source_is_compiled_once_for_all_gpus(void **state)
     cuda_program_release(second.program);
 }
 
+/* ---- interrupts -------------------------------------------------------------------------------------------------- */
+
+static pthread_t stopped;
+
+static int stop(void *context)
+{
+    (void)context;
+    return pthread_equal(pthread_self(), stopped) != 0;
+}
+
+/* It waits for the compiler that another thread has called, and for that thread's load: the program ends both. */
+static void who_waits_for_another_can_be_interrupted(void **state)
+{
+    (void)state;
+    asker first;
+    runner kernel;
+    cuda_program *program = NULL, *elsewhere = NULL;
+    const int begun = atomic_load(&compiler->begun), modules = atomic_load(&controls->modules);
+    stopped = pthread_self();
+    assert_int_equal(expar_set_interrupt(stop, NULL), EXPAR_OK);
+    atomic_store(&compiler->hold, 1);
+    start_asker(&first, HELD_TOO, 0);
+    assert_true(controls_await(&compiler->begun, begun + 1));
+    assert_int_equal(ask(gpus[0], HELD_TOO, &program), EXPAR_ERR_INTERRUPTED);
+    assert_int_equal(ask(gpus[1], HELD_TOO, &elsewhere), EXPAR_ERR_INTERRUPTED);
+    assert_non_null(strstr(expar_last_error(), "kernels that another thread makes: interrupted"));
+    start_kernel(&kernel);
+    atomic_store(&compiler->hold, 0);
+    assert_true(controls_await(&controls->waiting, 1));
+    assert_int_equal(ask(gpus[0], HELD_TOO, &program), EXPAR_ERR_INTERRUPTED);
+    end_kernel(&kernel);
+    pthread_join(first.thread, NULL);
+    assert_int_equal(expar_set_interrupt(NULL, NULL), EXPAR_OK);
+    assert_int_equal(first.status, EXPAR_OK);
+    assert_null(program);
+    assert_null(elsewhere);
+    cuda_program_release(first.program);
+    assert_int_equal(atomic_load(&controls->modules), modules);
+}
+
 /* ---- many threads, many programs --------------------------------------------------------------------------------- */
 
 #define ROUNDS         300
@@ -271,6 +313,7 @@ int main(void)
         cmocka_unit_test(all_hear_why_it_was_not_made),
         cmocka_unit_test(nobody_waits_for_a_load_of_another_program),
         cmocka_unit_test(a_source_is_compiled_once_for_all_gpus),
+        cmocka_unit_test(who_waits_for_another_can_be_interrupted),
         cmocka_unit_test(programs_come_and_go),
     };
     char root[] = "/tmp/expar-programs-XXXXXX", remove[64];

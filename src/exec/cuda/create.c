@@ -36,7 +36,7 @@ static void close_part(gpu_executor *self)
     sym_unlisten(self->sym, &self->listener);
     gpu_programs_close(self);
     gpu_scratch_give(self->stamp_memory);
-    gpu_scratch_give(self->scratch);
+    if (!self->unsettled) gpu_scratch_give(self->scratch);
     mem_pool_close(self->base.pool);
     self->base.pool = NULL;
 }
@@ -57,7 +57,7 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     }
     close_part(self);
     /* Peers' kernels may still read here until all ranks have come, and waited for theirs. */
-    bool all_quiet = sound && quiet;
+    bool all_quiet = sound && quiet && !self->unsettled;
     if (sound && device_heap_give(self->heap, buffer_name, self->world.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
     if (sound) gpu_records_give(self, &all_quiet);
@@ -168,15 +168,14 @@ static expar_status check_queues(const executor_plan *plan, int32_t sharers)
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
-static expar_status clear_records(const gpu_executor *self)
+static expar_status clear_records(gpu_executor *self)
 {
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8, device_heap_at(self->heap, self->world.buffer), 0, self->world.space.slots);
-    if (status == EXPAR_OK)
-        status = cuda_status(cuda_driver()->CtxSynchronize(), __FILE__, __LINE__, "cuCtxSynchronize");
+    status = CUDA_CALL(MemsetD8Async, device_heap_at(self->heap, self->world.buffer), 0, self->world.space.slots,
+                       self->own_stream);
     cuda_leave();
-    return status;
+    return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
 }
 
 static expar_status make_memory(gpu_executor *self)
@@ -203,6 +202,7 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
     expar_status status = check_queues(plan, sharers);
     if (status == EXPAR_OK) status = choose_sms(plan, self->device, sharers, &self->num_sms, &self->most_sms);
     if (status == EXPAR_OK) status = read_orphan_time(&self->world);
+    if (status == EXPAR_OK) status = gpu_own_stream_make(self);
     if (status == EXPAR_OK) status = make_memory(self);
     if (status == EXPAR_OK) status = gpu_programs_open(self);
     if (status == EXPAR_OK) gpu_listen(self);
@@ -214,7 +214,7 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
 /* All ranks come here, or none. Other buffers may be in the home. */
 static void unmake(gpu_executor *self)
 {
-    bool quiet = true;
+    bool quiet = !self->unsettled;
     close_part(self);
     if (self->world.buffer) device_heap_give(self->heap, buffer_name, self->world.buffer, &quiet);
     gpu_home_leave(self, quiet);

@@ -2,6 +2,7 @@
 /* Ends of calls that somebody is told of: by a host function on the stream, which the driver calls when the stream has
  * come there. Where the context is lost it never does; and something of the caller's may stand before it for ever. Then
  * whoever looks tells, in the latter case once the group has failed, or the executor when it goes. */
+#include "base/interrupt.h"
 #include "exec/cuda/gpu.h"
 
 #include <pthread.h>
@@ -161,8 +162,10 @@ static bool has_endings(const gpu_executor *self)
 void gpu_endings_close(gpu_executor *self)
 {
     const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
+    int64_t asked_ns = 0;
     ending *end;
-    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK)
+    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK &&
+           interrupt_look(&asked_ns, "the ends of calls") == EXPAR_OK)
         sched_yield();
     while ((end = find_untold(self))) {
         if (claim(end))

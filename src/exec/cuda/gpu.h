@@ -131,7 +131,8 @@ typedef struct gpu_executor {
     /* [num_old_records] offsets of records that were too small; given back with the buffer */
     uint64_t *old_records;
     size_t num_old_records;
-    cu_stream own_stream; /* of calls that are refused before their stream is known; NULL until the first */
+    cu_stream own_stream; /* for what the buffer itself does, and calls that are refused before theirs is known */
+    bool unsettled;       /* nobody has waited for what stands there: its memory may still be written to */
     /* Calls whose ends are still to be told, and threads that look after such. The thread that makes a call, or looks,
        adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the
        executor waits for none (acquire). */
@@ -299,8 +300,13 @@ bool gpu_follows(const executor *base, const exec_call *call, expar_event *event
 expar_status gpu_place(executor *base, exec_call *call);
 expar_status gpu_await(executor *base, const char *what);
 expar_status gpu_end(executor *base, exec_call *call);
-/* A place for a call that is refused before it has one; without a stream it gets one of the executor's, which the first
-   such call makes. */
+/* The stream for what the buffer itself does; and until that has come to its end. EXPAR_ERR_INTERRUPTED: the program
+   did not want to wait, and self->unsettled is set from then on. */
+expar_status gpu_own_stream_make(gpu_executor *self);
+expar_status gpu_own_stream_await(gpu_executor *self);
+/* Until all that stands on a stream of the library's has come to its end; EXPAR_ERR_INTERRUPTED as above. */
+expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const char *what);
+/* A place for a call that is refused before it has one; without a stream it gets the executor's. */
 expar_status gpu_place_refused(gpu_executor *self, exec_call *call);
 /* What this thread does between the two is in no stream's order, so that captures need not be disturbed by it. */
 expar_status gpu_leave_captures(int *mode);

@@ -94,7 +94,10 @@ static expar_status take_of_driver(gpu_lender *lender, uint64_t bytes, cu_addres
 {
     expar_status status = CUDA_CALL(MemAllocAsync, out, bytes, lender->stream);
     /* Then any stream may use it. Nothing stands on this one but what was given back. */
-    if (status == EXPAR_OK) status = CUDA_CALL(StreamSynchronize, lender->stream);
+    if (status == EXPAR_OK) {
+        status = gpu_stream_await(lender->device, lender->stream, "memory beside the pool");
+        if (status != EXPAR_OK) cuda_driver()->MemFreeAsync(*out, lender->stream);
+    }
     return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
 }
 

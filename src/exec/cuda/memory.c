@@ -20,10 +20,12 @@ static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t he
     self->world.heaps = (const uint64_t *)(uintptr_t)memory;
     self->world.state = (gpu_state *)(uintptr_t)at_state;
     self->expert_counts = (int32_t *)(uintptr_t)at_counts;
-    expar_status status = CUDA_CALL(MemcpyHtoD, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address));
-    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoD, at_state, &state, sizeof state);
-    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8, at_counts, 0, experts * sizeof(int32_t));
-    return status == EXPAR_OK ? cuda_synchronize() : status;
+    const cu_stream own = self->own_stream;
+    expar_status status =
+        CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address), own);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, at_state, &state, sizeof state, own);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, at_counts, 0, experts * sizeof(int32_t), own);
+    return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
 }
 
 /* That block, the pinned report with the counts and what kernels await behind it, and the event. */

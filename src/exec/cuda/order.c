@@ -185,6 +185,35 @@ static void rest_between(int64_t looks)
         nanosleep(&(struct timespec){.tv_nsec = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS}, NULL);
 }
 
+static expar_status look_at_stream_of(const cuda_device *device, cu_stream stream, bool *ended)
+{
+    int mode;
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        const cu_result result = cuda_driver()->StreamQuery(stream);
+        gpu_return_to_captures(mode);
+        *ended = result == CU_OK;
+        if (result != CU_ERROR_NOT_READY) status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    }
+    cuda_leave();
+    return status;
+}
+
+expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const char *what)
+{
+    int64_t asked_ns = 0;
+    bool ended = false;
+    expar_status status = EXPAR_OK;
+    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
+        if (looks > 0) rest_between(looks);
+        status = look_at_stream_of(device, stream, &ended);
+        if (status == EXPAR_OK && !ended) status = interrupt_look(&asked_ns, what);
+    }
+    return status;
+}
+
 /* A program that interrupts it has the kernels leave that wait for ranks. */
 expar_status gpu_order_await(gpu_executor *self)
 {
@@ -396,8 +425,10 @@ expar_status gpu_place(executor *base, exec_call *call)
 {
     gpu_executor *self = gpu_of(base);
     if (call->placed) return EXPAR_OK;
-    pthread_mutex_lock(&self->order->lock);
-    expar_status status = cuda_enter(self->device);
+    /* Another thread of this rank's may be in a call there, and wait for its counts. */
+    expar_status status = interrupt_lock(&self->order->lock, "this rank's calls before");
+    if (status != EXPAR_OK) return status;
+    status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
         status = call->captured ? follow_captured(self, call) : follow_on_stream(self, call);
         cuda_leave();
@@ -410,8 +441,9 @@ expar_status gpu_place(executor *base, exec_call *call)
     return status;
 }
 
-static expar_status make_own_stream(gpu_executor *self)
+expar_status gpu_own_stream_make(gpu_executor *self)
 {
+    if (self->own_stream) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = make_stream(&self->own_stream);
@@ -419,13 +451,18 @@ static expar_status make_own_stream(gpu_executor *self)
     return status;
 }
 
+expar_status gpu_own_stream_await(gpu_executor *self)
+{
+    expar_status status = gpu_stream_await(self->device, self->own_stream, "the buffer's memory");
+    self->unsettled |= status != EXPAR_OK;
+    return status;
+}
+
 expar_status gpu_place_refused(gpu_executor *self, exec_call *call)
 {
     if (call->has_stream) return gpu_place(&self->base, call);
-    expar_status status = self->own_stream ? EXPAR_OK : make_own_stream(self);
-    if (status != EXPAR_OK) return status;
     call->asked = true;
-    status = gpu_begin(&self->base, call, self->own_stream);
+    expar_status status = gpu_begin(&self->base, call, self->own_stream);
     return status == EXPAR_OK ? gpu_place(&self->base, call) : status;
 }
 

@@ -47,9 +47,8 @@ static expar_status records_clear(gpu_executor *self, uint64_t offset, uint64_t 
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = CUDA_CALL(MemsetD8Async, device_heap_at(self->heap, offset), 0, bytes, self->own_stream);
-    if (status == EXPAR_OK) status = CUDA_CALL(StreamSynchronize, self->own_stream);
     cuda_leave();
-    return status;
+    return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
 }
 
 /* Room to remember the old ones by. */

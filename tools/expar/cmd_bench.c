@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 #include "command.h"
 #include "run/launch.h"
+#include "stop.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -121,6 +122,7 @@ static int run(int argc, char **argv)
     options.num_ranks = launch_job_size(); /* unless -n says otherwise */
     launch_prepare_gpus();
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
+    if (options.cuda || (launch_inside() && !options.mpi)) stop_listen();
     if (options.cuda) return run_cuda(&options);
     if (launch_inside() && options.rma.wanted) return rma_run(&options);
     if (options.mpi) return run_mpi(&options, argc, argv);

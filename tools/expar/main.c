@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The expar command: finds the subcommand and runs it. */
 #include "command.h"
+#include "stop.h"
 #include <expar/expar.h>
 #include <locale.h>
 #include <stdio.h>
@@ -60,5 +61,5 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "man")) return flushed(command_man(argc - 1, argv + 1));
     const struct command *command = command_find(name);
-    return command ? flushed(command->run(argc - 1, argv + 1)) : unknown(name);
+    return command ? stop_exit_code(flushed(command->run(argc - 1, argv + 1))) : unknown(name);
 }

@@ -7,6 +7,7 @@
 #include "reference.h"
 #include "report.h"
 #include "run/launch.h"
+#include "stop.h"
 #include "text.h"
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,7 @@ static int run(int argc, char **argv)
     int code;
     launch_prepare_gpus();
     command_parse(&command_demo, parse, false, argc, argv, &request);
+    if (launch_inside() || request.task.kind->threads) stop_listen();
     if (!check_machine(&request, &error))
         code = fail(&error);
     else

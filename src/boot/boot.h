@@ -154,6 +154,13 @@ void boot_note_made(boot *self);
 /* This rank comes no more to the topic from its number on, and why: a call there has ended without what others
    await, or all of them are refused from now on. The first such note of an object stays. Any thread. */
 void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason);
+/* This rank has refused one call, where it could not be told: in a capture, of which the others may have a graph with
+   that call. Whoever awaits it in the call of that number, or by boot_graph_number where this rank has refused more
+   such calls than it, learns that it does not come; boot_note_came takes that back, at this rank's next call there. */
+void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason);
+void boot_note_came(boot *self, boot_kind kind, uint32_t object);
+/* Number of a topic for calls of graphs, of which hosts do not know how often they run: greater than any call's. */
+uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object);
 /* The object has become another, or a call that this rank refused is followed by one that it comes to: what was
    noted of its ends counts no more. */
 void boot_note_new(boot *self, boot_kind kind, uint32_t object);

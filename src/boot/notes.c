@@ -70,27 +70,67 @@ static note_ended *find_ended(boot_notes *self, uint32_t kind, uint32_t object)
     return NULL;
 }
 
-void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason)
+/* One that is for good stays; another makes room. */
+static void keep_end(boot_notes *self, const note_ended *end, const char *reason)
 {
-    boot_notes *notes = self->notes;
-    pthread_mutex_lock(&notes->lock);
-    if (!find_ended(notes, topic->kind, topic->object)) {
-        const uint32_t number = atomic_fetch_add_explicit(&notes->num_ended, 1, memory_order_relaxed);
-        note_ended *one = &notes->ended[number % NOTES_ENDED];
-        *one = (note_ended){.topic = *topic, .status = status};
+    pthread_mutex_lock(&self->lock);
+    note_ended *one = find_ended(self, end->topic.kind, end->topic.object);
+    if (!one || one->refused) {
+        if (!one)
+            one = &self->ended[atomic_fetch_add_explicit(&self->num_ended, 1, memory_order_relaxed) % NOTES_ENDED];
+        *one = *end;
         memcpy(one->reason, reason, strnlen(reason, sizeof one->reason - 1));
     }
-    pthread_mutex_unlock(&notes->lock);
+    pthread_mutex_unlock(&self->lock);
+}
+
+void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason)
+{
+    keep_end(self->notes, &(note_ended){.topic = *topic, .status = status}, reason);
+}
+
+void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason)
+{
+    note_call *calls = &self->notes->calls[topic->kind][topic->object % NOTES_OBJECTS];
+    const uint32_t refused = atomic_fetch_add_explicit(&calls->refused, 1, memory_order_relaxed) + 1;
+    keep_end(self->notes, &(note_ended){.topic = *topic, .status = status, .refused = refused}, reason);
+}
+
+/* all: also one that is for good. */
+static void forget_end(boot_notes *self, boot_kind kind, uint32_t object, bool all)
+{
+    if (atomic_load_explicit(&self->num_ended, memory_order_relaxed) == 0) return;
+    pthread_mutex_lock(&self->lock);
+    note_ended *one = find_ended(self, kind, object);
+    if (one && (all || one->refused)) one->status = EXPAR_OK;
+    pthread_mutex_unlock(&self->lock);
 }
 
 void boot_note_new(boot *self, boot_kind kind, uint32_t object)
 {
-    boot_notes *notes = self->notes;
-    if (atomic_load_explicit(&notes->num_ended, memory_order_relaxed) == 0) return;
-    pthread_mutex_lock(&notes->lock);
-    note_ended *one = find_ended(notes, kind, object);
-    if (one) one->status = EXPAR_OK;
-    pthread_mutex_unlock(&notes->lock);
+    forget_end(self->notes, kind, object, true);
+}
+
+void boot_note_came(boot *self, boot_kind kind, uint32_t object)
+{
+    forget_end(self->notes, kind, object, false);
+}
+
+/* In a number of graphs' calls; below it, how many calls this rank has refused. */
+#define OF_GRAPHS (UINT64_C(1) << 63)
+
+uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
+{
+    const note_call *calls = &self->notes->calls[kind][object % NOTES_OBJECTS];
+    return OF_GRAPHS | atomic_load_explicit(&calls->refused, memory_order_relaxed);
+}
+
+/* Whether it is for who asks about the topic. */
+static bool concerns(const note_ended *one, const boot_topic *topic)
+{
+    if (!one->refused) return one->topic.number <= topic->number;
+    if (topic->number & OF_GRAPHS) return one->refused > (topic->number & ~OF_GRAPHS);
+    return one->topic.number == topic->number;
 }
 
 void boot_note_blamed(boot *self, int32_t rank)
@@ -196,7 +236,7 @@ static void read_ended(boot_notes *self, const boot_topic *topic, boot_answer *o
 {
     const note_ended *one = find_ended(self, BOOT_KIND_ALL, 0);
     if (!one) one = find_ended(self, topic->kind, topic->object);
-    if (!one || one->topic.number > topic->number) return;
+    if (!one || !concerns(one, topic)) return;
     out->ended = one->status;
     memcpy(out->reason, one->reason, sizeof out->reason);
 }

@@ -13,6 +13,8 @@
 typedef struct note_ended {
     boot_topic topic; /* from its number on */
     expar_status status;
+    /* 0; or by boot_note_refused, and so of that number alone: how many calls had been refused so by then. */
+    uint32_t refused;
     char reason[BOOT_REASON_TEXT];
 } note_ended;
 
@@ -22,6 +24,7 @@ typedef struct note_call {
     _Atomic uint32_t thread; /* thread_number; 0: none yet */
     _Atomic uint64_t number;
     const char *_Atomic name;
+    _Atomic uint32_t refused; /* calls, by boot_note_refused; raised by whoever calls */
 } note_call;
 
 struct boot_notes {

@@ -49,11 +49,23 @@ static expar_status poison_with_group(const ep_call *call, expar_status status)
     return status;
 }
 
+/* The call is in no graph of this rank's, and nothing was put on the stream that could tell the others, whose graphs
+   may have it. */
+static void note_uncaptured(const ep_call *call, expar_status status)
+{
+    const expar_ep *ep = call->ep;
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
+    boot_note_refused(ep->group->boot, &topic, status, expar_last_error());
+}
+
 expar_status ep_call_step(const ep_call *call, expar_status status)
 {
     if (status == EXPAR_OK) return EXPAR_OK;
     ep_call_prefix(call, status);
-    if (call->ep->exec->ops->streams && !call->exec.captured) poison(call, status);
+    if (call->exec.captured)
+        note_uncaptured(call, status);
+    else if (call->ep->exec->ops->streams)
+        poison(call, status);
     return status;
 }
 
@@ -106,6 +118,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     call->epoch = ++ep->epoch;
     const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
     boot_note_call(ep->group->boot, &topic, name);
+    boot_note_came(ep->group->boot, BOOT_KIND_BUFFER, ep->number);
     return EXPAR_OK;
 }
 
@@ -369,10 +382,11 @@ expar_status ep_call_tell_refusal(ep_call *call, expar_status refused)
     ep_call_refuse(call, refused);
     executor *exec = call->ep->exec;
     ep_notify_step step = {.epoch = call->epoch, .form = call->form, .refusal = call->refusal};
-    /* In a graph it would be told again and again. */
-    if (call->exec.captured) return (expar_status)call->refusal.status;
     error_kept kept;
     error_keep(&kept, (expar_status)call->refusal.status);
+    /* In a graph it would be told again and again. */
+    if (call->exec.captured) note_uncaptured(call, kept.status);
+    if (call->exec.captured) return error_restore(&kept);
     expar_status status = ep_call_open(call);
     if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->notify(exec, &call->exec, &step));
     return status == EXPAR_OK ? error_restore(&kept) : status;

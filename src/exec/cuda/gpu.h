@@ -73,7 +73,8 @@ typedef struct gpu_watch {
     /* Calls that have taken their places, and of these, those whose marks are on their streams. Written by whoever
        calls, read by the guard; in sequential order, with gpu_guard.sleeping. */
     atomic_uint begun, marked;
-    atomic_bool in_graphs; /* a call has been captured: kernels may run at any time. Set by whoever calls, relaxed */
+    /* A call was made in a capture: kernels may run at any time. Set by whoever calls, relaxed. */
+    atomic_bool in_graphs;
     /* By the guard: */
     unsigned settled; /* so many calls are through */
     bool waits;       /* kernels wait: `wait` stands for them, in the call of this epoch */
@@ -324,7 +325,9 @@ expar_status gpu_guard_hold(gpu_executor *self);
 void gpu_guard_release(gpu_executor *self);
 /* A call takes its place; its mark is on its stream, or could not be put there. By whoever calls. */
 void gpu_guard_note_begin(gpu_executor *self);
-void gpu_guard_note_end(gpu_executor *self, bool captured);
+void gpu_guard_note_end(gpu_executor *self);
+/* A call was made in a capture: from now on hosts and GPUs do not count the buffer's calls alike. */
+void gpu_guard_note_captured(gpu_executor *self);
 /* Whether a kernel of this rank's has waited for another one of late, for longer than a beat. Any thread. */
 bool gpu_guard_sees_wait(const gpu_executor *self);
 

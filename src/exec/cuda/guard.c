@@ -83,9 +83,9 @@ static const char *const what_is_awaited[] = {
    then all of the buffer's calls are one. */
 static boot_topic topic_of(const gpu_executor *self, uint32_t epoch)
 {
-    bool graphs = atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed);
-    return (boot_topic){
-        .kind = BOOT_KIND_BUFFER, .object = self->number, .number = graphs ? UINT64_MAX : (uint64_t)epoch};
+    const bool graphs = atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed);
+    const uint64_t number = graphs ? boot_graph_number(self->sym->boot, BOOT_KIND_BUFFER, self->number) : epoch;
+    return (boot_topic){.kind = BOOT_KIND_BUFFER, .object = self->number, .number = number};
 }
 
 static void guard_end_wait(gpu_executor *self)
@@ -214,11 +214,15 @@ void gpu_guard_note_begin(gpu_executor *self)
 }
 
 /* The call's mark is on its stream. */
-void gpu_guard_note_end(gpu_executor *self, bool captured)
+void gpu_guard_note_end(gpu_executor *self)
 {
-    if (captured) atomic_store_explicit(&self->watch.in_graphs, true, memory_order_relaxed);
     atomic_fetch_add(&self->watch.marked, 1);
     wake(self->watch.guard);
+}
+
+void gpu_guard_note_captured(gpu_executor *self)
+{
+    atomic_store_explicit(&self->watch.in_graphs, true, memory_order_relaxed);
 }
 
 bool gpu_guard_sees_wait(const gpu_executor *self)

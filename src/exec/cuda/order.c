@@ -483,9 +483,11 @@ expar_status gpu_end(executor *base, exec_call *call)
     gpu_executor *self = gpu_of(base);
     self->capturing = false;
     self->called_on = NULL;
+    /* What was refused in a capture counts for the host alone, too. */
+    if (call->captured) gpu_guard_note_captured(self);
     if (!call->placed) return EXPAR_OK;
     expar_status status = mark(self, call);
-    gpu_guard_note_end(self, call->captured);
+    gpu_guard_note_end(self);
     call->placed = false;
     if (!call->captured) gpu_lender_settle(self->lender, false);
     pthread_mutex_unlock(&self->order->lock);

@@ -290,6 +290,99 @@ static void a_kernel_without_its_host_ends(void **state)
     kind_run((ranks_plan){0}, RANKS, play_orphan);
 }
 
+/* ---- calls that are refused in a capture ------------------------------------------------------------------------- */
+
+typedef struct recorded {
+    cu_graph graph;
+    cu_graph_exec exec; /* NULL: nothing is in it */
+} recorded;
+
+/* A combine on the rank's stream: as it should be, or one that no graph may have. */
+static void capture_combine(const idle_rank *one, bool refused, recorded *out)
+{
+    expar_event *event = NULL;
+    expar_combine_args args = idle_combine_args(one);
+    if (refused) {
+        args.async_finish = 1;
+        args.event = &event;
+    }
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one->stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_combine(one->ep, &args));
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one->stream, &out->graph));
+    out->exec = NULL;
+    if (!refused) CHECK_OK(CUDA_CALL(GraphInstantiate, &out->exec, out->graph, 0));
+}
+
+static void forget_graph(const recorded *one)
+{
+    if (one->exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, one->exec));
+    CHECK_OK(CUDA_CALL(GraphDestroy, one->graph));
+}
+
+static void launch(const idle_rank *one, const recorded *graph)
+{
+    CHECK_OK(CUDA_CALL(GraphLaunch, graph->exec, one->stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream));
+}
+
+/* One rank's graph has no such call, whatever it launches: the other learns of it. */
+static void play_refused(expar_group *group, void *shared)
+{
+    idle_rank one;
+    recorded graph;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    capture_combine(&one, group->rank == LATE, &graph);
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank != LATE) {
+        launch(&one, &graph);
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
+        CHECK_TEXT("rank 1 does not come any more", "EXPAR_ERR_ARGUMENT", "async_finish");
+    }
+    CHECK_OK(expar_group_barrier(group));
+    forget_graph(&graph);
+    idle_end(&one);
+}
+
+static void who_refuses_in_a_capture_is_not_awaited(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_refused);
+}
+
+/* All have refused a call, or one has, and then all capture it rightly: who is late in that is waited for. */
+static void play_refused_first(expar_group *group, void *shared)
+{
+    idle_rank one;
+    recorded refused, graph;
+    (void)shared;
+    if (!begin(&one, group)) return;
+    for (int alone = 0; alone < 2; alone++) {
+        if (!alone || group->rank == LATE) {
+            capture_combine(&one, true, &refused);
+            forget_graph(&refused);
+        }
+        CHECK_OK(expar_group_barrier(group));
+        set_timeout(group, SHORT_MS);
+        /* On this driver what is captured runs at once, too. */
+        if (!alone && group->rank == LATE) rest_ms(LATE_MS);
+        capture_combine(&one, false, &graph);
+        if (group->rank == LATE) rest_ms(LATE_MS);
+        launch(&one, &graph);
+        CHECK_OK(expar_ep_query(one.ep));
+        forget_graph(&graph);
+        set_timeout(group, RANKS_TIMEOUT_MS);
+        CHECK_OK(expar_group_barrier(group));
+    }
+    idle_end(&one);
+}
+
+static void who_captures_it_after_all_is_awaited(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_refused_first);
+}
+
 /* ---- interrupts -------------------------------------------------------------------------------------------------- */
 
 static int stop(void *context)
@@ -332,10 +425,16 @@ static void an_interrupt_ends_a_call(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_ranks_are_waited_for),      cmocka_unit_test(late_launches_are_waited_for),
-        cmocka_unit_test(stopped_ranks_that_go_on),       cmocka_unit_test(late_ranks_that_die),
-        cmocka_unit_test(a_launch_that_does_not_come),    cmocka_unit_test(calls_in_a_circle_end),
-        cmocka_unit_test(a_kernel_without_its_host_ends), cmocka_unit_test(an_interrupt_ends_a_call),
+        cmocka_unit_test(late_ranks_are_waited_for),
+        cmocka_unit_test(late_launches_are_waited_for),
+        cmocka_unit_test(stopped_ranks_that_go_on),
+        cmocka_unit_test(late_ranks_that_die),
+        cmocka_unit_test(a_launch_that_does_not_come),
+        cmocka_unit_test(calls_in_a_circle_end),
+        cmocka_unit_test(who_refuses_in_a_capture_is_not_awaited),
+        cmocka_unit_test(who_captures_it_after_all_is_awaited),
+        cmocka_unit_test(a_kernel_without_its_host_ends),
+        cmocka_unit_test(an_interrupt_ends_a_call),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,19 +102,44 @@ static encode_function *const *const encode_functions[] = {[CODEC_FP8] = encode_
                                                            [CODEC_FP8_UE8M0] = encode_fp8_ue8m0,
                                                            [CODEC_INT8] = encode_int8};
 
+/* A type as another one, both known. */
+LOOP_PART void convert_row(int32_t from, int32_t to, int64_t hidden, const void *row, void *restrict payload)
+{
+    for (int64_t i = 0; i < hidden; i++)
+        codec_store(to, payload, i, codec_load(from, row, i));
+}
+
+#define DEFINE_CONVERT(name, from, to)                                                                                 \
+    LOOP_CLONES static void convert_##name(int64_t hidden, const void *row, void *payload)                             \
+    {                                                                                                                  \
+        convert_row(from, to, hidden, row, payload);                                                                   \
+    }
+
+DEFINE_CONVERT(bf16_f16, CODEC_BF16, CODEC_F16)
+DEFINE_CONVERT(bf16_f32, CODEC_BF16, CODEC_F32)
+DEFINE_CONVERT(f16_bf16, CODEC_F16, CODEC_BF16)
+DEFINE_CONVERT(f16_f32, CODEC_F16, CODEC_F32)
+DEFINE_CONVERT(f32_bf16, CODEC_F32, CODEC_BF16)
+DEFINE_CONVERT(f32_f16, CODEC_F32, CODEC_F16)
+
+typedef void convert_function(int64_t hidden, const void *row, void *payload);
+static convert_function *const convert_functions[4][4] = {
+    [CODEC_BF16] = {[CODEC_F16] = convert_bf16_f16, [CODEC_F32] = convert_bf16_f32},
+    [CODEC_F16] = {[CODEC_BF16] = convert_f16_bf16, [CODEC_F32] = convert_f16_f32},
+    [CODEC_F32] = {[CODEC_BF16] = convert_f32_bf16, [CODEC_F16] = convert_f32_f16}};
+
 int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload, void *scales)
 {
     int64_t bytes = codec_row_bytes(format, hidden);
+    if (format == CODEC_LOGFMT) return cpu_encode_log_row(dtype, hidden, row, payload, scales);
     if (format == dtype) {
         memcpy(payload, row, (size_t)bytes);
-        return bytes;
+    } else if (codec_facts_of(format).scales == CODEC_NO_SCALES) {
+        convert_functions[dtype][format](hidden, row, payload);
+    } else {
+        if (format == CODEC_FP8_UE8M0) memset(scales, 0, (size_t)codec_scale_bytes(format, hidden));
+        encode_functions[format][dtype](hidden, row, payload, scales);
     }
-    if (format == CODEC_LOGFMT) return cpu_encode_log_row(dtype, hidden, row, payload, scales);
-    if (codec_facts_of(format).scales == CODEC_NO_SCALES)
-        return codec_encode_row(format, dtype, hidden, row, payload, scales);
-    if (codec_facts_of(format).scales == CODEC_SCALES_UE8M0)
-        memset(scales, 0, (size_t)codec_scale_bytes(format, hidden));
-    encode_functions[format][dtype](hidden, row, payload, scales);
     return bytes;
 }
 
@@ -139,6 +164,7 @@ LOOP_CLONES static void decode_int8(int64_t hidden, const uint8_t *payload, cons
 {
     decode_groups(CODEC_INT8, CODEC_INT8, hidden, payload, scales, out);
 }
+/* Bits of NaN stay, as in codec_decode_row. */
 LOOP_CLONES static void decode_bf16(int64_t hidden, const void *payload, float *restrict out)
 {
     for (int64_t i = 0; i < hidden; i++)

@@ -18,7 +18,8 @@ extern "C" {
    EXPAR_ERR_PEER or EXPAR_ERR_INTERRUPTED and has not got the lock, but its rank keeps its place: its next set waits
    there. Should the turn come before that, it goes to the next who waits, and the rank's next set asks anew. Until
    then the rank's test finds the lock taken, and its clear is EXPAR_ERR_STATE. A lock whose holder is lost, or a
-   rank that waits for it, is not to be had again. */
+   rank that waits for it, is not to be had again. Interrupts end waits for the turn, not the operations on words of
+   other ranks before and behind it. */
 EXPAR_API expar_status expar_lock_set(expar_group *group, uint64_t *lock);
 /* *taken is 1 when the lock is now held, 0 when another rank had it. */
 EXPAR_API expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken);

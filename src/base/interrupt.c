@@ -17,6 +17,8 @@ static atomic_bool hooked;
 
 /* Between interrupt_begin and interrupt_take; and the program has said so meanwhile. */
 static _Thread_local bool listens, came;
+/* How many interrupt_defer have not been undone. */
+static _Thread_local int32_t deferred;
 
 expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context)
 {
@@ -41,11 +43,21 @@ static bool ask_program(void)
 
 expar_status interrupt_look(int64_t *asked_ns, const char *what)
 {
-    if (!atomic_load_explicit(&hooked, memory_order_relaxed)) return EXPAR_OK;
+    if (!atomic_load_explicit(&hooked, memory_order_relaxed) || deferred > 0) return EXPAR_OK;
     const int64_t now_ns = clock_ns();
     if (*asked_ns != 0 && now_ns - *asked_ns < INTERRUPT_NS) return EXPAR_OK;
     *asked_ns = now_ns;
     return ask_program() ? error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what) : EXPAR_OK;
+}
+
+void interrupt_defer(void)
+{
+    deferred++;
+}
+
+void interrupt_undefer(void)
+{
+    deferred--;
 }
 
 void interrupt_begin(void)

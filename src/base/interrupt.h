@@ -13,7 +13,11 @@
 /* EXPAR_ERR_INTERRUPTED, with `what` in the text, when the program says so; else EXPAR_OK. *asked_ns: of the wait, when
    it was last asked; 0 at its beginning. */
 expar_status interrupt_look(int64_t *asked_ns, const char *what);
-/* The same for what waits in many places, which can only say that they gave up. Between begin and take, in that
+/* Between the two this thread's interrupt_look asks nobody: for a short step that leaves others' words half changed
+   where it is given up. Pairs may nest. */
+void interrupt_defer(void);
+void interrupt_undefer(void);
+/* interrupt_look for what waits in many places, which can only say that they gave up. Between begin and take, in that
    thread, interrupt_came is true once the program has said so, and stays it; else it is false and asks nobody. take
    gives `status`, or EXPAR_ERR_INTERRUPTED in place of an error that came of it. */
 void interrupt_begin(void);

@@ -73,10 +73,16 @@ static bool anybody(const bool *set, int32_t size)
     return false;
 }
 
-static expar_status break_block(block *shared, expar_status status)
+/* The others are told what this rank was, or of this rank, if it is nobody else's fault. */
+static expar_status break_block(boot *self, const char *call, expar_status status)
 {
-    error_keep(&shared->broken, EXPAR_ERR_PEER);
-    return status;
+    error_kept own;
+    error_keep(&own, status);
+    if (status != EXPAR_ERR_PEER)
+        error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s", call, self->rank,
+                  expar_status_string(status), own.text);
+    error_keep(&thread_of(self)->shared->broken, EXPAR_ERR_PEER);
+    return error_restore(&own);
 }
 
 static bool is_awaited(const void *context, int32_t rank)
@@ -105,8 +111,8 @@ static expar_status await_all(boot *self, boot_wait *wait, uint64_t arrivals, bo
         if (shared->members[self->rank].aborted) return error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
         if (shared->broken.status != EXPAR_OK) return error_restore(&shared->broken);
         if (absent >= 0)
-            return break_block(shared, error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", call, absent));
-        if (looked != EXPAR_OK) return break_block(shared, looked);
+            return break_block(self, call, error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", call, absent));
+        if (looked != EXPAR_OK) return break_block(self, call, looked);
         if (waited) looked = look_at_awaited(shared, wait);
         if (looked == EXPAR_OK && find_absent(shared, arrivals, awaited) < 0 && anybody(awaited, shared->size))
             interrupt_cond_wait(&shared->changed, &shared->lock);
@@ -123,7 +129,7 @@ static expar_status come_together(boot *self, boot_wait *wait)
     wait->context = awaited;
     pthread_mutex_lock(&shared->lock);
     if (!awaited) {
-        status = break_block(shared, error_set(EXPAR_ERR_MEMORY, "%s: out of memory on rank %d", call, self->rank));
+        status = break_block(self, call, error_set(EXPAR_ERR_MEMORY, "%s: out of memory", call));
     } else if (own->aborted) {
         status = error_set(EXPAR_ERR_ABORTED, "%s: the group was aborted", call);
     } else if (shared->broken.status != EXPAR_OK) {

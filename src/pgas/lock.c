@@ -5,6 +5,7 @@
  * Who gives up waiting cannot step out of the queue by itself: the one behind it has told it alone. It leaves a mark in
  * its own copy. Whoever hands over to it then finds the mark, takes it out, and hands over to the one behind. Until
  * that the rank may come back to its place. */
+#include "base/interrupt.h"
 #include "pgas/ops.h"
 #include "pgas/target.h"
 #include <expar/lock.h>
@@ -41,12 +42,15 @@ static expar_status lock_begin(lock_call *call, uint64_t *lock)
     return EXPAR_OK;
 }
 
+/* Given up half-way nobody would know this rank's place in the queue: no interrupt ends it. */
 static expar_status lock_change(const lock_call *call, const uint32_t *word, int32_t pe, transport_atomic_op op,
                                 uint32_t operand, uint32_t compare, uint32_t *old)
 {
     uint64_t before;
     const ops_atomic atomic = {call->name, op, sizeof *word, operand, compare};
+    interrupt_defer();
     expar_status status = ops_atomic_run(&atomic, call->group, word, pe, &before);
+    interrupt_undefer();
     if (status == EXPAR_OK && old) *old = (uint32_t)before;
     return status;
 }

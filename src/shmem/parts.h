@@ -13,6 +13,10 @@ expar_status sym_cores_count(sym *self);
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 
+/* This rank is out of step with the others for good, and comes to nothing more that they await: they are told of this
+   error, the last one (sym.c). */
+void sym_lose_step(sym *self, expar_status status);
+
 /* Gives back what sym_strand has taken (store.c). */
 void sym_strand_end(sym *self);
 

@@ -32,7 +32,7 @@ expar_status sym_rest_blame(const sym_rest *rest, expar_status status)
     error_kept kept;
     error_keep(&kept, status);
     boot_note_ended(self->boot, &rest->wait.topic, status, kept.text);
-    if (status == EXPAR_ERR_INTERRUPTED) sym_fail(self, SYM_PEER_SILENT, -1);
+    if (status == EXPAR_ERR_INTERRUPTED) sym_lose_step(self, status);
     if (rest->timed_out && rest->wait.verdict != BOOT_SILENT && rest->wait.culprit >= 0)
         blame(self, rest->wait.culprit);
     return error_restore(&kept);

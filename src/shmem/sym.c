@@ -244,13 +244,10 @@ static void record_loss(sym *self, sym_failure_kind kind, int32_t rank)
 }
 
 /* This rank comes to nothing more that others await. */
-static void note_ended(const sym *self, sym_failure_kind kind)
+static void note_ended(const sym *self, expar_status status, const char *reason)
 {
     static const boot_topic all = {.kind = BOOT_KIND_ALL};
-    if (kind == SYM_ABORTED)
-        boot_note_ended(self->boot, &all, EXPAR_ERR_ABORTED, "it has aborted the group");
-    else
-        boot_note_ended(self->boot, &all, EXPAR_ERR_PEER, expar_last_error());
+    boot_note_ended(self->boot, &all, status, reason);
 }
 
 void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
@@ -258,7 +255,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
     if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
     if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
-    if (kind == SYM_ABORTED || (kind == SYM_PEER_SILENT && rank < 0)) note_ended(self, kind);
+    if (kind == SYM_ABORTED) note_ended(self, EXPAR_ERR_ABORTED, "it has aborted the group");
     bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
     uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
@@ -268,6 +265,12 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     for (const sym_listener *l = self->listeners; l; l = l->next)
         l->failed(l->context);
     pthread_mutex_unlock(&self->lock);
+}
+
+void sym_lose_step(sym *self, expar_status status)
+{
+    note_ended(self, status, expar_last_error());
+    sym_fail(self, SYM_PEER_SILENT, -1);
 }
 
 void sym_listen(sym *self, sym_listener *listener)
@@ -376,7 +379,7 @@ expar_status sym_out_of_step(sym *self, const char *what, expar_status status)
     error_prefix(status, "%s", what);
     if (status == EXPAR_ERR_MISMATCH) return status;
     bool late = status == EXPAR_ERR_PEER && self->boot->timed_out;
-    if (!late || !sym_blame_silent(self, status)) sym_fail(self, SYM_PEER_SILENT, -1);
+    if (!late || !sym_blame_silent(self, status)) sym_lose_step(self, status);
     return status;
 }
 

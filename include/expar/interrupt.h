@@ -16,10 +16,11 @@ typedef int (*expar_interrupt_fn)(void *context);
    does, as at the start. Where it gives anything but 0 the wait ends with EXPAR_ERR_INTERRUPTED. A call that had not
    begun, or that changes nothing by waiting (expar_event_wait, expar_wait_until_…), may be made again. A call that
    has begun is lost: an EP buffer is poisoned by it, and a group whose collective call was interrupted has failed on
-   this rank; the other ranks learn of it, and their calls end with EXPAR_ERR_PEER. fn is called by whatever thread
-   waits, by several at a time, those of the library's own too, and must not call the library. Whoever wants one
-   thread's waits alone to end looks which thread it is in. A call of the earlier fn may still be under way when this
-   returns. Any thread. Returns EXPAR_OK. */
+   this rank; the other ranks learn of it, and their calls end with EXPAR_ERR_PEER. What a put, a get or quiet has under
+   way over a network is given up: it may still arrive, and of a large one the network may read or write the caller's
+   memory until the group is destroyed. fn is called by whatever thread waits, by several at a time, those of the
+   library's own too, and must not call the library. Whoever wants one thread's waits alone to end looks which thread it
+   is in. A call of the earlier fn may still be under way when this returns. Any thread. Returns EXPAR_OK. */
 EXPAR_API expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context);
 
 #ifdef __cplusplus

@@ -348,9 +348,9 @@ const calls_call calls_all[] = {
     {"dispatch", CALLS_BUFFER, call_dispatch, "expar_dispatch"},
     {"cached dispatch", CALLS_BUFFER, call_cached, "expar_dispatch"},
     {"worst case", CALLS_BUFFER, call_worst, "expar_dispatch"},
-    {"async dispatch", CALLS_BUFFER, call_async_dispatch, "expar_dispatch"},
+    {"async dispatch", CALLS_EVENT, call_async_dispatch, "expar_dispatch"},
     {"combine", CALLS_BUFFER, call_combine, "expar_combine"},
-    {"async combine", CALLS_BUFFER, call_async_combine, "expar_combine"},
+    {"async combine", CALLS_EVENT, call_async_combine, "expar_combine"},
     {"destroy", CALLS_END, call_destroy, "expar_ep_destroy"},
 };
 const int32_t calls_count = (int32_t)ARRAY_LENGTH(calls_all);

@@ -52,6 +52,7 @@ typedef enum calls_kind {
     CALLS_HEAPS,   /* over the heaps, all ranks or a team */
     CALLS_OPEN,    /* for words: nobody in particular is awaited */
     CALLS_BUFFER,  /* of an EP buffer */
+    CALLS_EVENT,   /* likewise, with an event that is waited for */
     CALLS_END      /* of one, over control sockets: EXPAR_OK whatever becomes of the others */
 } calls_kind;
 

@@ -6,13 +6,8 @@ set -eu
 root=$1
 table=$2
 program=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_abi: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 # make INCLUDE_DIR: writes the table of these headers to $work/table.
 make() {

@@ -7,13 +7,8 @@ set -eu
 build=$1
 version=$2
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_install: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 # A job's variables would make the consumer look for ranks that do not exist.
 unset EXPAR_RANK EXPAR_SIZE EXPAR_UNIQUE_ID RANK WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE || true

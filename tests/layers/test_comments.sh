@@ -4,13 +4,8 @@
 # usage: test_comments.sh ROOT
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_comments: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_comments.sh" "$1" || fail "a comment names what is not there"
 

@@ -4,13 +4,8 @@
 # usage: test_ended.sh SRC_DIR
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_ended: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_ended.sh" "$1" || fail "a public call returns by itself"
 

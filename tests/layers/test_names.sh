@@ -4,13 +4,8 @@
 # usage: test_names.sh SRC_DIR
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_names: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_names.sh" "$1" || fail "give one of them the name of what it works on: <object>_<verb>"
 cp -r "$1" "$work/src"

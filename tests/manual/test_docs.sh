@@ -5,13 +5,8 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_docs: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_docs.sh" "$root" "$root"/docs/*.md "$root/README.md" "$root/CONTRIBUTING.md" || fail "the pages name what is not there"
 

@@ -7,13 +7,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 include=$1
 man=$(realpath "$2")
 calls=$(realpath "$3")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_manual: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_manual.sh" "$include" "$man" "$calls" || fail "the manual does not fit the headers"
 [ "$("$here/declared.sh" "$include" expar | wc -l)" -ge 300 ] || fail "found too few calls in expar.h"

@@ -6,13 +6,8 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 include=$1
 table=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_openshmem_table: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_openshmem.sh" "$include" "$table" || fail "the table does not fit the header"
 

@@ -7,13 +7,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 include=$1
 man=$2
 calls=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_pages: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 "$here/check_pages.sh" "$include" "$man/examples" "$man" "$calls" || fail "the pages are not whole"
 

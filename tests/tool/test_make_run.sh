@@ -5,13 +5,8 @@
 set -eu
 source=$1
 build=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "test_make_run: $1" >&2
-    exit 1
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/../script.sh"
 
 # Where the trees were made for another tool than Ninja there is nothing to ask.
 [ -f "$build/build.ninja" ] || exit 77

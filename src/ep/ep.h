@@ -184,7 +184,11 @@ expar_status ep_create_with(expar_group *group, const expar_ep_config *config, c
                             expar_ep **out);
 
 /* ---- parting.c --------------------------------------------------------------------------------------------------- */
-/* Memory for the buffer's end, and back; collective. */
+/* Memory of the heap for the buffer's end, and back; collective. */
+static inline uint64_t ep_parting_bytes(int32_t ranks)
+{
+    return (uint64_t)ranks * sizeof(uint64_t);
+}
 expar_status ep_parting_make(expar_ep *ep);
 expar_status ep_parting_give(expar_ep *ep);
 /* Tells all ranks that this one comes to no end of the buffer's; once, and not behind ep_parting_meet. Waits for

@@ -19,7 +19,7 @@ static uint64_t word_offset(const expar_ep *ep, int32_t source)
 expar_status ep_parting_make(expar_ep *ep)
 {
     sym *symmetric = ep->group->sym;
-    const uint64_t bytes = (uint64_t)ep->group->size * sizeof(uint64_t);
+    const uint64_t bytes = ep_parting_bytes(ep->group->size);
     expar_status status = sym_take(symmetric, "the buffer", bytes, sizeof(uint64_t), &ep->parting_offset);
     /* Before this rank makes its part: until all have, there is no buffer to end. */
     if (status == EXPAR_OK) sym_clear(symmetric, ep->parting_offset, bytes);

@@ -164,6 +164,6 @@ expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ran
     ep_shape shape;
     expar_status status = ep_shape_make(config, num_ranks, &shape);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_buffer_size"));
-    *bytes = ep_space_of(&shape).total_bytes;
+    *bytes = ep_space_of(&shape).total_bytes + ep_parting_bytes(num_ranks);
     return EXPAR_OK;
 }

@@ -14,6 +14,7 @@
 #include <expar/interrupt.h>
 #include <expar/lock.h>
 #include <expar/log.h>
+#include <expar/low_latency.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/status.h>

@@ -45,7 +45,7 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
 
 /* ---- the caller's own memory ------------------------------------------------------------------------------------- */
 
-static const char *const out_names[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = "out_x",
+static const char *const out_names[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = "out_x",
                                                        [EXPAR_EP_PART_SCALES] = "out_scales",
                                                        [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
                                                        [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
@@ -78,7 +78,7 @@ static int64_t part_row_bytes(const ep_block_shape *shape, int part)
 
 static uint64_t *part_offset(ep_arrival *arrival, int part)
 {
-    uint64_t *const offsets[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = &arrival->x_offset,
+    uint64_t *const offsets[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = &arrival->x_offset,
                                                 [EXPAR_EP_PART_SCALES] = &arrival->scales_offset,
                                                 [EXPAR_EP_PART_TOPK_IDX] = &arrival->idx_offset,
                                                 [EXPAR_EP_PART_TOPK_WEIGHTS] = &arrival->weights_offset,
@@ -99,7 +99,7 @@ static expar_status output_choose_mode(const expar_ep *ep, ep_wish *wish, ep_arr
 {
     const int64_t rows = wish->shape.rows;
     arrival->mode = wish->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
-    for (int part = 0; part < EP_OUTPUT_PARTS && rows > 0 && wish->path != EXPAR_PATH_QUEUE; part++) {
+    for (int part = 0; part < EP_DISPATCH_PARTS && rows > 0 && wish->path != EXPAR_PATH_QUEUE; part++) {
         if (!part_arrives_there(wish, part)) continue;
         const void *data = wish->out[part]->data;
         uint64_t bytes = (uint64_t)(rows * part_row_bytes(&wish->shape, part));
@@ -223,7 +223,7 @@ static void output_place(const ep_wish *wish, ep_destination *to)
 void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2])
 {
     ep_wish own = *wish;
-    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         own.staged |= part_arrives_there(wish, part) ? 1u << part : 0;
     const ep_block_shape shape = block_shape(&own), coming = arrival_shape(&own);
     sizes[0] = ep_block_map_of(&shape).total_bytes;

@@ -43,12 +43,12 @@ static inline const expar_ep_handle *dispatch_handle(const dispatch_call *call)
 static inline const expar_tensor *dispatch_own(const dispatch_call *call, int part)
 {
     const expar_dispatch_args *args = &call->args;
-    const expar_tensor *const own[EP_OUTPUT_PARTS] = {[EXPAR_EP_PART_X] = &args->out_x,
-                                                      [EXPAR_EP_PART_SCALES] = &args->out_scales,
-                                                      [EXPAR_EP_PART_TOPK_IDX] = &args->out_topk_idx,
-                                                      [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
-                                                      [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map,
-                                                      [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token};
+    const expar_tensor *const own[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = &args->out_x,
+                                                        [EXPAR_EP_PART_SCALES] = &args->out_scales,
+                                                        [EXPAR_EP_PART_TOPK_IDX] = &args->out_topk_idx,
+                                                        [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
+                                                        [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map,
+                                                        [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token};
     return tensor_given(own[part]) ? own[part] : NULL;
 }
 

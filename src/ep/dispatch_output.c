@@ -100,7 +100,7 @@ ep_wish dispatch_wish(const dispatch_call *call)
                     .path = args->path,
                     .rows_known = handle->recv_tokens >= 0,
                     .output = call->ahead};
-    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         wish.out[part] = dispatch_own(call, part);
     if (!wish.expert_major) return wish;
     wish.shape.x_rows = handle->expert_rows;
@@ -111,7 +111,7 @@ ep_wish dispatch_wish(const dispatch_call *call)
 static expar_status make_destination(dispatch_call *call)
 {
     const ep_wish wish = dispatch_wish(call);
-    for (int part = 0; part < EP_OUTPUT_PARTS; part++) {
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++) {
         bool of_x = part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES;
         int64_t needed = of_x ? wish.shape.x_rows : wish.shape.rows;
         if (wish.out[part] && wish.out[part]->shape[0] < needed)

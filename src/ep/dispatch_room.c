@@ -41,7 +41,7 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
 {
     executor *exec = call->base.ep->exec;
     const ep_wish wish = dispatch_wish(call);
-    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (wish.out[part]) return false;
     if (wish.expert_major) return false;
     const int64_t rows = guess_rows(call);

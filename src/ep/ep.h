@@ -148,7 +148,8 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
     return map ? map->data : NULL;
 }
 
-#define EP_OUTPUT_PARTS (EXPAR_EP_PART_SRC_TOKEN + 1)
+#define EP_OUTPUT_PARTS   (EXPAR_EP_PART_COUNT + 1)
+#define EP_DISPATCH_PARTS (EXPAR_EP_PART_SRC_TOKEN + 1) /* of them, those that a dispatch of normal mode has */
 struct expar_ep_output {
     life_record life; /* EP_OUTPUT_MAGIC */
     ep_origin origin;
@@ -247,6 +248,7 @@ void ep_handle_unmap(const expar_ep_handle *handle);
 /* ---- output.c ---------------------------------------------------------------------------------------------------- */
 /* Empty, with one reference; NULL: no memory. */
 expar_ep_output *ep_output_make(const expar_ep *ep);
+expar_ep_output *ep_output_make_of(const ep_origin *origin);
 expar_ep_output *ep_output_hold(expar_ep_output *output);
 
 /* ---- destination.c ----------------------------------------------------------------------------------------------- */
@@ -256,7 +258,7 @@ typedef struct ep_wish {
     bool expert_major;
     expar_path path;
     bool rows_known;                          /* the host knows how many rows come; else they are at most shape.rows */
-    const expar_tensor *out[EP_OUTPUT_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
+    const expar_tensor *out[EP_DISPATCH_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
     expar_ep_output *output;                  /* with its block, where it was made ahead; NULL: to be made */
     uint32_t staged; /* set by ep_destination_make: parts, a bit each, that come to a block first, and are copied
                                 to the caller's memory */

@@ -2,11 +2,17 @@
 /* Which executor a device has: the only place where it matters. */
 #include "cuda/cuda.h"
 #include "exec/cpu/create.h"
+#include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/create.h"
 
 const executor_kind *executor_kind_of(expar_device_type type)
 {
     return type == EXPAR_CPU ? &executor_cpu : type == EXPAR_CUDA ? &executor_cuda : NULL;
+}
+
+ll_create_fn ll_create_of(expar_device_type type)
+{
+    return type == EXPAR_CPU ? ll_executor_cpu_create : NULL;
 }
 
 /* As far as a driver that is loaded in this process knows the address. */

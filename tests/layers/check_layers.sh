@@ -23,12 +23,14 @@ table='
 3 net/proxy        proxy.h
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h
-6 exec             executor.h step.h index.h event.h
+6 exec             executor.h step.h index.h event.h low_latency.h ll_index.h
 6 exec/codec       codec.h (logfmt.h) (number.h)
-6 exec/cpu         create.h
+6 exec/cpu         create.h (rows.h)
+6 exec/cpu/low_latency (create.h)
 6 exec/cuda        create.h
 6 exec/cuda/kernels args.h
 7 ep               ep.h
+7 ep/low_latency
 7 pgas             pgas.h
 7 pgas/team        team.h
 - openshmem

@@ -14,14 +14,14 @@
  *   dispatch.c  rows from their source to their receivers; combine.c the way back
  *   expert.c    rows to expert-major order and back, on one rank
  *   report.c    what a wait that failed was waiting for
- *   copy.c      moving a row; sum.c adding rows
- *   encode.c    rows to payload formats and back
+ *   rows.h      moving rows (copy.c), adding them (sum.c)
  *
  * A call goes through the board's phases in the calling thread; in between lanes (one a worker) move the rows. */
 #ifndef EXPAR_EXEC_CPU_CPU_H
 #define EXPAR_EXEC_CPU_CPU_H
 
 #include "exec/cpu/create.h"
+#include "exec/cpu/rows.h"
 #include "group/group.h"
 
 typedef struct cpu_workers cpu_workers;
@@ -222,22 +222,5 @@ expar_status cpu_map(executor *self, exec_call *call, const ep_map_step *step);
 expar_status cpu_expand(executor *self, exec_call *call, const ep_expand_step *step);
 expar_status cpu_pad(executor *self, exec_call *call, const ep_padding_step *step);
 expar_status cpu_reduce(executor *self, exec_call *call, const ep_reduce_step *step);
-
-/* ---- copy.c ------------------------------------------------------------------------------------------------------ */
-/* Rows larger together than this many bytes bypass the cache on their way out (measured: docs/performance.md). */
-#define CPU_STREAM_BYTES (1 << 20)
-/* bytes: a multiple of 16; both addresses 16-byte aligned. streaming: by non-temporal stores, see cpu_copy_fence. */
-void cpu_copy_row(void *dest, const void *source, size_t bytes, bool streaming);
-/* Orders this thread's streaming stores before its later releases. */
-void cpu_copy_fence(void);
-
-/* ---- sum.c ------------------------------------------------------------------------------------------------------- */
-/* y = Σ rows[i], i ascending: FP32 from +0, rounded once to nearest even, canonical NaN. num_rows may be 0. dtype:
- * BF16, F16, F32. */
-void cpu_sum_rows(expar_dtype dtype, void *y, const void *const *rows, int32_t num_rows, int64_t elements);
-
-/* y = Σ weights[i] · rows[i], likewise; each product is rounded before it is added. weights NULL: all 1. */
-void cpu_sum_weighted(expar_dtype dtype, void *y, const void *const *rows, const float *weights, int32_t num_rows,
-                      int64_t elements);
 
 #endif

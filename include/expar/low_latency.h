@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Expert parallelism, low-latency mode: dispatch and combine of few tokens, for decoding.
+ *
+ * Letters in shapes: B tokens a rank at most, T tokens of this rank in a call (0 to B), H hidden, K top-k, E experts, N
+ * ranks, L = E/N local experts. Expert e lives on rank e / L and is local expert e % L there.
+ *
+ * There is no notify: every rank writes straight into slots that are large enough for the worst case, and counts travel
+ * with the rows. A buffer is made for B, H, K, E; it never grows, and a call beyond it is refused before anything is
+ * sent. docs/low-latency.md explains slots, counts, epochs, halves and hooks.
+ *
+ * A call sends and receives, or it only sends and gives back a hook, which receives when it is called. Between the two
+ * nothing of the library runs for it. At most two dispatches and two combines of a buffer may be open at once; a third
+ * is EXPAR_ERR_STATE, and the hooks that are open stay good. Hooks are called in any order, each once.
+ *
+ * Calls on one buffer are made in the same order on all its ranks; one thread at a time is in a call on it
+ * (EXPAR_ERR_BUSY for a second one). Hooks count as calls there, but not in that order.
+ *
+ * A rank whose arguments are refused returns its own error, and tells the others: they return EXPAR_ERR_REMOTE with
+ * that rank and reason, from the call or its hook (GPU: the event, or the next call). Calls whose forms do not fit
+ * between ranks (format, dtype, sum, weights given or not) are EXPAR_ERR_MISMATCH. Either way the buffer stays usable.
+ * After EXPAR_ERR_PEER, EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED in a call that had begun it is poisoned: later calls
+ * and hooks return that report at once. With config.masking the loss of a rank is no error: it is masked.
+ *
+ * This version has the mode on the CPU, for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns
+ * for a GPU, across nodes, unmapped or with masking; and what calls return for quantised formats and LOGFMT, reduced
+ * sums, async_finish and wait_event. */
+#ifndef EXPAR_LOW_LATENCY_H
+#define EXPAR_LOW_LATENCY_H
+
+#include <expar/ep_output.h>
+#include <expar/event.h>
+#include <expar/group.h>
+#include <expar/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct expar_ll expar_ll;               /* a low-latency buffer: slots, units and words in the symmetric heap */
+typedef struct expar_ll_handle expar_ll_handle; /* where the rows of one dispatch came from: for combines */
+typedef struct expar_ll_hook expar_ll_hook;     /* the second half of a call */
+
+/* How rows travel. Quantised ones go in groups of 128 elements, so H is a multiple of 128.
+   docs/low-latency-formats.md has the arithmetic and the bounds of errors. Values are part of the ABI. */
+typedef enum expar_ll_format {
+    EXPAR_LL_PLAIN = 0,     /* as given: bf16, f16 or f32; no scales */
+    EXPAR_LL_FP8 = 1,       /* f8e4m3, scales f32 */
+    EXPAR_LL_FP8_ROUND = 2, /* f8e4m3, scales f32, each rounded up to a power of two */
+    EXPAR_LL_FP8_UE8M0 = 3, /* f8e4m3, the exponents of such scales, four in an int32 */
+    EXPAR_LL_INT8 = 4,      /* i8, scales f32 */
+    EXPAR_LL_LOGFMT = 5     /* combine with EXPAR_LL_EXACT only: 10 bits an element, logarithmic; what arrives is x's
+                               dtype again */
+} expar_ll_format;
+
+/* Who sums a token's rows. */
+typedef enum expar_ll_sum {
+    EXPAR_LL_EXACT = 0,  /* one row a slot travels back; the token's rank sums in the order of slots */
+    EXPAR_LL_REDUCED = 1 /* each rank sums its rows of a token, rounds, and sends one; the token's rank adds those */
+} expar_ll_sum;
+
+typedef struct expar_ll_config {
+    size_t struct_size;        /* set by EXPAR_LL_CONFIG_INIT */
+    int32_t max_tokens;        /* B, 1 to 65535 */
+    int32_t hidden;            /* H; rows are multiples of 16 bytes */
+    int32_t num_topk;          /* the largest K, 1 to 32 */
+    int32_t num_experts;       /* E, a multiple of N */
+    int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
+    int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_EXACT) | …; 0: all */
+    expar_device device;       /* type 0 or EXPAR_CPU: the CPU. All tensors of all calls lie there */
+    int32_t num_threads;       /* CPU: worker threads, as expar_ep_config's. May differ between ranks */
+    int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
+    int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
+    int32_t unmapped;          /* 1: peers' memory is written through the network even where it is mapped; for tests */
+} expar_ll_config;
+#define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
+
+/* Bytes of symmetric heap that expar_ll_create takes on each of num_ranks ranks. Local, no group needed. Errors:
+   EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64 bits). */
+EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
+/* Collective; every member of config but num_threads, num_sms and device.index is the same on all ranks
+   (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:
+   EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM; on the other ranks
+   then EXPAR_ERR_REMOTE; EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config *config, expar_ll **ll);
+/* Collective while the group is sound. Waits for calls in flight; hooks that were not called are allowed, and return
+   EXPAR_ERR_STATE from then on. Outputs, handles and hooks still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
+   another thread is in a call on it. */
+EXPAR_API expar_status expar_ll_destroy(expar_ll *ll);
+/* Gives the buffer up on this rank alone, as expar_ep_abandon does: any thread, waits for nobody. Calls of the others
+   on it end with EXPAR_ERR_PEER, or mask this rank. Always EXPAR_OK. */
+EXPAR_API expar_status expar_ll_abandon(expar_ll *ll);
+
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
+
+typedef struct expar_ll_dispatch_args {
+    size_t struct_size;        /* set by EXPAR_LL_DISPATCH_ARGS_INIT */
+    expar_tensor x;            /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned */
+    expar_tensor topk_idx;     /* [T][K] i32 or i64, K contiguous; -1: no expert. An expert stands at most once in a
+                                  token */
+    expar_tensor topk_weights; /* [T][K] f32, K contiguous: travel along, for a reduced combine; or none. All ranks
+                                  give them, or none does */
+    expar_ll_format format;    /* of rows on their way and in recv_x; the same on all ranks, not LOGFMT */
+    expar_tensor out_x, out_scales, out_count; /* the caller's own results, each with shape, dtype and strides of the
+                                                  result of its name; or none: the library's */
+    expar_tensor expert_recv_stats;            /* [L] i32: rows received are added to it; or none */
+    expar_tensor wait_ns;    /* [N] i64: nanoseconds that this rank has waited for each source are added; or none */
+    int32_t hook;            /* 1: only sends; result.hook receives */
+    int32_t async_finish;    /* 1: returns once the results' places are known; they are filled when result.event has
+                                happened. Not with hook */
+    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
+    void *stream;            /* CUDA: the CUstream that the call is put on */
+    int32_t num_sms;         /* CUDA: SMs of this call; CPU: threads; 0: the buffer's */
+} expar_ll_dispatch_args;
+#define EXPAR_LL_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_dispatch_args)
+
+/* Rows of local expert e stand in recv_x[e] from 0 on without gaps: source ranks ascending, each one's tokens
+   ascending. The same input gives the same bytes. Rows from recv_count[e] on are not written. */
+typedef struct expar_ll_dispatch_result {
+    size_t struct_size;       /* set by EXPAR_LL_DISPATCH_RESULT_INIT */
+    expar_tensor recv_x;      /* [L][N*B][H], dtype of x, or of the format */
+    expar_tensor recv_scales; /* f32 [L][N*B][H/128], UE8M0: i32 [L][N*B][ceil(H/512)]; the token dimension is
+                                 contiguous (strides [.., 1, N*B]). None without scales */
+    expar_tensor recv_count;  /* [L] i32: rows of each local expert */
+    expar_ll_handle *handle;  /* the caller's */
+    expar_ep_output *output;  /* the caller's; owns the tensors here that are the library's own */
+    expar_ll_hook *hook;      /* with args.hook: the caller's; until it has been called nothing above is filled, and x
+                                 alone may be used again. Else NULL */
+    expar_event *event;       /* with async_finish: the caller's. Else NULL */
+} expar_ll_dispatch_result;
+#define EXPAR_LL_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_ll_dispatch_result)
+
+/* Carries each token to the ranks that hold its experts, once a rank, and places it there once an expert. *result is
+   written on EXPAR_OK only. Errors of this rank's arguments, found before a row is sent: EXPAR_ERR_NULL,
+   EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE,
+   EXPAR_ERR_LIMIT (T over B, K over num_topk), EXPAR_ERR_STATE (two are open), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an
+   index is out of range, or twice in a token: that token went nowhere, all others have arrived. Of all ranks together:
+   EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED; and
+   EXPAR_ERR_BUSY. */
+EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
+                                         expar_ll_dispatch_result *result);
+
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
+
+typedef struct expar_ll_combine_args {
+    size_t struct_size;            /* set by EXPAR_LL_COMBINE_ARGS_INIT */
+    expar_tensor x;                /* [L][N*B][H] bf16, f16 or f32, in dispatch's layout; zero copy: the tensor of
+                                      expar_ll_combine_buffer */
+    expar_tensor topk_idx;         /* [T][K] of the dispatch */
+    expar_tensor topk_weights;     /* [T][K] f32 */
+    const expar_ll_handle *handle; /* of the dispatch; serves several combines */
+    expar_ll_sum sum;              /* the same on all ranks */
+    expar_ll_format format;        /* PLAIN, or LOGFMT with EXPAR_LL_EXACT; the same on all ranks */
+    expar_tensor out;              /* [T][H], dtype of x: the caller's own y; or none: the library's */
+    expar_tensor wait_ns;          /* [N] i64, as of dispatch; or none */
+    int32_t hook;                  /* 1: only sends; result.hook receives. Not for EXPAR_LL_REDUCED where the dispatch
+                                      had no weights, since those go ahead and are waited for */
+    int32_t async_finish;          /* as of dispatch */
+    expar_event *wait_event;       /* as of dispatch */
+    void *stream;                  /* as of dispatch */
+    int32_t num_sms;               /* as of dispatch */
+} expar_ll_combine_args;
+#define EXPAR_LL_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_combine_args)
+
+typedef struct expar_ll_combine_result {
+    size_t struct_size;      /* set by EXPAR_LL_COMBINE_RESULT_INIT */
+    expar_tensor y;          /* [T][H], dtype of x */
+    expar_ep_output *output; /* the caller's; owns y, unless that is the caller's own */
+    expar_ll_hook *hook;     /* as of dispatch: until it has been called y is not filled; x may be used again */
+    expar_event *event;      /* as of dispatch */
+} expar_ll_combine_result;
+#define EXPAR_LL_COMBINE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ll_combine_result)
+
+/* y[t] = Σ_k weight[t][k] · row(t, k) in FP32, k ascending, rounded once: slots of -1, and those of masked ranks, add
+   nothing, and a token without experts gives 0. EXACT: product, then addition, each rounded. REDUCED: each rank sums so
+   over its own slots and rounds to the dtype of x; those sums are added, ranks ascending, and rounded. Errors as of
+   expar_ll_dispatch, but for EXPAR_ERR_INDEX; and EXPAR_ERR_HANDLE, EXPAR_ERR_UNSUPPORTED (hook with weights to send
+   ahead, zero copy with LOGFMT). */
+EXPAR_API expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args,
+                                        expar_ll_combine_result *result);
+/* Memory in dispatch's layout that a GEMM may write to and a combine then sends from without a copy: *x is [L][N*B][H]
+   of the dtype, with an address that stays the same as long as the buffer lives; the pitch of its rows may exceed H.
+   The first such call takes the memory. It is the caller's from this call until the send of the combine is done. Not
+   collective. Errors: EXPAR_ERR_NULL, EXPAR_ERR_DTYPE, EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY. */
+EXPAR_API expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
+                                               expar_tensor *x);
+
+/* ---- hooks and handles ------------------------------------------------------------------------------------------- */
+
+/* Receives: what the call's result names is filled when this returns; on a GPU for what comes behind it in the stream.
+   Once: EXPAR_ERR_STATE after that. Errors as of the call. */
+EXPAR_API expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream);
+/* Whether it has been called or not. A call whose hook is never called holds one of the two places of its kind. NULL is
+   allowed. Any thread. */
+EXPAR_API void expar_ll_hook_destroy(expar_ll_hook *hook);
+
+/* What a handle knows. Tensors lie where the data lies, last as long as the handle, and are filled when recv_x is. */
+typedef struct expar_ll_handle_info {
+    size_t struct_size;    /* set by EXPAR_LL_HANDLE_INFO_INIT */
+    expar_tensor src_info; /* [L][N*B] i32: the row's token number at its source; -1 for a row that did not come */
+    expar_tensor range;    /* [L][N] i64: where the rows of each source begin << 32 | how many there are */
+    int32_t num_tokens;    /* T of the dispatch */
+    int32_t max_tokens, hidden, num_topk, num_experts; /* B, H, K, E */
+} expar_ll_handle_info;
+#define EXPAR_LL_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_ll_handle_info)
+/* Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_HANDLE (destroyed). */
+EXPAR_API expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info);
+/* Handles are counted, as outputs are (expar/ep_output.h); they may outlive buffer and group. Any thread. */
+EXPAR_API expar_status expar_ll_handle_retain(expar_ll_handle *handle);
+EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
+
+/* ---- masks ------------------------------------------------------------------------------------------------------- */
+
+/* A masked rank is sent nothing and waited for by nobody here; its experts add nothing to y, and weights are not
+   changed for it. With config.masking a rank that is lost is masked by the wait that finds it; else such a wait ends
+   with EXPAR_ERR_PEER. Who is masked, and lives, masks back or ends with EXPAR_ERR_PEER. All three: EXPAR_ERR_NULL,
+   EXPAR_ERR_STATE (config.masking is 0), EXPAR_ERR_BUSY. */
+
+/* Masks the rank, or, with 0, does not any more where nothing has been sent to it meanwhile (else EXPAR_ERR_STATE:
+   clean takes it in again). Local. EXPAR_ERR_ARGUMENT: no rank of the group, or this one. */
+EXPAR_API expar_status expar_ll_mask_set(expar_ll *ll, int32_t rank, int32_t masked);
+/* status: [N] i32 where the data lies: 1 for masked ranks, else 0. Local. */
+EXPAR_API expar_status expar_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream);
+/* Collective among the living; nobody waits for the dead. Agrees epochs, masks and halves, and takes a rank that has
+   come back in again. No call may be open. */
+EXPAR_API expar_status expar_ll_mask_clean(expar_ll *ll);
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+/* What a buffer has done on this rank. */
+typedef struct expar_ll_stats {
+    size_t struct_size;         /* set by EXPAR_LL_STATS_INIT */
+    uint64_t heap_bytes;        /* of symmetric heap */
+    uint64_t dispatches;        /* calls that sent */
+    uint64_t combines;          /* likewise */
+    uint64_t dispatch_messages; /* one for each (token, destination rank) */
+    uint64_t combine_rows;      /* rows sent back */
+    uint64_t bytes_sent;        /* payload, headers and scales, to other ranks and this one */
+} expar_ll_stats;
+#define EXPAR_LL_STATS_INIT EXPAR_STRUCT_INIT(expar_ll_stats)
+/* Any thread, also while a call is running. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size). */
+EXPAR_API expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

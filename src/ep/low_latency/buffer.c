@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The low-latency buffer: what all ranks agree on, and the executor that carries its calls out. */
+#include "ep/low_latency/ll.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static life_spent spent = LIFE_SPENT_NONE;
+static const char creating[] = "expar_ll_create", destroying[] = "expar_ll_destroy";
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+/* All ranks learn whether all can; own is what this rank found wrong. */
+static expar_status ll_agree(expar_group *group, const expar_ll_config *config, uint32_t number, expar_status own)
+{
+    const boot_field fields[] = {
+        {.name = "config.max_tokens", .value = (uint64_t)config->max_tokens},
+        {.name = "config.hidden", .value = (uint64_t)config->hidden},
+        {.name = "config.num_topk", .value = (uint64_t)config->num_topk},
+        {.name = "config.num_experts", .value = (uint64_t)config->num_experts},
+        {.name = "config.max_element_bytes", .value = (uint64_t)config->max_element_bytes},
+        {.name = "config.sums", .value = (uint64_t)config->sums},
+        {.name = "config.device.type", .value = (uint64_t)config->device.type},
+        {.name = "config.masking", .value = (uint64_t)config->masking},
+        {.name = "config.unmapped", .value = (uint64_t)config->unmapped},
+        {.name = "number of buffers that were created on the group", .value = number},
+    };
+    const boot_matter matter = {.what = "the low-latency buffer",
+                                .refused = "refused its config",
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields)};
+    return sym_agree(group->sym, &matter, own);
+}
+
+/* What this version does not carry out. */
+static expar_status ll_check_built(const expar_group *group, const expar_ll_config *config)
+{
+    if (!ll_create_of(config->device.type ? config->device.type : EXPAR_CPU))
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "config.device.type is %d; expected %d (CPU): low-latency mode has no "
+                         "other executor yet",
+                         (int)config->device.type, (int)EXPAR_CPU);
+    if (config->masking)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "config.masking is 1; expected 0: masks are not built yet");
+    if (config->unmapped || group->num_nodes > 1)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "%s; expected a group on one node: low-latency mode is not built across networks yet",
+                         config->unmapped ? "config.unmapped is 1" : "the group spans several nodes");
+    return EXPAR_OK;
+}
+
+static expar_status new_ll(expar_group *group, const expar_ll_config *config, const ll_shape *shape, uint32_t number,
+                           expar_ll **out)
+{
+    expar_ll *ll = calloc(1, sizeof *ll);
+    if (!ll) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+    ll->life = life_begin(LL_MAGIC);
+    atomic_init(&ll->keepers, 1);
+    ll->group = group;
+    ll->rank = group->rank;
+    ll->device =
+        (expar_device){.type = config->device.type ? config->device.type : EXPAR_CPU, .index = config->device.index};
+    ll->shape = *shape;
+    ll->number = number;
+    pthread_mutex_init(&ll->poison_lock, NULL);
+    *out = ll;
+    return EXPAR_OK;
+}
+
+void ll_unkeep(expar_ll *ll)
+{
+    if (!ll || atomic_fetch_sub_explicit(&ll->keepers, 1, memory_order_acq_rel) > 1) return;
+    pthread_mutex_destroy(&ll->poison_lock);
+    atomic_store_explicit(&ll->life.references, 0, memory_order_release);
+    life_keep(&spent, ll);
+}
+
+static expar_status ll_make(expar_group *group, const expar_ll_config *given, expar_ll **out)
+{
+    /* Whatever comes of this one, the next one's number is the same on all ranks. */
+    const uint32_t number = ++group->num_buffers;
+    expar_ll_config config = {0};
+    ll_shape shape = {0};
+    expar_ll *ll = NULL;
+    expar_status own = ll_shape_make(given, group->size, &config, &shape);
+    if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ll is NULL");
+    if (own == EXPAR_OK) own = ll_check_built(group, &config);
+    if (own == EXPAR_OK) own = new_ll(group, &config, &shape, number, &ll);
+    expar_status status = ll_agree(group, &config, number, own);
+    if (status == EXPAR_OK) {
+        const ll_plan plan = {.group = group, .number = number, .shape = &ll->shape};
+        status = ll_create_of(ll->device.type)(&plan, &ll->exec);
+    }
+    if (status != EXPAR_OK) {
+        ll_unkeep(ll);
+        return error_prefix(status, "%s", creating);
+    }
+    atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+    *out = ll;
+    return EXPAR_OK;
+}
+
+/* The buffer keeps the group entered. */
+expar_status expar_ll_create(expar_group *group, const expar_ll_config *config, expar_ll **ll)
+{
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", creating));
+    if (!group_enter(group, creating)) return group_ended(group, EXPAR_ERR_STATE);
+    group->boot->call = creating;
+    expar_status status = ll_make(group, config, ll);
+    group->boot->call = NULL;
+    if (status != EXPAR_OK) group_leave(group);
+    return group_ended(group, status);
+}
+
+/* ---- who holds it ------------------------------------------------------------------------------------------------ */
+
+static expar_status ll_has_ended(const char *call)
+{
+    return error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", call);
+}
+
+expar_status ll_enter(expar_ll *ll, const char *name)
+{
+    if (!ll) return error_set(EXPAR_ERR_NULL, "%s: ll is NULL", name);
+    if (!life_alive(&ll->life, LL_MAGIC) || !life_hold(&ll->life)) return ll_has_ended(name);
+    if (!atomic_load_explicit(&ll->ended, memory_order_relaxed)) return EXPAR_OK;
+    ll_leave(ll);
+    return ll_has_ended(name);
+}
+
+/* All calls of this rank have ended. A call that was broken off has left the ranks in different places of it. */
+static void ll_retire(const expar_ll *ll)
+{
+    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
+    if (ll->poison.status != EXPAR_OK) return;
+    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", ll->rank);
+    ll->exec->ops->retire(ll->exec, &refusal);
+    /* For those who are in the next call already, or await something else of it. */
+    const boot_topic next = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = ll->calls + 1};
+    boot_note_ended(ll->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
+}
+
+/* The executor goes with who ends the buffer, the group with it; the record with the last hook. */
+static void ll_end_alone(expar_ll *ll)
+{
+    if (ll->exec) {
+        ll_retire(ll);
+        mem_block_release(ll->combine_memory);
+        ll->exec->ops->destroy(ll->exec, false);
+        ll->exec = NULL;
+    }
+}
+
+void ll_leave(expar_ll *ll)
+{
+    if (life_drop(&ll->life, LL_MAGIC) != LIFE_LAST) return;
+    expar_group *group = ll->group;
+    ll_end_alone(ll);
+    ll->group = NULL;
+    ll_unkeep(ll);
+    group_leave(group);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the ranks give the buffer back together. Only the group's failure is known to all of them: a call that failed
+   may have failed here alone. Who was missed in it may have fallen silent, though. */
+static bool ll_all_come(const expar_ll *ll)
+{
+    sym *symmetric = ll->group->sym;
+    const expar_status poison = ll->poison.status;
+    if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
+    if (ll->exec->ops->retired(ll->exec) >= 0) return false;
+    return poison != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, poison);
+}
+
+static void ll_end_together(expar_ll *ll)
+{
+    expar_group *group = ll->group;
+    const bool sound = ll_all_come(ll);
+    if (sound) group->boot->call = destroying;
+    mem_block_release(ll->combine_memory);
+    ll->combine_memory = NULL;
+    ll->exec->ops->destroy(ll->exec, sound);
+    if (sound) group->boot->call = NULL;
+    ll->exec = NULL;
+}
+
+expar_status expar_ll_destroy(expar_ll *ll)
+{
+    if (!ll) return EXPAR_OK;
+    if (!life_alive(&ll->life, LL_MAGIC) || atomic_exchange_explicit(&ll->ended, true, memory_order_relaxed))
+        return call_ended(ll_has_ended(destroying));
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong(&ll->busy, &idle, 1)) {
+        atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
+        return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
+    }
+    ll_end_together(ll);
+    atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
+    ll_leave(ll);
+    return EXPAR_OK;
+}
+
+/* A thread that is in a call here ends it. */
+static void ll_give_up(expar_ll *ll)
+{
+    if (atomic_load(&ll->busy)) ll->exec->ops->halt(ll->exec);
+    atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
+}
+
+expar_status expar_ll_abandon(expar_ll *ll)
+{
+    if (!ll || !life_alive(&ll->life, LL_MAGIC) || !life_hold(&ll->life)) return EXPAR_OK;
+    if (ll->group->pid != (int32_t)getpid()) { /* nothing here is this process's to end */
+        life_drop(&ll->life, LL_MAGIC);
+        return EXPAR_OK;
+    }
+    if (!atomic_exchange(&ll->ended, true)) {
+        ll_give_up(ll);
+        ll_leave(ll);
+    }
+    ll_leave(ll);
+    return EXPAR_OK;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t count_of(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
+{
+    static const char name[] = "expar_ll_get_stats";
+    expar_status status = ll_enter(ll, name);
+    if (status != EXPAR_OK) return ll_ended(ll, status);
+    const ll_counts *counts = &ll->exec->counts;
+    const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes,
+                                 .dispatches = count_of(&counts->dispatches),
+                                 .combines = count_of(&counts->combines),
+                                 .dispatch_messages = count_of(&counts->dispatch_messages),
+                                 .combine_rows = count_of(&counts->combine_rows),
+                                 .bytes_sent = count_of(&counts->bytes_sent)};
+    status = struct_give(name, "EXPAR_LL_STATS_INIT", &full, sizeof full, stats);
+    ll_leave(ll);
+    return ll_ended(ll, status);
+}

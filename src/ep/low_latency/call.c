@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every low-latency call has: who is in, poison, refusals and verdicts. */
+#include "ep/low_latency/ll.h"
+
+/* ---- poison ------------------------------------------------------------------------------------------------------ */
+
+expar_status ll_check_poison(expar_ll *ll)
+{
+    pthread_mutex_lock(&ll->poison_lock);
+    expar_status status = error_restore(&ll->poison);
+    pthread_mutex_unlock(&ll->poison_lock);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "the buffer is poisoned");
+}
+
+/* A call was broken off: whoever awaits this rank there, or in a later call, learns that it does not come. */
+static expar_status ll_poison(expar_ll *ll, const ll_call *call, expar_status status)
+{
+    pthread_mutex_lock(&ll->poison_lock);
+    const bool first = ll->poison.status == EXPAR_OK;
+    if (first) error_keep(&ll->poison, status);
+    pthread_mutex_unlock(&ll->poison_lock);
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = call->number};
+    if (first) boot_note_ended(ll->group->boot, &topic, status, expar_last_error());
+    return status;
+}
+
+static expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status)
+{
+    return error_prefix(status, "%s on rank %d", name, ll->rank);
+}
+
+/* ---- who is in --------------------------------------------------------------------------------------------------- */
+
+expar_status ll_begin(expar_ll *ll, const char *name)
+{
+    expar_status status = ll_enter(ll, name);
+    if (status != EXPAR_OK) return status;
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong(&ll->busy, &idle, 1)) {
+        ll_leave(ll);
+        return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
+    }
+    /* Whoever abandons the buffer now sees that it is busy, or has been seen. */
+    if (atomic_load(&ll->ended))
+        status = error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", name);
+    else
+        status = ll_prefix(ll, name, ll_check_poison(ll));
+    return status == EXPAR_OK ? EXPAR_OK : ll_end(ll, status);
+}
+
+expar_status ll_end(expar_ll *ll, expar_status status)
+{
+    atomic_store_explicit(&ll->busy, 0, memory_order_release);
+    ll_leave(ll);
+    return status;
+}
+
+uint64_t ll_number_call(expar_ll *ll, const char *name)
+{
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = ++ll->calls};
+    boot_note_call(ll->group->boot, &topic, name);
+    return ll->calls;
+}
+
+/* ---- how phases went --------------------------------------------------------------------------------------------- */
+
+void ll_refuse(ll_call *call, expar_status status)
+{
+    if (status != EXPAR_OK) call->refusal = ep_refusal_of(status);
+}
+
+expar_status ll_sent(expar_ll *ll, const char *name, const ll_call *call, expar_status status, const error_kept *kept)
+{
+    if (status != EXPAR_OK) return ll_poison(ll, call, ll_prefix(ll, name, status));
+    if (call->open) return EXPAR_OK;
+    if (kept->status != EXPAR_OK) return ll_prefix(ll, name, error_restore(kept));
+    return ll_prefix(ll, name, error_set((expar_status)call->refusal.status, "%s", call->refusal.text));
+}
+
+/* Names the first member in which two forms differ. */
+static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdict, const ll_form *own)
+{
+    const ll_form *other = &verdict->form;
+    const struct {
+        const char *name;
+        int64_t a, b;
+    } members[] = {
+        {"format", other->format, own->format},
+        {"sum", other->sum, own->sum},
+        {"topk_weights (0 absent, 1 given)", other->weights, own->weights},
+        {"top-k", other->topk, own->topk},
+        {"handle (number of the dispatch that made it)", other->route, own->route},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+        if (members[i].a != members[i].b)
+            return error_set(EXPAR_ERR_MISMATCH, "%s is %lld on rank %d and %lld on rank %d; expected the same",
+                             members[i].name, (long long)members[i].a, verdict->rank, (long long)members[i].b,
+                             ll->rank);
+    return error_set(EXPAR_ERR_MISMATCH, "dtype of x is %s on rank %d and %s on rank %d; expected the same",
+                     expar_dtype_string((expar_dtype)other->dtype), verdict->rank,
+                     expar_dtype_string((expar_dtype)own->dtype), ll->rank);
+}
+
+static expar_status ll_verdict_status(const expar_ll *ll, const ll_call *call)
+{
+    const ll_verdict *verdict = &call->verdict;
+    if (call->refusal.status != EXPAR_OK)
+        return error_set((expar_status)call->refusal.status, "%s", call->refusal.text);
+    if (verdict->rank < 0) return EXPAR_OK;
+    if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
+        return ll_form_mismatch(ll, verdict, &call->form);
+    if (verdict->reason.status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", verdict->reason.text);
+    return error_set(EXPAR_ERR_REMOTE, "rank %d refused its arguments: %s: %s", verdict->rank,
+                     expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
+}
+
+expar_status ll_received(expar_ll *ll, const char *name, const ll_call *call, expar_status status)
+{
+    if (status != EXPAR_OK) return ll_poison(ll, call, ll_prefix(ll, name, status));
+    status = ll_verdict_status(ll, call);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    ll_prefix(ll, name, status);
+    /* A rank has left the buffer for good. */
+    return status == EXPAR_ERR_PEER ? ll_poison(ll, call, status) : status;
+}

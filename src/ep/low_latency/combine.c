@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_ll_combine: from arguments to the two phases; and the memory that a GEMM may write its rows to. */
+#include "ep/low_latency/ll.h"
+
+#include <string.h>
+
+typedef struct ll_combine_call {
+    expar_ll *ll;
+    expar_ll_combine_args args;
+    ll_rest rest;
+    expar_tensor y;
+    expar_ll_hook *hook; /* with args.hook */
+} ll_combine_call;
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+static expar_status ll_combine_check_sum(const ll_combine_call *call)
+{
+    const expar_ll_combine_args *args = &call->args;
+    const ll_shape *shape = &call->ll->shape;
+    if (args->sum != EXPAR_LL_EXACT && args->sum != EXPAR_LL_REDUCED)
+        return error_set(EXPAR_ERR_ARGUMENT, "sum is %d; expected 0 (exact) or 1 (reduced)", (int)args->sum);
+    if (!(args->sum == EXPAR_LL_EXACT ? shape->exact : shape->reduced))
+        return error_set(EXPAR_ERR_LIMIT, "sum is %d, for which this buffer was not created (config.sums)",
+                         (int)args->sum);
+    if (args->sum == EXPAR_LL_REDUCED)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "sum is 1 (reduced); expected 0: it is not built yet");
+    if (args->format != EXPAR_LL_PLAIN && args->format != EXPAR_LL_LOGFMT)
+        return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d (plain) or %d (LogFMT)", (int)args->format,
+                         (int)EXPAR_LL_PLAIN, (int)EXPAR_LL_LOGFMT);
+    if (args->format == EXPAR_LL_LOGFMT)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "format is %d (LogFMT); expected %d: it is not built yet",
+                         (int)args->format, (int)EXPAR_LL_PLAIN);
+    return EXPAR_OK;
+}
+
+static expar_status ll_combine_check_manner(const expar_ll_combine_args *args)
+{
+    if (args->async_finish)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "async_finish is %d; expected 0: it is not built yet in low-latency mode", args->async_finish);
+    if (args->wait_event)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "wait_event is given; expected NULL: it is not built yet in low-latency "
+                         "mode");
+    if (args->hook != 0 && args->hook != 1)
+        return error_set(EXPAR_ERR_ARGUMENT, "hook is %d; expected 0 or 1", args->hook);
+    return EXPAR_OK;
+}
+
+/* topk_idx and topk_weights, of as many tokens and slots as the dispatch had. */
+static expar_status ll_combine_check_route(const ll_combine_call *call)
+{
+    const expar_ll_combine_args *args = &call->args;
+    const ll_routing *routing = &args->handle->routing;
+    expar_status status = ep_check_matrix(call->ll->device, "topk_idx", &args->topk_idx, routing->tokens, routing->topk,
+                                          EXPAR_I64, EXPAR_I32);
+    if (status != EXPAR_OK) return status;
+    return ep_check_matrix(call->ll->device, "topk_weights", &args->topk_weights, routing->tokens, routing->topk,
+                           EXPAR_F32, EXPAR_F32);
+}
+
+static expar_status ll_combine_check_y(ll_combine_call *call)
+{
+    const expar_ll *ll = call->ll;
+    call->y =
+        expar_tensor_2d(call->args.out.data, call->args.x.dtype, call->args.handle->routing.tokens, ll->shape.hidden);
+    call->y.device = ll->device;
+    if (!tensor_given(&call->args.out)) return EXPAR_OK;
+    expar_status status = ep_check_matrix(ll->device, "out", &call->args.out, call->y.shape[0], ll->shape.hidden,
+                                          call->y.dtype, call->y.dtype);
+    if (status == EXPAR_OK) call->y = call->args.out;
+    return status == EXPAR_OK ? ep_check_units("out", &call->args.out) : status;
+}
+
+static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combine_args *args,
+                                     const expar_ll_combine_result *result)
+{
+    const expar_ll *ll = call->ll;
+    expar_ll_combine_result checked;
+    expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);
+    if (status == EXPAR_OK) status = ll_handle_check_own(ll, call->args.handle);
+    if (status == EXPAR_OK) status = ll_combine_check_sum(call);
+    if (status == EXPAR_OK && tensor_given(&call->args.x)) status = ll_check_dtype(ll, "x", call->args.x.dtype);
+    if (status == EXPAR_OK) status = ll_check_rows(ll, "x", &call->args.x, call->args.x.dtype);
+    if (status == EXPAR_OK) status = ll_combine_check_route(call);
+    if (status == EXPAR_OK) status = ll_combine_check_y(call);
+    if (status == EXPAR_OK) status = ll_check_vector(ll, "wait_ns", &call->args.wait_ns, EXPAR_I64, ll->shape.ranks);
+    return status == EXPAR_OK ? ll_combine_check_manner(&call->args) : status;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
+static expar_status ll_combine_make_y(ll_combine_call *call)
+{
+    expar_ll *ll = call->ll;
+    const uint64_t bytes = (uint64_t)ll->shape.tokens * (uint64_t)ll->shape.hidden * expar_dtype_bytes(call->y.dtype);
+    if (tensor_given(&call->args.out)) return EXPAR_OK;
+    const ep_origin origin = {
+        .kind = executor_kind_of(ll->device.type), .device = ll->device, .group = ll->group->number};
+    call->rest.output = ep_output_make_of(&origin);
+    if (!call->rest.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    expar_status status = ll->exec->ops->take(ll->exec, bytes, &call->rest.output->block);
+    if (status != EXPAR_OK) return status;
+    call->y.data = call->rest.output->block->data;
+    call->rest.output->parts[EXPAR_EP_PART_X] = call->y;
+    return EXPAR_OK;
+}
+
+static void ll_combine_fill(ll_combine_call *call)
+{
+    const expar_ll_combine_args *args = &call->args;
+    const int64_t element = (int64_t)expar_dtype_bytes(args->x.dtype);
+    ll_combine_step *step = &call->rest.step.combine;
+    step->x = args->x.data;
+    step->x_expert_pitch_bytes = args->x.strides[0] * element;
+    step->x_row_pitch_bytes = args->x.strides[1] * element;
+    step->x_stays = !args->hook;
+    step->route = ll_route_view(&args->topk_idx, &args->topk_weights);
+    step->routing = &args->handle->routing;
+    step->y = call->y.data;
+    step->y_pitch_bytes = tensor_pitch(&call->y) * element;
+    step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;
+    step->call.form = (ll_form){.format = (int32_t)args->format,
+                                .dtype = (int32_t)args->x.dtype,
+                                .sum = (int32_t)args->sum,
+                                .topk = args->handle->routing.topk,
+                                .route = args->handle->routing.route};
+}
+
+/* All that is done before the others are told. */
+static expar_status ll_combine_prepare(ll_combine_call *call)
+{
+    expar_status status = ll_combine_make_y(call);
+    if (status == EXPAR_OK && call->args.hook) status = ll_hook_make(call->ll, &call->hook);
+    if (status == EXPAR_OK) ll_combine_fill(call);
+    return status;
+}
+
+static expar_status ll_combine_carry_out(ll_combine_call *call, const char *name, expar_status own)
+{
+    expar_ll *ll = call->ll;
+    ll_combine_step *step = &call->rest.step.combine;
+    error_kept kept = {.status = EXPAR_OK};
+    if (own != EXPAR_OK) error_keep(&kept, own);
+    ll_refuse(&step->call, own);
+    expar_status status = ll_sent(ll, name, &step->call, ll->exec->ops->combine_send(ll->exec, step), &kept);
+    if (status != EXPAR_OK) return status;
+    if (!call->hook) return ll_rest_receive(ll, name, &call->rest);
+    call->rest.handle = (expar_ll_handle *)call->args.handle;
+    ll_hook_fill(call->hook, &call->rest);
+    return EXPAR_OK;
+}
+
+static void ll_combine_give(const ll_combine_call *call, expar_ll_combine_result *result)
+{
+    const expar_ll_combine_result full = {
+        .struct_size = result->struct_size, .y = call->y, .output = call->rest.output, .hook = call->hook};
+    memcpy(result, &full, result->struct_size);
+}
+
+expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, expar_ll_combine_result *result)
+{
+    static const char name[] = "expar_ll_combine";
+    ll_combine_call call = {.ll = ll, .rest.kind = LL_COMBINE};
+    expar_status status = ll_begin(ll, name);
+    if (status != EXPAR_OK) return ll_ended(ll, status);
+    call.rest.step.combine.call.number = ll_number_call(ll, name);
+    status = ll_combine_check(&call, args, result);
+    if (status == EXPAR_OK) status = ll_combine_prepare(&call);
+    status = ll_combine_carry_out(&call, name, status);
+    if (status == EXPAR_OK) {
+        ll_combine_give(&call, result);
+    } else {
+        expar_ll_hook_destroy(call.hook);
+        expar_ep_output_release(call.rest.output);
+    }
+    return ll_ended(ll, ll_end(ll, status));
+}
+
+/* ---- zero copy --------------------------------------------------------------------------------------------------- */
+
+static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
+{
+    if (!x) return error_set(EXPAR_ERR_NULL, "x is NULL");
+    expar_status status = ll_handle_check_own(ll, handle);
+    if (status == EXPAR_OK) status = ll_check_dtype(ll, "x", dtype);
+    if (status == EXPAR_OK && !ll->combine_memory)
+        status = ll->exec->ops->take(ll->exec,
+                                     ll_rows_bytes(&ll->shape, (int64_t)ll->shape.hidden * ll->shape.element_bytes),
+                                     &ll->combine_memory);
+    if (status == EXPAR_OK) *x = ll_rows_tensor(ll, ll->combine_memory->data, dtype);
+    return status;
+}
+
+expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
+{
+    static const char name[] = "expar_ll_combine_buffer";
+    expar_status status = ll_begin(ll, name);
+    if (status != EXPAR_OK) return ll_ended(ll, status);
+    status = combine_memory(ll, handle, dtype, x);
+    if (status != EXPAR_OK) error_prefix(status, "%s", name);
+    return ll_ended(ll, ll_end(ll, status));
+}

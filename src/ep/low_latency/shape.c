@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a config to the shape of a buffer, and its size: known before anything is allocated. */
+#include "ep/low_latency/ll.h"
+
+/* Bounds that keep every product of exec/ll_index.h in 64 bits. */
+#define LL_MOST_RANKS   65536
+#define LL_MOST_TOKENS  65535
+#define LL_MOST_HIDDEN  (1 << 24)
+#define LL_MOST_EXPERTS (1 << 22)
+#define LL_ALL_SUMS     (1 << EXPAR_LL_EXACT | 1 << EXPAR_LL_REDUCED)
+#define LL_ROW_UNIT     16
+
+typedef struct member_rule {
+    const char *name;
+    int64_t value, low, high;
+} member_rule;
+
+static expar_status ll_check_rules(const member_rule *rules, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rules[i].value < rules[i].low || rules[i].value > rules[i].high)
+            return error_set(EXPAR_ERR_ARGUMENT, "config.%s is %lld; expected %lld to %lld", rules[i].name,
+                             (long long)rules[i].value, (long long)rules[i].low, (long long)rules[i].high);
+    return EXPAR_OK;
+}
+
+static expar_status ll_check_config(const expar_ll_config *config)
+{
+    const member_rule rules[] = {
+        {"max_tokens", config->max_tokens, 1, LL_MOST_TOKENS},
+        {"hidden", config->hidden, 1, LL_MOST_HIDDEN},
+        {"num_topk", config->num_topk, 1, LL_MOST_TOPK},
+        {"num_experts", config->num_experts, 1, LL_MOST_EXPERTS},
+        {"max_element_bytes", config->max_element_bytes, 0, 4},
+        {"sums", config->sums, 0, LL_ALL_SUMS},
+        {"device.type", config->device.type, 0, EXPAR_CUDA},
+        {"device.index", config->device.index, 0, INT32_MAX},
+        {"num_threads", config->num_threads, 0, 1024},
+        {"num_sms", config->num_sms, 0, INT32_MAX},
+        {"masking", config->masking, 0, 1},
+        {"unmapped", config->unmapped, 0, 1},
+    };
+    return ll_check_rules(rules, ARRAY_LENGTH(rules));
+}
+
+static int32_t ll_element_bytes(const expar_ll_config *config)
+{
+    return config->max_element_bytes ? config->max_element_bytes : 2;
+}
+
+/* Members that are in their bounds, but do not fit each other. */
+static expar_status ll_check_together(const expar_ll_config *config, int32_t ranks)
+{
+    const int32_t bytes = ll_element_bytes(config);
+    uint64_t rows;
+    if (bytes != 2 && bytes != 4)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "config.max_element_bytes is %d; expected 2 (bf16, f16), 4 (f32, too) or 0", bytes);
+    if ((int64_t)config->hidden * 2 % LL_ROW_UNIT)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "config.hidden is %d; expected a multiple of %d: rows are multiples of %d bytes",
+                         config->hidden, LL_ROW_UNIT / 2, LL_ROW_UNIT);
+    if (config->num_experts % ranks)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.num_experts is %d; expected a multiple of the %d ranks",
+                         config->num_experts, ranks);
+    if ((int64_t)ranks * config->max_tokens > INT32_MAX)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.max_tokens is %d; expected at most %d with %d ranks",
+                         config->max_tokens, INT32_MAX / ranks, ranks);
+    if (size_mul_overflows((uint64_t)config->num_experts * (uint64_t)config->max_tokens,
+                           (uint64_t)config->hidden * (uint64_t)bytes, &rows) ||
+        rows > INT64_MAX / 2)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "config makes results of more than 2^62 bytes (num_experts %d, max_tokens %d, hidden %d)",
+                         config->num_experts, config->max_tokens, config->hidden);
+    return EXPAR_OK;
+}
+
+expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll_config *config, ll_shape *shape)
+{
+    expar_status status = ep_copy_struct("config", config, sizeof *config, given);
+    if (status == EXPAR_OK && (ranks < 1 || ranks > LL_MOST_RANKS))
+        status = error_set(EXPAR_ERR_ARGUMENT, "num_ranks is %d; expected 1 to %d", ranks, LL_MOST_RANKS);
+    if (status == EXPAR_OK) status = ll_check_config(config);
+    if (status == EXPAR_OK) status = ll_check_together(config, ranks);
+    if (status != EXPAR_OK) return status;
+    const int32_t sums = config->sums ? config->sums : LL_ALL_SUMS;
+    *shape = (ll_shape){.ranks = ranks,
+                        .tokens = config->max_tokens,
+                        .topk = config->num_topk,
+                        .local_experts = config->num_experts / ranks,
+                        .hidden = config->hidden,
+                        .element_bytes = ll_element_bytes(config),
+                        .exact = (sums >> EXPAR_LL_EXACT) & 1,
+                        .reduced = (sums >> EXPAR_LL_REDUCED) & 1};
+    return EXPAR_OK;
+}
+
+expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes)
+{
+    static const char name[] = "expar_ll_buffer_size";
+    expar_ll_config full;
+    ll_shape shape;
+    if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "%s: bytes is NULL", name));
+    expar_status status = ll_shape_make(config, num_ranks, &full, &shape);
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
+    *bytes = ll_space_of(&shape).total_bytes;
+    return EXPAR_OK;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU's executor of low-latency calls: the calling thread writes to mapped peers and reads its own memory. Private
+ * to this folder.
+ *
+ *   create.c    the object: its place in the heap, its table of operations
+ *   unit.c      opening units and read words: who is where in which call
+ *   wait.c      waiting, with what others are told of it
+ *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
+ *   dispatch.c  messages from their source to the experts' rows
+ *   combine.c   rows to the places of their tokens, and sums
+ *   cache.c     memory of results, kept mapped
+ *
+ * The order of words is that of spec and model: units leave without waiting for anybody, except behind a call that was
+ * not read here; data of epoch e wait for the peer's read word of e - 2 or its unit of e. */
+#ifndef EXPAR_EXEC_CPU_LOW_LATENCY_CPU_H
+#define EXPAR_EXEC_CPU_LOW_LATENCY_CPU_H
+
+#include "exec/cpu/low_latency/create.h"
+#include "exec/cpu/rows.h"
+#include "group/group.h"
+
+/* ---- plan.c ------------------------------------------------------------------------------------------------------ */
+
+/* One token's way to one rank. */
+typedef struct ll_target {
+    int32_t rank, message, place; /* its number there, and distinct ranks before it in the token's slots */
+} ll_target;
+
+/* All that this rank sends in a dispatch. */
+typedef struct ll_sends {
+    int32_t *first;      /* [B+1] token t's targets are [first[t], first[t+1]), in the order of slots */
+    ll_target *targets;  /* [B * min(K, N)] */
+    int32_t *experts;    /* [B][K] global expert of each slot, or -1; K: the buffer's */
+    int32_t *rows;       /* [B][K] the row's number among this rank's rows for that expert */
+    int32_t *messages;   /* [N] */
+    int32_t *counts;     /* [E] */
+    int32_t *last_token; /* [E], [N]: the last token, plus 1, that was seen with the expert, the rank */
+    int32_t *last_target;
+    void *arrays; /* all of them */
+} ll_sends;
+expar_status ll_sends_make(const ll_shape *shape, ll_sends *sends);
+/* OK, or EXPAR_ERR_INDEX: the first index that is out of range, or twice in its token; such tokens go nowhere. */
+expar_status ll_sends_fill(ll_sends *sends, const ll_shape *shape, const ep_route_view *route, int32_t tokens,
+                           int32_t topk);
+
+/* ---- the object -------------------------------------------------------------------------------------------------- */
+
+/* What a source has told of a call, copied from its unit. */
+typedef struct ll_told {
+    bool got;
+    int32_t status, messages;
+    uint32_t tag, route;
+    char text[EP_REFUSAL_TEXT];
+} ll_told;
+
+/* One half's call. */
+typedef struct ll_record {
+    uint64_t epoch;  /* of the call that is open there; 0: none */
+    bool unread;     /* the half's last call was not read here: refused, STATE, mismatch */
+    uint64_t swept;  /* epoch of the last sweep of its flags */
+    ll_told *told;   /* [N] */
+    int32_t *counts; /* [N][L] rows from each source for each expert; dispatch only */
+} ll_record;
+
+typedef struct ll_cache ll_cache;
+
+typedef struct ll_cpu {
+    ll_executor base;
+    sym *sym;
+    uint32_t number; /* of the buffer in its group */
+    ll_shape shape;
+    ll_space space;
+    uint64_t buffer;           /* offset in the heap */
+    uint8_t **bases;           /* [N] where each rank's buffer begins here */
+    uint64_t epochs[LL_KINDS]; /* of the last call */
+    ll_record records[LL_KINDS][LL_HALVES];
+    ll_sends sends;
+    int32_t *progress;     /* [N] of the phase: what has moved to, or come from, each rank */
+    int32_t *waiting;      /* [B] tokens whose rows have not all come */
+    int32_t *own_messages; /* [B] number of a token's message to this rank itself, or -1 */
+    const void **rows;     /* [K] of one sum, with their weights */
+    float *row_weights;
+    ll_cache *cache;
+    executor_delay_fn delay; /* tests only; NULL otherwise */
+    void *delay_context;
+    atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
+} ll_cpu;
+
+static inline ll_cpu *ll_cpu_of(ll_executor *base)
+{
+    return (ll_cpu *)base;
+}
+
+/* A place between two steps of the protocol. */
+static inline void ll_step(const ll_cpu *self)
+{
+    if (self->delay) self->delay(self->delay_context);
+}
+
+/* Address of an offset of the buffer in pe's memory. */
+static inline void *ll_at(const ll_cpu *self, int32_t pe, uint64_t offset)
+{
+    return self->bases[pe] + offset;
+}
+static inline void *ll_here(const ll_cpu *self, uint64_t offset)
+{
+    return self->bases[self->sym->rank] + offset;
+}
+
+/* Words: whoever writes one at a peer releases what it did before; the owner acquires. */
+static inline uint64_t ll_look(const ll_cpu *self, uint64_t offset)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)ll_here(self, offset), memory_order_acquire);
+}
+static inline void ll_store(const ll_cpu *self, int32_t pe, uint64_t offset, uint64_t word)
+{
+    ll_step(self);
+    atomic_store_explicit((_Atomic uint64_t *)ll_at(self, pe, offset), word, memory_order_release);
+}
+
+static inline ll_record *ll_record_of(ll_cpu *self, ll_kind kind, uint64_t epoch)
+{
+    return &self->records[kind][ll_half(epoch)];
+}
+
+/* The i-th peer from the next rank on, so that not all ranks knock at rank 0 first. */
+static inline int32_t ll_peer_in_turn(const ll_cpu *self, int32_t i)
+{
+    return (self->sym->rank + 1 + i) % self->shape.ranks;
+}
+
+/* ---- wait.c ------------------------------------------------------------------------------------------------------ */
+
+/* How much of what is awaited from a rank has come. */
+typedef struct ll_due {
+    int64_t came, all;
+} ll_due;
+
+/* A wait in a phase; it is noted, and costs something, once something has to be waited for. The context stays as it is
+   as long as the wait goes on, and the wait where it is. */
+typedef struct ll_wait {
+    ll_cpu *cpu;
+    const ll_call *call;
+    const char *what; /* the phase, for error texts; static */
+    const char *of;   /* what comes: "rows" */
+    ll_due (*due)(const void *context, int32_t rank);
+    const void *context;
+    bool begun;
+    sym_rest rest;
+    int64_t idle_ns, idle_since_ns; /* time in which nothing moved, and since when it does not: 0 while it does */
+} ll_wait;
+/* After a look at what is awaited: moved, something had come. */
+expar_status ll_wait_turn(ll_wait *wait, bool moved);
+/* The rank's last part has come: what this rank has waited meanwhile goes to call->wait_ns. */
+void ll_wait_came(ll_wait *wait, int32_t rank);
+/* Says in the text of a wait that failed what had come from whom. Returns status. */
+expar_status ll_wait_end(ll_wait *wait, expar_status status);
+
+/* ---- unit.c ------------------------------------------------------------------------------------------------------ */
+
+/* Takes the next epoch of the kind for this rank's call, and tells all ranks by its units; a half whose call is still
+   open makes it refuse with EXPAR_ERR_STATE. Afterwards call->open says whether the call goes on; its record has this
+   rank's own part. sends: of a dispatch; NULL: none. */
+expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends);
+/* Whether this rank's data of a call may go to the peer. */
+typedef enum ll_door { LL_DOOR_SHUT, LL_DOOR_OPEN, LL_DOOR_REFUSES } ll_door;
+ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);
+/* Units of all ranks, into the record. */
+expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind);
+/* What all units of the call come to. */
+void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind);
+/* Whether some rank that goes on has another form: then nothing that it sends is awaited, nor anything else. */
+bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind);
+/* Whether the source sends data in the call whose units are known. */
+static inline bool ll_sends_data(const ll_told *told)
+{
+    return told->status == EXPAR_OK || told->status == EXPAR_ERR_INDEX;
+}
+/* The call was read: tells all ranks so, but for one whose stray data may still come (a mismatch). */
+void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
+void ll_cpu_retire(ll_executor *self, const ep_refusal *refusal);
+int32_t ll_cpu_retired(ll_executor *self);
+
+/* ---- cache.c ----------------------------------------------------------------------------------------------------- */
+ll_cache *ll_cache_make(void); /* NULL: no memory */
+void ll_cache_close(ll_cache *cache);
+expar_status ll_cache_take(ll_cache *cache, uint64_t bytes, mem_block **out);
+
+/* ---- dispatch.c, combine.c: operations --------------------------------------------------------------------------- */
+expar_status ll_cpu_dispatch_send(ll_executor *self, ll_dispatch_step *step);
+expar_status ll_cpu_dispatch_receive(ll_executor *self, ll_dispatch_step *step);
+expar_status ll_cpu_combine_send(ll_executor *self, ll_combine_step *step);
+expar_status ll_cpu_combine_receive(ll_executor *self, ll_combine_step *step);
+
+#endif

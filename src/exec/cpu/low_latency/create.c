@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The object: its place in the group's heap, its operations. */
+#include "exec/cpu/low_latency/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char ll_buffer_name[] = "the low-latency buffer";
+
+/* ---- operations that are not steps ------------------------------------------------------------------------------- */
+
+static void ll_cpu_halt(ll_executor *base)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    atomic_store_explicit(&self->halted, true, memory_order_relaxed);
+    sym_ring(self->sym, self->sym->rank);
+}
+
+static expar_status ll_cpu_take(ll_executor *base, uint64_t bytes, mem_block **out)
+{
+    return ll_cache_take(ll_cpu_of(base)->cache, bytes, out);
+}
+
+/* Without its place in the heap. */
+static void ll_free_arrays(ll_cpu *self)
+{
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        for (int half = 0; half < LL_HALVES; half++) {
+            free(self->records[kind][half].told);
+            free(self->records[kind][half].counts);
+        }
+    ll_cache_close(self->cache);
+    free(self->sends.arrays);
+    free(self->progress);
+    free(self->waiting);
+    free(self->own_messages);
+    free(self->rows);
+    free(self->row_weights);
+    free(self->bases);
+}
+
+/* A failed group gives its heap back as a whole, when it is destroyed. */
+static void ll_cpu_destroy(ll_executor *base, bool sound)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    ll_free_arrays(self);
+    if (sound && sym_give(self->sym, ll_buffer_name, self->buffer) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
+    free(self);
+}
+
+static const ll_executor_ops ll_cpu_ops = {
+    .name = "cpu",
+    .destroy = ll_cpu_destroy,
+    .halt = ll_cpu_halt,
+    .retire = ll_cpu_retire,
+    .retired = ll_cpu_retired,
+    .take = ll_cpu_take,
+    .dispatch_send = ll_cpu_dispatch_send,
+    .dispatch_receive = ll_cpu_dispatch_receive,
+    .combine_send = ll_cpu_combine_send,
+    .combine_receive = ll_cpu_combine_receive,
+};
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static expar_status ll_map_peers(ll_cpu *self)
+{
+    self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
+    if (!self->bases) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        self->bases[r] = sym_at(self->sym, r, self->buffer);
+        if (!self->bases[r])
+            return error_set(EXPAR_ERR_UNSUPPORTED,
+                             "rank %d's memory is not mapped on rank %d; expected all ranks to share memory: let "
+                             "EXPAR_TRANSPORTS be unset, or name p2p",
+                             r, self->sym->rank);
+    }
+    return EXPAR_OK;
+}
+
+static expar_status ll_make_arrays(ll_cpu *self)
+{
+    const size_t n = (size_t)self->shape.ranks, locals = (size_t)self->shape.local_experts;
+    const size_t tokens = (size_t)self->shape.tokens, topk = (size_t)self->shape.topk;
+    bool made = true;
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        for (int half = 0; half < LL_HALVES; half++) {
+            ll_record *record = &self->records[kind][half];
+            record->told = calloc(n, sizeof *record->told);
+            record->counts = calloc(n * locals, sizeof *record->counts);
+            made = made && record->told && record->counts;
+        }
+    self->progress = calloc(n, sizeof *self->progress);
+    self->waiting = calloc(tokens, sizeof *self->waiting);
+    self->own_messages = calloc(tokens, sizeof *self->own_messages);
+    self->rows = calloc(topk, sizeof *self->rows);
+    self->row_weights = calloc(topk, sizeof *self->row_weights);
+    self->cache = ll_cache_make();
+    made = made && self->progress && self->waiting && self->own_messages && self->rows && self->row_weights;
+    if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+    return ll_sends_make(&self->shape, &self->sends);
+}
+
+static expar_status ll_make_part(ll_cpu *self)
+{
+    expar_status status = ll_map_peers(self);
+    if (status == EXPAR_OK) status = ll_make_arrays(self);
+    /* Memory of the heap may have served others: words must be zero before anybody can write any. */
+    if (status == EXPAR_OK) memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
+    return status;
+}
+
+/* All parts, or none. */
+static expar_status ll_make_parts(ll_cpu *self)
+{
+    const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};
+    expar_status status = sym_agree(self->sym, &matter, ll_make_part(self));
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_kept kept;
+    error_keep(&kept, status);
+    sym_give(self->sym, ll_buffer_name, self->buffer);
+    return error_restore(&kept);
+}
+
+expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
+{
+    sym *symmetric = plan->group->sym;
+    ll_cpu *self = calloc(1, sizeof *self);
+    if (!self)
+        return sym_out_of_step(symmetric, ll_buffer_name,
+                               error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer"));
+    self->base.ops = &ll_cpu_ops;
+    self->sym = symmetric;
+    self->number = plan->number;
+    self->shape = *plan->shape;
+    self->space = ll_space_of(plan->shape);
+    self->base.heap_bytes = self->space.total_bytes;
+    expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
+    if (status == EXPAR_OK) status = ll_make_parts(self);
+    if (status != EXPAR_OK) {
+        ll_free_arrays(self);
+        free(self);
+        return status;
+    }
+    *out = &self->base;
+    return EXPAR_OK;
+}
+
+/* ---- for tests --------------------------------------------------------------------------------------------------- */
+
+void ll_executor_cpu_delay(ll_executor *base, executor_delay_fn delay, void *context)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    self->delay_context = context;
+    self->delay = delay;
+}
+
+void ll_executor_cpu_skip(ll_executor *base, uint64_t calls)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        self->epochs[kind] += calls;
+}

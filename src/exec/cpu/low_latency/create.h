@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making the CPU's executor of low-latency calls, which the calling thread carries out over mapped memory. What it is
+ * beside that stands in exec/low_latency.h; everything else in this folder is private to it. */
+#ifndef EXPAR_EXEC_CPU_LOW_LATENCY_CREATE_H
+#define EXPAR_EXEC_CPU_LOW_LATENCY_CREATE_H
+
+#include "exec/cpu/create.h"
+#include "exec/low_latency.h"
+
+/* See ll_create_fn. */
+expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out);
+
+/* As executor_cpu_delay: tests hold a rank back between any two steps of the protocol. */
+void ll_executor_cpu_delay(ll_executor *executor, executor_delay_fn delay, void *context);
+/* Tests go on as if so many calls of each kind had been made, on all ranks alike, while none is open. An even number.
+   */
+void ll_executor_cpu_skip(ll_executor *executor, uint64_t calls);
+
+#endif

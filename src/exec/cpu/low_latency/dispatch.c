@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch: messages into this rank's share at each receiver, and from the shares here to the experts' rows.
+ *
+ * The send goes through the tokens once for all peers whose half is free, so that a row is read once however many ranks
+ * it goes to. The receive knows from the units how many rows of each expert come from each rank, so each message goes
+ * to its rows as soon as it is there, in whatever order messages come. */
+#include "exec/cpu/low_latency/cpu.h"
+
+#include <string.h>
+
+/* One dispatch in one of its phases. */
+typedef struct ll_dispatch {
+    ll_cpu *self;
+    ll_dispatch_step *step;
+    ll_record *record;
+    size_t row_bytes;
+    bool streaming; /* rows that go out by non-temporal stores */
+} ll_dispatch;
+
+static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
+{
+    return (ll_dispatch){.self = self,
+                         .step = step,
+                         .record = ll_record_of(self, LL_DISPATCH, step->call.epoch),
+                         .row_bytes =
+                             (size_t)self->shape.hidden * expar_dtype_bytes((expar_dtype)step->call.form.dtype)};
+}
+
+/* ---- send -------------------------------------------------------------------------------------------------------- */
+
+static void write_header(const ll_dispatch *d, ll_header *header, int32_t token, const ll_target *target)
+{
+    const ll_cpu *self = d->self;
+    const ll_sends *sends = &self->sends;
+    const ep_route_view *route = &d->step->route;
+    const int32_t topk = self->shape.topk, locals = self->shape.local_experts;
+    const int64_t slot = (int64_t)token * topk;
+    int32_t *experts = ll_header_experts(header), *rows = ll_header_rows(header, topk);
+    *header = (ll_header){.token = token, .place = target->place};
+    for (int32_t k = 0; k < d->step->call.form.topk; k++) {
+        const int32_t local = sends->experts[slot + k] - target->rank * locals;
+        const bool here = local >= 0 && local < locals;
+        experts[k] = here ? local : -1;
+        rows[k] = here ? sends->rows[slot + k] : 0;
+    }
+    if (route->weights)
+        memcpy(ll_header_weights(header, topk), route->weights + token * route->weights_pitch,
+               (size_t)d->step->call.form.topk * sizeof(float));
+}
+
+static const void *row_of_token(const ll_dispatch *d, int32_t token)
+{
+    return (const uint8_t *)d->step->x + token * d->step->x_pitch_bytes;
+}
+
+static void send_message(const ll_dispatch *d, int32_t token, const ll_target *target)
+{
+    const ll_cpu *self = d->self;
+    const uint64_t epoch = d->step->call.epoch;
+    uint8_t *message =
+        ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
+    write_header(d, (ll_header *)message, token, target);
+    cpu_copy_row(message + self->space.header_bytes, row_of_token(d, token), d->row_bytes, d->streaming);
+    if (d->streaming) cpu_copy_fence();
+    ll_store(self, target->rank,
+             ll_message_flag_at(&self->space, &self->shape, self->sym->rank, epoch, target->message),
+             ll_word(epoch, 1));
+}
+
+/* How far this rank is with each peer in a send. */
+enum { SEND_WAITS = 0, SEND_NOW = 1, SEND_DONE = 2 };
+
+static ll_due send_due(const void *context, int32_t rank)
+{
+    const ll_cpu *self = context;
+    return (ll_due){.came = self->progress[rank] == SEND_DONE, .all = 1};
+}
+
+/* Peers whose half has come free; how many are still not. */
+static int32_t find_open(const ll_dispatch *d, int32_t *now)
+{
+    ll_cpu *self = d->self;
+    int32_t waits = 0;
+    *now = 0;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        if (self->progress[r] != SEND_WAITS) continue;
+        const ll_door door = ll_door_of(self, LL_DISPATCH, d->step->call.epoch, r);
+        self->progress[r] = door == LL_DOOR_OPEN ? SEND_NOW : door == LL_DOOR_REFUSES ? SEND_DONE : SEND_WAITS;
+        *now += door == LL_DOOR_OPEN;
+        waits += door == LL_DOOR_SHUT;
+    }
+    return waits;
+}
+
+/* Messages of all tokens to the peers of this round. */
+static void send_round(const ll_dispatch *d)
+{
+    ll_cpu *self = d->self;
+    const ll_sends *sends = &self->sends;
+    for (int32_t t = 0; t < d->step->tokens; t++)
+        for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++)
+            if (self->progress[sends->targets[i].rank] == SEND_NOW) send_message(d, t, &sends->targets[i]);
+    for (int32_t i = 0; i < self->shape.ranks; i++) {
+        const int32_t pe = ll_peer_in_turn(self, i);
+        if (self->progress[pe] != SEND_NOW) continue;
+        self->progress[pe] = SEND_DONE;
+        if (pe != self->sym->rank) sym_ring(self->sym, pe);
+    }
+}
+
+/* Who has nothing to get is not waited for; nor this rank itself, where its rows stay. */
+static expar_status send_messages(const ll_dispatch *d)
+{
+    ll_cpu *self = d->self;
+    ll_wait wait = {.cpu = self,
+                    .call = &d->step->call,
+                    .what = "low-latency dispatch: reading of the half before",
+                    .of = "halves",
+                    .due = send_due,
+                    .context = self};
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        self->progress[r] =
+            self->sends.messages[r] == 0 || (r == self->sym->rank && d->step->x_stays) ? SEND_DONE : SEND_WAITS;
+    for (;;) {
+        int32_t now;
+        const int32_t waits = find_open(d, &now);
+        if (now > 0) send_round(d);
+        if (waits == 0) break;
+        status = ll_wait_turn(&wait, now > 0);
+        if (status != EXPAR_OK) break;
+    }
+    return ll_wait_end(&wait, status);
+}
+
+/* The experts of this rank's own tokens stay with the handle. */
+static void keep_idx(const ll_dispatch *d)
+{
+    const int32_t topk = d->self->shape.topk;
+    memcpy(d->step->routing->idx, d->self->sends.experts, (size_t)d->step->tokens * (size_t)topk * sizeof(int32_t));
+}
+
+static void count_sent(const ll_dispatch *d)
+{
+    ll_cpu *self = d->self;
+    uint64_t messages = 0;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        messages += (uint64_t)self->sends.messages[r];
+    const uint64_t header = sizeof(ll_header) + 8 * (uint64_t)d->step->call.form.topk +
+                            (d->step->route.weights ? 4 * (uint64_t)d->step->call.form.topk : 0);
+    atomic_fetch_add_explicit(&self->base.counts.dispatches, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->base.counts.dispatch_messages, messages, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->base.counts.bytes_sent, messages * (header + d->row_bytes), memory_order_relaxed);
+}
+
+expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    ll_call *call = &step->call;
+    const bool goes = call->refusal.status == EXPAR_OK;
+    if (goes) {
+        expar_status filled = ll_sends_fill(&self->sends, &self->shape, &step->route, step->tokens, call->form.topk);
+        if (filled != EXPAR_OK) call->refusal = ep_refusal_of(filled);
+    }
+    expar_status status = ll_call_open(self, call, LL_DISPATCH, goes ? &self->sends : NULL);
+    if (status != EXPAR_OK || !call->open) return status;
+    ll_dispatch d = dispatch_of(self, step);
+    keep_idx(&d);
+    step->routing->route = ll_stamp(call->epoch);
+    count_sent(&d);
+    return send_messages(&d);
+}
+
+/* ---- receive ----------------------------------------------------------------------------------------------------- */
+
+/* Messages that are due, of a call whose units are known. */
+static ll_due message_due(const void *context, int32_t rank)
+{
+    const ll_dispatch *d = context;
+    const ll_told *told = &d->record->told[rank];
+    return (ll_due){.came = d->self->progress[rank], .all = ll_sends_data(told) ? told->messages : 0};
+}
+
+/* Where each source's rows of each expert begin; *total of them. */
+static void place_ranges(const ll_dispatch *d, int64_t *total)
+{
+    const ll_cpu *self = d->self;
+    const int32_t locals = self->shape.local_experts, n = self->shape.ranks;
+    *total = 0;
+    for (int32_t l = 0; l < locals; l++) {
+        int32_t begin = 0;
+        for (int32_t s = 0; s < n; s++) {
+            const bool sends = ll_sends_data(&d->record->told[s]);
+            const int32_t count = sends ? d->record->counts[(int64_t)s * locals + l] : 0;
+            d->step->routing->range[(int64_t)l * n + s] = ll_range(begin, count);
+            begin += count;
+        }
+        d->step->out_count[l] = begin;
+        if (d->step->stats) d->step->stats[l] += begin;
+        *total += begin;
+    }
+}
+
+/* Row `row` of a source's for an expert: its number in the expert's [N*B]. False: it is none, whatever its source says.
+   */
+static bool message_row(const ll_dispatch *d, int32_t source, int32_t local, int32_t row, int64_t *out)
+{
+    const ll_cpu *self = d->self;
+    if (local < 0 || local >= self->shape.local_experts) return false;
+    const int64_t range = d->step->routing->range[(int64_t)local * self->shape.ranks + source];
+    if (row < 0 || row >= ll_range_count(range)) return false;
+    *out = (int64_t)local * self->shape.ranks * self->shape.tokens + ll_range_begin(range) + row;
+    return true;
+}
+
+/* One payload to the rows of all its experts here. */
+static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *header, const void *payload)
+{
+    const int32_t topk = d->self->shape.topk;
+    const int32_t *experts = ll_header_experts((ll_header *)header), *rows = ll_header_rows((ll_header *)header, topk);
+    for (int32_t k = 0; k < d->step->call.form.topk; k++) {
+        int64_t row;
+        if (experts[k] < 0 || !message_row(d, source, experts[k], rows[k], &row)) continue;
+        cpu_copy_row((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes, d->streaming);
+        d->step->routing->src_info[row] = header->token;
+    }
+}
+
+static ll_header *header_kept(const ll_dispatch *d, int32_t source, int32_t message)
+{
+    const ll_route_map map = ll_route_map_of(&d->self->shape);
+    const uint64_t number = (uint64_t)source * (uint64_t)d->self->shape.tokens + (uint64_t)message;
+    return (ll_header *)(d->step->routing->headers + number * map.header_bytes);
+}
+
+static void take_message(const ll_dispatch *d, int32_t source, int32_t message)
+{
+    const ll_cpu *self = d->self;
+    const uint8_t *at = ll_here(self, ll_message_at(&self->space, &self->shape, source, d->step->call.epoch, message));
+    ll_header *header = header_kept(d, source, message);
+    memcpy(header, at, sizeof(ll_header) + (size_t)self->shape.topk * 12);
+    fan_out(d, source, header, at + self->space.header_bytes);
+}
+
+/* All that have come from the source since the last look; how many. */
+static int32_t take_messages(const ll_dispatch *d, int32_t source)
+{
+    ll_cpu *self = d->self;
+    const ll_due due = message_due(d, source);
+    const int32_t before = self->progress[source];
+    while (self->progress[source] < due.all) {
+        const int32_t message = self->progress[source];
+        const uint64_t flag = ll_message_flag_at(&self->space, &self->shape, source, d->step->call.epoch, message);
+        if (!ll_word_is_of(ll_look(self, flag), d->step->call.epoch)) break;
+        ll_step(self);
+        take_message(d, source, message);
+        self->progress[source]++;
+    }
+    return self->progress[source] - before;
+}
+
+/* This rank's own rows, which need no slots where they have stayed. */
+static void take_own(const ll_dispatch *d)
+{
+    ll_cpu *self = d->self;
+    const ll_sends *sends = &self->sends;
+    const int32_t own = self->sym->rank;
+    for (int32_t t = 0; t < d->step->tokens; t++)
+        for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
+            if (sends->targets[i].rank != own) continue;
+            ll_header *header = header_kept(d, own, sends->targets[i].message);
+            write_header(d, header, t, &sends->targets[i]);
+            fan_out(d, own, header, row_of_token(d, t));
+        }
+    self->progress[own] = sends->messages[own];
+}
+
+static expar_status receive_messages(const ll_dispatch *d)
+{
+    ll_cpu *self = d->self;
+    ll_wait wait = {.cpu = self,
+                    .call = &d->step->call,
+                    .what = "low-latency dispatch: rows",
+                    .of = "rows",
+                    .due = message_due,
+                    .context = d};
+    expar_status status = EXPAR_OK;
+    memset(self->progress, 0, (size_t)self->shape.ranks * sizeof(int32_t));
+    if (d->step->x_stays) take_own(d);
+    for (;;) {
+        int32_t open = 0, moved = 0;
+        for (int32_t i = 0; i < self->shape.ranks; i++) {
+            const int32_t source = ll_peer_in_turn(self, i);
+            const int32_t took = take_messages(d, source);
+            const ll_due due = message_due(d, source);
+            open += due.came < due.all;
+            moved += took;
+            if (took > 0 && due.came == due.all) ll_wait_came(&wait, source);
+        }
+        if (open == 0) break;
+        status = ll_wait_turn(&wait, moved > 0);
+        if (status != EXPAR_OK) break;
+    }
+    if (d->streaming) cpu_copy_fence();
+    return ll_wait_end(&wait, status);
+}
+
+static void keep_messages(const ll_dispatch *d)
+{
+    for (int32_t s = 0; s < d->self->shape.ranks; s++)
+        d->step->routing->messages[s] = (int32_t)message_due(d, s).all;
+}
+
+expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    ll_dispatch d = dispatch_of(self, step);
+    expar_status status = ll_units_await(self, &step->call, LL_DISPATCH);
+    if (status != EXPAR_OK) return status;
+    ll_call_judge(self, &step->call, LL_DISPATCH);
+    const bool mismatched = ll_call_mismatches(self, &step->call, LL_DISPATCH);
+    if (!mismatched) {
+        int64_t rows;
+        place_ranges(&d, &rows);
+        d.streaming = rows * (int64_t)d.row_bytes > CPU_STREAM_BYTES;
+        status = receive_messages(&d);
+        if (status != EXPAR_OK) return status;
+        keep_messages(&d);
+    }
+    ll_call_close(self, &step->call, LL_DISPATCH, mismatched);
+    return EXPAR_OK;
+}

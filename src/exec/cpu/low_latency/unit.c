@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening units and read words: by these ranks know of each other's calls, and when a half is free.
+ *
+ * Units leave without waiting for anybody, since each is kept four times; but a half whose call before was not read
+ * here (it was refused, or is still open) says nothing of where the others are. So such a send first waits for all
+ * units of the call between, and keeps those of the call that is open, which it is about to overtake. */
+#include "exec/cpu/low_latency/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"dispatch", "combine"};
+
+/* ---- a unit ------------------------------------------------------------------------------------------------------ */
+
+static int32_t unit_words(const ll_cpu *self, ll_kind kind)
+{
+    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? self->shape.local_experts : 0);
+}
+
+static uint64_t unit_word(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source, int32_t word)
+{
+    return ll_look(self, ll_unit_at(&self->space, kind, source, epoch) + (uint64_t)word * 8);
+}
+
+/* All words of it: each is complete by itself, and the status comes last where stores keep their order. */
+static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
+{
+    for (int32_t i = 0; i < unit_words(self, kind); i++)
+        if (!ll_word_is_of(unit_word(self, kind, epoch, source, i), epoch)) return false;
+    return true;
+}
+
+static void post_word(const ll_cpu *self, int32_t pe, uint64_t unit, uint64_t epoch, int32_t word, uint32_t value)
+{
+    ll_store(self, pe, unit + (uint64_t)word * 8, ll_word(epoch, value));
+}
+
+/* To one peer. sends: NULL where nothing comes. */
+static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
+{
+    const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch), epoch = call->epoch;
+    const int32_t locals = kind == LL_DISPATCH ? self->shape.local_experts : 0;
+    if (call->refusal.status != EXPAR_OK)
+        memcpy(ll_at(self, pe, unit + ll_unit_text_at(&self->shape, kind)), call->refusal.text, EP_REFUSAL_TEXT);
+    post_word(self, pe, unit, epoch, LL_UNIT_TAG, ll_form_tag(&call->form));
+    post_word(self, pe, unit, epoch, LL_UNIT_ROUTE, call->form.route);
+    post_word(self, pe, unit, epoch, LL_UNIT_MESSAGES, sends ? (uint32_t)sends->messages[pe] : 0);
+    for (int32_t l = 0; l < locals; l++)
+        post_word(self, pe, unit, epoch, LL_UNIT_COUNTS + l, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
+    post_word(self, pe, unit, epoch, LL_UNIT_STATUS, (uint32_t)call->refusal.status);
+    ll_step(self);
+    sym_ring(self->sym, pe);
+}
+
+/* What comes from a peer has to fit the buffer, whatever has become of the peer. */
+static void check_told(const ll_cpu *self, ll_told *told, const int32_t *counts)
+{
+    bool fits = told->messages >= 0 && told->messages <= self->shape.tokens;
+    for (int32_t l = 0; counts && l < self->shape.local_experts; l++)
+        fits = fits && counts[l] >= 0 && counts[l] <= self->shape.tokens;
+    if (fits) return;
+    told->status = EXPAR_ERR_PEER;
+    snprintf(told->text, sizeof told->text, "its counts are beyond this buffer's %d tokens", self->shape.tokens);
+}
+
+/* A unit that has come, into the record of its call. */
+static void take_unit(const ll_cpu *self, ll_record *record, ll_kind kind, uint64_t epoch, int32_t source)
+{
+    ll_told *told = &record->told[source];
+    int32_t *counts = kind == LL_DISPATCH ? record->counts + (int64_t)source * self->shape.local_experts : NULL;
+    const uint64_t unit = ll_unit_at(&self->space, kind, source, epoch);
+    told->got = true;
+    told->status = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_STATUS);
+    told->tag = (uint32_t)unit_word(self, kind, epoch, source, LL_UNIT_TAG);
+    told->route = (uint32_t)unit_word(self, kind, epoch, source, LL_UNIT_ROUTE);
+    told->messages = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_MESSAGES);
+    for (int32_t l = 0; counts && l < self->shape.local_experts; l++)
+        counts[l] = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_COUNTS + l);
+    if (told->status != EXPAR_OK) {
+        memcpy(told->text, ll_here(self, unit + ll_unit_text_at(&self->shape, kind)), EP_REFUSAL_TEXT);
+        told->text[EP_REFUSAL_TEXT - 1] = '\0';
+    }
+    check_told(self, told, counts);
+}
+
+/* ---- a call opens ------------------------------------------------------------------------------------------------ */
+
+/* Units of an epoch, for a wait. */
+typedef struct units_context {
+    const ll_cpu *self;
+    ll_kind kind;
+    uint64_t epoch;
+} units_context;
+
+static ll_due unit_due(const void *context, int32_t rank)
+{
+    const units_context *units = context;
+    const bool own = rank == units->self->sym->rank;
+    return (ll_due){.came = own || unit_has_come(units->self, units->kind, units->epoch, rank), .all = 1};
+}
+
+/* The call before the last, of this half, was not read here: until all ranks have made the one between. */
+static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_kind kind, ll_record *record)
+{
+    static const char *const phases[] = {"low-latency dispatch: counts of the call before",
+                                         "low-latency combine: units of the call before"};
+    const units_context units = {.self = self, .kind = kind, .epoch = call->epoch - 1};
+    ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = unit_due, .context = &units};
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
+        while (status == EXPAR_OK && r != self->sym->rank && !unit_has_come(self, kind, units.epoch, r))
+            status = ll_wait_turn(&wait, false);
+        if (status == EXPAR_OK && record->epoch && !record->told[r].got)
+            take_unit(self, record, kind, record->epoch, r);
+    }
+    return ll_wait_end(&wait, status);
+}
+
+/* This rank's own part of a record is what its units say. */
+static void begin_record(ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
+{
+    ll_record *record = ll_record_of(self, kind, call->epoch);
+    const int32_t own = self->sym->rank, locals = self->shape.local_experts;
+    record->epoch = call->epoch;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        record->told[r].got = false;
+    record->told[own] = (ll_told){.got = true,
+                                  .status = call->refusal.status,
+                                  .messages = sends ? sends->messages[own] : 0,
+                                  .tag = ll_form_tag(&call->form),
+                                  .route = call->form.route};
+    memcpy(record->told[own].text, call->refusal.text, EP_REFUSAL_TEXT);
+    if (sends)
+        memcpy(record->counts + (int64_t)own * locals, sends->counts + (int64_t)own * locals,
+               (size_t)locals * sizeof(int32_t));
+}
+
+static void refuse_third(ll_call *call, ll_kind kind)
+{
+    call->refusal = ep_refusal_of(error_set(EXPAR_ERR_STATE,
+                                            "the %s before the last is still open; expected its hook to be called "
+                                            "first: two are open at most",
+                                            kind_names[kind]));
+}
+
+static bool refuses(const ll_call *call)
+{
+    return call->refusal.status != EXPAR_OK && call->refusal.status != EXPAR_ERR_INDEX;
+}
+
+expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
+{
+    call->epoch = ++self->epochs[kind];
+    ll_record *record = ll_record_of(self, kind, call->epoch);
+    if (record->epoch || record->unread) {
+        expar_status status = units_await_between(self, call, kind, record);
+        if (status != EXPAR_OK) return status;
+    }
+    if (record->epoch && !refuses(call)) refuse_third(call, kind);
+    call->open = !refuses(call);
+    record->unread = !call->open;
+    if (!call->open) sends = NULL;
+    if (call->open) begin_record(self, call, kind, sends);
+    for (int32_t i = 0; i + 1 < self->shape.ranks; i++)
+        post_unit(self, call, kind, sends, ll_peer_in_turn(self, i));
+    return EXPAR_OK;
+}
+
+ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
+{
+    if (pe == self->sym->rank || epoch < 3) return LL_DOOR_OPEN;
+    if (ll_word_is_of(ll_look(self, ll_read_at(&self->space, kind, pe, epoch)), epoch - 2)) return LL_DOOR_OPEN;
+    const uint64_t status = unit_word(self, kind, epoch, pe, LL_UNIT_STATUS);
+    if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
+    return (uint32_t)status == EXPAR_OK || (uint32_t)status == EXPAR_ERR_INDEX ? LL_DOOR_OPEN : LL_DOOR_REFUSES;
+}
+
+/* ---- a call is received ------------------------------------------------------------------------------------------ */
+
+static ll_due told_due(const void *context, int32_t rank)
+{
+    const ll_record *record = context;
+    return (ll_due){.came = record->told[rank].got, .all = 1};
+}
+
+expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
+{
+    static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
+    ll_record *record = ll_record_of(self, kind, call->epoch);
+    ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = told_due, .context = record};
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
+        bool waited = false;
+        while (status == EXPAR_OK && !record->told[r].got && !unit_has_come(self, kind, call->epoch, r)) {
+            status = ll_wait_turn(&wait, false);
+            waited = true;
+        }
+        if (status != EXPAR_OK) break;
+        if (!record->told[r].got) take_unit(self, record, kind, call->epoch, r);
+        ll_wait_came(&wait, r);
+        if (waited) status = ll_wait_turn(&wait, true);
+    }
+    return ll_wait_end(&wait, status);
+}
+
+static bool has_form(const ll_told *told, const ll_form *form)
+{
+    return told->tag == ll_form_tag(form) && told->route == form->route;
+}
+
+bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind)
+{
+    const ll_record *record = ll_record_of(self, kind, call->epoch);
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (ll_sends_data(&record->told[r]) && !has_form(&record->told[r], &call->form)) return true;
+    return false;
+}
+
+/* Whoever refused, or else whoever differs. */
+void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
+{
+    const ll_record *record = ll_record_of(self, kind, call->epoch);
+    call->verdict = (ll_verdict){.rank = -1};
+    for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
+        const ll_told *told = &record->told[r];
+        if (told->status == EXPAR_OK) continue;
+        call->verdict.rank = r;
+        call->verdict.reason.status = told->status;
+        memcpy(call->verdict.reason.text, told->text, EP_REFUSAL_TEXT);
+    }
+    for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
+        const ll_told *told = &record->told[r];
+        if (has_form(told, &call->form)) continue;
+        call->verdict.rank = r;
+        call->verdict.reason.status = EXPAR_ERR_MISMATCH;
+        call->verdict.form = ll_form_of(told->tag, told->route);
+    }
+}
+
+/* ---- a call was read --------------------------------------------------------------------------------------------- */
+
+/* Flags of the half, whose data have all been read and whose next have no leave yet. */
+static void flags_sweep(const ll_cpu *self, ll_kind kind, uint64_t epoch)
+{
+    const ll_space *space = &self->space;
+    const uint64_t share = (uint64_t)self->shape.ranks * space->flag_share_bytes, half = epoch & 1;
+    const uint64_t rows = (uint64_t)self->shape.tokens * (uint64_t)space->places * 8;
+    if (kind == LL_DISPATCH) {
+        memset(ll_here(self, space->message_flags + half * share), 0, (size_t)share);
+        return;
+    }
+    memset(ll_here(self, space->row_flags + half * rows), 0, (size_t)rows);
+    if (self->shape.reduced) memset(ll_here(self, space->weight_flags + half * share), 0, (size_t)share);
+}
+
+void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched)
+{
+    ll_record *record = ll_record_of(self, kind, call->epoch);
+    record->epoch = 0;
+    if (mismatched) {
+        record->unread = true;
+        return;
+    }
+    if (call->epoch - record->swept >= LL_SWEEP_CALLS) {
+        flags_sweep(self, kind, call->epoch);
+        record->swept = call->epoch;
+    }
+    for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
+        const int32_t pe = ll_peer_in_turn(self, i);
+        ll_store(self, pe, ll_read_at(&self->space, kind, self->sym->rank, call->epoch), ll_word(call->epoch, 1));
+        ll_step(self);
+        sym_ring(self->sym, pe);
+    }
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    for (int kind = 0; kind < LL_KINDS; kind++) {
+        const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
+        const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);
+        if (record->epoch || record->unread) continue;
+        for (int32_t i = 0; i + 1 < self->shape.ranks; i++)
+            post_unit(self, &call, (ll_kind)kind, NULL, ll_peer_in_turn(self, i));
+    }
+}
+
+static bool has_retired(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t rank)
+{
+    const uint64_t status = unit_word(self, kind, epoch, rank, LL_UNIT_STATUS);
+    return ll_word_is_of(status, epoch) && (uint32_t)status == EXPAR_ERR_PEER;
+}
+
+int32_t ll_cpu_retired(ll_executor *base)
+{
+    const ll_cpu *self = ll_cpu_of(base);
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        for (int kind = 0; kind < LL_KINDS; kind++)
+            if (r != self->sym->rank && (has_retired(self, (ll_kind)kind, self->epochs[kind], r) ||
+                                         has_retired(self, (ll_kind)kind, self->epochs[kind] + 1, r)))
+                return r;
+    return -1;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Index arithmetic of low-latency mode, and the form of its memory: who writes where, and by which words ranks know of
+ * it.
+ *
+ * Compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. Used by ep/low_latency, by its
+ * executors and by the tests.
+ *
+ * A low-latency buffer is the same range of offsets in every PE's heap. Seen from its owner, of which B, K, L and N are
+ * those of the buffer, and each kind of call (dispatch, combine) has two halves, by the parity of its epoch:
+ *
+ *     units         [kind][N][4]  unit_bytes      opening units from each source, by epoch modulo 4
+ *     read words    [N][kind][2]  8               "I have read that half", from each rank that this one sends to
+ *     message flags [2][N][B]     8               of messages
+ *     row flags     [2][B][P]     8               of places
+ *     weight flags  [2][N][B]     8               of weights sent ahead
+ *     weights       [2][N][B][K]  4               of a reduced combine whose dispatch had none
+ *     messages      [2][N][B]     message_bytes   dispatch: a share for each source, in its token order
+ *     places        [2][B][P]     place_bytes     combine: rows of token b; P is K, or min(K, N) without exact combines
+ *
+ * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
+ * stamp of its call's epoch.
+ *
+ * Epochs of a kind count from 1 in 64 bits; words have 32 for them (ll_stamp), of which 0 is none. A word could be
+ * taken for that of a call 2^32 - 4 calls later, if no call between the two wrote it: flags that may lie unwritten for
+ * so long are swept (LL_SWEEP_CALLS). */
+#ifndef EXPAR_EXEC_LL_INDEX_H
+#define EXPAR_EXEC_LL_INDEX_H
+
+#include "exec/index.h"
+
+typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
+#define LL_KINDS       2
+#define LL_HALVES      2
+#define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of one that has two open */
+#define LL_MOST_TOPK   32
+#define LL_SWEEP_CALLS ((uint64_t)1 << 30)
+#define LL_NO_TOKEN    (-2) /* in place of an expert: a slot of a token that went nowhere */
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+/* Of an epoch, in a word: never 0, and the same modulo 4, so that halves and copies of units follow from either. */
+EP_FUNC uint32_t ll_stamp(uint64_t epoch)
+{
+    return epoch == 0 ? 0 : (uint32_t)((epoch - 1) % 0xfffffffcu + 1);
+}
+EP_FUNC int32_t ll_half(uint64_t epoch)
+{
+    return (int32_t)(epoch & 1);
+}
+/* Data and flag in one: the stamp in the high half. */
+EP_FUNC uint64_t ll_word(uint64_t epoch, uint32_t value)
+{
+    return (uint64_t)ll_stamp(epoch) << 32 | value;
+}
+EP_FUNC int32_t ll_word_is_of(uint64_t word, uint64_t epoch)
+{
+    return (uint32_t)(word >> 32) == ll_stamp(epoch);
+}
+
+/* ---- what ranks tell each other of a call ------------------------------------------------------------------------ */
+
+/* What all ranks of one call must agree on. */
+typedef struct ll_form {
+    int32_t format;  /* expar_ll_format */
+    int32_t dtype;   /* expar_dtype of x */
+    int32_t sum;     /* expar_ll_sum of a combine */
+    int32_t weights; /* 1: dispatch: they travel along; combine: they go ahead of the rows */
+    int32_t topk;    /* K of the call */
+    uint32_t route;  /* combine: stamp of the dispatch whose handle is used */
+} ll_form;
+
+/* All but the route. */
+EP_FUNC uint32_t ll_form_tag(const ll_form *form)
+{
+    return (uint32_t)form->format | (uint32_t)form->dtype << 4 | (uint32_t)form->sum << 12 |
+           (uint32_t)form->weights << 14 | (uint32_t)form->topk << 16;
+}
+EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
+{
+    ll_form form;
+    form.format = (int32_t)(tag & 15);
+    form.dtype = (int32_t)(tag >> 4 & 255);
+    form.sum = (int32_t)(tag >> 12 & 3);
+    form.weights = (int32_t)(tag >> 14 & 1);
+    form.topk = (int32_t)(tag >> 16);
+    form.route = route;
+    return form;
+}
+
+/* Words of an opening unit, each by itself complete once it has the call's stamp. Written by the source (release), the
+   status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here; then, as plain
+   bytes that are there before the status is, the reason of a refusal. */
+typedef enum ll_unit_word {
+    LL_UNIT_STATUS = 0,   /* expar_status: 0, or why the source does not, or not wholly, take part */
+    LL_UNIT_TAG = 1,      /* ll_form_tag */
+    LL_UNIT_ROUTE = 2,    /* ll_form.route */
+    LL_UNIT_MESSAGES = 3, /* dispatch: messages that come from there */
+    LL_UNIT_COUNTS = 4
+} ll_unit_word;
+
+/* A message's first bytes: behind these stand int32 expert[K] (local, or -1), int32 row[K] (among this source's rows
+   for that expert) and float weights[K], where given; then, at header_bytes, the payload and its scales. K: the
+   buffer's. */
+typedef struct ll_header {
+    int32_t token; /* its number at the source */
+    int32_t place; /* distinct ranks before this one in the token's slots */
+} ll_header;
+EP_FUNC int32_t *ll_header_experts(ll_header *header)
+{
+    return (int32_t *)(header + 1);
+}
+EP_FUNC int32_t *ll_header_rows(ll_header *header, int32_t topk)
+{
+    return ll_header_experts(header) + topk;
+}
+EP_FUNC float *ll_header_weights(ll_header *header, int32_t topk)
+{
+    return (float *)(ll_header_experts(header) + 2 * topk);
+}
+
+/* ---- where everything lies --------------------------------------------------------------------------------------- */
+
+typedef struct ll_shape {
+    int32_t ranks, tokens, topk, local_experts; /* N, B, K, L */
+    int32_t hidden, element_bytes;              /* H, and of its elements at most */
+    int32_t exact, reduced;                     /* 1: such combines will be made */
+} ll_shape;
+
+typedef struct ll_space {
+    uint64_t unit_bytes[LL_KINDS];
+    uint64_t flag_share_bytes; /* message and weight flags of one source */
+    uint64_t header_bytes, message_bytes, place_bytes;
+    int32_t places; /* P */
+    uint64_t units[LL_KINDS], reads, message_flags, row_flags, weight_flags;
+    uint64_t words_bytes; /* all of these */
+    uint64_t weights, messages, rows, total_bytes;
+} ll_space;
+
+/* H elements of at most so many bytes; a group of 128 may have eight bytes of its own with it. */
+EP_FUNC uint64_t ll_payload_bytes(const ll_shape *shape)
+{
+    uint64_t row = (uint64_t)shape->hidden * (uint64_t)shape->element_bytes;
+    return shape->hidden % 128 ? row : row + (uint64_t)shape->hidden / 128 * 8;
+}
+EP_FUNC int32_t ll_places(const ll_shape *shape)
+{
+    return shape->exact || shape->topk < shape->ranks ? shape->topk : shape->ranks;
+}
+
+/* Of a shape whose members are in their bounds (ep/low_latency/shape.c), so that nothing overflows. */
+EP_FUNC ll_space ll_space_of(const ll_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->ranks, tokens = (uint64_t)shape->tokens, topk = (uint64_t)shape->topk;
+    const uint64_t words = LL_UNIT_COUNTS + (uint64_t)shape->local_experts;
+    ll_space space;
+    space.places = ll_places(shape);
+    space.unit_bytes[LL_DISPATCH] = ep_round(words * 8 + EP_REFUSAL_TEXT, EP_LINE_BYTES);
+    space.unit_bytes[LL_COMBINE] = ep_round(LL_UNIT_COUNTS * 8 + EP_REFUSAL_TEXT, EP_LINE_BYTES);
+    space.flag_share_bytes = ep_round(tokens * 8, EP_LINE_BYTES);
+    space.header_bytes = ep_round(sizeof(ll_header) + topk * 12, EP_LINE_BYTES);
+    space.message_bytes = ep_round(space.header_bytes + ll_payload_bytes(shape), EP_LINE_BYTES);
+    space.place_bytes = ep_round(ll_payload_bytes(shape), EP_LINE_BYTES);
+    const uint64_t places = tokens * (uint64_t)space.places, ahead = shape->reduced ? n * tokens : 0;
+    space.units[LL_DISPATCH] = 0;
+    space.units[LL_COMBINE] = n * LL_UNIT_COPIES * space.unit_bytes[LL_DISPATCH];
+    space.reads = space.units[LL_COMBINE] + n * LL_UNIT_COPIES * space.unit_bytes[LL_COMBINE];
+    space.message_flags = space.reads + n * EP_LINE_BYTES;
+    space.row_flags = space.message_flags + LL_HALVES * n * space.flag_share_bytes;
+    space.weight_flags = space.row_flags + ep_round(LL_HALVES * places * 8, EP_LINE_BYTES);
+    space.words_bytes = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
+    space.weights = space.words_bytes;
+    space.messages = ep_round(space.weights + LL_HALVES * ahead * topk * sizeof(float), 4096);
+    space.rows = space.messages + LL_HALVES * n * tokens * space.message_bytes;
+    space.total_bytes = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
+    return space;
+}
+
+EP_FUNC uint64_t ll_unit_at(const ll_space *space, ll_kind kind, int32_t source, uint64_t epoch)
+{
+    return space->units[kind] + ((uint64_t)source * LL_UNIT_COPIES + epoch % LL_UNIT_COPIES) * space->unit_bytes[kind];
+}
+/* Bytes from a unit's begin to its text. */
+EP_FUNC uint64_t ll_unit_text_at(const ll_shape *shape, ll_kind kind)
+{
+    return 8 * (LL_UNIT_COUNTS + (uint64_t)(kind == LL_DISPATCH ? shape->local_experts : 0));
+}
+EP_FUNC uint64_t ll_read_at(const ll_space *space, ll_kind kind, int32_t receiver, uint64_t epoch)
+{
+    return space->reads + (uint64_t)receiver * EP_LINE_BYTES + ((uint64_t)kind * LL_HALVES + (epoch & 1)) * 8;
+}
+EP_FUNC uint64_t ll_share(const ll_shape *shape, int32_t source, uint64_t epoch)
+{
+    return (epoch & 1) * (uint64_t)shape->ranks + (uint64_t)source;
+}
+EP_FUNC uint64_t ll_message_flag_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
+                                    int32_t message)
+{
+    return space->message_flags + ll_share(shape, source, epoch) * space->flag_share_bytes + (uint64_t)message * 8;
+}
+EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
+                               int32_t message)
+{
+    uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->tokens;
+    return space->messages + (first + (uint64_t)message) * space->message_bytes;
+}
+/* Of places: number `place` of the token, in the half of the epoch. */
+EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t token,
+                                 int32_t place)
+{
+    uint64_t row = (epoch & 1) * (uint64_t)shape->tokens + (uint64_t)token;
+    return row * (uint64_t)space->places + (uint64_t)place;
+}
+EP_FUNC uint64_t ll_row_flag_at(const ll_space *space, uint64_t number)
+{
+    return space->row_flags + number * 8;
+}
+EP_FUNC uint64_t ll_row_at(const ll_space *space, uint64_t number)
+{
+    return space->rows + number * space->place_bytes;
+}
+EP_FUNC uint64_t ll_weight_flag_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
+                                   int32_t message)
+{
+    return space->weight_flags + ll_share(shape, source, epoch) * space->flag_share_bytes + (uint64_t)message * 8;
+}
+EP_FUNC uint64_t ll_weights_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
+                               int32_t message)
+{
+    uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->tokens;
+    return space->weights + (first + (uint64_t)message) * (uint64_t)shape->topk * sizeof(float);
+}
+
+/* ---- what a dispatch leaves -------------------------------------------------------------------------------------- */
+
+/* Where a source's rows of one expert begin in its [N*B], and how many they are. */
+EP_FUNC int64_t ll_range(int32_t begin, int32_t count)
+{
+    return (int64_t)begin << 32 | count;
+}
+EP_FUNC int32_t ll_range_begin(int64_t range)
+{
+    return (int32_t)(range >> 32);
+}
+EP_FUNC int32_t ll_range_count(int64_t range)
+{
+    return (int32_t)(range & 0x7fffffff);
+}
+
+/* The block that holds it, with parts aligned for their elements:
+   range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent), idx [B][K] i32 (experts of
+   this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came. */
+typedef struct ll_route_map {
+    uint64_t range, src_info, messages, idx, headers, header_bytes, total_bytes;
+} ll_route_map;
+EP_FUNC ll_route_map ll_route_map_of(const ll_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->ranks, locals = (uint64_t)shape->local_experts;
+    const uint64_t tokens = (uint64_t)shape->tokens, topk = (uint64_t)shape->topk;
+    ll_route_map map;
+    map.header_bytes = ep_round(sizeof(ll_header) + topk * 12, 8);
+    map.range = 0;
+    map.src_info = map.range + locals * n * 8;
+    map.messages = map.src_info + locals * n * tokens * 4;
+    map.idx = map.messages + n * 4;
+    map.headers = ep_round(map.idx + tokens * topk * 4, EP_LINE_BYTES);
+    map.total_bytes = map.headers + n * tokens * map.header_bytes;
+    return map;
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the phases of a low-latency call are carried out: the seam between ep/low_latency and its executors.
+ *
+ * Called by ep/low_latency only; ep checks arguments and takes memory for results, executors own the buffer's memory
+ * and the words between ranks, epochs included. exec/cpu/low_latency is the one that there is. What the words are, and
+ * where they lie, is in exec/ll_index.h.
+ *
+ * A call has two phases. The send takes the call's epoch, tells all ranks of it by opening units, and puts rows on
+ * their way; the receive takes what the others have sent. In between there may be other calls, two of a kind open at a
+ * time, which are received in any order. A call that this rank refuses has no receive: its units tell the others. */
+#ifndef EXPAR_EXEC_LOW_LATENCY_H
+#define EXPAR_EXEC_LOW_LATENCY_H
+
+#include "exec/executor.h"
+#include "exec/ll_index.h"
+
+typedef struct ll_executor ll_executor;
+
+/* How a call ended when all units of its ranks are known: rank -1 when all agreed; else the lowest rank that refused
+   (with its reason), or else the lowest one whose form differs from this rank's (status EXPAR_ERR_MISMATCH, without
+   text). */
+typedef struct ll_verdict {
+    int32_t rank;
+    ep_refusal reason;
+    ll_form form; /* that rank's */
+} ll_verdict;
+
+/* What both kinds of call have. */
+typedef struct ll_call {
+    uint64_t number; /* of the buffer's calls, of either kind: what waits are noted for (boot_topic) */
+    ll_form form;
+    /* In: why ep refuses the call; status 0: it does not. Out of send: what the executor refuses it for,
+       EXPAR_ERR_STATE among them. EXPAR_ERR_INDEX is no refusal but a report: such a call goes on without the tokens.
+       */
+    ep_refusal refusal;
+    uint64_t epoch;     /* out of send */
+    bool open;          /* out of send: a receive is to follow */
+    int64_t *wait_ns;   /* [N], added to by receive; NULL: not wanted */
+    ll_verdict verdict; /* out of receive */
+} ll_call;
+
+/* What a dispatch leaves for combines; its arrays lie in the block (ll_route_map_of) and are filled by receive, but for
+   idx, which send fills. */
+typedef struct ll_routing {
+    mem_block *block;
+    int32_t tokens, topk, weights; /* T, K; 1: weights came along */
+    uint32_t route;                /* stamp of the dispatch */
+    int64_t *range;
+    int32_t *src_info, *messages, *idx;
+    uint8_t *headers;
+} ll_routing;
+
+typedef struct ll_dispatch_step {
+    ll_call call;
+    int32_t tokens;
+    const void *x;
+    int64_t x_pitch_bytes;
+    bool x_stays; /* until receive is done; else x may change once send is */
+    ep_route_view route;
+    ll_routing *routing; /* block and arrays are there */
+    /* Results, with the strides that expar/low_latency.h gives them; filled by receive. */
+    void *out_x, *out_scales;
+    int32_t *out_count;
+    int32_t *stats; /* [L], added to; NULL: not wanted */
+} ll_dispatch_step;
+
+typedef struct ll_combine_step {
+    ll_call call;
+    const void *x;
+    int64_t x_expert_pitch_bytes, x_row_pitch_bytes;
+    bool x_stays; /* as above */
+    ep_route_view
+        route; /* topk_idx, which is compared with the dispatch's; weights, which stay until receive is done */
+    const ll_routing *routing;
+    void *y;
+    int64_t y_pitch_bytes;
+} ll_combine_step;
+
+/* What a buffer has done, for expar_ll_get_stats. Raised by the thread that makes a call, read by any; relaxed. */
+typedef struct ll_counts {
+    _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
+} ll_counts;
+
+/* Every slot is filled. One thread of the rank is in an operation at a time, but for halt and take. Statuses: EXPAR_OK,
+   with a refusal of this rank's in call.refusal (send) or of any in call.verdict (receive); else EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error of the device.
+   */
+typedef struct ll_executor_ops {
+    const char *name;
+    /* Gives the buffer's memory back: collective while `sound`. Blocks that were taken stay good. */
+    void (*destroy)(ll_executor *self, bool sound);
+    /* The buffer has been abandoned: whoever waits here in a call of this rank's ends with EXPAR_ERR_ABORTED. Any
+       thread, once; `destroy` is still to come, not sound. */
+    void (*halt)(ll_executor *self);
+    /* This rank comes to no call from now on: posts the refusal as the units of the next calls, as far as it may do so
+       without waiting for anybody. No call of this rank's is under way, and none has been broken off. */
+    void (*retire)(ll_executor *self, const ep_refusal *refusal);
+    /* The first rank that has retired; -1: none that is known. */
+    int32_t (*retired)(ll_executor *self);
+    /* Memory for results, kept mapped from one to the next of the same size. Any thread. */
+    expar_status (*take)(ll_executor *self, uint64_t bytes, mem_block **out);
+    /* Both may wait for other ranks: for units where the half's call before was not read, for the reading of a half. */
+    expar_status (*dispatch_send)(ll_executor *self, ll_dispatch_step *step);
+    expar_status (*combine_send)(ll_executor *self, ll_combine_step *step);
+    /* Of a call that is open, once: until all that the others sent is where it belongs. The verdict tells whether the
+       results are whole. */
+    expar_status (*dispatch_receive)(ll_executor *self, ll_dispatch_step *step);
+    expar_status (*combine_receive)(ll_executor *self, ll_combine_step *step);
+} ll_executor_ops;
+
+struct ll_executor {
+    const ll_executor_ops *ops;
+    ll_counts counts;
+    uint64_t heap_bytes; /* of symmetric heap */
+};
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+typedef struct ll_plan {
+    struct expar_group *group;
+    uint32_t number; /* of the buffer in its group, the same on all ranks */
+    const ll_shape *shape;
+} ll_plan;
+/* Collective: takes the buffer's memory, with all words zero; all ranks are made, or none is. EXPAR_ERR_UNSUPPORTED: a
+   rank's memory is not mapped here. */
+typedef expar_status (*ll_create_fn)(const ll_plan *plan, ll_executor **out);
+/* NULL: there is none for such a device. */
+ll_create_fn ll_create_of(expar_device_type type);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch and combine of low-latency mode: shapes at their edges, memory of the caller's or the library's, many rounds
+ * on one buffer, against what formulas say. */
+#include "ep/check.h"
+#include "ep/low_latency/case.h"
+#include "ep/stage.h"
+#include "oracle/unit.h"
+#include <string.h>
+
+static ranks_kind kind;
+
+#define ROUNDS 6
+
+static void play_rounds(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    expar_ll_stats stats = EXPAR_LL_STATS_INIT;
+    expar_ll *ll = NULL;
+    bool good = CHECK_OK(expar_ll_create(group, &config, &ll));
+    for (uint32_t i = 0; i < ROUNDS && good; i++) {
+        ll_round *round = round_make(c, rank, i);
+        good = round_dispatch(round, ll);
+        if (good) round_prepare_combine(round);
+        /* A handle serves several combines. */
+        for (uint32_t again = 0; again < 1 + i % 2 && good; again++) {
+            expar_ep_output_release(round->combined.output);
+            round->combined.output = NULL;
+            good = round_combine(round, ll);
+        }
+        round_free(round);
+    }
+    if (good) {
+        CHECK_OK(expar_ll_get_stats(ll, &stats));
+        CHECK(stats.dispatches == ROUNDS && stats.combines == ROUNDS + ROUNDS / 2, "calls are counted");
+    }
+    if (good) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void run(ll_case c, ranks_body body)
+{
+    const ranks_plan plan = {.kind = kind, .size = c.ranks};
+    assert_true(ranks_run(&plan, body, &c));
+}
+
+#define EXAMPLE                                                                                                        \
+    {                                                                                                                  \
+        .ranks = 3, .max_tokens = 6, .hidden = 24, .topk = 4, .experts = 12, .tokens = {6, 2, 5}, .seed = 3            \
+    }
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    run((ll_case){.ranks = 1, .max_tokens = 5, .hidden = 8, .topk = 2, .experts = 4, .tokens = {5}}, play_rounds);
+}
+
+static void test_uneven_tokens(void **state)
+{
+    (void)state;
+    run((ll_case)EXAMPLE, play_rounds);
+}
+
+static void test_no_tokens(void **state)
+{
+    (void)state;
+    ll_case c = EXAMPLE;
+    c.tokens[0] = c.tokens[1] = c.tokens[2] = 0;
+    run(c, play_rounds);
+    c.tokens[1] = 6;
+    run(c, play_rounds);
+}
+
+static void test_one_token_between_two(void **state)
+{
+    (void)state;
+    run((ll_case){.ranks = 2, .max_tokens = 1, .hidden = 1024, .topk = 8, .experts = 16, .tokens = {1, 1}},
+        play_rounds);
+}
+
+static void test_wide_idx_weights_and_lent_memory(void **state)
+{
+    (void)state;
+    ll_case c = EXAMPLE;
+    c.wide_idx = c.weights = c.lend = true;
+    run(c, play_rounds);
+}
+
+static void test_top_32(void **state)
+{
+    (void)state;
+    run((ll_case){.ranks = 4, .max_tokens = 9, .hidden = 40, .topk = 32, .experts = 64, .tokens = {9, 0, 3, 8}},
+        play_rounds);
+}
+
+static void test_rows_beyond_the_cache(void **state)
+{
+    (void)state;
+    run((ll_case){.ranks = 2, .max_tokens = 40, .hidden = 4096, .topk = 4, .experts = 8, .tokens = {40, 33}},
+        play_rounds);
+}
+
+/* One message for each token and rank that has experts of it, and one row back for each slot. */
+static void play_counts(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group), locals = c->experts / c->ranks;
+    const expar_ll_config config = case_config(c);
+    expar_ll_stats stats = EXPAR_LL_STATS_INIT;
+    expar_ll *ll = NULL;
+    uint64_t messages = 0, rows = 0;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    ll_round *round = round_make(c, rank, 0);
+    if (round_dispatch(round, ll)) {
+        round_prepare_combine(round);
+        round_combine(round, ll);
+    }
+    for (int32_t t = 0; t < c->tokens[rank]; t++)
+        for (int32_t r = 0; r < c->ranks; r++) {
+            bool goes = false;
+            for (int32_t k = 0; k < c->topk; k++)
+                goes = goes || (case_expert(c, rank, t, k) >= 0 && case_expert(c, rank, t, k) / locals == r);
+            messages += goes;
+        }
+    for (int32_t s = 0; s < c->ranks; s++)
+        for (int32_t t = 0; t < c->tokens[s]; t++)
+            for (int32_t k = 0; k < c->topk; k++)
+                rows += case_expert(c, s, t, k) >= 0 && case_expert(c, s, t, k) / locals == rank;
+    CHECK_OK(expar_ll_get_stats(ll, &stats));
+    CHECK(stats.dispatch_messages == messages, "%llu messages, not %llu", (unsigned long long)stats.dispatch_messages,
+          (unsigned long long)messages);
+    CHECK(stats.combine_rows == rows, "%llu rows, not %llu", (unsigned long long)stats.combine_rows,
+          (unsigned long long)rows);
+    round_free(round);
+    CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    run((ll_case)EXAMPLE, play_counts);
+}
+
+/* By the formula: N 8, B 128, H 7168, K 8 take less than 0.1 GB. */
+static void test_buffer_size(void **state)
+{
+    (void)state;
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    size_t bytes = 0;
+    config.max_tokens = 128;
+    config.hidden = 7168;
+    config.num_topk = 8;
+    config.num_experts = 64;
+    assert_int_equal(expar_ll_buffer_size(&config, 8, &bytes), EXPAR_OK);
+    assert_true(bytes > 50000000 && bytes < 100000000);
+    config.num_experts = 63;
+    assert_int_equal(expar_ll_buffer_size(&config, 8, &bytes), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "num_experts is 63"));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_uneven_tokens),
+        cmocka_unit_test(test_no_tokens),
+        cmocka_unit_test(test_one_token_between_two),
+        cmocka_unit_test(test_wide_idx_weights_and_lent_memory),
+        cmocka_unit_test(test_top_32),
+        cmocka_unit_test(test_rows_beyond_the_cache),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_buffer_size),
+    };
+    kind = stage_kind(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -26,6 +26,7 @@
 #ifndef EXPAR_EXEC_LL_INDEX_H
 #define EXPAR_EXEC_LL_INDEX_H
 
+#include "exec/codec/codec.h"
 #include "exec/index.h"
 
 typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
@@ -68,6 +69,12 @@ typedef struct ll_form {
     int32_t topk;    /* K of the call */
     uint32_t route;  /* combine: stamp of the dispatch whose handle is used */
 } ll_form;
+
+/* codec_format of the rows on their way. */
+EP_FUNC int32_t ll_codec_of(const ll_form *form)
+{
+    return form->format == 0 ? form->dtype : form->format + CODEC_FP8 - 1;
+}
 
 /* All but the route. */
 EP_FUNC uint32_t ll_form_tag(const ll_form *form)

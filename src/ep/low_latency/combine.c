@@ -23,8 +23,10 @@ static expar_status ll_combine_check_sum(const ll_combine_call *call)
     if (!(args->sum == EXPAR_LL_EXACT ? shape->exact : shape->reduced))
         return error_set(EXPAR_ERR_LIMIT, "sum is %d, for which this buffer was not created (config.sums)",
                          (int)args->sum);
-    if (args->sum == EXPAR_LL_REDUCED)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "sum is 1 (reduced); expected 0: it is not built yet");
+    if (args->sum == EXPAR_LL_REDUCED && args->hook && !args->handle->routing.weights)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "hook is 1 for a reduced sum, but the dispatch had no topk_weights; expected it to have them: "
+                         "else they go ahead, and the send waits for those of the others");
     if (args->format != EXPAR_LL_PLAIN && args->format != EXPAR_LL_LOGFMT)
         return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d (plain) or %d (LogFMT)", (int)args->format,
                          (int)EXPAR_LL_PLAIN, (int)EXPAR_LL_LOGFMT);
@@ -97,11 +99,7 @@ static expar_status ll_combine_make_y(ll_combine_call *call)
     expar_ll *ll = call->ll;
     const uint64_t bytes = (uint64_t)ll->shape.tokens * (uint64_t)ll->shape.hidden * expar_dtype_bytes(call->y.dtype);
     if (tensor_given(&call->args.out)) return EXPAR_OK;
-    const ep_origin origin = {
-        .kind = executor_kind_of(ll->device.type), .device = ll->device, .group = ll->group->number};
-    call->rest.output = ep_output_make_of(&origin);
-    if (!call->rest.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
-    expar_status status = ll->exec->ops->take(ll->exec, bytes, &call->rest.output->block);
+    expar_status status = ll_output_make(ll, bytes, &call->rest.output);
     if (status != EXPAR_OK) return status;
     call->y.data = call->rest.output->block->data;
     call->rest.output->parts[EXPAR_EP_PART_X] = call->y;
@@ -125,6 +123,7 @@ static void ll_combine_fill(ll_combine_call *call)
     step->call.form = (ll_form){.format = (int32_t)args->format,
                                 .dtype = (int32_t)args->x.dtype,
                                 .sum = (int32_t)args->sum,
+                                .weights = args->sum == EXPAR_LL_REDUCED && !args->handle->routing.weights,
                                 .topk = args->handle->routing.topk,
                                 .route = args->handle->routing.route};
 }

@@ -4,28 +4,33 @@
 
 #include <string.h>
 
+static uint64_t tensor_bytes(const expar_tensor *tensor)
+{
+    uint64_t bytes = expar_dtype_bytes(tensor->dtype);
+    for (int32_t i = 0; i < tensor->ndim; i++)
+        bytes *= (uint64_t)tensor->shape[i];
+    return ep_round(bytes, EP_ALIGN_BYTES);
+}
+
 /* The library's own memory for what the caller lends none: one block. */
 static expar_status ll_dispatch_make_output(ll_dispatch_call *call)
 {
+    static const expar_ep_part numbers[] = {EXPAR_EP_PART_X, EXPAR_EP_PART_SCALES, EXPAR_EP_PART_COUNT};
+    expar_tensor *const results[] = {&call->recv_x, &call->recv_scales, &call->recv_count};
     expar_ll *ll = call->ll;
-    const uint64_t unit = EP_ALIGN_BYTES, count_bytes = (uint64_t)ll->shape.local_experts * sizeof(int32_t);
-    const uint64_t x_bytes =
-        ep_round(ll_rows_bytes(&ll->shape, ll->shape.hidden * (int64_t)expar_dtype_bytes(call->recv_x.dtype)), unit);
-    const bool own_x = !call->recv_x.data, own_count = !call->recv_count.data;
-    if (!own_x && !own_count) return EXPAR_OK;
-    const ep_origin origin = {
-        .kind = executor_kind_of(ll->device.type), .device = ll->device, .group = ll->group->number};
-    expar_ep_output *output = call->rest.output = ep_output_make_of(&origin);
-    if (!output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
-    expar_status status =
-        ll->exec->ops->take(ll->exec, (own_x ? x_bytes : 0) + (own_count ? count_bytes : 0), &output->block);
-    if (status != EXPAR_OK) return status;
-    uint8_t *data = output->block->data;
-    if (own_count) call->recv_count.data = data + (own_x ? x_bytes : 0);
-    if (own_x) call->recv_x.data = data;
-    if (own_x) output->parts[EXPAR_EP_PART_X] = call->recv_x;
-    if (own_count) output->parts[EXPAR_EP_PART_COUNT] = call->recv_count;
-    return EXPAR_OK;
+    uint64_t offsets[ARRAY_LENGTH(results)], bytes = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(results); i++) {
+        offsets[i] = bytes;
+        if (tensor_given(results[i]) && !results[i]->data) bytes += tensor_bytes(results[i]);
+    }
+    if (bytes == 0) return EXPAR_OK;
+    expar_status status = ll_output_make(ll, bytes, &call->rest.output);
+    for (size_t i = 0; i < ARRAY_LENGTH(results) && status == EXPAR_OK; i++) {
+        if (!tensor_given(results[i]) || results[i]->data) continue;
+        results[i]->data = (uint8_t *)call->rest.output->block->data + offsets[i];
+        call->rest.output->parts[numbers[i]] = *results[i];
+    }
+    return status;
 }
 
 static void ll_dispatch_fill(ll_dispatch_call *call)
@@ -39,6 +44,7 @@ static void ll_dispatch_fill(ll_dispatch_call *call)
     step->route = ll_route_view(&args->topk_idx, &args->topk_weights);
     step->routing = &call->rest.handle->routing;
     step->out_x = call->recv_x.data;
+    step->out_scales = call->recv_scales.data;
     step->out_count = call->recv_count.data;
     step->stats = tensor_given(&args->expert_recv_stats) ? args->expert_recv_stats.data : NULL;
     step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;
@@ -78,6 +84,7 @@ static void ll_dispatch_give(const ll_dispatch_call *call, expar_ll_dispatch_res
 {
     const expar_ll_dispatch_result full = {.struct_size = result->struct_size,
                                            .recv_x = call->recv_x,
+                                           .recv_scales = call->recv_scales,
                                            .recv_count = call->recv_count,
                                            .handle = call->rest.handle,
                                            .output = call->rest.output,

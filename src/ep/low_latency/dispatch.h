@@ -9,8 +9,9 @@ typedef struct ll_dispatch_call {
     expar_ll *ll;
     expar_ll_dispatch_args args;
     ll_rest rest;
-    expar_tensor recv_x, recv_count; /* the results, with their addresses once these are known */
-    expar_ll_hook *hook;             /* with args.hook */
+    /* The results, with their addresses once these are known; recv_scales: none without. */
+    expar_tensor recv_x, recv_scales, recv_count;
+    expar_ll_hook *hook; /* with args.hook */
 } ll_dispatch_call;
 
 static inline int32_t ll_dispatch_tokens(const ll_dispatch_call *call)
@@ -18,7 +19,7 @@ static inline int32_t ll_dispatch_tokens(const ll_dispatch_call *call)
     return (int32_t)call->args.x.shape[0];
 }
 
-/* Fills args, and looks at everything that can be wrong with them; then recv_x and recv_count are there, but for
+/* Fills args, and looks at everything that can be wrong with them; then the results are there, but for
    addresses that are not the caller's. */
 expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_args *args,
                                const expar_ll_dispatch_result *result);

@@ -17,17 +17,15 @@ static expar_status ll_dispatch_check_x(const expar_ll *ll, const expar_tensor *
     return EXPAR_OK;
 }
 
-static expar_status ll_dispatch_check_format(const expar_ll_dispatch_args *args)
+static expar_status ll_dispatch_check_format(const expar_ll *ll, const expar_ll_dispatch_args *args)
 {
-    if ((int)args->format < EXPAR_LL_PLAIN || (int)args->format > EXPAR_LL_LOGFMT)
+    const ll_form form = {.format = (int32_t)args->format, .dtype = (int32_t)args->x.dtype};
+    if ((int)args->format < EXPAR_LL_PLAIN || (int)args->format > EXPAR_LL_INT8)
         return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d to %d", (int)args->format, (int)EXPAR_LL_PLAIN,
                          (int)EXPAR_LL_INT8);
-    if (args->format == EXPAR_LL_LOGFMT)
-        return error_set(EXPAR_ERR_ARGUMENT, "format is %d (LogFMT), which combines have; expected %d to %d",
-                         (int)args->format, (int)EXPAR_LL_PLAIN, (int)EXPAR_LL_INT8);
-    if (args->format != EXPAR_LL_PLAIN)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "format is %d; expected %d: quantised formats are not built yet",
-                         (int)args->format, (int)EXPAR_LL_PLAIN);
+    if (!codec_takes(ll_codec_of(&form), ll->shape.hidden))
+        return error_set(EXPAR_ERR_SHAPE, "format is %d, but x has hidden size %d; expected a multiple of %d",
+                         (int)args->format, ll->shape.hidden, CODEC_GROUP);
     return EXPAR_OK;
 }
 
@@ -46,19 +44,47 @@ static expar_status ll_dispatch_check_manner(const expar_ll_dispatch_args *args)
     return EXPAR_OK;
 }
 
+static expar_dtype payload_dtype(const expar_ll_dispatch_args *args)
+{
+    return args->format == EXPAR_LL_PLAIN ? args->x.dtype : args->format == EXPAR_LL_INT8 ? EXPAR_I8 : EXPAR_F8E4M3;
+}
+
+/* [L][N*B][words], the token dimension contiguous; none for a format without scales. */
+static expar_tensor scales_tensor(const expar_ll *ll, const expar_ll_dispatch_args *args)
+{
+    const ll_form form = {.format = (int32_t)args->format, .dtype = (int32_t)args->x.dtype};
+    const int64_t words = codec_scales(ll_codec_of(&form), ll->shape.hidden);
+    const int64_t rows = (int64_t)ll->shape.ranks * ll->shape.tokens;
+    if (words == 0) return EXPAR_TENSOR_NONE;
+    return (expar_tensor){.data = args->out_scales.data,
+                          .dtype = args->format == EXPAR_LL_FP8_UE8M0 ? EXPAR_I32 : EXPAR_F32,
+                          .ndim = 3,
+                          .shape = {ll->shape.local_experts, rows, words},
+                          .strides = {words * rows, 1, rows},
+                          .device = ll->device};
+}
+
+static expar_status check_out_scales(const ll_dispatch_call *call)
+{
+    const expar_tensor *given = &call->args.out_scales;
+    if (!tensor_given(given)) return EXPAR_OK;
+    if (tensor_given(&call->recv_scales)) return ll_check_result(call->ll, "out_scales", given, &call->recv_scales);
+    return error_set(EXPAR_ERR_ARGUMENT, "out_scales is given, but format %d has no scales; expected none",
+                     (int)call->args.format);
+}
+
 /* Shapes of the results, and that the caller's memory for them has these. */
 static expar_status ll_dispatch_check_results(ll_dispatch_call *call)
 {
     const expar_ll *ll = call->ll;
     const expar_ll_dispatch_args *args = &call->args;
     expar_status status = EXPAR_OK;
-    call->recv_x = ll_rows_tensor(ll, args->out_x.data, args->x.dtype);
+    call->recv_x = ll_rows_tensor(ll, args->out_x.data, payload_dtype(args));
+    call->recv_scales = scales_tensor(ll, args);
     call->recv_count = expar_tensor_1d(args->out_count.data, EXPAR_I32, ll->shape.local_experts);
     call->recv_count.device = ll->device;
     if (tensor_given(&args->out_x)) status = ll_check_result(ll, "out_x", &args->out_x, &call->recv_x);
-    if (status == EXPAR_OK && tensor_given(&args->out_scales))
-        status = error_set(EXPAR_ERR_ARGUMENT, "out_scales is given, but format %d has no scales; expected none",
-                           (int)args->format);
+    if (status == EXPAR_OK) status = check_out_scales(call);
     if (status == EXPAR_OK && tensor_given(&args->out_count))
         status = ll_check_result(ll, "out_count", &args->out_count, &call->recv_count);
     if (status == EXPAR_OK)
@@ -76,7 +102,7 @@ expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_a
     if (status == EXPAR_OK) status = ll_dispatch_check_x(ll, &call->args.x);
     if (status == EXPAR_OK)
         status = ll_check_topk(ll, &call->args.topk_idx, &call->args.topk_weights, call->args.x.shape[0]);
-    if (status == EXPAR_OK) status = ll_dispatch_check_format(&call->args);
+    if (status == EXPAR_OK) status = ll_dispatch_check_format(ll, &call->args);
     if (status == EXPAR_OK) status = ll_dispatch_check_manner(&call->args);
     return status == EXPAR_OK ? ll_dispatch_check_results(call) : status;
 }

@@ -11,7 +11,8 @@
  *   dispatch.c  the call; dispatch_check.c its checks
  *   combine.c   the call
  *   check.c     tensors of three dimensions
- *   hook.c      the second half of a call; handle.c what a dispatch leaves */
+ *   hook.c      the second half of a call; handle.c what a dispatch leaves; output.c memory of results
+ *   mask.c      masks */
 #ifndef EXPAR_EP_LOW_LATENCY_LL_H
 #define EXPAR_EP_LOW_LATENCY_LL_H
 
@@ -105,6 +106,10 @@ expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const ex
 expar_tensor ll_rows_tensor(const expar_ll *ll, void *data, expar_dtype dtype);
 /* As executors read them. */
 ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights);
+
+/* ---- output.c ---------------------------------------------------------------------------------------------------- */
+/* An output with a block of so many bytes. On failure *out may have what expar_ep_output_release is to give back. */
+expar_status ll_output_make(expar_ll *ll, uint64_t bytes, expar_ep_output **out);
 
 /* ---- handle.c ---------------------------------------------------------------------------------------------------- */
 expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool weights, expar_ll_handle **out);

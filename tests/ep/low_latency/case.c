@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ep/low_latency/case.h"
 #include "ep/check.h"
+#include "exec/codec/codec.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,10 +99,12 @@ ll_round *round_make(const ll_case *c, int32_t rank, uint32_t number)
     round->x = filled(tokens * hidden * sizeof(float));
     round->weights = filled(slots * sizeof(float));
     round->idx = filled(slots * sizeof(int64_t));
+    round->encoded = filled(hidden * sizeof(float) * 2);
     round->expert_x = filled(rows * hidden * sizeof(float));
     fill_arguments(round);
     round->dispatch = (expar_ll_dispatch_args)EXPAR_LL_DISPATCH_ARGS_INIT;
     round->dispatch.x = expar_tensor_2d(round->x, EXPAR_F32, (int64_t)tokens, c->hidden);
+    round->dispatch.format = c->format;
     round->dispatch.topk_idx =
         expar_tensor_2d(round->idx, c->wide_idx ? EXPAR_I64 : EXPAR_I32, (int64_t)tokens, c->topk);
     if (c->weights) round->dispatch.topk_weights = expar_tensor_2d(round->weights, EXPAR_F32, (int64_t)tokens, c->topk);
@@ -128,6 +131,7 @@ void round_free(ll_round *round)
     free(round->weights);
     free(round->idx);
     free(round->expert_x);
+    free(round->encoded);
     free(round->lent_x);
     free(round->lent_y);
     free(round->lent_count);
@@ -142,6 +146,31 @@ static bool check_row(const ll_round *round, const float *row, int32_t source, i
         if (!CHECK(row[h] == value_of(round->number, source, token, h), "round %u, rank %d's token %d, element %d",
                    round->number, source, token, h))
             return false;
+    return true;
+}
+
+/* The row's bytes are those that the codec defines. */
+static bool check_encoded(const ll_round *round, int64_t row, int32_t local, int32_t source, int32_t token)
+{
+    const ll_case *c = round->c;
+    const int64_t rows = (int64_t)c->ranks * c->max_tokens;
+    const int32_t codec = c->format + CODEC_FP8 - 1;
+    const size_t bytes = (size_t)codec_row_bytes(codec, c->hidden);
+    const int64_t words = codec_scales(codec, c->hidden);
+    float *x = round->encoded;
+    uint8_t *payload = (uint8_t *)round->encoded + (size_t)c->hidden * sizeof(float);
+    for (int32_t h = 0; h < c->hidden; h++)
+        x[h] = value_of(round->number, source, token, h);
+    codec_encode_row(codec, CODEC_F32, c->hidden, x, payload, payload + bytes);
+    const uint8_t *got = (const uint8_t *)round->received.recv_x.data + (local * rows + row) * (int64_t)bytes;
+    if (!CHECK(memcmp(got, payload, bytes) == 0, "rank %d's token %d", source, token)) return false;
+    const expar_tensor *scales = &round->received.recv_scales;
+    for (int64_t w = 0; w < words; w++) {
+        const int64_t at = local * scales->strides[0] + row * scales->strides[1] + w * scales->strides[2];
+        if (!CHECK(memcmp((const uint32_t *)scales->data + at, payload + bytes + w * 4, 4) == 0,
+                   "rank %d's token %d, scale %lld", source, token, (long long)w))
+            return false;
+    }
     return true;
 }
 
@@ -166,7 +195,9 @@ static bool check_expert(const ll_round *round, const expar_ll_handle_info *info
         const int32_t begin = row;
         for (int32_t t = 0; t < c->tokens[s]; t++) {
             if (!is_for(c, s, t, expert)) continue;
-            if (!check_row(round, x + (int64_t)row * c->hidden, s, t)) return false;
+            if (c->format != EXPAR_LL_PLAIN ? !check_encoded(round, row, local, s, t)
+                                            : !check_row(round, x + (int64_t)row * c->hidden, s, t))
+                return false;
             if (!CHECK(src[row] == t, "src_info[%d][%d] is %d, not %d", local, row, src[row], t)) return false;
             row++;
         }

@@ -16,6 +16,7 @@ typedef struct ll_case {
     bool weights;                    /* travel along */
     bool lend;                       /* results lie in the caller's memory */
     expar_ll_sum sum;
+    expar_ll_format format;
 } ll_case;
 
 expar_ll_config case_config(const ll_case *c);
@@ -34,6 +35,7 @@ typedef struct ll_round {
     float *expert_x; /* the experts' rows, in dispatch's layout */
     float *lent_x, *lent_y;
     int32_t *lent_count;
+    void *encoded; /* scratch of the check: one row and its scales */
     expar_ll_combine_args combine;
     expar_ll_combine_result combined;
 } ll_round;

@@ -86,6 +86,55 @@ static void test_wide_idx_weights_and_lent_memory(void **state)
     run(c, play_rounds);
 }
 
+static void test_reduced_sums(void **state)
+{
+    (void)state;
+    ll_case c = EXAMPLE;
+    c.sum = EXPAR_LL_REDUCED;
+    c.weights = true;
+    run(c, play_rounds);
+    c.topk = 2; /* fewer than ranks, so that places are too */
+    run(c, play_rounds);
+}
+
+/* The dispatch had none: they go ahead of the rows. */
+static void test_reduced_sums_without_weights(void **state)
+{
+    (void)state;
+    ll_case c = EXAMPLE;
+    c.sum = EXPAR_LL_REDUCED;
+    run(c, play_rounds);
+    run((ll_case){.ranks = 1, .max_tokens = 5, .hidden = 8, .topk = 2, .experts = 4, .tokens = {5}, .sum = c.sum},
+        play_rounds);
+}
+
+/* Dispatches alone: rows as the codec makes them. */
+static void play_format(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const expar_ll_config config = case_config(c);
+    expar_ll *ll = NULL;
+    bool good = CHECK_OK(expar_ll_create(group, &config, &ll));
+    for (uint32_t i = 0; i < 4 && good; i++) {
+        ll_round *round = round_make(c, expar_group_rank(group), i);
+        round->dispatch.hook = i % 2 == 1;
+        good = round_dispatch(round, ll) && (!round->dispatch.hook || round_dispatch_hook(round));
+        round_free(round);
+    }
+    if (good) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    ll_case c = EXAMPLE;
+    c.hidden = 640; /* five groups: a second word of exponents */
+    for (int format = EXPAR_LL_FP8; format <= EXPAR_LL_INT8; format++) {
+        c.format = (expar_ll_format)format;
+        run(c, play_format);
+    }
+}
+
 static void test_top_32(void **state)
 {
     (void)state;
@@ -166,6 +215,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_tokens),
         cmocka_unit_test(test_one_token_between_two),
         cmocka_unit_test(test_wide_idx_weights_and_lent_memory),
+        cmocka_unit_test(test_reduced_sums),
+        cmocka_unit_test(test_reduced_sums_without_weights),
+        cmocka_unit_test(test_formats),
         cmocka_unit_test(test_top_32),
         cmocka_unit_test(test_rows_beyond_the_cache),
         cmocka_unit_test(test_counts),

@@ -2,8 +2,11 @@
 /* Combine: rows back to the places of their tokens, and sums there.
  *
  * Exact: one row for each slot goes to place [token][slot], and its token's rank adds all of a token, in the order of
- * slots. */
+ * slots. Reduced: the experts' rank adds its own rows of a token, by weights that came with the dispatch or go ahead of
+ * the rows, and one row goes to place [token][j]; the token's rank adds those, ranks ascending. What a token awaits are
+ * its parts, in the order in which they are added. */
 #include "exec/cpu/low_latency/cpu.h"
+#include <expar/low_latency.h>
 
 #include <string.h>
 
@@ -14,8 +17,14 @@ typedef struct ll_combine {
     ll_record *record;
     size_t row_bytes;
     uint64_t header_bytes; /* of the handle's */
-    bool streaming;
+    bool reduced, streaming;
 } ll_combine;
+
+/* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
+typedef struct ll_part {
+    int32_t rank, place;
+    float weight;
+} ll_part;
 
 static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
 {
@@ -23,7 +32,8 @@ static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
                         .step = step,
                         .record = ll_record_of(self, LL_COMBINE, step->call.epoch),
                         .row_bytes = (size_t)self->shape.hidden * expar_dtype_bytes((expar_dtype)step->call.form.dtype),
-                        .header_bytes = ll_route_map_of(&self->shape).header_bytes};
+                        .header_bytes = ll_route_map_of(&self->shape).header_bytes,
+                        .reduced = step->call.form.sum == EXPAR_LL_REDUCED};
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
@@ -79,13 +89,53 @@ static void send_slots(const ll_combine *c, int32_t source, const ll_header *hea
     }
 }
 
+/* Weights of a message's slots: with its header, or where they were sent ahead to. This rank's own are
+   at hand. */
+static const float *weights_of(const ll_combine *c, int32_t source, int32_t message, const ll_header *header)
+{
+    const ll_cpu *self = c->self;
+    const ep_route_view *route = &c->step->route;
+    if (!c->step->call.form.weights) return ll_header_weights((ll_header *)header, self->shape.topk);
+    if (source == self->sym->rank) return route->weights + header->token * route->weights_pitch;
+    return ll_here(self, ll_weights_at(&self->space, &self->shape, source, c->step->call.epoch, message));
+}
+
+/* The sum of one message's rows, made where it belongs. */
+static void send_sum(const ll_combine *c, int32_t source, int32_t message, const ll_header *header)
+{
+    ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    const float *weights = weights_of(c, source, message, header);
+    int32_t rows = 0;
+    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
+        const void *row = row_of_slot(c, source, header, k);
+        if (!row) continue;
+        self->rows[rows] = row;
+        self->row_weights[rows++] = weights[k];
+    }
+    const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, header->token, header->place);
+    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, ll_at(self, source, ll_row_at(&self->space, place)),
+                     self->rows, self->row_weights, rows, self->shape.hidden);
+    ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
+}
+
+/* What names no place comes from a broken peer alone. */
+static bool header_fits(const ll_combine *c, const ll_header *header)
+{
+    return header->token >= 0 && header->token < c->self->shape.tokens && header->place >= 0 &&
+           header->place < c->self->space.places;
+}
+
 static void send_to(const ll_combine *c, int32_t source)
 {
     const ll_cpu *self = c->self;
     for (int32_t m = 0; m < c->step->routing->messages[source]; m++) {
         const ll_header *header = header_of(c, source, m);
-        /* A token number that no rank has comes from a broken peer alone. */
-        if (header->token >= 0 && header->token < self->shape.tokens) send_slots(c, source, header);
+        if (!header_fits(c, header)) continue;
+        if (c->reduced)
+            send_sum(c, source, m, header);
+        else
+            send_slots(c, source, header);
     }
     if (source != self->sym->rank) sym_ring(self->sym, source);
 }
@@ -96,8 +146,16 @@ static ll_due sent_due(const void *context, int32_t rank)
     return (ll_due){.came = self->progress[rank], .all = 1};
 }
 
-/* One look at each peer that has not got its rows. */
-static bool send_open(const ll_combine *c, int32_t *waits)
+/* Something to do for each peer, once. */
+typedef struct ll_errand {
+    void (*run)(const ll_combine *c, int32_t pe);
+    /* Whether it can be done now, given up, or neither. */
+    ll_door (*door)(const ll_combine *c, int32_t pe);
+    const char *what, *of; /* of its wait */
+} ll_errand;
+
+/* One look at each peer for which it has not been done. */
+static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
 {
     ll_cpu *self = c->self;
     bool moved = false;
@@ -105,31 +163,25 @@ static bool send_open(const ll_combine *c, int32_t *waits)
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (self->progress[pe]) continue;
-        const ll_door door = ll_door_of(self, LL_COMBINE, c->step->call.epoch, pe);
+        const ll_door door = errand->door(c, pe);
         *waits += door == LL_DOOR_SHUT;
         if (door == LL_DOOR_SHUT) continue;
-        if (door == LL_DOOR_OPEN) send_to(c, pe);
+        if (door == LL_DOOR_OPEN) errand->run(c, pe);
         self->progress[pe] = moved = true;
     }
     return moved;
 }
 
-/* This rank's own rows need no places where they stay. */
-static expar_status combine_send_rows(const ll_combine *c)
+/* For all that progress does not say to be done already. */
+static expar_status run_errand(const ll_combine *c, const ll_errand *errand)
 {
     ll_cpu *self = c->self;
-    ll_wait wait = {.cpu = self,
-                    .call = &c->step->call,
-                    .what = "low-latency combine: reading of the half before",
-                    .of = "halves",
-                    .due = sent_due,
-                    .context = self};
+    ll_wait wait = {
+        .cpu = self, .call = &c->step->call, .what = errand->what, .of = errand->of, .due = sent_due, .context = self};
     expar_status status = EXPAR_OK;
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        self->progress[r] = c->step->routing->messages[r] == 0 || (r == self->sym->rank && c->step->x_stays);
     for (;;) {
         int32_t waits;
-        const bool moved = send_open(c, &waits);
+        const bool moved = run_open(c, errand, &waits);
         if (waits == 0) break;
         status = ll_wait_turn(&wait, moved);
         if (status != EXPAR_OK) break;
@@ -137,12 +189,90 @@ static expar_status combine_send_rows(const ll_combine *c)
     return ll_wait_end(&wait, status);
 }
 
-/* Rows that this rank has for tokens of all ranks. */
+/* The half of the peer is free. */
+static ll_door door_of_half(const ll_combine *c, int32_t pe)
+{
+    return ll_door_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
+}
+
+/* This rank's own rows need no places where they stay, but for sums. */
+static expar_status combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
+{
+    static const char half[] = "low-latency combine: reading of the half before";
+    static const char ahead[] = "low-latency combine: weights";
+    ll_cpu *self = c->self;
+    const bool waits = c->step->call.form.weights;
+    const ll_errand rows = {
+        .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "halves"};
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        self->progress[r] =
+            c->step->routing->messages[r] == 0 || (r == self->sym->rank && c->step->x_stays && !c->reduced);
+    return run_errand(c, &rows);
+}
+
+/* ---- weights that go ahead --------------------------------------------------------------------------------------- */
+
+/* The token's message to the rank, if it has one, is that rank's next: its weights go to it. */
+static void send_weights(const ll_combine *c, int32_t pe)
+{
+    const ll_cpu *self = c->self;
+    const ep_route_view *route = &c->step->route;
+    const uint64_t epoch = c->step->call.epoch;
+    const int32_t own = self->sym->rank, topk = c->step->call.form.topk, locals = self->shape.local_experts;
+    int32_t message = 0;
+    for (int32_t t = 0; t < c->step->routing->tokens; t++) {
+        const int32_t *idx = c->step->routing->idx + (int64_t)t * self->shape.topk;
+        int32_t k = 0;
+        while (k < topk && (idx[k] < 0 || idx[k] / locals != pe))
+            k++;
+        if (k == topk) continue;
+        memcpy(ll_at(self, pe, ll_weights_at(&self->space, &self->shape, own, epoch, message)),
+               route->weights + t * route->weights_pitch, (size_t)topk * sizeof(float));
+        ll_store(self, pe, ll_weight_flag_at(&self->space, &self->shape, own, epoch, message), ll_word(epoch, 1));
+        message++;
+    }
+    sym_ring(self->sym, pe);
+}
+
+/* All of the source's weights are here; or it takes no part in the call. */
+static ll_door door_of_weights(const ll_combine *c, int32_t source)
+{
+    const ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    if (!ll_sends_data(&c->record->told[source])) return LL_DOOR_REFUSES;
+    if (source == self->sym->rank) return LL_DOOR_OPEN;
+    for (int32_t m = c->step->routing->messages[source] - 1; m >= 0; m--)
+        if (!ll_word_is_of(ll_look(self, ll_weight_flag_at(&self->space, &self->shape, source, epoch, m)), epoch))
+            return LL_DOOR_SHUT;
+    return door_of_half(c, source);
+}
+
+/* Then sums are made from weights that others have sent; nothing of it where forms differ. */
+static expar_status send_with_weights(const ll_combine *c)
+{
+    static const ll_errand weights = {.run = send_weights,
+                                      .door = door_of_half,
+                                      .what = "low-latency combine: reading of the half before",
+                                      .of = "halves"};
+    ll_cpu *self = c->self;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        self->progress[r] = r == self->sym->rank;
+    expar_status status = run_errand(c, &weights);
+    if (status == EXPAR_OK) status = ll_units_await(self, &c->step->call, LL_COMBINE);
+    if (status != EXPAR_OK || ll_call_mismatches(self, &c->step->call, LL_COMBINE)) return status;
+    return combine_send_rows(c, door_of_weights);
+}
+
+/* ---- the send ---------------------------------------------------------------------------------------------------- */
+
+/* Rows that this rank sends for tokens of all ranks. */
 static uint64_t count_rows(const ll_combine *c)
 {
     const int64_t ranges = (int64_t)c->self->shape.local_experts * c->self->shape.ranks;
     uint64_t rows = 0;
-    for (int64_t i = 0; i < ranges; i++)
+    for (int32_t r = 0; r < c->self->shape.ranks && c->reduced; r++)
+        rows += (uint64_t)c->step->routing->messages[r];
+    for (int64_t i = 0; i < ranges && !c->reduced; i++)
         rows += (uint64_t)ll_range_count(c->step->routing->range[i]);
     return rows;
 }
@@ -170,7 +300,7 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
     combine_count(&c);
-    return combine_send_rows(&c);
+    return call->form.weights ? send_with_weights(&c) : combine_send_rows(&c, door_of_half);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -181,67 +311,104 @@ static int32_t owner_of_slot(const ll_combine *c, int32_t token, int32_t k)
     return expert < 0 ? -1 : expert / c->self->shape.local_experts;
 }
 
-/* Its row lies in x, where it stays, and never comes to a place. */
-static bool stays_here(const ll_combine *c, int32_t rank)
+static int32_t slots_of_token(const ll_combine *c, int32_t token, ll_part *parts)
 {
-    return rank == c->self->sym->rank && c->step->x_stays;
+    const ep_route_view *route = &c->step->route;
+    int32_t count = 0;
+    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
+        const int32_t rank = owner_of_slot(c, token, k);
+        if (rank < 0) continue;
+        parts[count++] =
+            (ll_part){.rank = rank, .place = k, .weight = route->weights[token * route->weights_pitch + k]};
+    }
+    return count;
 }
 
-static bool slot_has_come(const ll_combine *c, int32_t token, int32_t k)
+/* Places are numbered in the order in which ranks come first in the token's slots, and parts are in that of ranks. */
+static int32_t ranks_of_token(const ll_combine *c, int32_t token, ll_part *parts)
+{
+    int32_t count = 0;
+    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
+        const int32_t rank = owner_of_slot(c, token, k);
+        int32_t i = 0;
+        while (i < count && parts[i].rank != rank)
+            i++;
+        if (rank < 0 || i < count) continue;
+        for (i = count; i > 0 && parts[i - 1].rank > rank; i--)
+            parts[i] = parts[i - 1];
+        parts[i] = (ll_part){.rank = rank, .place = count++};
+    }
+    return count;
+}
+
+/* Those of a token that are due, in the order in which they are added. */
+static int32_t parts_of_token(const ll_combine *c, int32_t token, ll_part parts[LL_MOST_TOPK])
+{
+    const int32_t all = c->reduced ? ranks_of_token(c, token, parts) : slots_of_token(c, token, parts);
+    int32_t due = 0;
+    for (int32_t i = 0; i < all; i++)
+        if (ll_sends_data(&c->record->told[parts[i].rank])) parts[due++] = parts[i];
+    return due;
+}
+
+/* Its row lies in x, where it stays, and never comes to a place. */
+static bool stays_here(const ll_combine *c, const ll_part *part)
+{
+    return part->rank == c->self->sym->rank && c->step->x_stays && !c->reduced;
+}
+
+static uint64_t place_of_part(const ll_combine *c, int32_t token, const ll_part *part)
+{
+    return ll_place_number(&c->self->space, &c->self->shape, c->step->call.epoch, token, part->place);
+}
+
+static bool part_has_come(const ll_combine *c, int32_t token, const ll_part *part)
+{
+    if (stays_here(c, part)) return true;
+    const uint64_t flag = ll_row_flag_at(&c->self->space, place_of_part(c, token, part));
+    return ll_word_is_of(ll_look(c->self, flag), c->step->call.epoch);
+}
+
+static const void *row_of_part(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;
-    const int32_t rank = owner_of_slot(c, token, k);
-    if (rank < 0 || stays_here(c, rank) || !ll_sends_data(&c->record->told[rank])) return true;
-    const uint64_t place = ll_place_number(&self->space, &self->shape, c->step->call.epoch, token, k);
-    return ll_word_is_of(ll_look(self, ll_row_flag_at(&self->space, place)), c->step->call.epoch);
+    if (!stays_here(c, part)) return ll_here(self, ll_row_at(&self->space, place_of_part(c, token, part)));
+    return row_of_slot(c, part->rank, header_of(c, part->rank, self->own_messages[token]), part->place);
 }
 
-static bool token_has_come(const ll_combine *c, int32_t token)
+/* Adds the token, if all of it is here. */
+static bool add_token(const ll_combine *c, int32_t token)
 {
-    for (int32_t k = 0; k < c->step->call.form.topk; k++)
-        if (!slot_has_come(c, token, k)) return false;
+    ll_cpu *self = c->self;
+    ll_part parts[LL_MOST_TOPK];
+    const int32_t count = parts_of_token(c, token, parts);
+    for (int32_t i = 0; i < count; i++)
+        if (!part_has_come(c, token, &parts[i])) return false;
+    ll_step(self);
+    for (int32_t i = 0; i < count; i++) {
+        self->rows[i] = row_of_part(c, token, &parts[i]);
+        self->row_weights[i] = parts[i].weight;
+    }
+    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, (uint8_t *)c->step->y + token * c->step->y_pitch_bytes,
+                     self->rows, c->reduced ? NULL : self->row_weights, count, self->shape.hidden);
     return true;
 }
 
 /* Rows that are due from a rank, and those of them that are here: for the text of a wait that fails, and for who asks.
-   */
+ */
 static ll_due row_due(const void *context, int32_t rank)
 {
     const ll_combine *c = context;
     ll_due due = {0};
-    for (int32_t t = 0; t < c->step->routing->tokens; t++)
-        for (int32_t k = 0; k < c->step->call.form.topk; k++) {
-            if (owner_of_slot(c, t, k) != rank || !ll_sends_data(&c->record->told[rank])) continue;
-            due.all++;
-            due.came += slot_has_come(c, t, k);
+    for (int32_t t = 0; t < c->step->routing->tokens; t++) {
+        ll_part parts[LL_MOST_TOPK];
+        const int32_t count = parts_of_token(c, t, parts);
+        for (int32_t i = 0; i < count; i++) {
+            due.all += parts[i].rank == rank;
+            due.came += parts[i].rank == rank && part_has_come(c, t, &parts[i]);
         }
-    return due;
-}
-
-/* A slot's row once it has come; NULL: there is none. own: the token's message to this rank itself, or -1. */
-static const void *row_come(const ll_combine *c, int32_t token, int32_t k, int32_t own)
-{
-    const ll_cpu *self = c->self;
-    const int32_t rank = owner_of_slot(c, token, k);
-    if (rank < 0 || !ll_sends_data(&c->record->told[rank])) return NULL;
-    if (stays_here(c, rank)) return own < 0 ? NULL : row_of_slot(c, rank, header_of(c, rank, own), k);
-    const uint64_t place = ll_place_number(&self->space, &self->shape, c->step->call.epoch, token, k);
-    return ll_here(self, ll_row_at(&self->space, place));
-}
-
-static void add_token(const ll_combine *c, int32_t token)
-{
-    ll_cpu *self = c->self;
-    const ep_route_view *route = &c->step->route;
-    int32_t rows = 0;
-    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
-        const void *row = row_come(c, token, k, self->own_messages[token]);
-        if (!row) continue;
-        self->rows[rows] = row;
-        self->row_weights[rows++] = route->weights[token * route->weights_pitch + k];
     }
-    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, (uint8_t *)c->step->y + token * c->step->y_pitch_bytes,
-                     self->rows, self->row_weights, rows, self->shape.hidden);
+    return due;
 }
 
 /* Which message to this rank itself each of its tokens was. */
@@ -260,15 +427,8 @@ static int32_t add_tokens(const ll_combine *c, int32_t count)
 {
     ll_cpu *self = c->self;
     int32_t left = 0;
-    for (int32_t i = 0; i < count; i++) {
-        const int32_t token = self->waiting[i];
-        if (token_has_come(c, token)) {
-            ll_step(self);
-            add_token(c, token);
-        } else {
-            self->waiting[left++] = token;
-        }
-    }
+    for (int32_t i = 0; i < count; i++)
+        if (!add_token(c, self->waiting[i])) self->waiting[left++] = self->waiting[i];
     return left;
 }
 

@@ -15,6 +15,7 @@
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_CPU_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_CPU_H
 
+#include "exec/cpu/encode.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cpu/rows.h"
 #include "group/group.h"
@@ -78,6 +79,7 @@ typedef struct ll_cpu {
     int32_t *progress;     /* [N] of the phase: what has moved to, or come from, each rank */
     int32_t *waiting;      /* [B] tokens whose rows have not all come */
     int32_t *own_messages; /* [B] number of a token's message to this rank itself, or -1 */
+    uint8_t *payload;      /* one row in a payload format, and its scales */
     const void **rows;     /* [K] of one sum, with their weights */
     float *row_weights;
     ll_cache *cache;

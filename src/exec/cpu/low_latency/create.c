@@ -34,6 +34,7 @@ static void ll_free_arrays(ll_cpu *self)
     free(self->progress);
     free(self->waiting);
     free(self->own_messages);
+    free(self->payload);
     free(self->rows);
     free(self->row_weights);
     free(self->bases);
@@ -94,10 +95,12 @@ static expar_status ll_make_arrays(ll_cpu *self)
     self->progress = calloc(n, sizeof *self->progress);
     self->waiting = calloc(tokens, sizeof *self->waiting);
     self->own_messages = calloc(tokens, sizeof *self->own_messages);
+    self->payload = aligned_alloc(EP_LINE_BYTES, (size_t)self->space.message_bytes);
     self->rows = calloc(topk, sizeof *self->rows);
     self->row_weights = calloc(topk, sizeof *self->row_weights);
     self->cache = ll_cache_make();
-    made = made && self->progress && self->waiting && self->own_messages && self->rows && self->row_weights;
+    made = made && self->progress && self->payload && self->waiting && self->own_messages && self->rows &&
+           self->row_weights;
     if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
     return ll_sends_make(&self->shape, &self->sends);
 }

@@ -13,17 +13,21 @@ typedef struct ll_dispatch {
     ll_cpu *self;
     ll_dispatch_step *step;
     ll_record *record;
-    size_t row_bytes;
-    bool streaming; /* rows that go out by non-temporal stores */
+    int32_t codec;    /* codec_format of the payload */
+    size_t row_bytes; /* of it */
+    int32_t scales;   /* words of a row's scales, which stand behind it in a message */
+    bool streaming;   /* rows that go out by non-temporal stores */
 } ll_dispatch;
 
 static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
 {
+    const int32_t codec = ll_codec_of(&step->call.form);
     return (ll_dispatch){.self = self,
                          .step = step,
                          .record = ll_record_of(self, LL_DISPATCH, step->call.epoch),
-                         .row_bytes =
-                             (size_t)self->shape.hidden * expar_dtype_bytes((expar_dtype)step->call.form.dtype)};
+                         .codec = codec,
+                         .row_bytes = (size_t)codec_row_bytes(codec, self->shape.hidden),
+                         .scales = (int32_t)codec_scales(codec, self->shape.hidden)};
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
@@ -48,19 +52,27 @@ static void write_header(const ll_dispatch *d, ll_header *header, int32_t token,
                (size_t)d->step->call.form.topk * sizeof(float));
 }
 
-static const void *row_of_token(const ll_dispatch *d, int32_t token)
+/* A token's payload, with its scales behind it: x's own row, or one that is made for it and lasts until the next is. */
+static const void *payload_of(const ll_dispatch *d, int32_t token)
 {
-    return (const uint8_t *)d->step->x + token * d->step->x_pitch_bytes;
+    const void *row = (const uint8_t *)d->step->x + token * d->step->x_pitch_bytes;
+    if (d->scales == 0) return row;
+    uint8_t *payload = d->self->payload;
+    cpu_encode_row(d->codec, d->step->call.form.dtype, d->self->shape.hidden, row, payload, payload + d->row_bytes);
+    return payload;
 }
 
-static void send_message(const ll_dispatch *d, int32_t token, const ll_target *target)
+static void send_message(const ll_dispatch *d, int32_t token, const ll_target *target, const void *payload)
 {
     const ll_cpu *self = d->self;
     const uint64_t epoch = d->step->call.epoch;
     uint8_t *message =
         ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
+    uint8_t *to = message + self->space.header_bytes;
     write_header(d, (ll_header *)message, token, target);
-    cpu_copy_row(message + self->space.header_bytes, row_of_token(d, token), d->row_bytes, d->streaming);
+    cpu_copy_row(to, payload, d->row_bytes, d->streaming);
+    if (d->scales)
+        memcpy(to + d->row_bytes, (const uint8_t *)payload + d->row_bytes, (size_t)d->scales * sizeof(uint32_t));
     if (d->streaming) cpu_copy_fence();
     ll_store(self, target->rank,
              ll_message_flag_at(&self->space, &self->shape, self->sym->rank, epoch, target->message),
@@ -97,9 +109,14 @@ static void send_round(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
     const ll_sends *sends = &self->sends;
-    for (int32_t t = 0; t < d->step->tokens; t++)
-        for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++)
-            if (self->progress[sends->targets[i].rank] == SEND_NOW) send_message(d, t, &sends->targets[i]);
+    for (int32_t t = 0; t < d->step->tokens; t++) {
+        const void *payload = NULL;
+        for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
+            if (self->progress[sends->targets[i].rank] != SEND_NOW) continue;
+            if (!payload) payload = payload_of(d, t);
+            send_message(d, t, &sends->targets[i], payload);
+        }
+    }
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (self->progress[pe] != SEND_NOW) continue;
@@ -150,7 +167,8 @@ static void count_sent(const ll_dispatch *d)
                             (d->step->route.weights ? 4 * (uint64_t)d->step->call.form.topk : 0);
     atomic_fetch_add_explicit(&self->base.counts.dispatches, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->base.counts.dispatch_messages, messages, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->base.counts.bytes_sent, messages * (header + d->row_bytes), memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->base.counts.bytes_sent,
+                              messages * (header + d->row_bytes + 4 * (uint64_t)d->scales), memory_order_relaxed);
 }
 
 expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
@@ -213,6 +231,16 @@ static bool message_row(const ll_dispatch *d, int32_t source, int32_t local, int
     return true;
 }
 
+/* A row's scales stand apart: each word in a line of its own, in which rows follow each other. */
+static void place_scales(const ll_dispatch *d, int64_t row, const void *scales)
+{
+    const int64_t rows = (int64_t)d->self->shape.ranks * d->self->shape.tokens;
+    uint32_t *out = d->step->out_scales;
+    for (int32_t w = 0; w < d->scales; w++)
+        memcpy(out + codec_scale_at(d->scales, rows, row / rows, w, row % rows), (const uint32_t *)scales + w,
+               sizeof(uint32_t));
+}
+
 /* One payload to the rows of all its experts here. */
 static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *header, const void *payload)
 {
@@ -222,6 +250,7 @@ static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *heade
         int64_t row;
         if (experts[k] < 0 || !message_row(d, source, experts[k], rows[k], &row)) continue;
         cpu_copy_row((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes, d->streaming);
+        if (d->scales) place_scales(d, row, (const uint8_t *)payload + d->row_bytes);
         d->step->routing->src_info[row] = header->token;
     }
 }
@@ -270,7 +299,7 @@ static void take_own(const ll_dispatch *d)
             if (sends->targets[i].rank != own) continue;
             ll_header *header = header_kept(d, own, sends->targets[i].message);
             write_header(d, header, t, &sends->targets[i]);
-            fan_out(d, own, header, row_of_token(d, t));
+            fan_out(d, own, header, payload_of(d, t));
         }
     self->progress[own] = sends->messages[own];
 }

@@ -66,6 +66,7 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     ep->allocator = (mem_allocator){.alloc = config->alloc, .free = config->free, .context = config->alloc_context};
     pthread_mutex_init(&ep->poison_lock, NULL);
     ep->number = number;
+    ep->parting = (ep_parting){.group = group, .call = destroying, .number = number};
     *out = ep;
     ep->unheard = ep_unheard_make();
     return ep->unheard ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
@@ -87,12 +88,12 @@ static void free_buffer(expar_ep *ep)
 static expar_status buffer_make_parts(expar_ep *ep, const executor_plan *plan)
 {
     error_kept kept;
-    expar_status status = ep_parting_make(ep);
+    expar_status status = ep_parting_make(&ep->parting);
     if (status != EXPAR_OK) return status;
     status = ep->kind->create(plan, &ep->exec);
     if (status == EXPAR_OK) return EXPAR_OK;
     error_keep(&kept, status);
-    ep_parting_give(ep);
+    ep_parting_give(&ep->parting);
     return error_restore(&kept);
 }
 
@@ -213,7 +214,7 @@ static bool all_come(expar_ep *ep, expar_status ended)
     sym *symmetric = ep->group->sym;
     if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
     if (ended == EXPAR_ERR_PEER && sym_blame_silent(symmetric, ended)) return false;
-    if (ep_parting_meet(ep) == EXPAR_OK) return true;
+    if (ep_parting_meet(&ep->parting) == EXPAR_OK) return true;
     LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     return false;
 }
@@ -226,7 +227,7 @@ static void end_together(expar_ep *ep)
     /* No other collective of this rank's runs beside a destroy that is one. */
     if (sound) group->boot->call = destroying;
     ep->exec->ops->destroy(ep->exec, sound, ended == EXPAR_OK);
-    if (sound && ep_parting_give(ep) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
+    if (sound && ep_parting_give(&ep->parting) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     if (sound) group->boot->call = NULL;
     ep->exec = NULL;
 }
@@ -260,7 +261,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
 /* A thread that is in a call here ends it; else what was issued goes on by itself, and holds the buffer until then. */
 static void buffer_abandon(expar_ep *ep)
 {
-    ep_parting_leave(ep);
+    ep_parting_leave(&ep->parting);
     if (atomic_load(&ep->busy)) ep->exec->ops->halt(ep->exec);
     ep_issue_let_go(ep);
     atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);

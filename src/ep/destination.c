@@ -46,11 +46,11 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
 /* ---- the caller's own memory ------------------------------------------------------------------------------------- */
 
 static const char *const out_names[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = "out_x",
-                                                       [EXPAR_EP_PART_SCALES] = "out_scales",
-                                                       [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
-                                                       [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
-                                                       [EXPAR_EP_PART_ROW_MAP] = "out_row_map",
-                                                       [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token"};
+                                                         [EXPAR_EP_PART_SCALES] = "out_scales",
+                                                         [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
+                                                         [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
+                                                         [EXPAR_EP_PART_ROW_MAP] = "out_row_map",
+                                                         [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token"};
 
 const char *ep_out_name(int part)
 {
@@ -79,10 +79,10 @@ static int64_t part_row_bytes(const ep_block_shape *shape, int part)
 static uint64_t *part_offset(ep_arrival *arrival, int part)
 {
     uint64_t *const offsets[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = &arrival->x_offset,
-                                                [EXPAR_EP_PART_SCALES] = &arrival->scales_offset,
-                                                [EXPAR_EP_PART_TOPK_IDX] = &arrival->idx_offset,
-                                                [EXPAR_EP_PART_TOPK_WEIGHTS] = &arrival->weights_offset,
-                                                [EXPAR_EP_PART_SRC_TOKEN] = &arrival->src_offset};
+                                                  [EXPAR_EP_PART_SCALES] = &arrival->scales_offset,
+                                                  [EXPAR_EP_PART_TOPK_IDX] = &arrival->idx_offset,
+                                                  [EXPAR_EP_PART_TOPK_WEIGHTS] = &arrival->weights_offset,
+                                                  [EXPAR_EP_PART_SRC_TOKEN] = &arrival->src_offset};
     return offsets[part];
 }
 

@@ -198,11 +198,11 @@ static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
 static void note_parts(const dispatch_call *call, const expar_dispatch_result *full)
 {
     const expar_tensor *const parts[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = &full->recv_x,
-                                                        [EXPAR_EP_PART_SCALES] = &full->recv_x_scales,
-                                                        [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
-                                                        [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
-                                                        [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map,
-                                                        [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token};
+                                                          [EXPAR_EP_PART_SCALES] = &full->recv_x_scales,
+                                                          [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
+                                                          [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
+                                                          [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map,
+                                                          [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token};
     for (int i = 0; i < EP_DISPATCH_PARTS; i++)
         if (parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
 }

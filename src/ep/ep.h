@@ -41,6 +41,14 @@ void ep_unheard_note(ep_unheard *unheard, const error_kept *ended);
    event. */
 void ep_unheard_hear(ep_unheard *unheard, expar_event *event);
 
+/* How a buffer's ranks come to its end (parting.c). */
+typedef struct ep_parting {
+    expar_group *group;
+    const char *call; /* that ends it: "expar_ep_destroy" */
+    uint64_t offset;  /* in the heap, where ranks tell */
+    uint32_t number;  /* of the buffer in its group */
+} ep_parting;
+
 /* What calls may bring; given by the config, else what the library can bear. */
 typedef struct ep_limits {
     int64_t tokens, row_bytes;
@@ -61,11 +69,11 @@ struct expar_ep {
     int32_t ring_slots;                    /* given by the config; 0: as many as suit a call's rows */
     uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
     executor *exec;
-    ep_issuer *issuer;       /* made by the first call that is to finish on it */
-    bool last_issued;        /* the last call finishes on it. Touched by the calling thread only */
-    uint32_t number;         /* of the buffers of its group, from 1: the same on all ranks */
-    uint64_t parting_offset; /* in the heap, where ranks tell how they end (parting.c) */
-    uint32_t epoch;          /* of the last call; advances alike on all ranks. Touched by the calling thread only */
+    ep_issuer *issuer; /* made by the first call that is to finish on it */
+    bool last_issued;  /* the last call finishes on it. Touched by the calling thread only */
+    uint32_t number;   /* of the buffers of its group, from 1: the same on all ranks */
+    ep_parting parting;
+    uint32_t epoch; /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     /* The last call that has ended: by the thread that ends it (release), read by who abandons the buffer (acquire). */
     _Atomic uint32_t last_ended;
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
@@ -190,15 +198,15 @@ static inline uint64_t ep_parting_bytes(int32_t ranks)
 {
     return (uint64_t)ranks * sizeof(uint64_t);
 }
-expar_status ep_parting_make(expar_ep *ep);
-expar_status ep_parting_give(expar_ep *ep);
+expar_status ep_parting_make(ep_parting *parting);
+expar_status ep_parting_give(ep_parting *parting);
 /* Tells all ranks that this one comes to no end of the buffer's; once, and not behind ep_parting_meet. Waits for
    nobody; any thread. */
-void ep_parting_leave(expar_ep *ep);
+void ep_parting_leave(ep_parting *parting);
 /* This rank comes to the end. EXPAR_OK: so do all, and the buffer is given back together. EXPAR_ERR_PEER: a rank has
    abandoned the buffer, which all learn alike, and the group is sound. Else it is not: EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
-expar_status ep_parting_meet(expar_ep *ep);
+expar_status ep_parting_meet(ep_parting *parting);
 
 /* ---- check.c ----------------------------------------------------------------------------------------------------- */
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
@@ -257,9 +265,9 @@ typedef struct ep_wish {
     ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
     bool expert_major;
     expar_path path;
-    bool rows_known;                          /* the host knows how many rows come; else they are at most shape.rows */
+    bool rows_known; /* the host knows how many rows come; else they are at most shape.rows */
     const expar_tensor *out[EP_DISPATCH_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
-    expar_ep_output *output;                  /* with its block, where it was made ahead; NULL: to be made */
+    expar_ep_output *output;                    /* with its block, where it was made ahead; NULL: to be made */
     uint32_t staged; /* set by ep_destination_make: parts, a bit each, that come to a block first, and are copied
                                 to the caller's memory */
 } ep_wish;

@@ -7,58 +7,58 @@
 
 static const char parting_name[] = "the buffer's end";
 
-/* In each rank's heap, from ep->parting_offset on, a word from each rank. Written once by that rank (release), read by
+/* In each rank's heap, from parting->offset on, a word from each rank. Written once by that rank (release), read by
    the heap's owner (acquire). */
 typedef enum parting_word { PARTING_UNTOLD, PARTING_COMES, PARTING_GONE } parting_word;
 
-static uint64_t word_offset(const expar_ep *ep, int32_t source)
+static uint64_t word_offset(const ep_parting *parting, int32_t source)
 {
-    return ep->parting_offset + (uint64_t)source * sizeof(uint64_t);
+    return parting->offset + (uint64_t)source * sizeof(uint64_t);
 }
 
-expar_status ep_parting_make(expar_ep *ep)
+expar_status ep_parting_make(ep_parting *parting)
 {
-    sym *symmetric = ep->group->sym;
-    const uint64_t bytes = ep_parting_bytes(ep->group->size);
-    expar_status status = sym_take(symmetric, "the buffer", bytes, sizeof(uint64_t), &ep->parting_offset);
+    sym *symmetric = parting->group->sym;
+    const uint64_t bytes = ep_parting_bytes(parting->group->size);
+    expar_status status = sym_take(symmetric, "the buffer", bytes, sizeof(uint64_t), &parting->offset);
     /* Before this rank makes its part: until all have, there is no buffer to end. */
-    if (status == EXPAR_OK) sym_clear(symmetric, ep->parting_offset, bytes);
+    if (status == EXPAR_OK) sym_clear(symmetric, parting->offset, bytes);
     return status;
 }
 
-expar_status ep_parting_give(expar_ep *ep)
+expar_status ep_parting_give(ep_parting *parting)
 {
-    return sym_give(ep->group->sym, "the buffer", ep->parting_offset);
+    return sym_give(parting->group->sym, "the buffer", parting->offset);
 }
 
-static boot_topic parting_topic(const expar_ep *ep)
+static boot_topic parting_topic(const ep_parting *parting)
 {
-    return (boot_topic){.kind = BOOT_KIND_END, .object = ep->number};
+    return (boot_topic){.kind = BOOT_KIND_END, .object = parting->number};
 }
 
-static uint64_t told_by(const expar_ep *ep, int32_t source)
+static uint64_t told_by(const ep_parting *parting, int32_t source)
 {
-    const sym *symmetric = ep->group->sym;
-    const _Atomic uint64_t *word = sym_at(symmetric, symmetric->rank, word_offset(ep, source));
+    const sym *symmetric = parting->group->sym;
+    const _Atomic uint64_t *word = sym_at(symmetric, symmetric->rank, word_offset(parting, source));
     return atomic_load_explicit(word, memory_order_acquire);
 }
 
 /* Where a heap is not mapped the note alone tells of it, for no network is waited for here. */
-void ep_parting_leave(expar_ep *ep)
+void ep_parting_leave(ep_parting *parting)
 {
-    sym *symmetric = ep->group->sym;
-    const boot_topic topic = parting_topic(ep);
+    sym *symmetric = parting->group->sym;
+    const boot_topic topic = parting_topic(parting);
     for (int32_t pe = 0; pe < symmetric->size; pe++)
-        if (sym_at(symmetric, pe, 0)) sym_word_set(symmetric, pe, word_offset(ep, symmetric->rank), PARTING_GONE);
-    boot_note_ended(ep->group->boot, &topic, EXPAR_ERR_PEER, "it has abandoned the buffer");
+        if (sym_at(symmetric, pe, 0)) sym_word_set(symmetric, pe, word_offset(parting, symmetric->rank), PARTING_GONE);
+    boot_note_ended(parting->group->boot, &topic, EXPAR_ERR_PEER, "it has abandoned the buffer");
 }
 
-static expar_status tell_coming(const expar_ep *ep)
+static expar_status tell_coming(const ep_parting *parting)
 {
-    sym *symmetric = ep->group->sym;
+    sym *symmetric = parting->group->sym;
     expar_status status = EXPAR_OK;
     for (int32_t pe = 0; pe < symmetric->size && status == EXPAR_OK; pe++)
-        status = sym_word_set(symmetric, pe, word_offset(ep, symmetric->rank), PARTING_COMES);
+        status = sym_word_set(symmetric, pe, word_offset(parting, symmetric->rank), PARTING_COMES);
     return status;
 }
 
@@ -68,31 +68,31 @@ static bool misses_parting(const void *context, int32_t rank)
 }
 
 /* The first rank that has gone; -1: none is known. *all: all ranks have told. */
-static int32_t find_gone(const expar_ep *ep, bool *all)
+static int32_t find_gone(const ep_parting *parting, bool *all)
 {
     *all = true;
-    for (int32_t rank = 0; rank < ep->group->size; rank++) {
-        const uint64_t told = told_by(ep, rank);
+    for (int32_t rank = 0; rank < parting->group->size; rank++) {
+        const uint64_t told = told_by(parting, rank);
         if (told == PARTING_GONE) return rank;
         *all = *all && told == PARTING_COMES;
     }
     return -1;
 }
 
-expar_status ep_parting_meet(expar_ep *ep)
+expar_status ep_parting_meet(ep_parting *parting)
 {
-    const boot_topic topic = parting_topic(ep);
+    const boot_topic topic = parting_topic(parting);
     bool all = false;
     int32_t gone = -1;
-    boot_note_call(ep->group->boot, &topic, "expar_ep_destroy");
-    expar_status status = tell_coming(ep);
-    sym_rest rest = sym_rest_begin(ep->group->sym, parting_name);
-    sym_rest_expect_all(&rest, &topic, misses_parting, ep);
-    while (status == EXPAR_OK && (gone = find_gone(ep, &all)) < 0 && !all)
+    boot_note_call(parting->group->boot, &topic, parting->call);
+    expar_status status = tell_coming(parting);
+    sym_rest rest = sym_rest_begin(parting->group->sym, parting_name);
+    sym_rest_expect_all(&rest, &topic, misses_parting, parting);
+    while (status == EXPAR_OK && (gone = find_gone(parting, &all)) < 0 && !all)
         status = sym_rest_turn(&rest);
     sym_rest_end(&rest);
     /* A rank that goes tells by its word first. */
-    if (status != EXPAR_OK) gone = find_gone(ep, &all);
+    if (status != EXPAR_OK) gone = find_gone(parting, &all);
     if (gone >= 0) return error_set(EXPAR_ERR_PEER, "%s: rank %d has abandoned the buffer", parting_name, gone);
     return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
 }

@@ -95,8 +95,6 @@ typedef struct ll_executor_ops {
     /* This rank comes to no call from now on: posts the refusal as the units of the next calls, as far as it may do so
        without waiting for anybody. No call of this rank's is under way, and none has been broken off. */
     void (*retire)(ll_executor *self, const ep_refusal *refusal);
-    /* The first rank that has retired; -1: none that is known. */
-    int32_t (*retired)(ll_executor *self);
     /* Memory for results, kept mapped from one to the next of the same size. Any thread. */
     expar_status (*take)(ll_executor *self, uint64_t bytes, mem_block **out);
     /* Both may wait for other ranks: for units where the half's call before was not read, for the reading of a half. */

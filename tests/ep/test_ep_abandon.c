@@ -84,7 +84,7 @@ static void test_the_others_learn_in_their_next_call(void **state)
 /* Whether that rank's destroy waits for this one's, by the word that it has told this one in (src/ep/parting.c). */
 static bool has_told(const stage *s, int32_t rank)
 {
-    const uint64_t offset = s->ep->parting_offset + (uint64_t)rank * sizeof(uint64_t);
+    const uint64_t offset = s->ep->parting.offset + (uint64_t)rank * sizeof(uint64_t);
     return atomic_load((const _Atomic uint64_t *)sym_at(s->group->sym, s->rank, offset)) != 0;
 }
 

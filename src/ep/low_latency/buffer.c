@@ -63,6 +63,7 @@ static expar_status new_ll(expar_group *group, const expar_ll_config *config, co
         (expar_device){.type = config->device.type ? config->device.type : EXPAR_CPU, .index = config->device.index};
     ll->shape = *shape;
     ll->number = number;
+    ll->parting = (ep_parting){.group = group, .call = destroying, .number = number};
     pthread_mutex_init(&ll->poison_lock, NULL);
     *out = ll;
     return EXPAR_OK;
@@ -74,6 +75,20 @@ void ll_unkeep(expar_ll *ll)
     pthread_mutex_destroy(&ll->poison_lock);
     atomic_store_explicit(&ll->life.references, 0, memory_order_release);
     life_keep(&spent, ll);
+}
+
+/* On all ranks, or on none. */
+static expar_status ll_make_parts(expar_ll *ll)
+{
+    const ll_plan plan = {.group = ll->group, .number = ll->number, .shape = &ll->shape};
+    error_kept kept;
+    expar_status status = ep_parting_make(&ll->parting);
+    if (status != EXPAR_OK) return status;
+    status = ll_create_of(ll->device.type)(&plan, &ll->exec);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_keep(&kept, status);
+    ep_parting_give(&ll->parting);
+    return error_restore(&kept);
 }
 
 static expar_status ll_make(expar_group *group, const expar_ll_config *given, expar_ll **out)
@@ -88,10 +103,7 @@ static expar_status ll_make(expar_group *group, const expar_ll_config *given, ex
     if (own == EXPAR_OK) own = ll_check_built(group, &config);
     if (own == EXPAR_OK) own = new_ll(group, &config, &shape, number, &ll);
     expar_status status = ll_agree(group, &config, number, own);
-    if (status == EXPAR_OK) {
-        const ll_plan plan = {.group = group, .number = number, .shape = &ll->shape};
-        status = ll_create_of(ll->device.type)(&plan, &ll->exec);
-    }
+    if (status == EXPAR_OK) status = ll_make_parts(ll);
     if (status != EXPAR_OK) {
         ll_unkeep(ll);
         return error_prefix(status, "%s", creating);
@@ -164,15 +176,17 @@ void ll_leave(expar_ll *ll)
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the ranks give the buffer back together. Only the group's failure is known to all of them: a call that failed
-   may have failed here alone. Who was missed in it may have fallen silent, though. */
-static bool ll_all_come(const expar_ll *ll)
+/* Whether the ranks give the buffer back together. Only the group's failure, and who has abandoned the buffer, is known
+   to all of them: a call that failed may have failed here alone. Who was missed in it may have fallen silent, though. */
+static bool ll_all_come(expar_ll *ll)
 {
     sym *symmetric = ll->group->sym;
     const expar_status poison = ll->poison.status;
     if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
-    if (ll->exec->ops->retired(ll->exec) >= 0) return false;
-    return poison != EXPAR_ERR_PEER || !sym_blame_silent(symmetric, poison);
+    if (poison == EXPAR_ERR_PEER && sym_blame_silent(symmetric, poison)) return false;
+    if (ep_parting_meet(&ll->parting) == EXPAR_OK) return true;
+    LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
+    return false;
 }
 
 static void ll_end_together(expar_ll *ll)
@@ -183,6 +197,7 @@ static void ll_end_together(expar_ll *ll)
     mem_block_release(ll->combine_memory);
     ll->combine_memory = NULL;
     ll->exec->ops->destroy(ll->exec, sound);
+    if (sound && ep_parting_give(&ll->parting) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     if (sound) group->boot->call = NULL;
     ll->exec = NULL;
 }
@@ -206,6 +221,7 @@ expar_status expar_ll_destroy(expar_ll *ll)
 /* A thread that is in a call here ends it. */
 static void ll_give_up(expar_ll *ll)
 {
+    ep_parting_leave(&ll->parting);
     if (atomic_load(&ll->busy)) ll->exec->ops->halt(ll->exec);
     atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
 }
@@ -238,7 +254,7 @@ expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
     expar_status status = ll_enter(ll, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     const ll_counts *counts = &ll->exec->counts;
-    const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes,
+    const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes + ep_parting_bytes(ll->shape.ranks),
                                  .dispatches = count_of(&counts->dispatches),
                                  .combines = count_of(&counts->combines),
                                  .dispatch_messages = count_of(&counts->dispatch_messages),

@@ -36,7 +36,8 @@ struct expar_ll {
     ll_shape shape;
     ll_executor *exec;
     uint32_t number; /* of the buffers of its group, with those of normal mode */
-    uint64_t calls;  /* that were made, of either kind: the same on all ranks. Touched by the calling thread only */
+    ep_parting parting;
+    uint64_t calls; /* that were made, of either kind: the same on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy;      /* 1 while a call or a hook runs: set and cleared by its thread (acquire, release) */
     mem_block *combine_memory; /* of expar_ll_combine_buffer; NULL: not taken yet. Touched by the calling thread only */
     pthread_mutex_t poison_lock;

@@ -103,6 +103,6 @@ expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ran
     if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "%s: bytes is NULL", name));
     expar_status status = ll_shape_make(config, num_ranks, &full, &shape);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
-    *bytes = ll_space_of(&shape).total_bytes;
+    *bytes = ll_space_of(&shape).total_bytes + ep_parting_bytes(num_ranks);
     return EXPAR_OK;
 }

@@ -181,7 +181,6 @@ static inline bool ll_sends_data(const ll_told *told)
 /* The call was read: tells all ranks so, but for one whose stray data may still come (a mismatch). */
 void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
 void ll_cpu_retire(ll_executor *self, const ep_refusal *refusal);
-int32_t ll_cpu_retired(ll_executor *self);
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 ll_cache *ll_cache_make(void); /* NULL: no memory */

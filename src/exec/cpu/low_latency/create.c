@@ -55,7 +55,6 @@ static const ll_executor_ops ll_cpu_ops = {
     .destroy = ll_cpu_destroy,
     .halt = ll_cpu_halt,
     .retire = ll_cpu_retire,
-    .retired = ll_cpu_retired,
     .take = ll_cpu_take,
     .dispatch_send = ll_cpu_dispatch_send,
     .dispatch_receive = ll_cpu_dispatch_receive,

@@ -287,20 +287,3 @@ void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
             post_unit(self, &call, (ll_kind)kind, NULL, ll_peer_in_turn(self, i));
     }
 }
-
-static bool has_retired(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t rank)
-{
-    const uint64_t status = unit_word(self, kind, epoch, rank, LL_UNIT_STATUS);
-    return ll_word_is_of(status, epoch) && (uint32_t)status == EXPAR_ERR_PEER;
-}
-
-int32_t ll_cpu_retired(ll_executor *base)
-{
-    const ll_cpu *self = ll_cpu_of(base);
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        for (int kind = 0; kind < LL_KINDS; kind++)
-            if (r != self->sym->rank && (has_retired(self, (ll_kind)kind, self->epochs[kind], r) ||
-                                         has_retired(self, (ll_kind)kind, self->epochs[kind] + 1, r)))
-                return r;
-    return -1;
-}

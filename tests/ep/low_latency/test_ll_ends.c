@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How buffers end: ranks that abandon one, before, between and in the phases of calls, and epochs that wrap. */
+#include "ep/check.h"
+#include "ep/low_latency/case.h"
+#include "ep/low_latency/ll.h"
+#include "ep/stage.h"
+#include "exec/cpu/low_latency/create.h"
+#include "oracle/unit.h"
+#include <pthread.h>
+#include <sched.h>
+
+static ranks_kind kind;
+
+#define LEAVER 1
+
+static const ll_case example = {.ranks = 3,
+                                .max_tokens = 6,
+                                .hidden = 24,
+                                .topk = 4,
+                                .experts = 12,
+                                .tokens = {6, 2, 5},
+                                .seed = 3,
+                                .weights = true};
+
+static bool play_good(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
+{
+    ll_round *round = round_make(c, rank, number);
+    bool good = round_dispatch(round, ll);
+    if (good) {
+        round_prepare_combine(round);
+        good = round_combine(round, ll);
+    }
+    round_free(round);
+    return good;
+}
+
+static void run_body(ranks_body body)
+{
+    ll_case c = example;
+    const ranks_plan plan = {.kind = kind, .size = c.ranks};
+    assert_true(ranks_run(&plan, body, &c));
+}
+
+/* The others' calls end with its name, now and later; the group goes on, and has its next buffer. */
+static void play_leaver(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    for (int i = 0; i < 4; i++) {
+        expar_ll *ll = NULL;
+        ll_round *round = round_make(c, rank, 1);
+        if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+        for (int calls = 0; calls < i; calls++)
+            play_good(c, rank, ll, (uint32_t)calls);
+        if (rank == LEAVER) {
+            CHECK_OK(expar_ll_abandon(ll));
+            CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_dispatch(ll, &round->dispatch, &round->received));
+        } else {
+            CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_dispatch(ll, &round->dispatch, &round->received));
+            CHECK_TEXT("rank 1", "abandoned");
+            CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_dispatch(ll, &round->dispatch, &round->received));
+            CHECK_TEXT("poisoned");
+            CHECK_OK(expar_ll_destroy(ll));
+        }
+        round_free(round);
+        CHECK_OK(expar_group_barrier(group));
+    }
+    expar_ll *last = NULL;
+    if (CHECK_OK(expar_ll_create(group, &config, &last)) && play_good(c, rank, last, 9))
+        CHECK_OK(expar_ll_destroy(last));
+}
+
+static void test_leaver(void **state)
+{
+    (void)state;
+    run_body(play_leaver);
+}
+
+/* Between a send and its hook: what it has sent arrives all the same, and its hook says that the buffer has gone. */
+static void play_leaver_with_hook(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    expar_ll *ll = NULL;
+    ll_round *round = round_make(c, rank, 1), *next = round_make(c, rank, 2);
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    round->dispatch.hook = 1;
+    if (!round_dispatch(round, ll)) return;
+    CHECK_OK(expar_group_barrier(group));
+    if (rank == LEAVER) {
+        CHECK_OK(expar_ll_abandon(ll));
+        CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_hook_call(round->received.hook, NULL));
+    } else {
+        round_dispatch_hook(round);
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_dispatch(ll, &next->dispatch, &next->received));
+        CHECK_TEXT("rank 1");
+        CHECK_OK(expar_ll_destroy(ll));
+    }
+    round_free(round);
+    round_free(next);
+}
+
+static void test_leaver_with_hook(void **state)
+{
+    (void)state;
+    run_body(play_leaver_with_hook);
+}
+
+/* ---- a call that another thread of the rank ends ----------------------------------------------------------------- */
+
+static void *abandon_it(void *ll)
+{
+    while (!atomic_load(&((expar_ll *)ll)->busy))
+        sched_yield();
+    expar_ll_abandon(ll);
+    return NULL;
+}
+
+/* Rank 0 never comes, so the leaver waits for it. */
+static void play_halt(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    expar_ll *ll = NULL;
+    pthread_t thread;
+    ll_round *round = round_make(c, rank, 1);
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (rank == LEAVER) {
+        CHECK(pthread_create(&thread, NULL, abandon_it, ll) == 0, "a thread");
+        CHECK_STATUS(EXPAR_ERR_ABORTED, expar_ll_dispatch(ll, &round->dispatch, &round->received));
+        CHECK_TEXT("counts", "abandoned");
+        pthread_join(thread, NULL);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    if (rank != LEAVER) CHECK_OK(expar_ll_destroy(ll));
+    round_free(round);
+}
+
+static void test_halt(void **state)
+{
+    (void)state;
+    run_body(play_halt);
+}
+
+/* ---- epochs ------------------------------------------------------------------------------------------------------ */
+
+static bool play_pair(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
+{
+    ll_round *a = round_make(c, rank, number), *b = round_make(c, rank, number + 1);
+    a->dispatch.hook = b->dispatch.hook = 1;
+    bool good = round_dispatch(a, ll) && round_dispatch(b, ll) && round_dispatch_hook(b) && round_dispatch_hook(a);
+    round_free(a);
+    round_free(b);
+    return good && play_good(c, rank, ll, number);
+}
+
+#define STAMPS 0xfffffffcu /* so many calls later words are the same */
+
+/* Over the end of the stamps, by all of the first calls behind it. */
+static void play_wrap(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    expar_ll *ll = NULL;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    bool good = play_pair(c, rank, ll, 1);
+    CHECK_OK(expar_group_barrier(group));
+    ll_executor_cpu_skip(ll->exec, STAMPS - 12);
+    CHECK_OK(expar_group_barrier(group));
+    for (uint32_t i = 0; i < 12 && good; i++)
+        good = play_pair(c, rank, ll, i);
+    if (good) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_wrap(void **state)
+{
+    (void)state;
+    run_body(play_wrap);
+}
+
+static void sleep_a_little(void *context)
+{
+    (void)context;
+    sched_yield();
+    for (int i = 0; i < 30; i++)
+        sched_yield();
+}
+
+/* Flags of the first call, which no call has written since, are those of the last one to the bit, unless they have
+   been swept in between: rank 0, which sends late, would be read before it has. */
+static void play_stale(expar_group *group, void *shared)
+{
+    ll_case few = *(const ll_case *)shared;
+    const ll_case *many = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(many);
+    expar_ll *ll = NULL;
+    few.tokens[0] = few.tokens[1] = few.tokens[2] = 0;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    bool good = play_good(many, rank, ll, 1) && play_good(many, rank, ll, 2); /* epochs 1 and 2 */
+    CHECK_OK(expar_group_barrier(group));
+    ll_executor_cpu_skip(ll->exec, STAMPS / 2 - 2);
+    CHECK_OK(expar_group_barrier(group));
+    good = good && play_good(&few, rank, ll, 3) && play_good(&few, rank, ll, 4); /* both halves are swept */
+    CHECK_OK(expar_group_barrier(group));
+    ll_executor_cpu_skip(ll->exec, STAMPS / 2 - 2);
+    if (rank == 0) ll_executor_cpu_delay(ll->exec, sleep_a_little, NULL);
+    CHECK_OK(expar_group_barrier(group));
+    good = good && play_good(many, rank, ll, 5) && play_good(many, rank, ll, 6); /* stamps 1 and 2 again */
+    if (good) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_stale_flags_are_swept(void **state)
+{
+    (void)state;
+    run_body(play_stale);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_leaver), cmocka_unit_test(test_leaver_with_hook),      cmocka_unit_test(test_halt),
+        cmocka_unit_test(test_wrap),   cmocka_unit_test(test_stale_flags_are_swept),
+    };
+    kind = stage_kind(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,7 +17,7 @@ typedef struct ll_combine {
     ll_record *record;
     size_t row_bytes;
     uint64_t header_bytes; /* of the handle's */
-    bool reduced, streaming;
+    bool reduced;
 } ll_combine;
 
 /* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
@@ -83,8 +83,7 @@ static void send_slots(const ll_combine *c, int32_t source, const ll_header *hea
         const void *row = row_of_slot(c, source, header, k);
         if (!row) continue;
         const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, header->token, k);
-        cpu_copy_row(ll_at(self, source, ll_row_at(&self->space, place)), row, c->row_bytes, c->streaming);
-        if (c->streaming) cpu_copy_fence();
+        memcpy(ll_at(self, source, ll_row_at(&self->space, place)), row, c->row_bytes);
         ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
     }
 }
@@ -277,11 +276,10 @@ static uint64_t count_rows(const ll_combine *c)
     return rows;
 }
 
-static void combine_count(ll_combine *c)
+static void combine_count(const ll_combine *c)
 {
     ll_counts *counts = &c->self->base.counts;
     const uint64_t rows = count_rows(c);
-    c->streaming = rows * c->row_bytes > CPU_STREAM_BYTES;
     atomic_fetch_add_explicit(&counts->combines, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&counts->combine_rows, rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&counts->bytes_sent, rows * c->row_bytes, memory_order_relaxed);

@@ -16,7 +16,6 @@ typedef struct ll_dispatch {
     int32_t codec;    /* codec_format of the payload */
     size_t row_bytes; /* of it */
     int32_t scales;   /* words of a row's scales, which stand behind it in a message */
-    bool streaming;   /* rows that go out by non-temporal stores */
 } ll_dispatch;
 
 static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
@@ -70,10 +69,7 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
         ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
     uint8_t *to = message + self->space.header_bytes;
     write_header(d, (ll_header *)message, token, target);
-    cpu_copy_row(to, payload, d->row_bytes, d->streaming);
-    if (d->scales)
-        memcpy(to + d->row_bytes, (const uint8_t *)payload + d->row_bytes, (size_t)d->scales * sizeof(uint32_t));
-    if (d->streaming) cpu_copy_fence();
+    memcpy(to, payload, d->row_bytes + (size_t)d->scales * sizeof(uint32_t));
     ll_store(self, target->rank,
              ll_message_flag_at(&self->space, &self->shape, self->sym->rank, epoch, target->message),
              ll_word(epoch, 1));
@@ -199,12 +195,11 @@ static ll_due message_due(const void *context, int32_t rank)
     return (ll_due){.came = d->self->progress[rank], .all = ll_sends_data(told) ? told->messages : 0};
 }
 
-/* Where each source's rows of each expert begin; *total of them. */
-static void place_ranges(const ll_dispatch *d, int64_t *total)
+/* Where each source's rows of each expert begin. */
+static void place_ranges(const ll_dispatch *d)
 {
     const ll_cpu *self = d->self;
     const int32_t locals = self->shape.local_experts, n = self->shape.ranks;
-    *total = 0;
     for (int32_t l = 0; l < locals; l++) {
         int32_t begin = 0;
         for (int32_t s = 0; s < n; s++) {
@@ -215,7 +210,6 @@ static void place_ranges(const ll_dispatch *d, int64_t *total)
         }
         d->step->out_count[l] = begin;
         if (d->step->stats) d->step->stats[l] += begin;
-        *total += begin;
     }
 }
 
@@ -249,7 +243,7 @@ static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *heade
     for (int32_t k = 0; k < d->step->call.form.topk; k++) {
         int64_t row;
         if (experts[k] < 0 || !message_row(d, source, experts[k], rows[k], &row)) continue;
-        cpu_copy_row((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes, d->streaming);
+        memcpy((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes);
         if (d->scales) place_scales(d, row, (const uint8_t *)payload + d->row_bytes);
         d->step->routing->src_info[row] = header->token;
     }
@@ -330,7 +324,6 @@ static expar_status receive_messages(const ll_dispatch *d)
         status = ll_wait_turn(&wait, moved > 0);
         if (status != EXPAR_OK) break;
     }
-    if (d->streaming) cpu_copy_fence();
     return ll_wait_end(&wait, status);
 }
 
@@ -349,9 +342,7 @@ expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
     ll_call_judge(self, &step->call, LL_DISPATCH);
     const bool mismatched = ll_call_mismatches(self, &step->call, LL_DISPATCH);
     if (!mismatched) {
-        int64_t rows;
-        place_ranges(&d, &rows);
-        d.streaming = rows * (int64_t)d.row_bytes > CPU_STREAM_BYTES;
+        place_ranges(&d);
         status = receive_messages(&d);
         if (status != EXPAR_OK) return status;
         keep_messages(&d);

@@ -255,8 +255,9 @@ static void note_end(const ep_call *call)
 }
 
 /* By the buffer's own thread. */
-static expar_status run_issued(ep_call *call)
+static expar_status run_issued(void *issued)
 {
+    ep_call *call = issued;
     expar_status status = poison_with_group(call, call_carry_out(call));
     note_end(call);
     expar_event_destroy(call->wait_event);

@@ -6,7 +6,7 @@
  * fresh dispatch learns there how many rows come. It is *sent* when all ranks know that all of them go on, and this
  * rank's part is on its way as far as it needs nobody's help; *received* when all that comes to this rank is in its
  * place; *ended* when whoever waits for it has been told. The halves between (ep_halves) run in the caller's thread,
- * or, with async_finish, by themselves: on the stream, or on the buffer's own thread (issue.c).
+ * or, with async_finish, by themselves: on the stream, or on the buffer's own thread (issuer.c).
  *
  * So a buffer may have EP_OPEN_CALLS calls open at a time. They keep the order of their epochs: a call opens, which is
  * to say posts its first record, when the one before it is sent; it sends when that has ended; and one is begun when
@@ -107,13 +107,32 @@ expar_status ep_call_check_earlier(const ep_call *call);
 /* EXPAR_OK, or why the buffer cannot be used any more. */
 expar_status ep_call_check_poison(const ep_call *call);
 
-/* ---- calls that finish by themselves (issue.c) ------------------------------------------------------------------- */
+/* ---- the thread of a buffer's (issuer.c) ------------------------------------------------------------------------- */
 
 typedef struct ep_issuer ep_issuer;
+/* Gives the call back and returns how it ended. */
+typedef expar_status (*ep_issuer_run)(void *call);
+expar_status ep_issuer_start(ep_issuer **out);
+/* Hands the rest of a call to it; at most EP_OPEN_CALLS that have not ended. The event is finished behind run. */
+void ep_issuer_put(ep_issuer *issuer, void *call, expar_event *event, ep_issuer_run run);
+/* The call that is being carried out there has come to a phase. */
+void ep_issuer_reach(ep_issuer *issuer, ep_phase phase);
+/* Until at most `open` of the calls that were handed to it have not come to the phase. EXPAR_ERR_INTERRUPTED. NULL:
+   there is none. */
+expar_status ep_issuer_await(ep_issuer *issuer, ep_phase phase, uint32_t open);
+/* Until all have ended; ends the thread, and frees what is left of it. */
+void ep_issuer_stop(ep_issuer *issuer);
+/* The thread ends by itself when all have ended, and gives the buffer back. */
+void ep_issuer_let_go(ep_issuer *issuer, void (*leave)(void *owner), void *owner);
+/* What is left of it then. NULL is allowed. */
+void ep_issuer_free(ep_issuer *issuer);
+
+/* ---- calls that finish by themselves (issue.c) ------------------------------------------------------------------- */
+
 /* Starts the buffer's own thread, which holds the buffer, unless it runs. */
 expar_status ep_issue_prepare(struct expar_ep *ep);
-/* Hands the rest of a call to it. `run` gives the call back and returns how it ended; then its event is finished. */
-void ep_issue(ep_call *call, expar_status (*run)(ep_call *call));
+/* Hands the rest of a call to it. */
+void ep_issue(ep_call *call, ep_issuer_run run);
 /* The call that is being carried out there has come to a phase. */
 void ep_issue_reach(struct expar_ep *ep, ep_phase phase);
 /* Until at most `open` of the calls that were issued have not come to the phase. EXPAR_ERR_INTERRUPTED. */

@@ -11,7 +11,7 @@
  *   shape.c     from a config to the buffer's shape and size
  *   buffer.c    expar_ep: create, destroy, abandon; parting.c whether all ranks come to its end
  *   call.h, call.c  what every call has: phases, poison, epochs, refusals and verdicts; issue.c calls that finish on a
- *               thread of the buffer's
+ *               thread of the buffer's, issuer.c that thread
  *   opening.h, opening.c  how a routing is opened: what a fresh dispatch and a route have in common; route.c the route
  *   dispatch.c  the call; dispatch_check.c its checks, dispatch_room.c room ahead of its counts, dispatch_output.c its
  *               results

@@ -72,6 +72,7 @@ static expar_status new_ll(expar_group *group, const expar_ll_config *config, co
 void ll_unkeep(expar_ll *ll)
 {
     if (!ll || atomic_fetch_sub_explicit(&ll->keepers, 1, memory_order_acq_rel) > 1) return;
+    ep_issuer_free(ll->issuer);
     pthread_mutex_destroy(&ll->poison_lock);
     atomic_store_explicit(&ll->life.references, 0, memory_order_release);
     life_keep(&spent, ll);
@@ -177,7 +178,8 @@ void ll_leave(expar_ll *ll)
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* Whether the ranks give the buffer back together. Only the group's failure, and who has abandoned the buffer, is known
-   to all of them: a call that failed may have failed here alone. Who was missed in it may have fallen silent, though. */
+   to all of them: a call that failed may have failed here alone. Who was missed in it may have fallen silent, though.
+   */
 static bool ll_all_come(expar_ll *ll)
 {
     sym *symmetric = ll->group->sym;
@@ -202,6 +204,14 @@ static void ll_end_together(expar_ll *ll)
     ll->exec = NULL;
 }
 
+static void ll_stop_issuer(expar_ll *ll)
+{
+    if (!ll->issuer) return;
+    ep_issuer_stop(ll->issuer);
+    ll->issuer = NULL;
+    life_drop(&ll->life, LL_MAGIC);
+}
+
 expar_status expar_ll_destroy(expar_ll *ll)
 {
     if (!ll) return EXPAR_OK;
@@ -212,17 +222,30 @@ expar_status expar_ll_destroy(expar_ll *ll)
         atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
         return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
     }
+    expar_status waited = ep_issuer_await(ll->issuer, EP_CALL_ENDED, 0);
+    if (waited != EXPAR_OK) {
+        atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
+        atomic_store_explicit(&ll->busy, 0, memory_order_release);
+        return call_ended(error_prefix(waited, "%s", destroying));
+    }
+    ll_stop_issuer(ll);
     ll_end_together(ll);
     atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
     ll_leave(ll);
     return EXPAR_OK;
 }
 
-/* A thread that is in a call here ends it. */
+static void leave_ll(void *ll)
+{
+    ll_leave(ll);
+}
+
+/* A thread that is in a call here ends it; what was issued goes on by itself, and holds the buffer until then. */
 static void ll_give_up(expar_ll *ll)
 {
     ep_parting_leave(&ll->parting);
     if (atomic_load(&ll->busy)) ll->exec->ops->halt(ll->exec);
+    if (ll->issuer) ep_issuer_let_go(ll->issuer, leave_ll, ll);
     atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
 }
 

@@ -133,6 +133,14 @@ expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const ex
     return ep_check_matrix(ll->device, "topk_weights", weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
 
+expar_status ll_check_manner(int32_t hook, int32_t async_finish)
+{
+    if (hook != 0 && hook != 1) return error_set(EXPAR_ERR_ARGUMENT, "hook is %d; expected 0 or 1", hook);
+    if (!hook || !async_finish) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "hook is 1 and async_finish is %d; expected one of the two at most",
+                     async_finish);
+}
+
 ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights)
 {
     return (ep_route_view){.idx = idx->data ? idx->data : "",

@@ -9,7 +9,8 @@ typedef struct ll_combine_call {
     expar_ll_combine_args args;
     ll_rest rest;
     expar_tensor y;
-    expar_ll_hook *hook; /* with args.hook */
+    ll_manner manner;
+    expar_event *event; /* with args.async_finish, once the call is issued */
 } ll_combine_call;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
@@ -33,20 +34,6 @@ static expar_status ll_combine_check_sum(const ll_combine_call *call)
     if (args->format == EXPAR_LL_LOGFMT)
         return error_set(EXPAR_ERR_UNSUPPORTED, "format is %d (LogFMT); expected %d: it is not built yet",
                          (int)args->format, (int)EXPAR_LL_PLAIN);
-    return EXPAR_OK;
-}
-
-static expar_status ll_combine_check_manner(const expar_ll_combine_args *args)
-{
-    if (args->async_finish)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "async_finish is %d; expected 0: it is not built yet in low-latency mode", args->async_finish);
-    if (args->wait_event)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "wait_event is given; expected NULL: it is not built yet in low-latency "
-                         "mode");
-    if (args->hook != 0 && args->hook != 1)
-        return error_set(EXPAR_ERR_ARGUMENT, "hook is %d; expected 0 or 1", args->hook);
     return EXPAR_OK;
 }
 
@@ -89,7 +76,7 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
     if (status == EXPAR_OK) status = ll_combine_check_route(call);
     if (status == EXPAR_OK) status = ll_combine_check_y(call);
     if (status == EXPAR_OK) status = ll_check_vector(ll, "wait_ns", &call->args.wait_ns, EXPAR_I64, ll->shape.ranks);
-    return status == EXPAR_OK ? ll_combine_check_manner(&call->args) : status;
+    return status == EXPAR_OK ? ll_check_manner(call->args.hook, call->args.async_finish) : status;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -128,51 +115,48 @@ static void ll_combine_fill(ll_combine_call *call)
                                 .route = args->handle->routing.route};
 }
 
-/* All that is done before the others are told. */
+static const char ll_combine_name[] = "expar_ll_combine";
+
+/* All that is done before the others are told; the call holds its handle from then on. */
 static expar_status ll_combine_prepare(ll_combine_call *call)
 {
     expar_status status = ll_combine_make_y(call);
-    if (status == EXPAR_OK && call->args.hook) status = ll_hook_make(call->ll, &call->hook);
-    if (status == EXPAR_OK) ll_combine_fill(call);
-    return status;
-}
-
-static expar_status ll_combine_carry_out(ll_combine_call *call, const char *name, expar_status own)
-{
-    expar_ll *ll = call->ll;
-    ll_combine_step *step = &call->rest.step.combine;
-    error_kept kept = {.status = EXPAR_OK};
-    if (own != EXPAR_OK) error_keep(&kept, own);
-    ll_refuse(&step->call, own);
-    expar_status status = ll_sent(ll, name, &step->call, ll->exec->ops->combine_send(ll->exec, step), &kept);
+    if (status == EXPAR_OK && call->args.hook) status = ll_hook_make(call->ll, &call->manner.hook);
+    if (status == EXPAR_OK && call->args.async_finish)
+        status = ll_job_make(call->ll, ll_combine_name, &call->manner.job);
     if (status != EXPAR_OK) return status;
-    if (!call->hook) return ll_rest_receive(ll, name, &call->rest);
-    call->rest.handle = (expar_ll_handle *)call->args.handle;
-    ll_hook_fill(call->hook, &call->rest);
+    call->manner.wait_event = call->args.wait_event;
+    call->rest.handle = ll_handle_hold(call->args.handle);
+    ll_combine_fill(call);
     return EXPAR_OK;
 }
 
 static void ll_combine_give(const ll_combine_call *call, expar_ll_combine_result *result)
 {
-    const expar_ll_combine_result full = {
-        .struct_size = result->struct_size, .y = call->y, .output = call->rest.output, .hook = call->hook};
+    const expar_ll_combine_result full = {.struct_size = result->struct_size,
+                                          .y = call->y,
+                                          .output = call->rest.output,
+                                          .hook = call->manner.hook,
+                                          .event = call->event};
     memcpy(result, &full, result->struct_size);
 }
 
 expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, expar_ll_combine_result *result)
 {
-    static const char name[] = "expar_ll_combine";
+    const char *name = ll_combine_name;
     ll_combine_call call = {.ll = ll, .rest.kind = LL_COMBINE};
-    expar_status status = ll_begin(ll, name);
+    expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     call.rest.step.combine.call.number = ll_number_call(ll, name);
     status = ll_combine_check(&call, args, result);
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
-    status = ll_combine_carry_out(&call, name, status);
+    status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);
+    ll_job_free(call.manner.job);
+    expar_ll_handle_destroy(call.rest.handle);
     if (status == EXPAR_OK) {
         ll_combine_give(&call, result);
     } else {
-        expar_ll_hook_destroy(call.hook);
+        expar_ll_hook_destroy(call.manner.hook);
         expar_ep_output_release(call.rest.output);
     }
     return ll_ended(ll, ll_end(ll, status));
@@ -196,7 +180,7 @@ static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, 
 expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
 {
     static const char name[] = "expar_ll_combine_buffer";
-    expar_status status = ll_begin(ll, name);
+    expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = combine_memory(ll, handle, dtype, x);
     if (status != EXPAR_OK) error_prefix(status, "%s", name);

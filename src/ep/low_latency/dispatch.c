@@ -54,6 +54,8 @@ static void ll_dispatch_fill(ll_dispatch_call *call)
                                 .topk = (int32_t)args->topk_idx.shape[1]};
 }
 
+static const char ll_dispatch_name[] = "expar_ll_dispatch";
+
 /* All that is done before the others are told. */
 static expar_status ll_dispatch_prepare(ll_dispatch_call *call)
 {
@@ -61,23 +63,11 @@ static expar_status ll_dispatch_prepare(ll_dispatch_call *call)
     expar_status status = ll_handle_make(call->ll, ll_dispatch_tokens(call), (int32_t)args->topk_idx.shape[1],
                                          tensor_given(&args->topk_weights), &call->rest.handle);
     if (status == EXPAR_OK) status = ll_dispatch_make_output(call);
-    if (status == EXPAR_OK && args->hook) status = ll_hook_make(call->ll, &call->hook);
+    if (status == EXPAR_OK && args->hook) status = ll_hook_make(call->ll, &call->manner.hook);
+    if (status == EXPAR_OK && args->async_finish) status = ll_job_make(call->ll, ll_dispatch_name, &call->manner.job);
+    call->manner.wait_event = args->wait_event;
     if (status == EXPAR_OK) ll_dispatch_fill(call);
     return status;
-}
-
-static expar_status ll_dispatch_carry_out(ll_dispatch_call *call, const char *name, expar_status own)
-{
-    expar_ll *ll = call->ll;
-    ll_dispatch_step *step = &call->rest.step.dispatch;
-    error_kept kept = {.status = EXPAR_OK};
-    if (own != EXPAR_OK) error_keep(&kept, own);
-    ll_refuse(&step->call, own);
-    expar_status status = ll_sent(ll, name, &step->call, ll->exec->ops->dispatch_send(ll->exec, step), &kept);
-    if (status != EXPAR_OK) return status;
-    if (!call->hook) return ll_rest_receive(ll, name, &call->rest);
-    ll_hook_fill(call->hook, &call->rest);
-    return EXPAR_OK;
 }
 
 static void ll_dispatch_give(const ll_dispatch_call *call, expar_ll_dispatch_result *result)
@@ -88,27 +78,28 @@ static void ll_dispatch_give(const ll_dispatch_call *call, expar_ll_dispatch_res
                                            .recv_count = call->recv_count,
                                            .handle = call->rest.handle,
                                            .output = call->rest.output,
-                                           .hook = call->hook};
+                                           .hook = call->manner.hook,
+                                           .event = call->event};
     memcpy(result, &full, result->struct_size);
 }
 
 static void ll_dispatch_drop(ll_dispatch_call *call)
 {
-    expar_ll_hook_destroy(call->hook);
-    expar_ep_output_release(call->rest.output);
-    expar_ll_handle_destroy(call->rest.handle);
+    expar_ll_hook_destroy(call->manner.hook);
+    ll_rest_drop(&call->rest);
 }
 
 expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *result)
 {
-    static const char name[] = "expar_ll_dispatch";
+    const char *name = ll_dispatch_name;
     ll_dispatch_call call = {.ll = ll, .rest.kind = LL_DISPATCH};
-    expar_status status = ll_begin(ll, name);
+    expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     call.rest.step.dispatch.call.number = ll_number_call(ll, name);
     status = ll_dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = ll_dispatch_prepare(&call);
-    status = ll_dispatch_carry_out(&call, name, status);
+    status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);
+    ll_job_free(call.manner.job);
     if (status == EXPAR_OK)
         ll_dispatch_give(&call, result);
     else

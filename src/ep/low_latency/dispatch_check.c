@@ -29,21 +29,6 @@ static expar_status ll_dispatch_check_format(const expar_ll *ll, const expar_ll_
     return EXPAR_OK;
 }
 
-/* What says how the call is made. */
-static expar_status ll_dispatch_check_manner(const expar_ll_dispatch_args *args)
-{
-    if (args->async_finish)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "async_finish is %d; expected 0: it is not built yet in low-latency mode", args->async_finish);
-    if (args->wait_event)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "wait_event is given; expected NULL: it is not built yet in low-latency "
-                         "mode");
-    if (args->hook != 0 && args->hook != 1)
-        return error_set(EXPAR_ERR_ARGUMENT, "hook is %d; expected 0 or 1", args->hook);
-    return EXPAR_OK;
-}
-
 static expar_dtype payload_dtype(const expar_ll_dispatch_args *args)
 {
     return args->format == EXPAR_LL_PLAIN ? args->x.dtype : args->format == EXPAR_LL_INT8 ? EXPAR_I8 : EXPAR_F8E4M3;
@@ -103,6 +88,6 @@ expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_a
     if (status == EXPAR_OK)
         status = ll_check_topk(ll, &call->args.topk_idx, &call->args.topk_weights, call->args.x.shape[0]);
     if (status == EXPAR_OK) status = ll_dispatch_check_format(ll, &call->args);
-    if (status == EXPAR_OK) status = ll_dispatch_check_manner(&call->args);
+    if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish);
     return status == EXPAR_OK ? ll_dispatch_check_results(call) : status;
 }

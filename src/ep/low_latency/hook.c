@@ -13,19 +13,6 @@ struct expar_ll_hook {
 
 static life_spent spent = LIFE_SPENT_NONE;
 
-expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest)
-{
-    ll_executor *exec = ll->exec;
-    const bool dispatch = rest->kind == LL_DISPATCH;
-    const ll_call *call = dispatch ? &rest->step.dispatch.call : &rest->step.combine.call;
-    expar_status status = dispatch ? exec->ops->dispatch_receive(exec, &rest->step.dispatch)
-                                   : exec->ops->combine_receive(exec, &rest->step.combine);
-    status = ll_received(ll, name, call, status);
-    if (dispatch && (status == EXPAR_OK || status == EXPAR_ERR_INDEX))
-        atomic_store_explicit(&rest->handle->filled, true, memory_order_release);
-    return status;
-}
-
 expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out)
 {
     expar_ll_hook *hook = calloc(1, sizeof *hook);
@@ -40,8 +27,7 @@ expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out)
 void ll_hook_fill(expar_ll_hook *hook, const ll_rest *rest)
 {
     hook->rest = *rest;
-    if (rest->handle) ll_handle_hold(rest->handle);
-    if (rest->output) ep_output_hold(rest->output);
+    ll_rest_hold(rest);
 }
 
 static expar_status hook_check(const expar_ll_hook *hook, const char *name)
@@ -59,7 +45,7 @@ expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
     expar_status status = hook_check(hook, name);
     if (status != EXPAR_OK) return call_ended(status);
     expar_ll *ll = hook->ll;
-    status = ll_begin(ll, name);
+    status = ll_begin(ll, name, 0);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     if (hook->called) {
         status = error_set(EXPAR_ERR_STATE, "%s: the hook has been called already", name);
@@ -76,8 +62,7 @@ void expar_ll_hook_destroy(expar_ll_hook *hook)
     life_end end = life_drop(&hook->life, LL_HOOK_MAGIC);
     if (end == LIFE_SPENT) LOG(LOG_WARN, "expar_ll_hook_destroy: hook %p is not a living hook", (void *)hook);
     if (end != LIFE_LAST) return;
-    expar_ll_handle_destroy(hook->rest.handle);
-    expar_ep_output_release(hook->rest.output);
+    ll_rest_drop(&hook->rest);
     ll_unkeep(hook->ll);
     life_keep(&spent, hook);
 }

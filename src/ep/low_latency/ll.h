@@ -11,6 +11,7 @@
  *   dispatch.c  the call; dispatch_check.c its checks
  *   combine.c   the call
  *   check.c     tensors of three dimensions
+ *   rest.c      the phases of a call, in the caller's thread or on the buffer's
  *   hook.c      the second half of a call; handle.c what a dispatch leaves; output.c memory of results
  *   mask.c      masks */
 #ifndef EXPAR_EP_LOW_LATENCY_LL_H
@@ -39,6 +40,7 @@ struct expar_ll {
     ep_parting parting;
     uint64_t calls; /* that were made, of either kind: the same on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy;      /* 1 while a call or a hook runs: set and cleared by its thread (acquire, release) */
+    ep_issuer *issuer;         /* made by the first call that is to finish on it */
     mem_block *combine_memory; /* of expar_ll_combine_buffer; NULL: not taken yet. Touched by the calling thread only */
     pthread_mutex_t poison_lock;
     error_kept poison; /* not OK after a call that was broken off. Guarded by poison_lock; set once */
@@ -74,9 +76,9 @@ expar_status ll_enter(expar_ll *ll, const char *name);
 void ll_leave(expar_ll *ll);
 /* Of one of the record's keepers. */
 void ll_unkeep(expar_ll *ll);
-/* Takes the buffer for a call or a hook of this thread's: EXPAR_ERR_BUSY, or why it cannot be used any more. On failure
-   nothing is held. */
-expar_status ll_begin(expar_ll *ll, const char *name);
+/* Takes the buffer for a call or a hook of this thread's, once at most `open` calls go on by themselves:
+   EXPAR_ERR_BUSY, or why it cannot be used any more. On failure nothing is held. */
+expar_status ll_begin(expar_ll *ll, const char *name, uint32_t open);
 /* Gives it back. Returns status, with its text as it is. */
 expar_status ll_end(expar_ll *ll, expar_status status);
 /* The number of a call that begins now, noted for others who ask. */
@@ -105,6 +107,8 @@ expar_status ll_check_vector(const expar_ll *ll, const char *name, const expar_t
 expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const expar_tensor *weights, int64_t tokens);
 /* [L][N*B][H] of the dtype, contiguous. */
 expar_tensor ll_rows_tensor(const expar_ll *ll, void *data, expar_dtype dtype);
+/* How a call is made: by a hook, by itself, or neither. */
+expar_status ll_check_manner(int32_t hook, int32_t async_finish);
 /* As executors read them. */
 ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights);
 
@@ -118,8 +122,8 @@ expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool wei
 expar_status ll_handle_check_own(const expar_ll *ll, const expar_ll_handle *handle);
 expar_ll_handle *ll_handle_hold(const expar_ll_handle *handle);
 
-/* ---- hook.c ------------------------------------------------------------------------------------------------------ */
-/* The rest of a call, and what it holds until that has come to its end. */
+/* ---- rest.c ------------------------------------------------------------------------------------------------------ */
+/* The phases of a call, and what it holds until that has come to its end. */
 typedef struct ll_rest {
     ll_kind kind;
     union {
@@ -129,8 +133,31 @@ typedef struct ll_rest {
     expar_ll_handle *handle; /* a reference, and one of the output, where there is one */
     expar_ep_output *output;
 } ll_rest;
+/* A reference more of each, and back. */
+void ll_rest_hold(const ll_rest *rest);
+void ll_rest_drop(const ll_rest *rest);
+/* Waits for the event, which may be NULL, and sends; own: why this rank refuses the call, or EXPAR_OK. */
+expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_event *wait_event, expar_status own);
 /* Receives, and says so of the handle. */
 expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest);
+
+/* A call that finishes on the buffer's thread. */
+typedef struct ll_job ll_job;
+/* Room for it, its event, and the thread. */
+expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out);
+/* Of one that is not issued; NULL is allowed. */
+void ll_job_free(ll_job *job);
+/* What the phases of a call come to in the caller's thread. With a job they are left to it, unless this rank refuses
+   the call, and *event is the caller's then; with a hook the receive is. */
+typedef struct ll_manner {
+    expar_event *wait_event;
+    expar_ll_hook *hook;
+    ll_job *job;
+} ll_manner;
+expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_manner *manner, expar_status own,
+                          expar_event **event);
+
+/* ---- hook.c ------------------------------------------------------------------------------------------------------ */
 /* Room for a hook, and the hook itself, which has references of its own. */
 expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out);
 void ll_hook_fill(expar_ll_hook *hook, const ll_rest *rest);

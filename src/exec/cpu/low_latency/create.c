@@ -114,7 +114,7 @@ static expar_status ll_make_part(ll_cpu *self)
 }
 
 /* All parts, or none. */
-static expar_status ll_make_parts(ll_cpu *self)
+static expar_status agree_on_parts(ll_cpu *self)
 {
     const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};
     expar_status status = sym_agree(self->sym, &matter, ll_make_part(self));
@@ -139,7 +139,7 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->space = ll_space_of(plan->shape);
     self->base.heap_bytes = self->space.total_bytes;
     expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
-    if (status == EXPAR_OK) status = ll_make_parts(self);
+    if (status == EXPAR_OK) status = agree_on_parts(self);
     if (status != EXPAR_OK) {
         ll_free_arrays(self);
         free(self);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of a buffer that carries out what the caller does not wait for, one call after the other, in the order in
+ * which they were issued: of either mode's buffers. */
+#include "base/interrupt.h"
+#include "ep/ep.h"
+#include "exec/event.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct job {
+    void *call; /* the thread's from when it begins to carry it out */
+    expar_event *event;
+    ep_issuer_run run;
+    ep_phase phase;
+} job;
+
+struct ep_issuer {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    /* Guarded by lock: */
+    job jobs[EP_OPEN_CALLS]; /* a ring; jobs[first] is the one that is being carried out */
+    uint32_t first, count;
+    bool closing;
+    /* Nobody joins the thread: it gives the buffer back itself. Else NULL. */
+    void (*leave)(void *owner);
+    void *owner;
+};
+
+static job *job_at(ep_issuer *self, uint32_t i)
+{
+    return &self->jobs[(self->first + i) % EP_OPEN_CALLS];
+}
+
+/* With the lock, which is given back meanwhile. */
+static void carry_out_first(ep_issuer *self)
+{
+    const job one = *job_at(self, 0);
+    pthread_mutex_unlock(&self->lock);
+    event_finish(one.event, one.run(one.call));
+    pthread_mutex_lock(&self->lock);
+    self->first++;
+    self->count--;
+    pthread_cond_broadcast(&self->change);
+}
+
+void ep_issuer_free(ep_issuer *self)
+{
+    if (!self) return;
+    pthread_cond_destroy(&self->change);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+static void *issuer_main(void *argument)
+{
+    ep_issuer *self = argument;
+    pthread_mutex_lock(&self->lock);
+    while (!self->closing || self->count)
+        if (self->count)
+            carry_out_first(self);
+        else
+            pthread_cond_wait(&self->change, &self->lock);
+    void (*leave)(void *owner) = self->leave;
+    void *owner = self->owner;
+    pthread_mutex_unlock(&self->lock);
+    if (leave) {
+        pthread_detach(self->thread);
+        leave(owner);
+    }
+    return NULL;
+}
+
+expar_status ep_issuer_start(ep_issuer **out)
+{
+    ep_issuer *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory for asynchronous calls");
+    pthread_mutex_init(&self->lock, NULL);
+    interrupt_cond_init(&self->change);
+    int error = pthread_create(&self->thread, NULL, issuer_main, self);
+    if (error != 0) {
+        ep_issuer_free(self);
+        return error_set(EXPAR_ERR_SYSTEM, "cannot start the thread of asynchronous calls: %s", strerror(error));
+    }
+    *out = self;
+    return EXPAR_OK;
+}
+
+void ep_issuer_put(ep_issuer *self, void *call, expar_event *event, ep_issuer_run run)
+{
+    pthread_mutex_lock(&self->lock);
+    *job_at(self, self->count++) = (job){.call = call, .event = event, .run = run, .phase = EP_CALL_BEGUN};
+    pthread_cond_broadcast(&self->change);
+    pthread_mutex_unlock(&self->lock);
+}
+
+void ep_issuer_reach(ep_issuer *self, ep_phase phase)
+{
+    pthread_mutex_lock(&self->lock);
+    job_at(self, 0)->phase = phase;
+    pthread_cond_broadcast(&self->change);
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* With the lock. One that has ended is no job any more. */
+static uint32_t count_before(ep_issuer *self, ep_phase phase)
+{
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < self->count; i++)
+        before += job_at(self, i)->phase < phase;
+    return before;
+}
+
+expar_status ep_issuer_await(ep_issuer *self, ep_phase phase, uint32_t open)
+{
+    expar_status status = EXPAR_OK;
+    int64_t asked_ns = 0;
+    if (!self) return EXPAR_OK;
+    pthread_mutex_lock(&self->lock);
+    thread_rest_begin();
+    while (count_before(self, phase) > open && status == EXPAR_OK) {
+        interrupt_cond_wait(&self->change, &self->lock);
+        if (count_before(self, phase) <= open) break;
+        pthread_mutex_unlock(&self->lock);
+        status = interrupt_look(&asked_ns, "the call before");
+        pthread_mutex_lock(&self->lock);
+    }
+    thread_rest_end();
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+static void issuer_close(ep_issuer *self, void (*leave)(void *owner), void *owner)
+{
+    pthread_mutex_lock(&self->lock);
+    self->closing = true;
+    self->leave = leave;
+    self->owner = owner;
+    pthread_cond_broadcast(&self->change);
+    pthread_mutex_unlock(&self->lock);
+}
+
+void ep_issuer_stop(ep_issuer *self)
+{
+    issuer_close(self, NULL, NULL);
+    pthread_join(self->thread, NULL);
+    ep_issuer_free(self);
+}
+
+void ep_issuer_let_go(ep_issuer *self, void (*leave)(void *owner), void *owner)
+{
+    issuer_close(self, leave, owner);
+}

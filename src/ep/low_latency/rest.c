@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The phases of a call: both in the caller's thread, or the receive by a hook, or both on the buffer's own thread. */
+#include "ep/low_latency/ll.h"
+#include "exec/event.h"
+
+#include <stdlib.h>
+
+struct ll_job {
+    expar_ll *ll;
+    const char *name;
+    ll_rest rest;
+    expar_event *wait_event, *event;
+};
+
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
+
+static ll_call *call_of_rest(ll_rest *rest)
+{
+    return rest->kind == LL_DISPATCH ? &rest->step.dispatch.call : &rest->step.combine.call;
+}
+
+void ll_rest_hold(const ll_rest *rest)
+{
+    if (rest->handle) ll_handle_hold(rest->handle);
+    if (rest->output) ep_output_hold(rest->output);
+}
+
+void ll_rest_drop(const ll_rest *rest)
+{
+    expar_ll_handle_destroy(rest->handle);
+    expar_ep_output_release(rest->output);
+}
+
+/* Another status than the event's: its failure says nothing about this group. */
+static expar_status await_event(expar_event *event)
+{
+    if (!event) return EXPAR_OK;
+    expar_status status = expar_event_wait(event);
+    if (status == EXPAR_OK || status == EXPAR_ERR_INTERRUPTED) return status;
+    return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
+}
+
+expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_event *wait_event, expar_status own)
+{
+    ll_executor *exec = ll->exec;
+    ll_call *call = call_of_rest(rest);
+    error_kept kept = {.status = EXPAR_OK};
+    if (own == EXPAR_OK) own = await_event(wait_event);
+    if (own != EXPAR_OK) error_keep(&kept, own);
+    ll_refuse(call, own);
+    expar_status status = rest->kind == LL_DISPATCH ? exec->ops->dispatch_send(exec, &rest->step.dispatch)
+                                                    : exec->ops->combine_send(exec, &rest->step.combine);
+    return ll_sent(ll, name, call, status, &kept);
+}
+
+expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest)
+{
+    ll_executor *exec = ll->exec;
+    const bool dispatch = rest->kind == LL_DISPATCH;
+    expar_status status = dispatch ? exec->ops->dispatch_receive(exec, &rest->step.dispatch)
+                                   : exec->ops->combine_receive(exec, &rest->step.combine);
+    status = ll_received(ll, name, call_of_rest(rest), status);
+    if (dispatch && (status == EXPAR_OK || status == EXPAR_ERR_INDEX))
+        atomic_store_explicit(&rest->handle->filled, true, memory_order_release);
+    return status;
+}
+
+/* ---- on the buffer's own thread ---------------------------------------------------------------------------------- */
+
+expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out)
+{
+    ll_job *job = calloc(1, sizeof *job);
+    if (!job) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
+    *out = job;
+    job->ll = ll;
+    job->name = name;
+    if (!ll->issuer) {
+        expar_status status = ep_issuer_start(&ll->issuer);
+        if (status != EXPAR_OK) return status;
+        life_hold(&ll->life);
+    }
+    return event_create_for_call(&job->event);
+}
+
+/* The event has a reference of the caller's and one of the call's. */
+void ll_job_free(ll_job *job)
+{
+    if (!job) return;
+    if (job->event) {
+        expar_event_destroy(job->event);
+        expar_event_destroy(job->event);
+    }
+    free(job);
+}
+
+static expar_status job_run(void *issued)
+{
+    ll_job *job = issued;
+    expar_status status = ll_check_poison(job->ll);
+    if (status == EXPAR_OK) status = ll_rest_send(job->ll, job->name, &job->rest, job->wait_event, EXPAR_OK);
+    if (status == EXPAR_OK) status = ll_rest_receive(job->ll, job->name, &job->rest);
+    ll_rest_drop(&job->rest);
+    expar_event_destroy(job->wait_event);
+    free(job);
+    return status;
+}
+
+static expar_event *job_issue(ll_job *job, const ll_rest *rest, expar_event *wait_event)
+{
+    expar_event *event = job->event;
+    job->rest = *rest;
+    job->wait_event = wait_event;
+    ll_rest_hold(rest);
+    if (wait_event) event_retain(wait_event);
+    ep_issuer_put(job->ll->issuer, job, event, job_run);
+    return event;
+}
+
+/* ---- in the caller's --------------------------------------------------------------------------------------------- */
+
+expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_manner *manner, expar_status own,
+                          expar_event **event)
+{
+    error_kept kept;
+    if (own == EXPAR_OK && manner->job) {
+        *event = job_issue(manner->job, rest, manner->wait_event);
+        manner->job = NULL;
+        return EXPAR_OK;
+    }
+    error_keep(&kept, own);
+    expar_status status = ep_issuer_await(ll->issuer, EP_CALL_ENDED, 0);
+    /* What has not been told to the others they would wait for. */
+    if (status != EXPAR_OK) return ll_received(ll, name, call_of_rest(rest), status);
+    status = ll_rest_send(ll, name, rest, manner->wait_event, error_restore(&kept));
+    if (status != EXPAR_OK) return status;
+    if (!manner->hook) return ll_rest_receive(ll, name, rest);
+    ll_hook_fill(manner->hook, rest);
+    return EXPAR_OK;
+}

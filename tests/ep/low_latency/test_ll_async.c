@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that finish by themselves: their events, what comes behind them, what goes wrong in them. */
+#include "ep/check.h"
+#include "ep/low_latency/case.h"
+#include "ep/stage.h"
+#include "oracle/unit.h"
+
+static ranks_kind kind;
+
+#define ROUNDS 30
+#define BAD    1 /* the rank whose arguments are wrong */
+
+static const ll_case example = {.ranks = 3,
+                                .max_tokens = 6,
+                                .hidden = 24,
+                                .topk = 4,
+                                .experts = 12,
+                                .tokens = {6, 2, 5},
+                                .seed = 3,
+                                .weights = true};
+
+typedef bool (*async_body)(const ll_case *c, int32_t rank, expar_ll *ll);
+static async_body play;
+
+static void play_async(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const expar_ll_config config = case_config(c);
+    expar_ll *ll = NULL;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (play(c, expar_group_rank(group), ll)) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void run_body(async_body body)
+{
+    ll_case c = example;
+    const ranks_plan plan = {.kind = kind, .size = c.ranks};
+    play = body;
+    assert_true(ranks_run(&plan, play_async, &c));
+}
+
+static ll_round *make(const ll_case *c, int32_t rank, uint32_t number)
+{
+    ll_round *round = round_make(c, rank, number);
+    round->dispatch.async_finish = 1;
+    return round;
+}
+
+static bool issue_dispatch(ll_round *round, expar_ll *ll)
+{
+    return CHECK_OK(expar_ll_dispatch(ll, &round->dispatch, &round->received)) &&
+           CHECK(round->received.event && round->received.handle && round->received.recv_x.data,
+                 "what is known is given");
+}
+
+static bool await_dispatch(ll_round *round, expar_status status)
+{
+    const bool good = CHECK_STATUS(status, expar_event_wait(round->received.event));
+    expar_event_destroy(round->received.event);
+    return good && (status != EXPAR_OK || round_check_dispatch(round));
+}
+
+static bool issue_combine(ll_round *round, expar_ll *ll, expar_event *behind)
+{
+    round_prepare_combine(round);
+    round->combine.async_finish = 1;
+    round->combine.wait_event = behind;
+    return CHECK_OK(expar_ll_combine(ll, &round->combine, &round->combined)) &&
+           CHECK(round->combined.event != NULL, "an event");
+}
+
+static bool await_combine(ll_round *round)
+{
+    const bool good = CHECK_OK(expar_event_wait(round->combined.event));
+    expar_event_destroy(round->combined.event);
+    return good && round_check_combine(round);
+}
+
+/* Two on their way; the second combine behind the first's event; then one in the caller's thread, behind both. */
+static bool play_pairs(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < ROUNDS && good; i++) {
+        ll_round *a = make(c, rank, i), *b = make(c, rank, i + 1), *last = round_make(c, rank, i + 2);
+        good = issue_dispatch(a, ll) && issue_dispatch(b, ll) && round_dispatch(last, ll);
+        good = good && await_dispatch(b, EXPAR_OK) && await_dispatch(a, EXPAR_OK);
+        good = good && issue_combine(a, ll, NULL) && issue_combine(b, ll, a->combined.event);
+        if (good) round_prepare_combine(last);
+        good = good && (i % 2 || round_combine(last, ll)) && await_combine(a) && await_combine(b);
+        round_free(a);
+        round_free(b);
+        round_free(last);
+    }
+    return good;
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    run_body(play_pairs);
+}
+
+/* The caller's references go at once. */
+static bool play_unheld(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < ROUNDS && good; i++) {
+        ll_round *a = make(c, rank, i);
+        good = issue_dispatch(a, ll);
+        expar_ll_handle_destroy(a->received.handle);
+        expar_ep_output_release(a->received.output);
+        a->received.handle = NULL;
+        a->received.output = NULL;
+        good = good && CHECK_OK(expar_event_wait(a->received.event));
+        expar_event_destroy(a->received.event);
+        round_free(a);
+    }
+    return good;
+}
+
+static void test_unheld(void **state)
+{
+    (void)state;
+    run_body(play_unheld);
+}
+
+/* What one rank alone finds wrong it returns; an index, and what others learn, comes by the event. */
+static bool play_refusals(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < ROUNDS && good; i++) {
+        ll_round *shape = make(c, rank, i), *index = make(c, rank, i), *fine = make(c, rank, i);
+        if (rank == BAD) {
+            shape->dispatch.x.shape[1] = 8;
+            ((int32_t *)index->idx)[0] = 99;
+            good = CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_dispatch(ll, &shape->dispatch, &shape->received));
+            good = good && CHECK(!shape->received.event, "no event");
+        } else {
+            good = issue_dispatch(shape, ll) && await_dispatch(shape, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 refused");
+        }
+        good = good && issue_dispatch(index, ll) &&
+               await_dispatch(index, rank == BAD ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE) && CHECK_TEXT("is 99");
+        good = good && issue_dispatch(fine, ll) && await_dispatch(fine, EXPAR_OK);
+        round_free(shape);
+        round_free(index);
+        round_free(fine);
+    }
+    return good;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    run_body(play_refusals);
+}
+
+/* An event that ended badly is this rank's refusal: in the caller's thread, and by the call's own event. */
+static bool play_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    ll_round *index = make(c, rank, 0), *sync = round_make(c, rank, 1), *async = make(c, rank, 2);
+    bool good;
+    if (rank == BAD) ((int32_t *)index->idx)[0] = 99;
+    good = issue_dispatch(index, ll);
+    good =
+        good && CHECK_STATUS(rank == BAD ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_event_wait(index->received.event));
+    if (rank == BAD) sync->dispatch.wait_event = async->dispatch.wait_event = index->received.event;
+    good = good && CHECK_STATUS(rank == BAD ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE,
+                                expar_ll_dispatch(ll, &sync->dispatch, &sync->received));
+    good = good && CHECK_TEXT("wait_event ended badly") && issue_dispatch(async, ll);
+    good = good && await_dispatch(async, rank == BAD ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE);
+    expar_event_destroy(index->received.event);
+    round_free(index);
+    round_free(sync);
+    round_free(async);
+    return good;
+}
+
+static void test_bad_event(void **state)
+{
+    (void)state;
+    run_body(play_bad_event);
+}
+
+/* Destroying the buffer waits for what is on its way; both manners at once are refused. */
+static bool play_end(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    ll_round *both = make(c, rank, 1), *last = make(c, rank, 2);
+    both->dispatch.hook = 1;
+    bool good = CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_dispatch(ll, &both->dispatch, &both->received));
+    good = good && issue_dispatch(last, ll) && CHECK_OK(expar_ll_destroy(ll)) && await_dispatch(last, EXPAR_OK);
+    round_free(both);
+    round_free(last);
+    return good && false;
+}
+
+static void test_end(void **state)
+{
+    (void)state;
+    run_body(play_end);
+}
+
+/* What was issued goes on without the caller. */
+static bool play_abandon(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    ll_round *last = make(c, rank, 2);
+    if (issue_dispatch(last, ll)) {
+        CHECK_OK(expar_ll_abandon(ll));
+        await_dispatch(last, EXPAR_OK);
+    }
+    round_free(last);
+    return false;
+}
+
+static void test_abandon(void **state)
+{
+    (void)state;
+    run_body(play_abandon);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pairs),     cmocka_unit_test(test_unheld), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bad_event), cmocka_unit_test(test_end),    cmocka_unit_test(test_abandon),
+    };
+    kind = stage_kind(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -18,6 +18,7 @@ for test in test_ep_random test_ep_options_random; do
 done
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_litmus"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_faults_kill"
+EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_exit"
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_gone" mix
 EXPAR_TEST_ROUNDS=$rounds EXPAR_TRANSPORTS=fabric run "$build/tests/test_gone" processes
 run "$build/tests/soak_calls" threads 4 "$soak_rounds"

@@ -51,7 +51,7 @@ static expar_status control_begin(const char *call, expar_group *group, const vo
         return control_refuse(group, error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
                                                EXPAR_CONTROL_MAX_BYTES));
     if (!group_enter(group, call)) return EXPAR_ERR_STATE;
-    expar_status status = sym_check(group->sym, call);
+    expar_status status = sym_check_come(group->sym, call);
     if (status != EXPAR_OK) group_leave(group);
     return status;
 }

@@ -39,7 +39,7 @@ expar_status heap_agree(device_heap *self, const char *what, const heap_word *wo
                                 .mine = word->mine,
                                 .all = word->all,
                                 .bytes = word->mine_bytes};
-    expar_status status = sym_check(self->sym, what);
+    expar_status status = sym_check_come(self->sym, what);
     if (status != EXPAR_OK) return status;
     status = sym_agree(self->sym, &matter, own);
     /* A rank's own error does not say yet in what. */

@@ -35,7 +35,7 @@ static expar_status wish_agree(sym *self, const char *what, const wish *mine)
                                 .fields = fields,
                                 .num_fields = ARRAY_LENGTH(fields)};
     snprintf(lacks, sizeof lacks, "has no memory for its %llu bytes", (unsigned long long)mine->bytes);
-    expar_status status = sym_check(self, what);
+    expar_status status = sym_check_come(self, what);
     return status == EXPAR_OK ? sym_agree(self, &matter, mine->status) : status;
 }
 

@@ -330,6 +330,14 @@ expar_status sym_check(sym *self, const char *what)
     return failed_by(self, failure_kind(failure), (int32_t)(uint32_t)failure, what);
 }
 
+expar_status sym_check_come(sym *self, const char *what)
+{
+    static const boot_topic control = {.kind = BOOT_KIND_CONTROL};
+    expar_status status = sym_check(self, what);
+    if (status != EXPAR_OK) boot_note_ended(self->boot, &control, status, expar_last_error());
+    return status;
+}
+
 expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
 {
     uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);

@@ -211,6 +211,9 @@ void sym_unlisten(sym *sym, sym_listener *listener);
 /* EXPAR_OK while sound; else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED, with a text that names the rank and
    `what` was being done. */
 expar_status sym_check(sym *sym, const char *what);
+/* The same in front of a collective over the control sockets: where it fails this rank does not come, and those who are
+   in the collective learn of it. */
+expar_status sym_check_come(sym *sym, const char *what);
 /* The same for an operation that touches pe alone: EXPAR_OK while this rank has not aborted and pe is not gone,
    whatever has become of others. */
 expar_status sym_check_pe(sym *sym, int32_t pe, const char *what);

@@ -35,7 +35,7 @@ static expar_status get_standing(const char *call, expar_group *group, int32_t s
     team_table *table;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
-    expar_status status = team_table_of(group) ? sym_check_self(group->sym, call) : sym_check(group->sym, call);
+    expar_status status = team_table_of(group) ? sym_check_self(group->sym, call) : sym_check_come(group->sym, call);
     if (status == EXPAR_OK) status = team_table_open(call, group, &table);
     if (status == EXPAR_OK) *team = &table->teams[slot];
     return status;

@@ -15,10 +15,11 @@
    of their time with one yield. (Measured: docs/performance.md.) */
 #define SPINS_CROWDED  4
 #define YIELDS_CROWDED 64
-/* Else turns that yield once the time for spinning is over; and turns from one look at the clock and the cores to the
-   next, so that a wait which ends before costs neither. */
+/* Else turns that yield once the time for spinning is over; and those that look at the clock and the cores: the fourth,
+   so that what comes at once costs neither and ranks on one core lose little, and each 16th from there. */
 #define YIELDS_ROOMY 8
 #define TURNS_A_LOOK 16
+#define FIRST_LOOK   3
 /* Turns that drive a network take longer, and what comes from there comes in pieces: so many are spun at least. */
 #define SPINS_DRIVEN 1000
 
@@ -220,7 +221,7 @@ static bool rest_spins(sym_rest *rest)
 {
     const uint32_t turn = rest->turn++;
     if (rest->crowded) return turn < SPINS_CROWDED;
-    if (turn % TURNS_A_LOOK != TURNS_A_LOOK - 1) return true;
+    if (turn % TURNS_A_LOOK != FIRST_LOOK) return true;
     const int64_t now_ns = clock_ns();
     if (rest->spin_end_ns == 0) rest->spin_end_ns = now_ns + rest->sym->spin_ns;
     rest->on_shared_core = shares_core(rest->sym);

@@ -135,7 +135,7 @@ static void asks_no_clock_at_first(sym *self)
     set_cores(self, false);
     play(1000, CORE);
     sym_rest rest = sym_rest_begin(self, "the test");
-    take_turns(&rest, 10);
+    take_turns(&rest, 3);
     sym_rest_end(&rest);
     CHECK(played.looks == 0 && played.yields == 0, "%d looks, %d yields", played.looks, played.yields);
 }
@@ -194,7 +194,7 @@ static void shared_cores_are_given_away(sym *self)
     counts before = counts_of(self);
     sym_rest rest = sym_rest_begin(self, "the test");
     int turns = turns_to_yield(&rest, before);
-    CHECK(turns <= 20, "yielded at turn %d", turns);
+    CHECK(turns <= 5, "yielded at turn %d", turns);
     uint64_t yields = yields_since(self, before);
     take_turns(&rest, 10);
     CHECK(yields_since(self, before) == yields + 10, "a turn did not yield");

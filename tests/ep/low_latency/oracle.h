@@ -32,7 +32,8 @@ float llo_e4m3_widen(uint8_t bits);
 size_t llo_element_bytes(const llo_job *job);
 int32_t llo_num_scales(const llo_job *job);
 /* x: [H] elements of the job's type. q: [H] elements of the format; scales: [S] words, bits of FP32 or four exponents
-   each; not used for LLO_PLAIN. */
+   each; not used for LLO_PLAIN. A group that holds infinity or NaN is NaN: its scale, 255 as an exponent, and its
+   elements, 0 in INT8. */
 void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */

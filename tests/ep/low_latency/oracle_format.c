@@ -39,9 +39,10 @@ uint8_t llo_e4m3_round(float value)
     return sign | (up ? high : low);
 }
 
-/* To the nearest whole number, ties to even, and into ±127. */
+/* To the nearest whole number, ties to even, and into ±127; NaN: 0. */
 static int8_t round_int8(float value)
 {
+    if (isnan(value)) return 0;
     float whole = floorf(value), rest = value - whole;
     if (rest > 0.5f || (rest == 0.5f && fmodf(whole, 2.0f) != 0.0f)) whole += 1.0f;
     return (int8_t)(whole > 127.0f ? 127.0f : whole < -127.0f ? -127.0f : whole);
@@ -63,11 +64,15 @@ static float element_of(const llo_job *job, const void *x, int64_t index)
     return oracle_widen(job->type, oracle_load(job->type, x, index));
 }
 
+/* NaN for a group that holds infinity or NaN. */
 static float largest_magnitude(const llo_job *job, const void *x, int32_t group)
 {
     float most = LEAST_AMAX;
-    for (int32_t i = group * LLO_GROUP; i < (group + 1) * LLO_GROUP; i++)
-        most = fmaxf(most, fabsf(element_of(job, x, i)));
+    for (int32_t i = group * LLO_GROUP; i < (group + 1) * LLO_GROUP; i++) {
+        float value = element_of(job, x, i);
+        if (!isfinite(value)) return NAN;
+        most = fmaxf(most, fabsf(value));
+    }
     return most;
 }
 
@@ -75,14 +80,14 @@ static float largest_magnitude(const llo_job *job, const void *x, int32_t group)
 static float power_of_two_above(float value)
 {
     int exponent;
+    if (isnan(value)) return value;
     float fraction = frexpf(value, &exponent); /* in [1/2, 1) */
     return ldexpf(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
 }
 
 static void store_scale(const llo_job *job, uint32_t *scales, int32_t group, float scale)
 {
-    uint32_t bits;
-    memcpy(&bits, &scale, sizeof bits);
+    uint32_t bits = oracle_round(ORACLE_F32, scale);
     if (job->format == LLO_FP8_UE8M0)
         scales[group / 4] |= (bits >> 23) << group % 4 * 8;
     else

@@ -96,6 +96,25 @@ static void test_int8(void **state)
     ASSERT_ARRAY((int8_t *)q, 127, -127, 64, 32, 0); /* 63.5 and 0.5 are ties; 31.75 is none */
 }
 
+static void test_nan_takes_the_group(void **state)
+{
+    (void)state;
+    float x[2 * LLO_GROUP] = {[3] = -INFINITY, [LLO_GROUP] = 127.0f};
+    llo_job job = {.hidden = 2 * LLO_GROUP, .type = ORACLE_F32, .format = LLO_INT8};
+    uint8_t q[2 * LLO_GROUP];
+    uint32_t scales[2];
+    x[0] = 1.0f;
+    llo_quantise(&job, x, q, scales);
+    ASSERT_ARRAY(scales, 0x7fffffffu, ONE);
+    ASSERT_ARRAY(q, 0, 0, 0, 0);
+    assert_int_equal(q[LLO_GROUP], 127);
+    job.format = LLO_FP8_UE8M0;
+    x[3] = NAN;
+    llo_quantise(&job, x, q, scales);
+    ASSERT_ARRAY(scales, 255u | 126u << 8);
+    ASSERT_ARRAY(q, 0x7f, 0x7f, 0x7f, 0x7f);
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* 2 ranks of 2 experts, B 3, H 1; rank 0: {0, 3}, {1, 0}; rank 1: {0, 2}, {-1, 0}, {1, 1}, which is wrong. */
@@ -215,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_fp8_powers_of_two),
         cmocka_unit_test(test_fp8_powers_stay),
         cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_nan_takes_the_group),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_masked_ranks_have_no_rows),
         cmocka_unit_test(test_orders),

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Traffic and answers of low-latency mode, with the oracle's results. */
+#include "ep/low_latency/traffic.h"
+#include <stdlib.h>
+#include <string.h>
+
+int32_t lowlat_locals(const llo_job *job)
+{
+    return job->num_experts / job->num_ranks;
+}
+
+int64_t lowlat_places(const llo_job *job)
+{
+    return (int64_t)job->num_ranks * job->max_tokens;
+}
+
+expar_dtype lowlat_dtype(oracle_type type)
+{
+    return type == ORACLE_BF16 ? EXPAR_BF16 : type == ORACLE_F16 ? EXPAR_F16 : EXPAR_F32;
+}
+
+expar_ll_format lowlat_format(llo_format format)
+{
+    static const expar_ll_format formats[] = {[LLO_PLAIN] = EXPAR_LL_PLAIN,
+                                              [LLO_FP8] = EXPAR_LL_FP8,
+                                              [LLO_FP8_ROUND] = EXPAR_LL_FP8_ROUND,
+                                              [LLO_FP8_UE8M0] = EXPAR_LL_FP8_UE8M0,
+                                              [LLO_INT8] = EXPAR_LL_INT8};
+    return formats[format];
+}
+
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
+
+/* An expert that stands in an earlier slot of its token goes: it would be an error. */
+static void drop_doubles(int64_t num_tokens, int32_t topk, int64_t *topk_idx)
+{
+    for (int64_t t = 0; t < num_tokens; t++)
+        for (int32_t k = 0; k < topk; k++)
+            for (int32_t before = 0; before < k; before++)
+                if (topk_idx[t * topk + before] == topk_idx[t * topk + k]) topk_idx[t * topk + k] = -1;
+}
+
+static uint32_t *draw_weights(int64_t num_tokens, int32_t topk, random_source *random)
+{
+    uint32_t *weights = traffic_alloc((size_t)(num_tokens * topk), sizeof *weights);
+    traffic_fill_rows(random, ORACLE_F32, num_tokens, topk, weights);
+    return weights;
+}
+
+static oracle_input draw_input(const lowlat_plan *plan, int32_t rank, random_source *random)
+{
+    int64_t count = plan->num_tokens[rank];
+    int64_t *topk_idx = traffic_alloc((size_t)(count * plan->topk), sizeof *topk_idx);
+    void *x = traffic_alloc((size_t)(count * plan->hidden), oracle_element_bytes(plan->type));
+    routing_fill(plan->routing, random, count, plan->topk, plan->num_experts, topk_idx);
+    if (plan->disturb) routing_disturb(random, plan->disturb, count, plan->topk, topk_idx);
+    drop_doubles(count, plan->topk, topk_idx);
+    traffic_fill_rows(random, plan->type, count, plan->hidden, x);
+    return (oracle_input){.num_tokens = count,
+                          .x = x,
+                          .topk_idx = topk_idx,
+                          .weights = plan->with_weights ? draw_weights(count, plan->topk, random) : NULL};
+}
+
+static void free_arrival(const lowlat_arrival *arrival)
+{
+    free(arrival->count);
+    free(arrival->src_info);
+    free(arrival->range);
+    free(arrival->x);
+    free(arrival->scales);
+}
+
+void lowlat_traffic_settle(lowlat_traffic *t)
+{
+    const llo_job *job = &t->job;
+    size_t locals = (size_t)lowlat_locals(job), rows = locals * (size_t)lowlat_places(job);
+    free(t->map);
+    t->map = llo_map_make(job);
+    for (int32_t r = 0; r < job->num_ranks; r++) {
+        lowlat_arrival *arrival = &t->arrivals[r];
+        free_arrival(arrival);
+        *arrival =
+            (lowlat_arrival){.count = traffic_alloc(locals, sizeof *arrival->count),
+                             .src_info = traffic_alloc(rows, sizeof *arrival->src_info),
+                             .range = traffic_alloc(locals * (size_t)job->num_ranks, sizeof *arrival->range),
+                             .x = traffic_alloc(rows, (size_t)job->hidden * llo_element_bytes(job)),
+                             .scales = traffic_alloc(rows, (size_t)llo_num_scales(job) * sizeof *arrival->scales),
+                             .messages = llo_messages(job, r)};
+        llo_places(job, t->map, r, arrival->count, arrival->src_info, arrival->range);
+        llo_dispatch(job, t->map, r, arrival->x, arrival->scales);
+    }
+}
+
+lowlat_traffic *lowlat_traffic_make(const lowlat_plan *plan, random_source *random)
+{
+    lowlat_traffic *t = traffic_alloc(1, sizeof *t);
+    t->wide = plan->wide;
+    t->with_weights = plan->with_weights;
+    t->inputs = traffic_alloc((size_t)plan->num_ranks, sizeof *t->inputs);
+    t->arrivals = traffic_alloc((size_t)plan->num_ranks, sizeof *t->arrivals);
+    t->job = (llo_job){.num_ranks = plan->num_ranks,
+                       .max_tokens = plan->max_tokens,
+                       .hidden = plan->hidden,
+                       .topk = plan->topk,
+                       .num_experts = plan->num_experts,
+                       .type = plan->type,
+                       .format = plan->format,
+                       .inputs = t->inputs};
+    for (int32_t r = 0; r < plan->num_ranks; r++)
+        t->inputs[r] = draw_input(plan, r, random);
+    lowlat_traffic_settle(t);
+    return t;
+}
+
+/* The oracle's inputs are read only; these arrays are the tests' own. */
+static void free_given(const void *array)
+{
+    free((void *)(uintptr_t)array);
+}
+
+void lowlat_traffic_free(lowlat_traffic *t)
+{
+    if (!t) return;
+    for (int32_t r = 0; r < t->job.num_ranks; r++) {
+        free_given(t->inputs[r].x);
+        free_given(t->inputs[r].topk_idx);
+        free_given(t->inputs[r].weights);
+        free_arrival(&t->arrivals[r]);
+    }
+    free(t->map);
+    free(t->inputs);
+    free(t->arrivals);
+    free(t);
+}
+
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
+
+static void *draw_answer(const lowlat_answers *a, const lowlat_traffic *t, int32_t rank, random_source *random)
+{
+    const llo_job *job = &a->job;
+    size_t places = (size_t)lowlat_places(job), locals = (size_t)lowlat_locals(job);
+    size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
+    char *x = traffic_alloc(locals * places, row_bytes);
+    memset(x, 0xff, locals * places * row_bytes);
+    for (size_t e = 0; e < locals; e++)
+        traffic_fill_rows(random, job->type, t->arrivals[rank].count[e], job->hidden, x + e * places * row_bytes);
+    return x;
+}
+
+lowlat_answers *lowlat_answers_make(const lowlat_traffic *t, oracle_type type, expar_ll_sum sum, random_source *random)
+{
+    lowlat_answers *a = traffic_alloc(1, sizeof *a);
+    size_t n = (size_t)t->job.num_ranks;
+    a->job = t->job;
+    a->job.type = type;
+    a->job.inputs = a->inputs = traffic_alloc(n, sizeof *a->inputs);
+    a->sum = sum;
+    a->x = traffic_alloc(n, sizeof *a->x);
+    a->y = traffic_alloc(n, sizeof *a->y);
+    for (size_t r = 0; r < n; r++) {
+        a->inputs[r] = t->inputs[r];
+        if (sum != EXPAR_LL_REDUCED || !t->with_weights)
+            a->inputs[r].weights = draw_weights(t->inputs[r].num_tokens, t->job.topk, random);
+        a->x[r] = draw_answer(a, t, (int32_t)r, random);
+    }
+    for (size_t r = 0; r < n; r++) {
+        a->y[r] = traffic_alloc((size_t)t->inputs[r].num_tokens, (size_t)t->job.hidden * oracle_element_bytes(type));
+        (sum == EXPAR_LL_EXACT ? llo_combine_exact : llo_combine_reduced)(&a->job, t->map, (int32_t)r,
+                                                                          (const void *const *)a->x, a->y[r]);
+    }
+    return a;
+}
+
+void lowlat_answers_free(lowlat_answers *a, const lowlat_traffic *t)
+{
+    if (!a) return;
+    for (int32_t r = 0; r < a->job.num_ranks; r++) {
+        if (a->inputs[r].weights != t->inputs[r].weights) free_given(a->inputs[r].weights);
+        free(a->x[r]);
+        free(a->y[r]);
+    }
+    free(a->inputs);
+    free(a->x);
+    free(a->y);
+    free(a);
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every wrong argument of expar_ll_dispatch that one rank sees alone (wrong.h). */
+#include "ep/low_latency/wrong.h"
+
+typedef expar_ll_dispatch_args there_args;
+
+/* ---- pointers and structs ---------------------------------------------------------------------------------------- */
+
+static expar_status call_without_args(const wrong_scene *scene)
+{
+    expar_ll_dispatch_result result = EXPAR_LL_DISPATCH_RESULT_INIT;
+    return expar_ll_dispatch(scene->ll, NULL, &result);
+}
+
+static expar_status call_without_result(const wrong_scene *scene)
+{
+    const lowlat_choice plain = {0};
+    lowlat_call call;
+    lowlat_prepare_dispatch(&call, scene->ll, scene->traffic, scene->rank, &plain);
+    expar_status status = expar_ll_dispatch(scene->ll, &call.there_args, NULL);
+    lowlat_clean(&call);
+    return status;
+}
+
+static expar_status call_with_result_of_no_size(const wrong_scene *scene)
+{
+    const lowlat_choice plain = {0};
+    lowlat_call call;
+    lowlat_prepare_dispatch(&call, scene->ll, scene->traffic, scene->rank, &plain);
+    call.there.struct_size = 0;
+    expar_status status = lowlat_start(&call);
+    lowlat_clean(&call);
+    return status;
+}
+
+static void args_of_no_size(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->struct_size = 0;
+}
+
+static void args_of_the_future(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->struct_size = sizeof *args + 8;
+}
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+static void x_absent(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x = EXPAR_TENSOR_NONE;
+}
+
+static void x_without_data(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.data = NULL;
+}
+
+static void x_of_integers(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.dtype = EXPAR_I32;
+}
+
+static void x_of_no_dtype(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.dtype = (expar_dtype)99;
+}
+
+/* The buffer is for elements of 2 bytes. */
+static void x_of_long_elements(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.dtype = EXPAR_F32;
+}
+
+static void x_of_one_dimension(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x = expar_tensor_1d(args->x.data, args->x.dtype, WRONG_HIDDEN);
+}
+
+static void x_of_negative_extent(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = -5;
+}
+
+static void x_of_other_rows(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.shape[1] = 8;
+}
+
+static void x_of_another_t(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = 4;
+}
+
+/* One token more than the buffer's; nothing of it is read. */
+static void x_of_too_many_tokens(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = args->topk_idx.shape[0] = args->topk_weights.shape[0] = WRONG_TOKENS + 1;
+}
+
+static void x_at_odd_address(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.data = (char *)args->x.data + 2;
+}
+
+static void x_of_odd_pitch(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.strides[0] = 17;
+}
+
+static void x_of_spread_columns(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.strides[1] = 2;
+}
+
+static void x_of_overlapping_rows(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.strides[0] = 8;
+}
+
+/* The bytes from the first row to the last do not fit 64 bits. */
+static void x_of_endless_pitch(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.strides[0] = INT64_MAX - 7;
+}
+
+static void x_on_a_gpu(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->x.device.type = EXPAR_CUDA;
+}
+
+/* ---- topk_idx and topk_weights ----------------------------------------------------------------------------------- */
+
+static void idx_absent(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx = EXPAR_TENSOR_NONE;
+}
+
+static void idx_without_data(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.data = NULL;
+}
+
+static void idx_of_floats(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.dtype = EXPAR_F32;
+}
+
+static void idx_of_another_t(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.shape[0] = 4;
+}
+
+/* One slot more than the buffer's. */
+static void idx_of_many_slots(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.shape[0] = args->x.shape[0] = args->topk_weights.shape[0] = 1;
+    args->topk_idx.shape[1] = args->topk_idx.strides[0] = WRONG_TOPK + 1;
+}
+
+static void idx_of_no_slots(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.shape[1] = 0;
+}
+
+static void idx_of_spread_slots(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.strides[1] = 2;
+}
+
+static void idx_on_a_gpu(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.device.type = EXPAR_CUDA;
+}
+
+static void weights_without_data(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.data = NULL;
+}
+
+static void weights_of_integers(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.dtype = EXPAR_I32;
+}
+
+static void weights_of_fewer_slots(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.shape[1] = WRONG_TOPK - 1;
+}
+
+static void weights_of_another_t(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.shape[0] = 4;
+}
+
+/* ---- manner ------------------------------------------------------------------------------------------------------ */
+
+static void format_unknown(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = (expar_ll_format)9;
+}
+
+static void format_of_combines(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_LOGFMT;
+}
+
+static void hook_of_two(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->hook = 2;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* Memory that no refused call writes to. */
+static _Alignas(16) char room[WRONG_EXPERTS * WRONG_RANKS * WRONG_TOKENS * WRONG_HIDDEN * 2 + 16];
+
+static expar_tensor fitting_x(const there_args *args)
+{
+    const int64_t places = WRONG_RANKS * WRONG_TOKENS;
+    return (expar_tensor){.data = room,
+                          .dtype = args->x.dtype,
+                          .ndim = 3,
+                          .shape = {WRONG_EXPERTS / WRONG_RANKS, places, WRONG_HIDDEN},
+                          .strides = {places * WRONG_HIDDEN, WRONG_HIDDEN, 1},
+                          .device = {.type = EXPAR_CPU}};
+}
+
+static void out_x_of_another_dtype(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_x = fitting_x(args);
+    args->out_x.dtype = EXPAR_F16;
+}
+
+static void out_x_of_two_dimensions(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_x = expar_tensor_2d(room, args->x.dtype, WRONG_EXPERTS / WRONG_RANKS, WRONG_HIDDEN);
+}
+
+static void out_x_of_fewer_rows(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_x = fitting_x(args);
+    args->out_x.shape[1]--;
+}
+
+static void out_x_of_wide_rows(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_x = fitting_x(args);
+    args->out_x.strides[1] += 8;
+}
+
+static void out_x_at_odd_address(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_x = fitting_x(args);
+    args->out_x.data = room + 2;
+}
+
+static void out_x_on_a_gpu(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_x = fitting_x(args);
+    args->out_x.device.type = EXPAR_CUDA;
+}
+
+static void out_scales_without_scales(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_scales = fitting_x(args);
+}
+
+static void out_count_of_more_experts(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_count = expar_tensor_1d(room, EXPAR_I32, WRONG_EXPERTS);
+}
+
+static void out_count_of_long_integers(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->out_count = expar_tensor_1d(room, EXPAR_I64, WRONG_EXPERTS / WRONG_RANKS);
+}
+
+static void stats_of_floats(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->expert_recv_stats = expar_tensor_1d(room, EXPAR_F32, WRONG_EXPERTS / WRONG_RANKS);
+}
+
+static void stats_of_all_experts(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->expert_recv_stats = expar_tensor_1d(room, EXPAR_I32, WRONG_EXPERTS);
+}
+
+static void waits_of_fewer_ranks(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->wait_ns = expar_tensor_1d(room, EXPAR_I64, WRONG_RANKS - 1);
+}
+
+static void waits_of_short_integers(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->wait_ns = expar_tensor_1d(room, EXPAR_I32, WRONG_RANKS);
+}
+
+static void waits_at_odd_address(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->wait_ns = expar_tensor_1d(room + 4, EXPAR_I64, WRONG_RANKS);
+}
+
+static const wrong_case cases[] = {
+    {"no args", EXPAR_ERR_NULL, {"args is NULL"}, .call = call_without_args},
+    {"no result", EXPAR_ERR_NULL, {"result is NULL"}, .call = call_without_result},
+    {"result of no size", EXPAR_ERR_ARGUMENT, {"result.struct_size", "is 0"}, .call = call_with_result_of_no_size},
+    {"args of no size", EXPAR_ERR_ARGUMENT, {"args.struct_size", "is 0"}, .spoil_dispatch = args_of_no_size},
+    {"args of the future", EXPAR_ERR_ARGUMENT, {"args.struct_size"}, .spoil_dispatch = args_of_the_future},
+    {"x absent", EXPAR_ERR_NULL, {"x "}, .spoil_dispatch = x_absent},
+    {"x without data", EXPAR_ERR_NULL, {"x.data is NULL"}, .spoil_dispatch = x_without_data},
+    {"x of integers", EXPAR_ERR_DTYPE, {"x.dtype is i32", "expected"}, .spoil_dispatch = x_of_integers},
+    {"x of no dtype", EXPAR_ERR_DTYPE, {"x.dtype"}, .spoil_dispatch = x_of_no_dtype},
+    {"x of long elements",
+     EXPAR_ERR_LIMIT,
+     {"x.dtype is f32", "config.max_element_bytes"},
+     .spoil_dispatch = x_of_long_elements},
+    {"x of one dimension", EXPAR_ERR_SHAPE, {"x has 1 dimension", "expected 2"}, .spoil_dispatch = x_of_one_dimension},
+    {"x of negative extent", EXPAR_ERR_SHAPE, {"x has shape [-5]"}, .spoil_dispatch = x_of_negative_extent},
+    {"x of other rows",
+     EXPAR_ERR_SHAPE,
+     {"x has hidden size 8", "16 (config.hidden)"},
+     .spoil_dispatch = x_of_other_rows},
+    {"x of another T", EXPAR_ERR_SHAPE, {"topk_idx", "5", "4"}, .spoil_dispatch = x_of_another_t},
+    {"x of too many tokens",
+     EXPAR_ERR_LIMIT,
+     {"x has 7 tokens", "6 (config.max_tokens)"},
+     .spoil_dispatch = x_of_too_many_tokens},
+    {"x at an odd address", EXPAR_ERR_ALIGNMENT, {"x.data"}, .spoil_dispatch = x_at_odd_address},
+    {"x of odd pitch", EXPAR_ERR_ALIGNMENT, {"x.strides[0]"}, .spoil_dispatch = x_of_odd_pitch},
+    {"x of spread columns", EXPAR_ERR_STRIDE, {"x.strides[1] is 2"}, .spoil_dispatch = x_of_spread_columns},
+    {"x of overlapping rows", EXPAR_ERR_STRIDE, {"x.strides[0] is 8"}, .spoil_dispatch = x_of_overlapping_rows},
+    {"x of endless pitch", EXPAR_ERR_STRIDE, {"x.strides[0]"}, .spoil_dispatch = x_of_endless_pitch},
+    {"x on a GPU", EXPAR_ERR_DEVICE, {"x lies on", "expected"}, .spoil_dispatch = x_on_a_gpu},
+    {"topk_idx absent", EXPAR_ERR_NULL, {"topk_idx "}, .spoil_dispatch = idx_absent},
+    {"topk_idx without data", EXPAR_ERR_NULL, {"topk_idx.data is NULL"}, .spoil_dispatch = idx_without_data},
+    {"topk_idx of floats", EXPAR_ERR_DTYPE, {"topk_idx.dtype is f32"}, .spoil_dispatch = idx_of_floats},
+    {"topk_idx of another T", EXPAR_ERR_SHAPE, {"topk_idx", "4", "5"}, .spoil_dispatch = idx_of_another_t},
+    {"topk_idx of many slots",
+     EXPAR_ERR_LIMIT,
+     {"topk_idx has 4 slots", "config.num_topk"},
+     .spoil_dispatch = idx_of_many_slots},
+    {"topk_idx of no slots",
+     EXPAR_ERR_LIMIT,
+     {"topk_idx has 0 slots", "config.num_topk"},
+     .spoil_dispatch = idx_of_no_slots},
+    {"topk_idx of spread slots", EXPAR_ERR_STRIDE, {"topk_idx.strides[1] is 2"}, .spoil_dispatch = idx_of_spread_slots},
+    {"topk_idx on a GPU", EXPAR_ERR_DEVICE, {"topk_idx lies on", "expected"}, .spoil_dispatch = idx_on_a_gpu},
+    {"topk_weights without data",
+     EXPAR_ERR_NULL,
+     {"topk_weights.data is NULL"},
+     .spoil_dispatch = weights_without_data},
+    {"topk_weights of integers", EXPAR_ERR_DTYPE, {"topk_weights.dtype is i32"}, .spoil_dispatch = weights_of_integers},
+    {"topk_weights of fewer slots",
+     EXPAR_ERR_SHAPE,
+     {"topk_weights", "2", "3"},
+     .spoil_dispatch = weights_of_fewer_slots},
+    {"topk_weights of another T", EXPAR_ERR_SHAPE, {"topk_weights", "4", "5"}, .spoil_dispatch = weights_of_another_t},
+    {"format unknown", EXPAR_ERR_ARGUMENT, {"format is 9", "expected"}, .spoil_dispatch = format_unknown},
+    {"format of combines", EXPAR_ERR_ARGUMENT, {"format is 5", "expected"}, .spoil_dispatch = format_of_combines},
+    {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_dispatch = hook_of_two},
+    {"out_x of another dtype",
+     EXPAR_ERR_DTYPE,
+     {"out_x.dtype is f16", "bf16"},
+     .spoil_dispatch = out_x_of_another_dtype},
+    {"out_x of two dimensions",
+     EXPAR_ERR_SHAPE,
+     {"out_x has 2 dimensions", "expected 3"},
+     .spoil_dispatch = out_x_of_two_dimensions},
+    {"out_x of fewer rows",
+     EXPAR_ERR_SHAPE,
+     {"out_x.shape[1] is 17", "expected 18"},
+     .spoil_dispatch = out_x_of_fewer_rows},
+    {"out_x of wide rows",
+     EXPAR_ERR_STRIDE,
+     {"out_x.strides[1] is 24", "expected 16"},
+     .spoil_dispatch = out_x_of_wide_rows},
+    {"out_x at an odd address", EXPAR_ERR_ALIGNMENT, {"out_x.data"}, .spoil_dispatch = out_x_at_odd_address},
+    {"out_x on a GPU", EXPAR_ERR_DEVICE, {"out_x lies on", "expected"}, .spoil_dispatch = out_x_on_a_gpu},
+    {"out_scales without scales",
+     EXPAR_ERR_ARGUMENT,
+     {"out_scales is given"},
+     .spoil_dispatch = out_scales_without_scales},
+    {"out_count of more experts",
+     EXPAR_ERR_SHAPE,
+     {"out_count.shape[0] is 6", "expected 2"},
+     .spoil_dispatch = out_count_of_more_experts},
+    {"out_count of long integers",
+     EXPAR_ERR_DTYPE,
+     {"out_count.dtype is i64", "i32"},
+     .spoil_dispatch = out_count_of_long_integers},
+    {"stats of floats", EXPAR_ERR_DTYPE, {"expert_recv_stats.dtype is f32", "i32"}, .spoil_dispatch = stats_of_floats},
+    {"stats of all experts",
+     EXPAR_ERR_SHAPE,
+     {"expert_recv_stats.shape[0] is 6", "expected 2"},
+     .spoil_dispatch = stats_of_all_experts},
+    {"waits of fewer ranks",
+     EXPAR_ERR_SHAPE,
+     {"wait_ns.shape[0] is 2", "expected 3"},
+     .spoil_dispatch = waits_of_fewer_ranks},
+    {"waits of short integers",
+     EXPAR_ERR_DTYPE,
+     {"wait_ns.dtype is i32", "i64"},
+     .spoil_dispatch = waits_of_short_integers},
+    {"waits at an odd address", EXPAR_ERR_ALIGNMENT, {"wait_ns.data"}, .spoil_dispatch = waits_at_odd_address},
+};
+
+int main(void)
+{
+    return wrong_run("bad low-latency dispatches", cases, sizeof cases / sizeof *cases);
+}

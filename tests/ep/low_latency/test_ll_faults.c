@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank dies, or falls silent, in each phase of low-latency calls: the others' calls or hooks end with EXPAR_ERR_PEER
+ * and name it, wherever they stand; the next one fails at once; buffer and group can be destroyed. Ranks are processes.
+ *
+ * All make rounds of a dispatch and a combine, each with a hook. In round FATAL the victim strikes itself in the phase
+ * of the case, at one of its steps, or, if the phase has fewer, behind it. */
+#include "ep/low_latency/hold.h"
+#include "ep/low_latency/play.h"
+#include "ep/ranks.h"
+#include "oracle/unit.h"
+#include "shmem/kind.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { RANKS = 3, FATAL = 2, ROUNDS = 50 };
+/* Survivors must have ended by then; they are expected to need a second, or their time-out and some. */
+#define DEADLINE_MS 60000
+/* Of survivors of a silence. */
+#define SHORT_TIMEOUT_MS 1500
+
+typedef enum phase { SENDS_THERE, OPEN_THERE, RECEIVES_THERE, SENDS_BACK, OPEN_BACK, RECEIVES_BACK, PHASES } phase;
+static const char *const phase_names[] = {"dispatch: send", "dispatch: before its hook", "dispatch: receive",
+                                          "combine: send",  "combine: before its hook",  "combine: receive"};
+
+typedef struct fault_case {
+    int32_t victim;
+    phase phase;
+    int32_t step;
+    int signal; /* SIGKILL, or SIGSTOP */
+    bool wakes; /* SIGSTOP: goes on when the others have ended */
+} fault_case;
+
+/* Of one rank, in memory that all share: written by the rank, read when it has ended. */
+typedef struct fault_note {
+    expar_status status, again;
+    char text[1024], again_text[1024];
+} fault_note;
+
+typedef struct fault_table {
+    fault_case what;
+    const lowlat_traffic *traffic;
+    lowlat_answers *back;
+    _Atomic int32_t struck; /* 1: the victim is about to strike itself. Written by it, read by the others */
+    _Atomic int32_t told;   /* survivors that have their error */
+    fault_note notes[RANKS];
+} fault_table;
+
+/* ---- a rank ------------------------------------------------------------------------------------------------------ */
+
+typedef struct fault_seat {
+    fault_table *table;
+    expar_group *group;
+    expar_ll *ll;
+    int32_t rank, round;
+    int32_t steps_left; /* of the victim, in its phase */
+} fault_seat;
+
+static void nap(void)
+{
+    const struct timespec moment = {0, 1000000};
+    nanosleep(&moment, NULL);
+}
+
+static void strike(const fault_seat *seat)
+{
+    atomic_store(&seat->table->struck, 1);
+    raise(seat->table->what.signal);
+}
+
+static void strike_in_time(void *context)
+{
+    fault_seat *seat = context;
+    if (--seat->steps_left == 0) strike(seat);
+}
+
+/* Before a phase. Survivors of a silence have short time-outs from then on, and all of them come late to it, so that
+   nobody is late but the victim. */
+static void enter_phase(fault_seat *seat, phase now)
+{
+    const fault_case *what = &seat->table->what;
+    if (seat->round != FATAL || now != what->phase) return;
+    if (seat->rank == what->victim) {
+        seat->steps_left = what->step;
+        hold_install(seat->ll, strike_in_time, seat);
+    } else if (what->signal == SIGSTOP) {
+        while (!atomic_load(&seat->table->struck))
+            nap();
+        kind_set_timeout(seat->group, SHORT_TIMEOUT_MS);
+    }
+}
+
+static void leave_phase(fault_seat *seat, phase now)
+{
+    if (seat->round != FATAL || now != seat->table->what.phase || seat->rank != seat->table->what.victim) return;
+    hold_install(seat->ll, NULL, NULL);
+    if (seat->steps_left > 0) strike(seat);
+}
+
+/* One call with its hook; `now`: its send. Keeps what went wrong. */
+static bool play_phases(fault_seat *seat, lowlat_call *call, phase now, fault_note *note)
+{
+    enter_phase(seat, now);
+    expar_status status = lowlat_start(call);
+    leave_phase(seat, now);
+    enter_phase(seat, now + 1);
+    leave_phase(seat, now + 1);
+    enter_phase(seat, now + 2);
+    if (status == EXPAR_OK) status = lowlat_end(call);
+    if (status == EXPAR_OK) {
+        leave_phase(seat, now + 2);
+        return CHECK(lowlat_is_right(call), "what came in round %d", (int)seat->round);
+    }
+    note->status = status;
+    snprintf(note->text, sizeof note->text, "%s", expar_last_error());
+    return false;
+}
+
+static bool play_round(fault_seat *seat, fault_note *note)
+{
+    const fault_table *table = seat->table;
+    const lowlat_choice hooked = {.hook = true};
+    lowlat_call there, back;
+    lowlat_prepare_dispatch(&there, seat->ll, table->traffic, seat->rank, &hooked);
+    bool well = play_phases(seat, &there, SENDS_THERE, note);
+    if (well) {
+        lowlat_prepare_combine(&back, seat->ll, table->traffic, table->back, seat->rank, &hooked, there.there.handle);
+        well = play_phases(seat, &back, SENDS_BACK, note);
+        lowlat_clean(&back);
+    }
+    lowlat_clean(&there);
+    return well;
+}
+
+static void try_again(const fault_seat *seat, fault_note *note)
+{
+    const lowlat_choice plain = {0};
+    lowlat_call call;
+    lowlat_prepare_dispatch(&call, seat->ll, seat->table->traffic, seat->rank, &plain);
+    note->again = lowlat_start(&call);
+    snprintf(note->again_text, sizeof note->again_text, "%s", expar_last_error());
+    lowlat_clean(&call);
+}
+
+/* Who has been told of a silence stays until all have: so nobody hears of another's leaving in its stead. */
+static void await_others(fault_seat *seat)
+{
+    const int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS / 2;
+    atomic_fetch_add(&seat->table->told, 1);
+    while (seat->table->what.signal == SIGSTOP && seat->rank != seat->table->what.victim &&
+           atomic_load(&seat->table->told) < RANKS - 1 && ranks_clock_ms() < deadline_ms)
+        nap();
+}
+
+static void play_rank(expar_group *group, void *shared)
+{
+    fault_seat seat = {.table = shared, .group = group, .rank = expar_group_rank(group)};
+    fault_note *note = &seat.table->notes[seat.rank];
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    config.max_tokens = seat.table->traffic->job.max_tokens;
+    config.hidden = seat.table->traffic->job.hidden;
+    config.num_topk = seat.table->traffic->job.topk;
+    config.num_experts = seat.table->traffic->job.num_experts;
+    if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
+    while (seat.round < ROUNDS && play_round(&seat, note))
+        seat.round++;
+    if (note->status != EXPAR_OK) try_again(&seat, note);
+    await_others(&seat);
+    CHECK_OK(expar_ll_destroy(seat.ll));
+    CHECK_OK(expar_group_destroy(group));
+}
+
+/* ---- the parent -------------------------------------------------------------------------------------------------- */
+
+static const ranks_plan plan = {
+    .kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = (size_t)16 << 20, .ends_itself = true};
+
+typedef struct fault_show {
+    ranks_host host;
+    fault_table *table;
+    pid_t pids[RANKS];
+} fault_show;
+
+static lowlat_traffic *traffic_of_all;
+static lowlat_answers *back_of_all;
+
+static void make_traffic(void)
+{
+    static const int64_t num_tokens[RANKS] = {9, 12, 10};
+    random_source random = random_start(2);
+    const lowlat_plan rows = {.num_ranks = RANKS,
+                              .max_tokens = 12,
+                              .hidden = 256,
+                              .topk = 3,
+                              .num_experts = 2 * RANKS,
+                              .with_weights = true,
+                              .num_tokens = num_tokens};
+    traffic_of_all = lowlat_traffic_make(&rows, &random);
+    back_of_all = lowlat_answers_make(traffic_of_all, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+}
+
+static bool begin(fault_show *show, const fault_case *what)
+{
+    show->table = mmap(NULL, sizeof *show->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (show->table == MAP_FAILED) abort();
+    show->table->what = *what;
+    show->table->traffic = traffic_of_all;
+    show->table->back = back_of_all;
+    if (!ranks_host_start(&show->host)) return false;
+    for (int32_t r = 0; r < RANKS; r++)
+        show->pids[r] = ranks_fork(&plan, &show->host.id, r, play_rank, show->table);
+    return true;
+}
+
+static bool names(const char *text, int32_t rank)
+{
+    char name[16];
+    snprintf(name, sizeof name, "rank %d", (int)rank);
+    return strstr(text, name) != NULL;
+}
+
+static bool check_note(const fault_table *table, int32_t rank)
+{
+    const fault_note *note = &table->notes[rank];
+    const int32_t victim = table->what.victim;
+    return CHECK(note->status == EXPAR_ERR_PEER && names(note->text, victim), "rank %d got %s (%s)", (int)rank,
+                 expar_status_string(note->status), note->text) &
+           CHECK(strstr(note->text, "expar_ll_"), "rank %d is not told of its call: %s", (int)rank, note->text) &
+           CHECK(note->again == EXPAR_ERR_PEER && names(note->again_text, victim) &&
+                     strstr(note->again_text, "poisoned"),
+                 "rank %d was then told %s (%s)", (int)rank, expar_status_string(note->again), note->again_text);
+}
+
+/* A killed one is dead; a stopped one is killed now, or woken, and then told of the others. */
+static bool wait_for_victim(const fault_show *show)
+{
+    const fault_case *what = &show->table->what;
+    const fault_note *note = &show->table->notes[what->victim];
+    if (what->signal == SIGSTOP) kill(show->pids[what->victim], what->wakes ? SIGCONT : SIGKILL);
+    int status = ranks_wait(show->pids[what->victim], ranks_clock_ms() + DEADLINE_MS, NULL);
+    if (what->wakes)
+        return CHECK(status == 0, "the victim woke and ended with wait status %#x", (unsigned)status) &
+               CHECK(note->status == EXPAR_ERR_PEER, "the victim woke and got %s (%s)",
+                     expar_status_string(note->status), note->text);
+    return CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the victim ended with wait status %#x",
+                 (unsigned)status);
+}
+
+static bool see_through(const fault_show *show)
+{
+    const fault_case *what = &show->table->what;
+    bool passed = true;
+    for (int32_t r = 0; r < RANKS; r++) {
+        if (r == what->victim) continue;
+        int status = ranks_wait(show->pids[r], ranks_clock_ms() + DEADLINE_MS, NULL);
+        passed &= CHECK(status == 0, "rank %d ended with wait status %#x", (int)r, (unsigned)status);
+        passed &= check_note(show->table, r);
+    }
+    passed &= wait_for_victim(show);
+    if (!passed)
+        fprintf(stderr, "rank %d, %s in %s, step %d\n", (int)what->victim,
+                what->signal == SIGKILL ? "killed" : "stopped", phase_names[what->phase], (int)what->step);
+    return passed;
+}
+
+/* Side by side. Hosts end in the other order: later ones have inherited what holds earlier ones. */
+static bool play_cases(const fault_case *cases, int32_t count)
+{
+    fault_show shows[PHASES];
+    int32_t begun = 0;
+    check_begin(-1);
+    while (begun < count && begin(&shows[begun], &cases[begun]))
+        begun++;
+    bool passed = begun == count;
+    for (int32_t i = 0; i < begun; i++)
+        passed &= see_through(&shows[i]);
+    while (begun-- > 0) {
+        passed &= ranks_host_stop(&shows[begun].host);
+        munmap(shows[begun].table, sizeof *shows[begun].table);
+    }
+    return passed;
+}
+
+static void play_phases_of(int32_t victim, int32_t step, int signal, bool wakes)
+{
+    for (int first = 0; first < PHASES; first += 3) {
+        fault_case cases[3];
+        for (int i = 0; i < 3; i++)
+            cases[i] = (fault_case){
+                .victim = victim, .phase = (phase)(first + i), .step = step, .signal = signal, .wakes = wakes};
+        assert_true(play_cases(cases, 3));
+    }
+}
+
+/* At the first step, in the unit's words, behind them, among the rows, and behind all. */
+static void test_killed(void **state)
+{
+    static const int32_t steps[] = {1, 5, 11, 20, 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        play_phases_of((int32_t)(i % RANKS), steps[i], SIGKILL, false);
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    play_phases_of(1, 9, SIGSTOP, false);
+}
+
+static void test_stopped_and_woken(void **state)
+{
+    (void)state;
+    play_phases_of(2, 3, SIGSTOP, true);
+}
+
+int main(void)
+{
+    make_traffic();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
+                                       cmocka_unit_test(test_stopped_and_woken)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    lowlat_answers_free(back_of_all, traffic_of_all);
+    lowlat_traffic_free(traffic_of_all);
+    return failed;
+}

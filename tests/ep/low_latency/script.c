@@ -31,7 +31,7 @@ static expar_ll_config draw_config(random_source *random, int32_t ranks)
     config.num_experts = (int32_t)(locals * ranks);
     config.num_topk = (int32_t)(random_once_in(random, 4) ? 32 : random_between(random, 1, 10));
     config.max_element_bytes = random_once_in(random, 3) ? 0 : random_once_in(random, 2) ? 2 : 4;
-    config.sums = random_once_in(random, 2) ? 1 << EXPAR_LL_EXACT : 0;
+    config.sums = (int32_t)random_between(random, 0, 3);
     config.max_tokens = (int32_t)draw_log(random, MAX_TOKENS);
     int64_t most = RECEIVED_ELEMENTS / (locals * ranks * config.max_tokens);
     if (most >= LLO_GROUP && !random_once_in(random, 4)) {
@@ -46,6 +46,11 @@ static expar_ll_config draw_config(random_source *random, int32_t ranks)
 static oracle_type draw_type(random_source *random, const expar_ll_config *config)
 {
     return (oracle_type)random_between(random, ORACLE_BF16, config->max_element_bytes == 4 ? ORACLE_F32 : ORACLE_F16);
+}
+
+static bool takes_sum(const expar_ll_config *config, expar_ll_sum sum)
+{
+    return config->sums == 0 || (config->sums >> sum & 1);
 }
 
 /* ---- what a call carries ----------------------------------------------------------------------------------------- */
@@ -73,6 +78,7 @@ static lowlat_traffic *draw_traffic(random_source *random, const lowlat_script *
         .routing = (routing_kind)random_between(random, 0, ROUTING_KINDS - 1),
         .disturb = random_once_in(random, 2) ? random_between(random, 2, 10) : 0,
         .num_tokens = num_tokens};
+    if (config->hidden % LLO_GROUP == 0) plan.format = (llo_format)random_between(random, LLO_PLAIN, LLO_INT8);
     lowlat_traffic *made = lowlat_traffic_make(&plan, random);
     free(num_tokens);
     return made;
@@ -172,7 +178,8 @@ static void draw_dispatch(draft *d, lowlat_op *op)
 static void draw_combine(draft *d, lowlat_op *op)
 {
     const lowlat_script *s = d->script;
-    const expar_ll_sum sum = EXPAR_LL_EXACT;
+    expar_ll_sum sum = random_once_in(d->random, 2) ? EXPAR_LL_EXACT : EXPAR_LL_REDUCED;
+    if (!takes_sum(&s->config, sum)) sum = sum == EXPAR_LL_EXACT ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
     op->source = d->slots[op->slot];
     op->traffic = s->ops[op->source].traffic;
     op->answers = lowlat_answers_make(op->traffic, draw_type(d->random, &s->config), sum, d->random);
@@ -199,7 +206,8 @@ static bool make_room(draft *d, const lowlat_op *op, bool pending)
 /* Whether a rank can have another form that the buffer takes. */
 static bool can_differ(const lowlat_script *s, const lowlat_op *op)
 {
-    return s->ranks.size > 1 && (op->kind == LOWLAT_DISPATCH || op->answers->job.type != ORACLE_F32);
+    bool both_sums = s->config.sums % 3 == 0;
+    return s->ranks.size > 1 && (op->kind == LOWLAT_DISPATCH || op->answers->job.type != ORACLE_F32 || both_sums);
 }
 
 static lowlat_trouble draw_trouble(draft *d, const lowlat_op *op)

@@ -25,7 +25,7 @@ static void spoil(const lowlat_op *op, lowlat_call *call)
     else if (op->manner == 0)
         call->back_args.sum = (expar_ll_sum)5;
     else
-        call->back_args.hook = 2;
+        call->back_args.format = (expar_ll_format)9;
 }
 
 static void set_index(const lowlat_call *call, int64_t row, int32_t k, int64_t expert)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Soak of low-latency mode: one buffer for very many calls, two dispatches and two combines open at a time, every result
- * checked. Memory must stay flat (watch.h).
+/* Soak of low-latency mode: one buffer for very many calls, two dispatches and two combines open at a time, every
+ * result checked. Memory must stay flat (watch.h).
  *
  *     soak_ll [threads|processes [ranks [calls [seed]]]]      threads, 4, 100000
  *

@@ -10,8 +10,8 @@
 
 #define MAX_DEEDS 48
 #define MAX_CALLS 12
-/* "A while": steps of a deed that has just begun, and of a rank that goes on with one. With more of them a weaker protocol
-   errs more surely; but a rank that waits takes its steps ever more slowly. */
+/* "A while": steps of a deed that has just begun, and of a rank that goes on with one. With more of them a weaker
+   protocol errs more surely; but a rank that waits takes its steps ever more slowly. */
 #define FIRST_STEPS 24
 #define MORE_STEPS  3
 /* Ranks that wait for each other end then. */

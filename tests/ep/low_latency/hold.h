@@ -8,7 +8,8 @@
 
 /* Calls `step` between any two steps of this rank on the buffer, on the thread that takes them; NULL: no more. */
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context);
-/* The buffer goes on as if so many calls of each kind had been made: an even number, on all ranks, while none is open. */
+/* The buffer goes on as if so many calls of each kind had been made: an even number, on all ranks, while none is
+   open. */
 void hold_skip(expar_ll *ll, uint64_t calls);
 
 #endif

@@ -106,10 +106,12 @@ static lowlat_choice draw_choice(random_source *random)
                             .own_count = random_once_in(random, 2),
                             .stats = random_once_in(random, 2),
                             .waits = random_once_in(random, 2),
+                            .late = random_once_in(random, 6),
                             .null_if_empty = random_once_in(random, 2),
                             .pad = random_once_in(random, 2) ? (int32_t)random_between(random, 1, 4) : 0,
                             .threads = random_once_in(random, 3) ? (int32_t)random_between(random, 1, 3) : 0};
     choice.hook = random_once_in(random, 2);
+    choice.async = !choice.hook && random_once_in(random, 3);
     return choice;
 }
 
@@ -301,6 +303,8 @@ static void draw_op(draft *d, int32_t number)
     d->epochs[op->kind]++;
     for (int32_t r = 0; r < s->ranks.size; r++) {
         op->statuses[r] = status_of(d, op, r);
+        /* Such a call is over when it returns. */
+        if (op->statuses[r] == EXPAR_ERR_STATE) op->choices[r].async = op->choices[r].late = false;
         add_step(d, r, LOWLAT_START, number);
     }
     for (int32_t r = 0; r < s->ranks.size; r++)

@@ -49,14 +49,17 @@ static void make_index_wrong(const lowlat_op *op, const lowlat_call *call)
     }
 }
 
-/* The others' form, but for its weights, its dtype, or its sum. */
-static void make_other_form(lowlat_call *call)
+/* The others' form, but for its format, its weights, its dtype, or its sum. */
+static void make_other_form(const lowlat_op *op, lowlat_call *call)
 {
     int64_t tokens = call->traffic->inputs[call->rank].num_tokens;
+    const llo_format format = call->traffic->job.format;
     if (call->answers && call->answers->job.type != ORACLE_F32) {
         call->back_args.x.dtype = call->answers->job.type == ORACLE_BF16 ? EXPAR_F16 : EXPAR_BF16;
     } else if (call->answers) {
         call->back_args.sum = call->answers->sum == EXPAR_LL_EXACT ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
+    } else if (format != LLO_PLAIN && op->manner % 2) {
+        call->there_args.format = lowlat_format(format == LLO_INT8 ? LLO_FP8 : format + 1);
     } else if (call->traffic->with_weights) {
         free(call->there_args.topk_weights.data);
         call->there_args.topk_weights = EXPAR_TENSOR_NONE;
@@ -72,7 +75,7 @@ static void go_wrong(const lowlat_op *op, lowlat_call *call)
     if (call->rank != op->culprit) return;
     if (op->trouble == LOWLAT_REFUSED) spoil(op, call);
     if (op->trouble == LOWLAT_WRONG) make_index_wrong(op, call);
-    if (op->trouble == LOWLAT_MISMATCH) make_other_form(call);
+    if (op->trouble == LOWLAT_MISMATCH) make_other_form(op, call);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */

@@ -192,6 +192,12 @@ static void format_unknown(back_args *args, const wrong_scene *scene)
     args->format = (expar_ll_format)-1;
 }
 
+static void hook_and_event(back_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->hook = args->async_finish = 1;
+}
+
 static void hook_of_two(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -279,6 +285,7 @@ static const wrong_case cases[] = {
     {"sum unknown", EXPAR_ERR_ARGUMENT, {"sum is 2", "expected"}, .spoil_combine = sum_unknown},
     {"format of dispatches", EXPAR_ERR_ARGUMENT, {"format is 1", "expected"}, .spoil_combine = format_of_dispatches},
     {"format unknown", EXPAR_ERR_ARGUMENT, {"format is -1", "expected"}, .spoil_combine = format_unknown},
+    {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_combine = hook_and_event},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_combine = hook_of_two},
     {"out of another dtype", EXPAR_ERR_DTYPE, {"out.dtype is f16", "bf16"}, .spoil_combine = out_of_another_dtype},
     {"out of fewer tokens", EXPAR_ERR_SHAPE, {"out", "4", "5"}, .spoil_combine = out_of_fewer_tokens},

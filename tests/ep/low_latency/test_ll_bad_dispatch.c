@@ -236,6 +236,19 @@ static void format_of_combines(there_args *args, const wrong_scene *scene)
     args->format = EXPAR_LL_LOGFMT;
 }
 
+/* Groups of 128 elements do not fit rows of 16. */
+static void format_of_groups(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_INT8;
+}
+
+static void hook_and_event(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->hook = args->async_finish = 1;
+}
+
 static void hook_of_two(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -404,6 +417,8 @@ static const wrong_case cases[] = {
     {"topk_weights of another T", EXPAR_ERR_SHAPE, {"topk_weights", "4", "5"}, .spoil_dispatch = weights_of_another_t},
     {"format unknown", EXPAR_ERR_ARGUMENT, {"format is 9", "expected"}, .spoil_dispatch = format_unknown},
     {"format of combines", EXPAR_ERR_ARGUMENT, {"format is 5", "expected"}, .spoil_dispatch = format_of_combines},
+    {"format of groups", EXPAR_ERR_SHAPE, {"format is 4", "16", "multiple of 128"}, .spoil_dispatch = format_of_groups},
+    {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_dispatch = hook_and_event},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_dispatch = hook_of_two},
     {"out_x of another dtype",
      EXPAR_ERR_DTYPE,

@@ -144,6 +144,28 @@ static void test_handles_are_filled_by_hooks(void **state)
     assert_true(run(combine_too_early, NULL, true));
 }
 
+/* Where the dispatch had no weights they go ahead of a reduced combine, and are waited for: not with a hook. */
+static void combine_with_weights_ahead(desk *d)
+{
+    lowlat_call there, back;
+    lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &plain);
+    CHECK(lowlat_play(&there), "a dispatch");
+    lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, d->rank == 1 ? &hooked : &plain,
+                           there.there.handle);
+    back.back_args.sum = EXPAR_LL_REDUCED;
+    CHECK_STATUS(d->rank == 1 ? EXPAR_ERR_UNSUPPORTED : EXPAR_ERR_REMOTE, lowlat_start(&back));
+    CHECK_TEXT("expar_ll_combine", "hook is 1", "topk_weights");
+    lowlat_clean(&back);
+    lowlat_clean(&there);
+    all_is_well(d);
+}
+
+static void test_weights_ahead_take_no_hook(void **state)
+{
+    (void)state;
+    assert_true(run(combine_with_weights_ahead, NULL, false));
+}
+
 /* The caller lets go of hook, handle and results while a combine is open. */
 static void let_go_of_a_handle(desk *d)
 {
@@ -288,6 +310,12 @@ static void other_dtype_back(lowlat_call *call, desk *d)
     call->back_args.x.dtype = EXPAR_F16;
 }
 
+static void other_sum_back(lowlat_call *call, desk *d)
+{
+    (void)d;
+    call->back_args.sum = EXPAR_LL_REDUCED;
+}
+
 static void play_other_dispatch(desk *d, const other_form *form)
 {
     lowlat_call call;
@@ -338,6 +366,7 @@ static void test_forms_differ(void **state)
         {"dtype of x", "dtype of x is", .dispatch = other_dtype},
         {"slots", "top-k is", .dispatch = fewer_slots},
         {"weights", "topk_weights", .dispatch = no_weights},
+        {"sum", "sum is", .combine = other_sum_back},
         {"dtype of answers", "dtype of x is", .combine = other_dtype_back},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -444,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_two_of_a_kind_are_open),
         cmocka_unit_test(test_handles_are_filled_by_hooks),
         cmocka_unit_test(test_hooks_keep_handles),
+        cmocka_unit_test(test_weights_ahead_take_no_hook),
         cmocka_unit_test(test_calls_behind_the_end),
         cmocka_unit_test(test_abandoned),
         cmocka_unit_test(test_busy),

@@ -358,11 +358,18 @@ cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *acce
 
 /* ---- memory of MemAlloc, and IPC --------------------------------------------------------------------------------- */
 
-static int slot_at(const void *at)
+/* A copy of the slot of that memory; returns its place, -1: none. forget: its memory goes, and is nobody's place any
+   more. */
+static int slot_at(const void *at, bool forget, slot *out)
 {
-    for (int i = 1; i < SLOTS; i++)
-        if (slots[i].used && slots[i].at == at) return i;
-    return -1;
+    int found = -1;
+    pthread_mutex_lock(&lock);
+    for (int i = 1; i < SLOTS && found < 0; i++)
+        if (slots[i].used && slots[i].at == at) found = i;
+    if (found >= 0) *out = slots[found];
+    if (found >= 0 && forget) slots[found].at = NULL;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
@@ -371,8 +378,10 @@ cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
     int i = slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     cu_result result = map_at(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots[i].fd, address);
+    pthread_mutex_lock(&lock);
     if (result == CU_OK) slots[i].at = (void *)(uintptr_t)*address;
     slots[i].device = current_device();
+    pthread_mutex_unlock(&lock);
     return result;
 }
 /* The GPU whose memory lies there; -1: none's. */
@@ -404,10 +413,10 @@ cu_result cuMemFree_v2(cu_address address)
 {
     if (!has_context()) return INVALID_CONTEXT;
     void *at = (void *)(uintptr_t)address;
-    int i = slot_at(at);
+    slot found;
+    const int i = slot_at(at, true, &found);
     if (i < 0) return INVALID_VALUE;
-    munmap(at, slots[i].bytes);
-    slots[i].at = NULL;
+    munmap(at, found.bytes);
     slot_give(i);
     return CU_OK;
 }
@@ -439,9 +448,9 @@ typedef struct ipc_name {
 cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_address address)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    int i = slot_at((void *)(uintptr_t)address);
-    if (i < 0) return INVALID_VALUE;
-    ipc_name name = {.pid = getpid(), .fd = slots[i].fd, .bytes = slots[i].bytes};
+    slot found;
+    if (slot_at((void *)(uintptr_t)address, false, &found) < 0) return INVALID_VALUE;
+    ipc_name name = {.pid = getpid(), .fd = found.fd, .bytes = found.bytes};
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &name, sizeof name);
     return CU_OK;

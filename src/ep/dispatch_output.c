@@ -73,7 +73,7 @@ int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3])
 
 bool dispatch_lies_beside(const dispatch_call *call)
 {
-    for (int part = 0; part < EP_OUTPUT_PARTS; part++)
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (dispatch_own(call, part)) return false;
     return call->args.path == EXPAR_PATH_AUTO && !call->to.output->block->pool;
 }

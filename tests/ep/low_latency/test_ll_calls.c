@@ -186,6 +186,45 @@ static void test_hooks_keep_handles(void **state)
     assert_true(run(let_go_of_a_handle, NULL, true));
 }
 
+/* ---- memory for rows --------------------------------------------------------------------------------------------- */
+
+/* The same for every handle and dtype, as long as the buffer lives. */
+static void ask_for_memory(desk *d)
+{
+    lowlat_call there, open;
+    expar_tensor x = EXPAR_TENSOR_NONE, again = EXPAR_TENSOR_NONE;
+    lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &plain);
+    CHECK(lowlat_play(&there), "a dispatch");
+    lowlat_prepare_dispatch(&open, d->ll, d->set->traffic, d->rank, &hooked);
+    CHECK_OK(lowlat_start(&open));
+    const expar_ll_handle *handle = there.there.handle;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(d->ll, NULL, EXPAR_BF16, &x));
+    CHECK_TEXT("expar_ll_combine_buffer", "handle is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(d->ll, handle, EXPAR_BF16, NULL));
+    CHECK_TEXT("expar_ll_combine_buffer", "x is NULL");
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ll_combine_buffer(d->ll, handle, EXPAR_I8, &x));
+    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_combine_buffer(d->ll, handle, EXPAR_F32, &x));
+    CHECK_TEXT("config.max_element_bytes");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(NULL, handle, EXPAR_BF16, &x));
+    CHECK(!x.data && x.ndim == 0, "a call that failed gave memory");
+    CHECK_OK(expar_ll_combine_buffer(d->ll, handle, EXPAR_BF16, &x));
+    CHECK(lowlat_end(&open) == EXPAR_OK && lowlat_is_right(&open), "a dispatch that was open meanwhile");
+    CHECK_OK(expar_ll_combine_buffer(d->ll, open.there.handle, EXPAR_F16, &again));
+    CHECK(x.data && x.data == again.data && (uintptr_t)x.data % 16 == 0, "the memory has moved, or is not aligned");
+    CHECK(again.dtype == EXPAR_F16 && again.ndim == 3 && again.shape[0] == WRONG_EXPERTS / WRONG_RANKS &&
+              again.shape[1] == WRONG_RANKS * WRONG_TOKENS && again.shape[2] == WRONG_HIDDEN,
+          "the memory's shape");
+    lowlat_clean(&open);
+    lowlat_clean(&there);
+    all_is_well(d);
+}
+
+static void test_memory_for_rows(void **state)
+{
+    (void)state;
+    assert_true(run(ask_for_memory, NULL, true));
+}
+
 /* ---- the end of a buffer ----------------------------------------------------------------------------------------- */
 
 static void use_what_is_left(desk *d)
@@ -474,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_handles_are_filled_by_hooks),
         cmocka_unit_test(test_hooks_keep_handles),
         cmocka_unit_test(test_weights_ahead_take_no_hook),
+        cmocka_unit_test(test_memory_for_rows),
         cmocka_unit_test(test_calls_behind_the_end),
         cmocka_unit_test(test_abandoned),
         cmocka_unit_test(test_busy),

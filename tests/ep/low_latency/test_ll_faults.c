@@ -2,8 +2,8 @@
 /* A rank dies, or falls silent, in each phase of low-latency calls: the others' calls or hooks end with EXPAR_ERR_PEER
  * and name it, wherever they stand; the next one fails at once; buffer and group can be destroyed. Ranks are processes.
  *
- * All make rounds of a dispatch and a combine, each with a hook. In round FATAL the victim strikes itself in the phase
- * of the case, at one of its steps, or, if the phase has fewer, behind it. */
+ * All make rounds of a dispatch and a combine, each with a hook but where weights go ahead. In round FATAL the victim
+ * strikes itself in the phase of the case, at one of its steps, or, if the phase has fewer, behind it. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/play.h"
 #include "ep/ranks.h"
@@ -33,6 +33,7 @@ typedef struct fault_case {
     phase phase;
     int32_t step;
     int signal; /* SIGKILL, or SIGSTOP */
+    bool ahead; /* combines are reduced, and their weights go ahead: the send waits for others, and there is no hook */
     bool wakes; /* SIGSTOP: goes on when the others have ended */
 } fault_case;
 
@@ -45,7 +46,7 @@ typedef struct fault_note {
 typedef struct fault_table {
     fault_case what;
     const lowlat_traffic *traffic;
-    lowlat_answers *back;
+    const lowlat_answers *back;
     _Atomic int32_t struck; /* 1: the victim is about to strike itself. Written by it, read by the others */
     _Atomic int32_t told;   /* survivors that have their error */
     fault_note notes[RANKS];
@@ -124,12 +125,12 @@ static bool play_phases(fault_seat *seat, lowlat_call *call, phase now, fault_no
 static bool play_round(fault_seat *seat, fault_note *note)
 {
     const fault_table *table = seat->table;
-    const lowlat_choice hooked = {.hook = true};
+    const lowlat_choice hooked = {.hook = true}, choice = {.hook = !table->what.ahead};
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, seat->ll, table->traffic, seat->rank, &hooked);
     bool well = play_phases(seat, &there, SENDS_THERE, note);
     if (well) {
-        lowlat_prepare_combine(&back, seat->ll, table->traffic, table->back, seat->rank, &hooked, there.there.handle);
+        lowlat_prepare_combine(&back, seat->ll, table->traffic, table->back, seat->rank, &choice, there.there.handle);
         well = play_phases(seat, &back, SENDS_BACK, note);
         lowlat_clean(&back);
     }
@@ -186,10 +187,11 @@ typedef struct fault_show {
     pid_t pids[RANKS];
 } fault_show;
 
-static lowlat_traffic *traffic_of_all;
-static lowlat_answers *back_of_all;
+/* With weights that travel along, and without. */
+static lowlat_traffic *traffic_of_all[2];
+static lowlat_answers *back_of_all[2];
 
-static void make_traffic(void)
+static void make_traffic(bool ahead)
 {
     static const int64_t num_tokens[RANKS] = {9, 12, 10};
     random_source random = random_start(2);
@@ -198,10 +200,11 @@ static void make_traffic(void)
                               .hidden = 256,
                               .topk = 3,
                               .num_experts = 2 * RANKS,
-                              .with_weights = true,
+                              .with_weights = !ahead,
                               .num_tokens = num_tokens};
-    traffic_of_all = lowlat_traffic_make(&rows, &random);
-    back_of_all = lowlat_answers_make(traffic_of_all, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    traffic_of_all[ahead] = lowlat_traffic_make(&rows, &random);
+    back_of_all[ahead] =
+        lowlat_answers_make(traffic_of_all[ahead], ORACLE_BF16, ahead ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT, &random);
 }
 
 static bool begin(fault_show *show, const fault_case *what)
@@ -209,8 +212,8 @@ static bool begin(fault_show *show, const fault_case *what)
     show->table = mmap(NULL, sizeof *show->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (show->table == MAP_FAILED) abort();
     show->table->what = *what;
-    show->table->traffic = traffic_of_all;
-    show->table->back = back_of_all;
+    show->table->traffic = traffic_of_all[what->ahead];
+    show->table->back = back_of_all[what->ahead];
     if (!ranks_host_start(&show->host)) return false;
     for (int32_t r = 0; r < RANKS; r++)
         show->pids[r] = ranks_fork(&plan, &show->host.id, r, play_rank, show->table);
@@ -306,6 +309,18 @@ static void test_killed(void **state)
         play_phases_of((int32_t)(i % RANKS), steps[i], SIGKILL, false);
 }
 
+/* Among the units, the weights, and the rows. */
+static void test_killed_while_weights_go_ahead(void **state)
+{
+    static const int32_t steps[] = {3, 9, 13, 17, 24, 1000};
+    fault_case cases[PHASES];
+    (void)state;
+    for (int i = 0; i < PHASES; i++)
+        cases[i] =
+            (fault_case){.victim = i % RANKS, .phase = SENDS_BACK, .step = steps[i], .signal = SIGKILL, .ahead = true};
+    assert_true(play_cases(cases, 3) && play_cases(cases + 3, 3));
+}
+
 static void test_stopped(void **state)
 {
     (void)state;
@@ -320,11 +335,15 @@ static void test_stopped_and_woken(void **state)
 
 int main(void)
 {
-    make_traffic();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
-                                       cmocka_unit_test(test_stopped_and_woken)};
+    make_traffic(false);
+    make_traffic(true);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
+                                       cmocka_unit_test(test_killed_while_weights_go_ahead),
+                                       cmocka_unit_test(test_stopped), cmocka_unit_test(test_stopped_and_woken)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    lowlat_answers_free(back_of_all, traffic_of_all);
-    lowlat_traffic_free(traffic_of_all);
+    for (int i = 0; i < 2; i++) {
+        lowlat_answers_free(back_of_all[i], traffic_of_all[i]);
+        lowlat_traffic_free(traffic_of_all[i]);
+    }
     return failed;
 }

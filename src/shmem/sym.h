@@ -114,7 +114,6 @@ typedef struct sym {
     bool keeps_pages;   /* pages of the heap stay where they are: it is static, or a transport has registered them */
     bool splits;        /* some PE's data go by one transport, its atomics by another */
     int32_t host_ranks; /* ranks on this host */
-    int32_t host_cores; /* that they may use, all together */
     mem_budget budget;  /* of collective calls */
     mem_region heap;
     /* Behind the heap, from offset heap.bytes on: this rank's own part, where outputs of expert parallelism lie. Peers
@@ -153,6 +152,7 @@ typedef struct sym {
     int64_t spin_ns;
     /* Waits in progress. By those who wait, each by itself; read by whoever frees what they use (release, acquire). */
     _Atomic int32_t waiters;
+    int32_t host_cores; /* that the ranks of this host may use, all together */
     /* Times that waits have given the core away, and slept. By those who wait; relaxed, each by itself. */
     _Atomic uint64_t yields, sleeps;
     uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */

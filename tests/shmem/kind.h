@@ -37,7 +37,8 @@ static inline int32_t kind_ranks_per_node(const ranks_plan *plan)
    ranks are waited for all the same. */
 static inline void kind_set_silence(expar_group *group, int64_t timeout_ms)
 {
-    group->sym->timeout_ms = group->sym->site.timeout_ms = group->boot->timeout_ms = timeout_ms;
+    group->sym->timeout_ms = group->sym->site.timeout_ms = timeout_ms;
+    group->boot->timeout_ms = timeout_ms;
 }
 
 /* The same for waits that are to end in any case. */

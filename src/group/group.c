@@ -81,6 +81,7 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
 
 void group_free(expar_group *group, bool sound)
 {
+    sym_forget_boot(group->sym);
     /* First: it stops the monitor, which may call on_gone until then. */
     group->boot->ops->leave(group->boot, sound);
     struct group_threads *threads = group->threads;

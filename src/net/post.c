@@ -23,16 +23,16 @@ static expar_status post_waiting(transport *self, const transport_site *site, co
 {
     expar_status status = EXPAR_ERR_BUSY;
     int64_t asked_ns = 0;
-    int64_t deadline_ns = clock_ns() + site->timeout_ms * 1000000;
+    transport_patience patience = {0};
     for (uint32_t turn = 0; status == EXPAR_ERR_BUSY; turn++) {
         post_make_room(self, turn);
         status = site->check(site->context, request->pe, "posting");
         if (status == EXPAR_OK && turn >= YIELDS) status = interrupt_look(&asked_ns, "posting");
         if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
-        if (status == EXPAR_ERR_BUSY && clock_ns() > deadline_ns) {
+        if (status == EXPAR_ERR_BUSY && !transport_waits_on(site, &patience, request->pe, clock_ns())) {
             site->told(site->context, request->pe);
             return error_set(EXPAR_ERR_PEER, "posting: no room for an operation to rank %d for %lld ms", request->pe,
-                             (long long)site->timeout_ms);
+                             (long long)((clock_ns() - patience.since_ns) / 1000000));
         }
     }
     return status;

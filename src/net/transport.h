@@ -73,7 +73,7 @@ typedef struct transport_site {
     const int32_t *nodes;
     /* Thread ranks: peer_heaps[r] is rank r's region in this same process. Else NULL. */
     const mem_region *const *peer_heaps;
-    int64_t timeout_ms; /* how long an operation may take */
+    int64_t timeout_ms; /* how long an operation may take of which nothing is heard, where there is no patience */
     bool crowded;       /* more ranks than cores on this host: give the core away early */
     /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
        Any thread. */
@@ -82,8 +82,19 @@ typedef struct transport_site {
     void (*told)(void *context, int32_t pe);
     /* Something may have come from the network: wakes those of this rank who wait for it. Any thread. */
     void (*arrived)(void *context);
+    /* Nothing has been heard of pe here for waited_ns, with operations to it under way: how long (ns) they are to be
+       waited for until this is asked again. 0: no longer, for pe does not answer on its line either, or is late by more
+       than the late limit. Takes some 50 ms. NULL: only timeout_ms counts. Any thread. */
+    int64_t (*patience)(void *context, int32_t pe, int64_t waited_ns);
     void *context;
 } transport_site;
+
+/* A wait for signs of a PE; all 0 at its beginning and after each sign. */
+typedef struct transport_patience {
+    int64_t since_ns, end_ns;
+} transport_patience;
+/* False: it is given up. now_ns: clock_ns (patience.c). */
+bool transport_waits_on(const transport_site *site, transport_patience *wait, int32_t pe, int64_t now_ns);
 
 typedef struct transport transport;
 

@@ -17,6 +17,9 @@ void sym_reach_close(sym *self);
    error, the last one (sym.c). */
 void sym_lose_step(sym *self, expar_status status);
 
+/* transport_site.patience of this rank (silence.c). */
+int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns);
+
 /* Gives back what sym_strand has taken (store.c). */
 void sym_strand_end(sym *self);
 

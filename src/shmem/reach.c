@@ -24,6 +24,11 @@ static void site_told(void *context, int32_t pe)
     sym_tell(context, pe);
 }
 
+static int64_t site_patience(void *context, int32_t pe, int64_t waited_ns)
+{
+    return sym_wait_on(context, pe, waited_ns);
+}
+
 static void site_arrived(void *context)
 {
     sym *self = context;
@@ -220,6 +225,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .check = site_check,
         .told = site_told,
         .arrived = site_arrived,
+        .patience = site_patience,
         .context = self,
     };
     snprintf(list, sizeof list, "%s", asked_for ? asked_for : transport_names());

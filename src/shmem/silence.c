@@ -102,3 +102,48 @@ bool sym_blame_silent(sym *self, expar_status status)
     free(silent);
     return found;
 }
+
+/* ---- patience with the network ----------------------------------------------------------------------------------- */
+
+/* Until a PE that has answered is asked again, or one that has not yet. */
+#define AGAIN_NS ((int64_t)1000 * 1000 * 1000)
+#define SOON_NS  ((int64_t)250 * 1000 * 1000)
+#define LOG_NS   ((int64_t)10 * 1000 * 1000 * 1000)
+
+/* From 10 s on, and then after twice as long each time. */
+static bool is_time_to_log(int64_t waited_ns)
+{
+    int64_t at_ns = LOG_NS;
+    while (at_ns <= waited_ns - AGAIN_NS)
+        at_ns *= 2;
+    return waited_ns >= at_ns;
+}
+
+static int64_t judge_peer(const boot *ctl, int32_t pe, const boot_answer *answer, int64_t waited_ns)
+{
+    const int64_t limit_ns = ctl->late_limit_ms * 1000000;
+    if (limit_ns > 0 && waited_ns >= limit_ns) return 0;
+    if (!answer->came) return answer->silent_ns < boot_silence_ns(ctl) ? SOON_NS : 0;
+    if (is_time_to_log(waited_ns))
+        LOG(LOG_WARN, "for %lld s nothing has come over the network from rank %d, which is alive: it is %s",
+            (long long)(waited_ns / 1000000000), pe, answer->doing);
+    return AGAIN_NS;
+}
+
+/* Of a PE that has died or left the check of the site tells. */
+int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns)
+{
+    static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
+    int64_t span_ns = waited_ns < self->site.timeout_ms * 1000000 ? SOON_NS : 0;
+    boot_answer *answers = calloc((size_t)self->size, sizeof *answers);
+    if (!answers) return span_ns;
+    answers[pe].asked = true;
+    pthread_mutex_lock(&self->monitor_lock);
+    if (!self->unmonitored) {
+        self->boot->ops->ask(self->boot, &nothing, answers, ROUND_NS);
+        span_ns = judge_peer(self->boot, pe, &answers[pe], waited_ns);
+    }
+    pthread_mutex_unlock(&self->monitor_lock);
+    free(answers);
+    return span_ns;
+}

@@ -23,6 +23,13 @@ static void report_heap(const sym *self)
         (unsigned long long)stats.largest_hole_bytes);
 }
 
+void sym_forget_boot(sym *self)
+{
+    pthread_mutex_lock(&self->monitor_lock);
+    self->unmonitored = true;
+    pthread_mutex_unlock(&self->monitor_lock);
+}
+
 /* Frees what there is; for every stage of the making. */
 void sym_destroy(sym *self)
 {
@@ -37,6 +44,7 @@ void sym_destroy(sym *self)
     }
     mem_arena_destroy(self->arena);
     pthread_mutex_destroy(&self->lock);
+    pthread_mutex_destroy(&self->monitor_lock);
     free(self->reach_map);
     free(self->reach_rma);
     free(self->reach_atomic);
@@ -54,6 +62,7 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patienc
     if (!self) return NULL;
     size_t size = (size_t)ctl->size;
     pthread_mutex_init(&self->lock, NULL);
+    pthread_mutex_init(&self->monitor_lock, NULL);
     self->boot = ctl;
     self->by_threads = ctl->threads;
     self->rank = ctl->rank;

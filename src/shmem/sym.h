@@ -99,8 +99,11 @@ typedef struct sym_stranded {
 } sym_stranded;
 
 typedef struct sym {
-    boot *boot; /* borrowed from the group; gone when sym_destroy is called, so transports' threads leave it alone */
-    bool by_threads; /* boot->threads: the ranks are threads of one process */
+    boot *boot; /* borrowed from the group; gone when sym_destroy is called, so transports' threads leave it alone, but
+                   for what monitor_lock guards */
+    pthread_mutex_t monitor_lock; /* held while a peer is asked by way of the boot for a transport */
+    bool unmonitored;             /* nobody asks any more. Guarded by monitor_lock */
+    bool by_threads;              /* boot->threads: the ranks are threads of one process */
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
@@ -201,6 +204,8 @@ typedef struct sym_patience {
 /* Collective; between thread ranks too: they must call it at the same time. */
 expar_status sym_create(boot *boot, const int32_t *nodes, const sym_patience *patience, const sym_heap_plan *plan,
                         sym **out);
+/* The boot is about to go: transports' threads ask nobody by way of it any more. */
+void sym_forget_boot(sym *sym);
 void sym_destroy(sym *sym);
 
 /* Tells the peers of a death or silence, records the first failure and wakes this PE's sleepers. Any thread. */

@@ -16,8 +16,8 @@ typedef struct fabric_wait {
     const char *what;
     int32_t pe; /* who is waited for */
     uint32_t turn;
-    uint32_t answers; /* of pe, when last looked at */
-    int64_t since_ns; /* of pe's last answer; 0 until the first reading of the clock */
+    uint32_t answers;            /* of pe, when last looked at */
+    transport_patience patience; /* since pe's last answer */
     int64_t interrupt_ns;
     bool interrupted;
 } fabric_wait;
@@ -25,7 +25,7 @@ typedef struct fabric_wait {
 static void look_to(fabric_wait *w, int32_t pe)
 {
     uint32_t answers = atomic_load_explicit(&w->f->answers[pe], memory_order_relaxed);
-    if (pe != w->pe || answers != w->answers) w->since_ns = 0;
+    if (pe != w->pe || answers != w->answers) w->patience = (transport_patience){0};
     w->pe = pe;
     w->answers = answers;
 }
@@ -43,7 +43,7 @@ static expar_status silent(fabric_wait *w)
     char where[FABRIC_ADDRESS_TEXT];
     fabric_address_text(f, w->pe, where);
     return fabric_peer_error(f, w->pe, "%s: rank %d at %s did not answer for %lld ms", w->what, w->pe, where,
-                             (long long)fabric_timeout_ms(f));
+                             (long long)((clock_ns() - w->patience.since_ns) / 1000000));
 }
 
 /* One step of waiting for an answer of pe. */
@@ -65,9 +65,8 @@ static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
     status = interrupt_look(&w->interrupt_ns, w->what);
     w->interrupted = status != EXPAR_OK;
     if (w->interrupted) return status;
-    int64_t now_ns = clock_ns(), limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
-    if (w->since_ns == 0) w->since_ns = now_ns;
-    if (now_ns - w->since_ns > fabric_timeout_ms(f) * 1000000) return silent(w);
+    const int64_t limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
+    if (!transport_waits_on(f->site, &w->patience, pe, clock_ns())) return silent(w);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
     if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) w->turn = 0;
     return EXPAR_OK;

@@ -124,7 +124,7 @@ static bool post(proxy *self, flight *f)
 static void land(proxy *self, flight *f)
 {
     expar_status status = (expar_status)atomic_load_explicit(&f->batch.status, memory_order_relaxed);
-    self->peers[f->command.pe].since_ns = 0;
+    self->peers[f->command.pe].patience = (transport_patience){0};
     if (status != EXPAR_OK || f->signals || f->command.kind != PROXY_PUT_SIGNAL) {
         flight_end(self, f, status);
         return;
@@ -245,8 +245,10 @@ static expar_status judge(proxy *self, int32_t pe, int64_t now_ns)
     proxy_peer *peer = &self->peers[pe];
     expar_status status = site->check(site->context, pe, "proxy");
     if (status != EXPAR_OK) return status;
-    if (peer->since_ns == 0) peer->since_ns = now_ns;
-    return now_ns - peer->since_ns > site->timeout_ms * 1000000 ? EXPAR_ERR_PEER : EXPAR_OK;
+    const int64_t end_ns = peer->patience.end_ns;
+    if (!transport_waits_on(site, &peer->patience, pe, now_ns)) return EXPAR_ERR_PEER;
+    if (peer->patience.end_ns != end_ns) atomic_fetch_add_explicit(&self->excuses, 1, memory_order_relaxed);
+    return EXPAR_OK;
 }
 
 void proxy_end_hopeless(proxy *self)

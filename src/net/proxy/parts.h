@@ -50,9 +50,9 @@ typedef struct proxy_peer {
     uint64_t pass; /* in which the next three were found */
     bool busy;     /* its transport had no room */
     bool unfinished;
-    uint64_t oldest_epoch; /* of its unfinished flights */
-    expar_status lost;     /* EXPAR_OK, or how all its commands end */
-    int64_t since_ns;      /* when it was first seen to owe something; 0: anew, after each thing that it did */
+    uint64_t oldest_epoch;       /* of its unfinished flights */
+    expar_status lost;           /* EXPAR_OK, or how all its commands end */
+    transport_patience patience; /* since it was first seen to owe something; anew after each thing that it did */
 } proxy_peer;
 
 /* The thread's own, but for what says otherwise. */
@@ -71,6 +71,8 @@ struct proxy {
     bool attends; /* makes the network's progress */
     /* Failures that a quiet has told; compare-swapped by whoever tells, relaxed: it orders nothing. */
     _Atomic uint32_t told;
+    /* Times that the thread has found a PE late and not gone: producers wait on. Raised by the thread, relaxed. */
+    _Atomic uint32_t excuses;
     proxy_gate work;  /* the thread sleeps there; producers, and who sees completions, open it */
     proxy_gate moved; /* producers sleep there; the thread opens it when counters have moved */
     pthread_t thread;

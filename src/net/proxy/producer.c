@@ -18,7 +18,8 @@ typedef struct wait {
     const char *what;
     bool for_room; /* in the ring; else until all before `head` is done */
     uint64_t head;
-    uint64_t seen; /* of `done`, when the clock was last set back */
+    uint64_t seen;    /* of `done`, when the clock was last set back */
+    uint32_t excuses; /* likewise */
     int64_t since_ns, interrupt_ns;
     uint32_t turn;
 } wait;
@@ -42,8 +43,10 @@ static expar_status wait_turn(wait *w)
     }
     int64_t now_ns = clock_ns(), timeout_ms = TIMEOUTS * self->plan.site->timeout_ms;
     uint64_t done = proxy_load(&self->ring->done);
-    if (w->since_ns == 0 || done != w->seen) w->since_ns = now_ns;
+    uint32_t excuses = atomic_load_explicit(&self->excuses, memory_order_relaxed);
+    if (w->since_ns == 0 || done != w->seen || excuses != w->excuses) w->since_ns = now_ns;
     w->seen = done;
+    w->excuses = excuses;
     if (now_ns - w->since_ns > timeout_ms * NS_PER_MS)
         return error_set(EXPAR_ERR_PEER, "%s: the proxy got nothing done for %lld ms", w->what, (long long)timeout_ms);
     proxy_gate_wait(&self->moved, is_over, w, LONGEST_NS);

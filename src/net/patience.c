@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Patience with a PE of which nothing is heard while operations to it are under way: late is not dead. */
+#include "net/transport.h"
+
+#define FIRST_ASK_NS INT64_C(1000000000)
+
+static int64_t first_span_ns(const transport_site *site, int64_t timeout_ns)
+{
+    if (!site->patience) return timeout_ns;
+    return timeout_ns / 4 < FIRST_ASK_NS ? timeout_ns / 4 : FIRST_ASK_NS;
+}
+
+bool transport_waits_on(const transport_site *site, transport_patience *wait, int32_t pe, int64_t now_ns)
+{
+    if (wait->since_ns == 0)
+        *wait = (transport_patience){.since_ns = now_ns,
+                                     .end_ns = now_ns + first_span_ns(site, site->timeout_ms * 1000000)};
+    if (now_ns <= wait->end_ns) return true;
+    const int64_t span_ns = site->patience ? site->patience(site->context, pe, now_ns - wait->since_ns) : 0;
+    wait->end_ns = clock_ns() + span_ns;
+    return span_ns > 0;
+}

@@ -142,20 +142,21 @@ void lowlat_prepare_dispatch(lowlat_call *call, expar_ll *ll, const lowlat_traff
     args->num_sms = choice->threads;
 }
 
-/* Rows of a combine: memory of their own, or the buffer's. */
+/* Rows of a combine: memory of their own, with gaps behind rows and experts, or the buffer's. */
 static expar_tensor make_answers(const lowlat_call *call, const expar_ll_handle *handle)
 {
     const lowlat_answers *a = call->answers;
     const llo_job *job = &a->job;
-    int64_t locals = lowlat_locals(job), places = lowlat_places(job);
-    size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
+    int64_t locals = lowlat_locals(job), places = lowlat_places(job), gap = row_gap(&call->choice, job->type);
+    size_t element_bytes = oracle_element_bytes(job->type), row_bytes = (size_t)job->hidden * element_bytes;
     expar_tensor x = cube(NULL, lowlat_dtype(job->type), locals, places, job->hidden);
     if (call->choice.zero_copy) {
         if (!CHECK_OK(expar_ll_combine_buffer(call->ll, handle, lowlat_dtype(job->type), &x))) return x;
     } else {
-        x.data = traffic_alloc((size_t)(locals * places), row_bytes);
+        x.strides[1] += gap;
+        x.strides[0] = places * x.strides[1] + gap;
+        x.data = spare_memory((size_t)(locals * x.strides[0]) * element_bytes);
     }
-    size_t element_bytes = oracle_element_bytes(job->type);
     for (int64_t i = 0; i < locals * places; i++)
         memcpy((char *)x.data + (size_t)(i / places * x.strides[0] + i % places * x.strides[1]) * element_bytes,
                (const char *)a->x[call->rank] + (size_t)i * row_bytes, row_bytes);

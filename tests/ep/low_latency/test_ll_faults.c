@@ -227,6 +227,14 @@ static bool names(const char *text, int32_t rank)
     return strstr(text, name) != NULL;
 }
 
+/* The phase, and what had come from the victim: "low-latency dispatch: rows: … rows of rank 1: 3 of 7". */
+static bool tells_of_a_wait(const char *text, int32_t victim)
+{
+    char from[24];
+    snprintf(from, sizeof from, " of rank %d: ", (int)victim);
+    return strstr(text, ": low-latency ") && strstr(text, "timed out after") && strstr(text, from);
+}
+
 static bool check_note(const fault_table *table, int32_t rank)
 {
     const fault_note *note = &table->notes[rank];
@@ -234,6 +242,8 @@ static bool check_note(const fault_table *table, int32_t rank)
     return CHECK(note->status == EXPAR_ERR_PEER && names(note->text, victim), "rank %d got %s (%s)", (int)rank,
                  expar_status_string(note->status), note->text) &
            CHECK(strstr(note->text, "expar_ll_"), "rank %d is not told of its call: %s", (int)rank, note->text) &
+           CHECK(table->what.signal == SIGKILL || tells_of_a_wait(note->text, victim),
+                 "rank %d is not told what it waited for: %s", (int)rank, note->text) &
            CHECK(note->again == EXPAR_ERR_PEER && names(note->again_text, victim) &&
                      strstr(note->again_text, "poisoned"),
                  "rank %d was then told %s (%s)", (int)rank, expar_status_string(note->again), note->again_text);

@@ -22,7 +22,7 @@
  * and hooks return that report at once. With config.masking the loss of a rank is no error: it is masked.
  *
  * This version has the mode on the CPU, for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns
- * for a GPU, across nodes, unmapped or with masking; and what combines return for LOGFMT. */
+ * for a GPU, across nodes, unmapped or with masking. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 

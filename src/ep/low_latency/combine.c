@@ -15,6 +15,23 @@ typedef struct ll_combine_call {
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
+static expar_status ll_combine_check_logfmt(const ll_combine_call *call)
+{
+    const expar_ll *ll = call->ll;
+    if (call->args.sum != EXPAR_LL_EXACT)
+        return error_set(EXPAR_ERR_ARGUMENT, "format is %d (LogFMT) with sum %d; expected exact sums (%d) with it",
+                         (int)EXPAR_LL_LOGFMT, (int)call->args.sum, (int)EXPAR_LL_EXACT);
+    if (!codec_takes(CODEC_LOGFMT, ll->shape.hidden))
+        return error_set(EXPAR_ERR_SHAPE, "format is %d (LogFMT), but x has hidden size %d; expected a multiple of %d",
+                         (int)EXPAR_LL_LOGFMT, ll->shape.hidden, CODEC_GROUP);
+    if (ll->combine_memory && call->args.x.data == ll->combine_memory->data)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "format is %d (LogFMT), and x is of expar_ll_combine_buffer; expected "
+                         "other memory: coded rows are never sent without a copy",
+                         (int)EXPAR_LL_LOGFMT);
+    return EXPAR_OK;
+}
+
 static expar_status ll_combine_check_sum(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
@@ -31,10 +48,7 @@ static expar_status ll_combine_check_sum(const ll_combine_call *call)
     if (args->format != EXPAR_LL_PLAIN && args->format != EXPAR_LL_LOGFMT)
         return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d (plain) or %d (LogFMT)", (int)args->format,
                          (int)EXPAR_LL_PLAIN, (int)EXPAR_LL_LOGFMT);
-    if (args->format == EXPAR_LL_LOGFMT)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "format is %d (LogFMT); expected %d: it is not built yet",
-                         (int)args->format, (int)EXPAR_LL_PLAIN);
-    return EXPAR_OK;
+    return args->format == EXPAR_LL_LOGFMT ? ll_combine_check_logfmt(call) : EXPAR_OK;
 }
 
 /* topk_idx and topk_weights, of as many tokens and slots as the dispatch had. */

@@ -62,8 +62,8 @@ static inline expar_status ll_ended(const expar_ll *ll, expar_status status)
 }
 
 /* ---- shape.c ----------------------------------------------------------------------------------------------------- */
-/* *full: a copy of the config. */
-expar_status ll_shape_make(const expar_ll_config *config, int32_t ranks, expar_ll_config *full, ll_shape *shape);
+/* *config: a copy of what is given. */
+expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll_config *config, ll_shape *shape);
 /* Bytes of recv_x of a dispatch of the buffer, with rows of so many bytes. */
 static inline uint64_t ll_rows_bytes(const ll_shape *shape, int64_t row_bytes)
 {

@@ -17,6 +17,7 @@ typedef struct ll_case {
     bool lend;                       /* results lie in the caller's memory */
     expar_ll_sum sum;
     expar_ll_format format;
+    bool logfmt; /* of the combine */
 } ll_case;
 
 expar_ll_config case_config(const ll_case *c);

@@ -135,6 +135,15 @@ static void test_formats(void **state)
     }
 }
 
+static void test_logfmt(void **state)
+{
+    (void)state;
+    ll_case c = EXAMPLE;
+    c.hidden = 256;
+    c.logfmt = true;
+    run(c, play_rounds);
+}
+
 static void test_top_32(void **state)
 {
     (void)state;
@@ -218,6 +227,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_reduced_sums),
         cmocka_unit_test(test_reduced_sums_without_weights),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_logfmt),
         cmocka_unit_test(test_top_32),
         cmocka_unit_test(test_rows_beyond_the_cache),
         cmocka_unit_test(test_counts),

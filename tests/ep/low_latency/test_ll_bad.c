@@ -289,7 +289,19 @@ static void fp8_sums(ll_round *r)
     r->combine.format = EXPAR_LL_FP8;
 }
 
+static void logfmt_of_24(ll_round *r)
+{
+    r->combine.format = EXPAR_LL_LOGFMT;
+}
+static void logfmt_reduced(ll_round *r)
+{
+    r->combine.format = EXPAR_LL_LOGFMT;
+    r->combine.sum = EXPAR_LL_REDUCED;
+}
+
 static const wrong wrong_combines[] = {
+    {"LogFMT of 24", logfmt_of_24, EXPAR_ERR_SHAPE, "128"},
+    {"LogFMT with sums", logfmt_reduced, EXPAR_ERR_ARGUMENT, "LogFMT"},
     {"no handle", no_handle, EXPAR_ERR_NULL, "handle"},
     {"x of two dimensions", x_of_two_dimensions, EXPAR_ERR_SHAPE, "x has 2 dimensions"},
     {"x of int32", x_of_other_type, EXPAR_ERR_DTYPE, "x.dtype"},

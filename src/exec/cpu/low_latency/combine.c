@@ -17,7 +17,8 @@ typedef struct ll_combine {
     ll_record *record;
     size_t row_bytes;
     uint64_t header_bytes; /* of the handle's */
-    bool reduced;
+    int32_t codec;         /* codec_format of rows on their way */
+    bool reduced, coded;   /* sums of each rank travel; rows travel in another form than x's */
 } ll_combine;
 
 /* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
@@ -33,6 +34,8 @@ static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
                         .record = ll_record_of(self, LL_COMBINE, step->call.epoch),
                         .row_bytes = (size_t)self->shape.hidden * expar_dtype_bytes((expar_dtype)step->call.form.dtype),
                         .header_bytes = ll_route_map_of(&self->shape).header_bytes,
+                        .codec = ll_codec_of(&step->call.form),
+                        .coded = step->call.form.format != EXPAR_LL_PLAIN,
                         .reduced = step->call.form.sum == EXPAR_LL_REDUCED};
 }
 
@@ -74,6 +77,20 @@ static const void *row_of_slot(const ll_combine *c, int32_t source, const ll_hea
            (ll_range_begin(range) + (int64_t)row) * c->step->x_row_pitch_bytes;
 }
 
+/* Coded rows begin with their heads, since how long the rest is depends on what it holds. */
+static void send_row(const ll_combine *c, const void *row, uint8_t *place)
+{
+    const ll_cpu *self = c->self;
+    const size_t heads = (size_t)codec_scale_bytes(c->codec, self->shape.hidden);
+    if (!c->coded) {
+        memcpy(place, row, c->row_bytes);
+        return;
+    }
+    const int64_t bytes = cpu_encode_row(c->codec, c->step->call.form.dtype, self->shape.hidden, row,
+                                         self->payload + heads, self->payload);
+    memcpy(place, self->payload, heads + (size_t)bytes);
+}
+
 /* Rows of one message, each to its slot's place. */
 static void send_slots(const ll_combine *c, int32_t source, const ll_header *header)
 {
@@ -83,7 +100,7 @@ static void send_slots(const ll_combine *c, int32_t source, const ll_header *hea
         const void *row = row_of_slot(c, source, header, k);
         if (!row) continue;
         const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, header->token, k);
-        memcpy(ll_at(self, source, ll_row_at(&self->space, place)), row, c->row_bytes);
+        send_row(c, row, ll_at(self, source, ll_row_at(&self->space, place)));
         ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
     }
 }
@@ -194,7 +211,7 @@ static ll_door door_of_half(const ll_combine *c, int32_t pe)
     return ll_door_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
 }
 
-/* This rank's own rows need no places where they stay, but for sums. */
+/* This rank's own rows need no places where they stay, but for sums and coded rows. */
 static expar_status combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
 {
     static const char half[] = "low-latency combine: reading of the half before";
@@ -204,8 +221,8 @@ static expar_status combine_send_rows(const ll_combine *c, ll_door (*door)(const
     const ll_errand rows = {
         .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "halves"};
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        self->progress[r] =
-            c->step->routing->messages[r] == 0 || (r == self->sym->rank && c->step->x_stays && !c->reduced);
+        self->progress[r] = c->step->routing->messages[r] == 0 ||
+                            (r == self->sym->rank && c->step->x_stays && !c->reduced && !c->coded);
     return run_errand(c, &rows);
 }
 
@@ -352,7 +369,20 @@ static int32_t parts_of_token(const ll_combine *c, int32_t token, ll_part parts[
 /* Its row lies in x, where it stays, and never comes to a place. */
 static bool stays_here(const ll_combine *c, const ll_part *part)
 {
-    return part->rank == c->self->sym->rank && c->step->x_stays && !c->reduced;
+    return part->rank == c->self->sym->rank && c->step->x_stays && !c->reduced && !c->coded;
+}
+
+/* What has come to a place as the i-th row of a sum, in x's type again. */
+static const void *decode_row(const ll_combine *c, int32_t i, const uint8_t *place)
+{
+    ll_cpu *self = c->self;
+    const int64_t hidden = self->shape.hidden;
+    const int32_t dtype = c->step->call.form.dtype;
+    float *decoded = (float *)self->decoded;
+    uint8_t *row = self->decoded + (size_t)hidden * sizeof(float) * (size_t)(i + 1);
+    cpu_decode_row(c->codec, hidden, place + codec_scale_bytes(c->codec, hidden), place, decoded);
+    cpu_encode_row(dtype, CODEC_F32, hidden, decoded, row, NULL);
+    return row;
 }
 
 static uint64_t place_of_part(const ll_combine *c, int32_t token, const ll_part *part)
@@ -384,7 +414,8 @@ static bool add_token(const ll_combine *c, int32_t token)
         if (!part_has_come(c, token, &parts[i])) return false;
     ll_step(self);
     for (int32_t i = 0; i < count; i++) {
-        self->rows[i] = row_of_part(c, token, &parts[i]);
+        const void *row = row_of_part(c, token, &parts[i]);
+        self->rows[i] = c->coded ? decode_row(c, i, row) : row;
         self->row_weights[i] = parts[i].weight;
     }
     cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, (uint8_t *)c->step->y + token * c->step->y_pitch_bytes,

@@ -80,6 +80,7 @@ typedef struct ll_cpu {
     int32_t *waiting;      /* [B] tokens whose rows have not all come */
     int32_t *own_messages; /* [B] number of a token's message to this rank itself, or -1 */
     uint8_t *payload;      /* one row in a payload format, and its scales */
+    uint8_t *decoded;      /* [1 + K] rows of FP32 at most: what a coded sum is made of */
     const void **rows;     /* [K] of one sum, with their weights */
     float *row_weights;
     ll_cache *cache;

@@ -35,6 +35,7 @@ static void ll_free_arrays(ll_cpu *self)
     free(self->waiting);
     free(self->own_messages);
     free(self->payload);
+    free(self->decoded);
     free(self->rows);
     free(self->row_weights);
     free(self->bases);
@@ -95,11 +96,12 @@ static expar_status ll_make_arrays(ll_cpu *self)
     self->waiting = calloc(tokens, sizeof *self->waiting);
     self->own_messages = calloc(tokens, sizeof *self->own_messages);
     self->payload = aligned_alloc(EP_LINE_BYTES, (size_t)self->space.message_bytes);
+    self->decoded = aligned_alloc(EP_LINE_BYTES, ep_round((topk + 1) * (size_t)self->shape.hidden * 4, EP_LINE_BYTES));
     self->rows = calloc(topk, sizeof *self->rows);
     self->row_weights = calloc(topk, sizeof *self->row_weights);
     self->cache = ll_cache_make();
-    made = made && self->progress && self->payload && self->waiting && self->own_messages && self->rows &&
-           self->row_weights;
+    made = made && self->progress && self->payload && self->decoded && self->waiting && self->own_messages &&
+           self->rows && self->row_weights;
     if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
     return ll_sends_make(&self->shape, &self->sends);
 }

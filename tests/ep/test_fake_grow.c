@@ -287,6 +287,39 @@ static void records_grow_with_forms(void **state)
     run(grow_records);
 }
 
+static expar_status dispatch_experts(idle_rank *one, int32_t num_experts)
+{
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.num_experts = num_experts;
+    idle_forget(one);
+    return expar_dispatch(one->ep, &args, &one->came);
+}
+
+/* Counters are made with the buffer: for as many as its config says, or some. */
+static void dispatch_many_experts(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    if (!begin_without_limits(&one, group)) return;
+    CHECK_OK(dispatch_experts(&one, GPU_EXPERTS_ROOM));
+    CHECK_STATUS(EXPAR_ERR_LIMIT, dispatch_experts(&one, 2 * GPU_EXPERTS_ROOM));
+    CHECK_TEXT("expar_dispatch", "32768 experts: a buffer on a GPU holds 16384 unless config.max_experts says more");
+    CHECK_OK(dispatch_experts(&one, RANKS));
+    idle_end(&one);
+    config.device = (expar_device){.type = EXPAR_CUDA};
+    config.max_experts = 2 * GPU_EXPERTS_ROOM;
+    if (!idle_begin_as(&one, group, &config)) return;
+    CHECK_OK(dispatch_experts(&one, 2 * GPU_EXPERTS_ROOM));
+    idle_end(&one);
+}
+
+static void counters_do_not_grow(void **state)
+{
+    (void)state;
+    run(dispatch_many_experts);
+}
+
 /* A graph cannot wait for it. */
 static void capture_larger_form(expar_group *group, void *shared)
 {
@@ -421,6 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_growth_that_fails_loses_nothing),
         cmocka_unit_test(a_limit_is_kept),
         cmocka_unit_test(records_grow_with_forms),
+        cmocka_unit_test(counters_do_not_grow),
         cmocka_unit_test(captured_forms_do_not_grow),
         cmocka_unit_test(captures_without_room_are_refused),
         cmocka_unit_test(outputs_outlive_buffer_and_group),

@@ -177,6 +177,7 @@ void lowlat_prepare_combine(lowlat_call *call, expar_ll *ll, const lowlat_traffi
     args->topk_weights = make_matrix(input->weights, EXPAR_F32, input->num_tokens, job->topk, choice->pad, choice);
     args->handle = handle;
     args->sum = a->sum;
+    if (a->logfmt) args->format = EXPAR_LL_LOGFMT;
     if (choice->own_x)
         args->out = pitched_make(lowlat_dtype(job->type), input->num_tokens, job->hidden, row_gap(choice, job->type),
                                  choice->null_if_empty);

@@ -118,7 +118,7 @@ static lowlat_choice draw_choice(random_source *random)
 static lowlat_choice draw_combine_choice(random_source *random, const lowlat_op *op)
 {
     lowlat_choice choice = draw_choice(random);
-    choice.zero_copy = !choice.async && random_once_in(random, 4);
+    choice.zero_copy = !choice.async && random_once_in(random, 4) && !op->answers->logfmt;
     if (op->answers->sum == EXPAR_LL_REDUCED && !op->traffic->with_weights) choice.hook = false;
     return choice;
 }
@@ -185,6 +185,8 @@ static void draw_combine(draft *d, lowlat_op *op)
     op->source = d->slots[op->slot];
     op->traffic = s->ops[op->source].traffic;
     op->answers = lowlat_answers_make(op->traffic, draw_type(d->random, &s->config), sum, d->random);
+    if (sum == EXPAR_LL_EXACT && s->config.hidden % LLO_GROUP == 0 && random_once_in(d->random, 3))
+        lowlat_answers_code(op->answers, op->traffic);
     for (int32_t r = 0; r < s->ranks.size; r++)
         op->choices[r] = draw_combine_choice(d->random, op);
 }
@@ -405,7 +407,7 @@ static void print_op(const lowlat_op *op, int32_t number)
         fprintf(stderr, "; type %d, %s, K %d%s", (int)op->traffic->job.type, formats[op->traffic->job.format],
                 (int)op->traffic->job.topk, op->traffic->with_weights ? ", weights" : "");
     if (op->kind == LOWLAT_COMBINE)
-        fprintf(stderr, "; type %d, %s, of op %d", (int)op->answers->job.type,
+        fprintf(stderr, "; type %d%s, %s, of op %d", (int)op->answers->job.type, op->answers->logfmt ? ", LogFMT" : "",
                 op->answers->sum == EXPAR_LL_EXACT ? "exact" : "reduced", (int)op->source);
     fputc('\n', stderr);
 }

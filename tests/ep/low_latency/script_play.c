@@ -54,7 +54,9 @@ static void make_other_form(const lowlat_op *op, lowlat_call *call)
 {
     int64_t tokens = call->traffic->inputs[call->rank].num_tokens;
     const llo_format format = call->traffic->job.format;
-    if (call->answers && call->answers->job.type != ORACLE_F32) {
+    if (call->answers && call->answers->logfmt) {
+        call->back_args.format = EXPAR_LL_PLAIN;
+    } else if (call->answers && call->answers->job.type != ORACLE_F32) {
         call->back_args.x.dtype = call->answers->job.type == ORACLE_BF16 ? EXPAR_F16 : EXPAR_BF16;
     } else if (call->answers) {
         call->back_args.sum = call->answers->sum == EXPAR_LL_EXACT ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;

@@ -186,6 +186,20 @@ static void format_of_dispatches(back_args *args, const wrong_scene *scene)
     args->format = EXPAR_LL_FP8;
 }
 
+/* Groups of 128 elements do not fit rows of 16. */
+static void format_of_groups(back_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_LOGFMT;
+}
+
+static void format_of_exact_sums(back_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_LOGFMT;
+    args->sum = EXPAR_LL_REDUCED;
+}
+
 static void format_unknown(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -284,6 +298,8 @@ static const wrong_case cases[] = {
     {"topk_weights of integers", EXPAR_ERR_DTYPE, {"topk_weights.dtype is i32"}, .spoil_combine = weights_of_integers},
     {"sum unknown", EXPAR_ERR_ARGUMENT, {"sum is 2", "expected"}, .spoil_combine = sum_unknown},
     {"format of dispatches", EXPAR_ERR_ARGUMENT, {"format is 1", "expected"}, .spoil_combine = format_of_dispatches},
+    {"format of groups", EXPAR_ERR_SHAPE, {"format is 5", "16", "multiple of 128"}, .spoil_combine = format_of_groups},
+    {"format of exact sums", EXPAR_ERR_ARGUMENT, {"format is 5", "sum 1"}, .spoil_combine = format_of_exact_sums},
     {"format unknown", EXPAR_ERR_ARGUMENT, {"format is -1", "expected"}, .spoil_combine = format_unknown},
     {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_combine = hook_and_event},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_combine = hook_of_two},

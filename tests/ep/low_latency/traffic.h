@@ -51,12 +51,16 @@ typedef struct lowlat_answers {
     llo_job job;          /* the dispatch's, with the combine's type and weights */
     oracle_input *inputs; /* [N] */
     expar_ll_sum sum;
-    void **x; /* [N] → [L][N*B][H]; what no token has sent is NaN */
-    void **y; /* [N] → [T][H] */
+    bool logfmt; /* rows travel so */
+    void **x;    /* [N] → [L][N*B][H]; what no token has sent is NaN */
+    void **y;    /* [N] → [T][H] */
 } lowlat_answers;
 
 /* Weights of its own, but for a reduced combine whose dispatch had some. */
 lowlat_answers *lowlat_answers_make(const lowlat_traffic *t, oracle_type type, expar_ll_sum sum, random_source *random);
+/* Lets rows of an exact combine travel in LogFMT, most of them small enough to be coded. What is left of them is the
+   library's codec's to say, which has an oracle of its own (tests/exec). */
+void lowlat_answers_code(lowlat_answers *a, const lowlat_traffic *t);
 void lowlat_answers_free(lowlat_answers *a, const lowlat_traffic *t);
 
 #endif

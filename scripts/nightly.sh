@@ -24,8 +24,10 @@ EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_litmus"
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_ll_litmus"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_faults_kill"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_exit"
-EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_gone" mix
-EXPAR_TEST_ROUNDS=$rounds EXPAR_TRANSPORTS=fabric run "$build/tests/test_gone" processes
+for test in test_gone test_interrupts test_stuck; do
+    EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test" mix
+    EXPAR_TEST_ROUNDS=$rounds EXPAR_TRANSPORTS=fabric run "$build/tests/$test" processes
+done
 run "$build/tests/soak_calls" threads 4 "$soak_rounds"
 run "$build/tests/soak_calls" processes 4 "$soak_rounds"
 run "$build/tests/soak_ll" threads 4 "$soak_rounds"

@@ -175,12 +175,6 @@ static void see_through(show *one)
     one->passed &= !late;
 }
 
-/* Of calls that are alike over a network the nights have all. */
-static bool is_of_today(int32_t i)
-{
-    return calls_have_rows() || getenv("EXPAR_TEST_ROUNDS") || i % 2 == 1;
-}
-
 /* In each of these calls; side by side, since they wait most of the time. */
 static void play_all(fate its, bool (*fits)(const calls_call *call))
 {
@@ -194,7 +188,7 @@ static void play_all(fate its, bool (*fits)(const calls_call *call))
     bool passed = true;
     assert_true(scenes != MAP_FAILED && shows);
     for (int32_t i = 0; i < most; i++) {
-        if (!is_of_today(i) || (fits && !fits(&calls_all[i]))) continue;
+        if (!calls_is_of_today(i) || (fits && !fits(&calls_all[i]))) continue;
         scenes[count] = (scene){.rows = have_rows ? &rows : NULL, .call = &calls_all[i], .fate = its};
         begin(&shows[count], &scenes[count]);
         count++;

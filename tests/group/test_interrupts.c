@@ -132,7 +132,7 @@ static void test_each_call(void **state)
     calls_rows rows = calls_rows_make();
     const bool have_rows = calls_have_rows();
     for (int32_t i = 0; i < (have_rows ? calls_count : calls_count_without_rows); i++)
-        if (calls_all[i].kind != CALLS_EVENT)
+        if (calls_all[i].kind != CALLS_EVENT && calls_is_of_today(i))
             run_scene(interrupt, &(scene){.rows = have_rows ? &rows : NULL, .call = &calls_all[i]});
     calls_rows_free(&rows);
 }

@@ -76,6 +76,13 @@ static const calls_call *draw_call(random_source *random, bool by_thread)
     return calls_find(i < safe ? safe_calls[i] : more_calls[i - safe]);
 }
 
+/* The other thread ends the process. */
+static _Noreturn void await_exit(void)
+{
+    for (;;)
+        pause();
+}
+
 /* Until a call fails; the victim ends at its step, or in the meantime. */
 static void live(scene *s)
 {
@@ -90,8 +97,7 @@ static void live(scene *s)
         /* Whose next call writes where this rank looks now. */
         if (status == EXPAR_OK && call->kind == CALLS_HEAPS) status = expar_barrier_all(engine.group);
         if (status == EXPAR_OK) continue;
-        while (victim) /* the other thread ends the process */
-            pause();
+        if (victim) await_exit();
         CHECK(status == EXPAR_ERR_PEER, "%s: %s", call->name, expar_last_error());
         break;
     }

@@ -104,7 +104,7 @@ static void play_rank(expar_group *group, void *shared)
     scene *s = shared;
     calls_view v;
     if (!calls_open(&v, group, s->rows)) return;
-    kind_set_silence(group, TIMEOUT_MS);
+    if (s->fate == STAYS_STOPPED) kind_set_silence(group, TIMEOUT_MS);
     if (group->rank == CALLS_LATE)
         meet_fate(&v, s);
     else
@@ -154,17 +154,22 @@ static void await_stop(const show *one)
     assert_true(info.si_code == CLD_STOPPED);
 }
 
+/* All have been stopped for a while by then. */
+static void wake_all(const show *shows, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        await_stop(&shows[i]);
+    nanosleep(&(struct timespec){.tv_nsec = WAITED_MS * 1000000}, NULL);
+    for (int32_t i = 0; i < count; i++)
+        kill(shows[i].pids[CALLS_LATE], SIGCONT);
+}
+
 static void see_through(show *one)
 {
     const fate its = one->s->fate;
     const int64_t until_ms = ranks_clock_ms() + 2 * RANKS_TIMEOUT_MS;
     bool late = false;
     if (kind_of_ranks == RANKS_THREADS) return;
-    if (its == STOPS_A_WHILE) {
-        await_stop(one);
-        nanosleep(&(struct timespec){.tv_nsec = WAITED_MS * 1000000}, NULL);
-        kill(one->pids[CALLS_LATE], SIGCONT);
-    }
     one->passed = true;
     for (int32_t r = 0; r < CALLS_RANKS; r++) {
         if (r == CALLS_LATE && its == STAYS_STOPPED) kill(one->pids[r], SIGKILL);
@@ -193,6 +198,7 @@ static void play_all(fate its, bool (*fits)(const calls_call *call))
         begin(&shows[count], &scenes[count]);
         count++;
     }
+    if (its == STOPS_A_WHILE) wake_all(shows, count);
     for (int32_t i = 0; i < count; i++) {
         see_through(&shows[i]);
         if (!shows[i].passed) print_message("in %s\n", scenes[i].call->name);

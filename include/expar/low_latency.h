@@ -66,7 +66,7 @@ typedef struct expar_ll_config {
     int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
     int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_EXACT) | …; 0: all */
     expar_device device;       /* type 0 or EXPAR_CPU: the CPU. All tensors of all calls lie there */
-    int32_t num_threads;       /* CPU: worker threads, as expar_ep_config's. May differ between ranks */
+    int32_t num_threads;       /* CPU: 0 to 1024; one thread carries a call out in this version, whatever it is */
     int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
     int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
     int32_t unmapped;          /* 1: peers' memory is written through the network even where it is mapped; for tests */
@@ -108,7 +108,7 @@ typedef struct expar_ll_dispatch_args {
                                 happened. Not with hook */
     expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
     void *stream;            /* CUDA: the CUstream that the call is put on */
-    int32_t num_sms;         /* CUDA: SMs of this call; CPU: threads; 0: the buffer's */
+    int32_t num_sms;         /* CUDA: SMs of this call; 0: the buffer's. CPU: not looked at */
 } expar_ll_dispatch_args;
 #define EXPAR_LL_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_dispatch_args)
 
@@ -132,7 +132,8 @@ typedef struct expar_ll_dispatch_result {
    written on EXPAR_OK only. Errors of this rank's arguments, found before a row is sent: EXPAR_ERR_NULL,
    EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE,
    EXPAR_ERR_LIMIT (T over B, K over num_topk), EXPAR_ERR_STATE (two are open), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an
-   index is out of range, or twice in a token: that token went nowhere, all others have arrived. Of all ranks together:
+   index is out of range, or twice in a token: that token went nowhere, all others have arrived; with a hook or
+   async_finish it comes from there. Of all ranks together:
    EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED; and
    EXPAR_ERR_BUSY. */
 EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
@@ -144,7 +145,7 @@ typedef struct expar_ll_combine_args {
     size_t struct_size;            /* set by EXPAR_LL_COMBINE_ARGS_INIT */
     expar_tensor x;                /* [L][N*B][H] bf16, f16 or f32, in dispatch's layout; zero copy: the tensor of
                                       expar_ll_combine_buffer */
-    expar_tensor topk_idx;         /* [T][K] of the dispatch */
+    expar_tensor topk_idx;         /* [T][K] of the dispatch: with other experts the call is refused */
     expar_tensor topk_weights;     /* [T][K] f32 */
     const expar_ll_handle *handle; /* of the dispatch; serves several combines */
     expar_ll_sum sum;              /* the same on all ranks */
@@ -164,7 +165,7 @@ typedef struct expar_ll_combine_result {
     size_t struct_size;      /* set by EXPAR_LL_COMBINE_RESULT_INIT */
     expar_tensor y;          /* [T][H], dtype of x */
     expar_ep_output *output; /* the caller's; owns y, unless that is the caller's own */
-    expar_ll_hook *hook;     /* as of dispatch: until it has been called y is not filled; x may be used again */
+    expar_ll_hook *hook;     /* as of dispatch: until it has been called y is not filled; x alone may be used again */
     expar_event *event;      /* as of dispatch */
 } expar_ll_combine_result;
 #define EXPAR_LL_COMBINE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ll_combine_result)

@@ -35,7 +35,6 @@ typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
 #define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of one that has two open */
 #define LL_MOST_TOPK   32
 #define LL_SWEEP_CALLS ((uint64_t)1 << 30)
-#define LL_NO_TOKEN    (-2) /* in place of an expert: a slot of a token that went nowhere */
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 

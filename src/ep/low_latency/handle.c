@@ -59,8 +59,9 @@ expar_status ll_handle_check_own(const expar_ll *ll, const expar_ll_handle *hand
     if (handle->origin.group != ll->group->number || handle->buffer != ll->number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made on another buffer, or by another rank of this one");
     if (!atomic_load_explicit(&handle->filled, memory_order_acquire))
-        return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch that was not received; expected its hook to be "
-                                           "called before");
+        return error_set(EXPAR_ERR_HANDLE,
+                         "handle is of a dispatch that was not received whole; expected its hook, or event, to have "
+                         "ended well before");
     return EXPAR_OK;
 }
 

@@ -52,7 +52,7 @@ struct expar_ll_handle {
     uint32_t buffer; /* number of the buffer in its group */
     int32_t ranks, max_tokens, hidden, experts, local_experts;
     ll_routing routing;
-    atomic_bool filled; /* by the dispatch or its hook (release), looked at by combines (acquire) */
+    atomic_bool filled; /* by a dispatch, or its hook, that went well (release); looked at by combines (acquire) */
 };
 
 /* How a public call on a buffer ends, which may be NULL. */

@@ -60,8 +60,7 @@ expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest)
     expar_status status = dispatch ? exec->ops->dispatch_receive(exec, &rest->step.dispatch)
                                    : exec->ops->combine_receive(exec, &rest->step.combine);
     status = ll_received(ll, name, call_of_rest(rest), status);
-    if (dispatch && (status == EXPAR_OK || status == EXPAR_ERR_INDEX))
-        atomic_store_explicit(&rest->handle->filled, true, memory_order_release);
+    if (dispatch && status == EXPAR_OK) atomic_store_explicit(&rest->handle->filled, true, memory_order_release);
     return status;
 }
 

@@ -232,6 +232,9 @@ static void play_bad_token(expar_group *group, void *shared)
             for (int32_t k = 0; k < s.c->topk && !(r == BAD && t == 1); k++)
                 due += case_expert(s.c, r, t, k) >= 0 && case_expert(s.c, r, t, k) / locals == s.rank;
     CHECK(rows == due, "%lld rows came, not %lld", (long long)rows, (long long)due);
+    /* No rank combines what was not whole on all. */
+    round_prepare_combine(round);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_combine(s.ll, &round->combine, &round->combined));
     round_free(round);
     if (play_good(&s, 1)) CHECK_OK(expar_ll_destroy(s.ll));
 }

@@ -50,7 +50,7 @@ static expar_status check_idx(const ll_combine *c)
         for (int32_t k = 0; k < routing->topk; k++) {
             const int32_t kept = routing->idx[(int64_t)t * topk + k];
             const int64_t given = ep_route_expert(&c->step->route, t, k);
-            if (kept != LL_NO_TOKEN && kept != given)
+            if (kept != given)
                 return error_set(EXPAR_ERR_ARGUMENT,
                                  "topk_idx[%d][%d] is %lld; expected %d, as in the handle's dispatch", t, k,
                                  (long long)given, kept);

@@ -104,7 +104,7 @@ expar_status ll_sends_fill(ll_sends *sends, const ll_shape *shape, const ep_rout
             continue;
         }
         for (int32_t k = 0; k < topk; k++)
-            sends->experts[(int64_t)t * shape->topk + k] = LL_NO_TOKEN;
+            sends->experts[(int64_t)t * shape->topk + k] = -1;
         if (status == EXPAR_OK) status = bad_index(route, t, bad, (int64_t)shape->ranks * shape->local_experts, twice);
     }
     sends->first[tokens] = next;

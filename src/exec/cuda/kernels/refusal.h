@@ -18,25 +18,21 @@ GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
     return at + digits;
 }
 
-GPU_FUNC int32_t put_text(char *text, int32_t at, const char *from)
+/* Words, and a number behind them. */
+GPU_FUNC int32_t put_words(char *text, int32_t at, const char *words, int64_t value)
 {
-    while (*from)
-        text[at++] = *from++;
-    text[at] = 0;
-    return at;
+    while (*words)
+        text[at++] = *words++;
+    return put_number(text, at, value);
 }
 
 /* EXPAR_ERR_ARGUMENT, with the words of the host's check. */
 GPU_FUNC void refuse_count(ep_refusal *refusal, int32_t expert, int32_t count, int32_t most)
 {
-    int32_t at = 0;
     refusal->status = EXPAR_STATUS_ARGUMENT;
-    at = put_text(refusal->text, at, "tokens_per_expert[");
-    at = put_number(refusal->text, at, expert);
-    at = put_text(refusal->text, at, "] is ");
-    at = put_number(refusal->text, at, count);
-    at = put_text(refusal->text, at, "; expected 0 to ");
-    at = put_number(refusal->text, at, most);
+    int32_t at = put_words(refusal->text, 0, "tokens_per_expert[", expert);
+    at = put_words(refusal->text, at, "] is ", count);
+    at = put_words(refusal->text, at, "; expected 0 to ", most);
     refusal->text[at] = 0;
 }
 
@@ -44,16 +40,12 @@ GPU_FUNC void refuse_count(ep_refusal *refusal, int32_t expert, int32_t count, i
 GPU_FUNC void refuse_index(const gpu_route *route, int32_t experts, ep_refusal *refusal, uint64_t slot)
 {
     int64_t token = (int64_t)(slot >> GPU_SLOT_BITS);
-    int32_t k = (int32_t)(slot & ((1u << GPU_SLOT_BITS) - 1)), at = 0;
+    int32_t k = (int32_t)(slot & ((1u << GPU_SLOT_BITS) - 1));
     refusal->status = EXPAR_STATUS_INDEX;
-    at = put_text(refusal->text, at, "topk_idx[");
-    at = put_number(refusal->text, at, token);
-    at = put_text(refusal->text, at, "][");
-    at = put_number(refusal->text, at, k);
-    at = put_text(refusal->text, at, "] is ");
-    at = put_number(refusal->text, at, expert_at(route, token, k));
-    at = put_text(refusal->text, at, "; expected -1 (none) or 0 to ");
-    at = put_number(refusal->text, at, experts - 1);
+    int32_t at = put_words(refusal->text, 0, "topk_idx[", token);
+    at = put_words(refusal->text, at, "][", k);
+    at = put_words(refusal->text, at, "] is ", expert_at(route, token, k));
+    at = put_words(refusal->text, at, "; expected -1 (none) or 0 to ", experts - 1);
     refusal->text[at] = 0;
 }
 

@@ -23,6 +23,7 @@ struct ep_issuer {
     job jobs[EP_OPEN_CALLS]; /* a ring; jobs[first] is the one that is being carried out */
     uint32_t first, count;
     bool closing;
+    bool gone; /* the thread takes no more */
     /* Nobody joins the thread: it gives the buffer back itself. Else NULL. */
     void (*leave)(void *owner);
     void *owner;
@@ -62,6 +63,7 @@ static void *issuer_main(void *argument)
             carry_out_first(self);
         else
             pthread_cond_wait(&self->change, &self->lock);
+    self->gone = true;
     void (*leave)(void *owner) = self->leave;
     void *owner = self->owner;
     pthread_mutex_unlock(&self->lock);
@@ -91,7 +93,10 @@ void ep_issuer_put(ep_issuer *self, void *call, expar_event *event, ep_issuer_ru
 {
     pthread_mutex_lock(&self->lock);
     *job_at(self, self->count++) = (job){.call = call, .event = event, .run = run, .phase = EP_CALL_BEGUN};
-    pthread_cond_broadcast(&self->change);
+    if (self->gone)
+        carry_out_first(self); /* given up by another thread meanwhile: it ends here, and its event with it */
+    else
+        pthread_cond_broadcast(&self->change);
     pthread_mutex_unlock(&self->lock);
 }
 

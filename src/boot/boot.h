@@ -199,7 +199,8 @@ typedef struct boot_wait {
     _Atomic int64_t looked_ns; /* when what is waited for was last looked at */
     int64_t ask_ns, ask_pause_ns, log_ns, log_pause_ns, interrupt_ns;
     bool noted;
-    bool circled;      /* the last questions have found this rank in a circle, long enough for a deadlock or not */
+    bool circled;      /* the last questions that were answered have found this rank in a circle, long enough for a
+                          deadlock or not */
     boot_topic circle; /* where this rank is awaited in it */
     /* Once a look has failed: why (BOOT_GOES_ON: interrupted), who is to blame (-1: nobody knows), and with BOOT_SILENT
        who is silent, [boot->size]. */

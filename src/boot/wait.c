@@ -61,6 +61,7 @@ void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const
 
 static void set_back(boot_wait *wait, int64_t now_ns)
 {
+    wait->circled = false;
     atomic_store_explicit(&wait->since_ns, now_ns, memory_order_relaxed);
     wait->ask_pause_ns = first_pause_ns(wait->boot);
     wait->ask_ns = now_ns + wait->ask_pause_ns;
@@ -197,6 +198,7 @@ typedef struct walk {
     int32_t rank;
     boot_topic topic;
     bool blocked; /* all who wait so far have looked in vain for the time-out */
+    bool unknown; /* somebody on it has not answered in time */
     char text[640];
     size_t length;
 } walk;
@@ -249,7 +251,8 @@ static bool walk_on(inquiry *q, walk *w)
 {
     boot_answer answer;
     const bool in_topic = same_topic(&w->topic, &q->wait->topic);
-    if (!walk_look(q, w, &answer)) return false;
+    w->unknown = !walk_look(q, w, &answer);
+    if (w->unknown) return false;
     if (is_own(q, w, &answer)) {
         q->wait->circled = true;
         q->wait->circle = w->topic;
@@ -270,7 +273,7 @@ static bool walk_on(inquiry *q, walk *w)
 
 static void follow_chain(inquiry *q)
 {
-    const boot_wait *wait = q->wait;
+    boot_wait *wait = q->wait;
     char own[BOOT_DOING_TEXT];
     walk w = {.rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed),
               .topic = wait->topic,
@@ -278,9 +281,13 @@ static void follow_chain(inquiry *q)
     if (w.rank < 0 || w.rank == wait->boot->rank) return;
     notes_describe(wait->boot->notes, wait, own, sizeof own);
     walk_tell(&w, wait->boot->rank, own);
+    const bool circled = wait->circled;
+    wait->circled = false;
     /* In a circle that this rank is not in, it comes to no end. */
     for (int32_t steps = 0; steps <= wait->boot->size && walk_on(q, &w); steps++) {
     }
+    /* An answer that is late undoes no circle. */
+    if (w.unknown) wait->circled = circled;
 }
 
 /* ---- those who are late ------------------------------------------------------------------------------------------ */
@@ -358,7 +365,6 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     q.waited_ns = now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
     q.answers = calloc((size_t)self->size, sizeof *q.answers);
     if (!q.answers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory to ask %d ranks", wait->what, self->size);
-    wait->circled = false;
     ask_members(&q);
     judge_silence(&q);
     if (!q.failed) judge_ends(&q);

@@ -98,7 +98,8 @@ static void learn(calls_view *v, scene *s)
     const calls_call *call = s->call;
     if (v->group->rank == CALLS_LATE) await_count(&s->interrupted, 1);
     expar_status status = call->make(v);
-    if (status == EXPAR_OK && call->kind != CALLS_OPEN) status = await_all(v, call);
+    const bool had_all = status == EXPAR_OK;
+    if (had_all && call->kind != CALLS_OPEN) status = await_all(v, call);
     if (call->kind == CALLS_OPEN) {
         CHECK(status == EXPAR_OK, "%s", expar_last_error());
         return;
@@ -106,6 +107,9 @@ static void learn(calls_view *v, scene *s)
     CHECK_STATUS(EXPAR_ERR_PEER, status);
     /* A destroy has told its reason to the log. */
     if (call->kind != CALLS_END) CHECK_TEXT("rank 0", "does not come any more", "EXPAR_ERR_INTERRUPTED");
+    /* One that had all may be in the next call by now, and waits there for this rank, which is alive. */
+    if (!had_all && (call->kind == CALLS_HEAPS || call->kind == CALLS_CONTROL))
+        CHECK_STATUS(EXPAR_ERR_PEER, await_all(v, call));
 }
 
 static void interrupt(expar_group *group, void *shared)

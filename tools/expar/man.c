@@ -101,8 +101,8 @@ static void put_exit_status(void)
 {
     printf(".SH EXIT STATUS\n0 on success, 64 for what was typed and cannot be used;\n"
            "a program's own where \\fBexpar\\-run\\fR(1) says so;\n"
-           "128 and the signal's number after Ctrl-C or SIGTERM: ranks of bench and demo leave their group and end "
-           "within 0.1 s, or at once with a second one;\n"
+           "128 and the signal's number after Ctrl-C or SIGTERM: ranks of bench and\n"
+           "demo leave their group and end within 0.1 s, or at once with a second one;\n"
            "else another, and why is said on standard error.\n");
 }
 

@@ -10,14 +10,6 @@ static int64_t gap_of(const deal_move *m, const deal_choice *choice)
     return choice->pad * 16 / (int64_t)oracle_element_bytes(m->form.type);
 }
 
-static expar_tensor make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t width, int64_t gap,
-                                const deal_choice *choice)
-{
-    expar_tensor tensor = pitched_make(dtype, count, width, gap, choice->null_if_empty);
-    pitched_fill(&tensor, rows);
-    return tensor;
-}
-
 /* x, and behind it the weights, in symmetric memory. False when they do not fit. */
 static bool place_in_area(deal_call *call, const play_area *area)
 {
@@ -40,12 +32,13 @@ static void place_in_private(deal_call *call)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
-    call->back.x = make_filled(m->x[call->rank], deal_dtype(m->form.type), move_num_x_rows(m, call->rank),
-                               m->form.hidden, gap_of(m, choice), choice);
+    call->back.x = pitched_make_filled(m->x[call->rank], deal_dtype(m->form.type), move_num_x_rows(m, call->rank),
+                                       m->form.hidden, gap_of(m, choice), choice->null_if_empty);
     call->memory[0] = call->back.x.data;
     if (!m->form.with_weights) return;
-    call->back.topk_weights = make_filled(m->weights[call->rank], EXPAR_F32, move_num_weights_rows(m, call->rank),
-                                          move_weights_width(m, call->rank), choice->pad, choice);
+    call->back.topk_weights =
+        pitched_make_filled(m->weights[call->rank], EXPAR_F32, move_num_weights_rows(m, call->rank),
+                            move_weights_width(m, call->rank), choice->pad, choice->null_if_empty);
     call->memory[1] = call->back.topk_weights.data;
 }
 
@@ -73,13 +66,15 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
         args->out_topk_weights = pitched_make(EXPAR_F32, tokens, m->job.topk, choice->pad, choice->null_if_empty);
     for (int i = 0; i < 2; i++)
         if (m->bias[i][call->rank])
-            args->bias[i] = make_filled(m->bias[i][call->rank], dtype, tokens, m->form.hidden, gap, choice);
+            args->bias[i] =
+                pitched_make_filled(m->bias[i][call->rank], dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
     args->expert_major = choice->expert_major;
     args->sum_order = sum_orders[m->form.order];
     args->weights_of = m->form.owners_weights ? EXPAR_WEIGHTS_OF_OWNER : EXPAR_WEIGHTS_OF_ALL;
     if (m->expert_weights[call->rank])
-        args->expert_weights = make_filled(m->expert_weights[call->rank], EXPAR_F32,
-                                           oracle_num_rows(&m->job, call->rank), m->job.topk, choice->pad, choice);
+        args->expert_weights =
+            pitched_make_filled(m->expert_weights[call->rank], EXPAR_F32, oracle_num_rows(&m->job, call->rank),
+                                m->job.topk, choice->pad, choice->null_if_empty);
     args->wait_event = wait_event;
     args->async_finish = choice->async;
     args->num_sms = choice->num_sms;

@@ -11,29 +11,6 @@
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
-static expar_tensor make_idx(const deal *d, const oracle_input *input, const deal_choice *choice)
-{
-    expar_tensor idx = pitched_make(d->wide ? EXPAR_I64 : EXPAR_I32, input->num_tokens, d->job.topk, choice->pad,
-                                    choice->null_if_empty);
-    for (int64_t t = 0; t < input->num_tokens; t++)
-        for (int32_t k = 0; k < d->job.topk; k++) {
-            int64_t expert = input->topk_idx[t * d->job.topk + k];
-            if (d->wide)
-                ((int64_t *)idx.data)[t * idx.strides[0] + k] = expert;
-            else
-                ((int32_t *)idx.data)[t * idx.strides[0] + k] = (int32_t)expert;
-        }
-    return idx;
-}
-
-static expar_tensor make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t width, int64_t gap,
-                                const deal_choice *choice)
-{
-    expar_tensor tensor = pitched_make(dtype, count, width, gap, choice->null_if_empty);
-    pitched_fill(&tensor, rows);
-    return tensor;
-}
-
 /* The scales in their order, in memory of their own. */
 static expar_tensor make_scales(deal_call *call, const deal_choice *choice)
 {
@@ -115,10 +92,11 @@ static void add_topk(const deal_call *call, const deal_choice *choice, expar_dis
 {
     const deal *d = call->move->deal;
     const oracle_input *input = &d->inputs[call->rank];
-    args->topk_idx = make_idx(d, input, choice);
+    args->topk_idx =
+        pitched_make_idx(input->topk_idx, d->wide, input->num_tokens, d->job.topk, choice->pad, choice->null_if_empty);
     if (input->weights)
-        args->topk_weights =
-            make_filled(input->weights, EXPAR_F32, input->num_tokens, d->job.topk, choice->pad, choice);
+        args->topk_weights = pitched_make_filled(input->weights, EXPAR_F32, input->num_tokens, d->job.topk, choice->pad,
+                                                 choice->null_if_empty);
 }
 
 static void add_routing(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
@@ -130,8 +108,8 @@ static void add_routing(const deal_call *call, const deal_choice *choice, expar_
     args->num_worst_tokens = input->num_worst_tokens;
     args->tokens_per_expert = input->tokens_per_expert;
     if (input->token_in_rank)
-        args->token_in_rank =
-            make_filled(input->token_in_rank, EXPAR_U8, input->num_tokens, d->job.num_ranks, choice->pad, choice);
+        args->token_in_rank = pitched_make_filled(input->token_in_rank, EXPAR_U8, input->num_tokens, d->job.num_ranks,
+                                                  choice->pad, choice->null_if_empty);
 }
 
 static expar_dispatch_args make_args(deal_call *call, const play_area *area)
@@ -141,7 +119,8 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     const oracle_input *input = &m->inputs[call->rank];
     int64_t gap = choice->pad * 16 / (int64_t)oracle_element_bytes(m->form.type);
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    args.x = make_filled(input->x, deal_dtype(m->form.type), input->num_tokens, m->form.hidden, gap, choice);
+    args.x = pitched_make_filled(input->x, deal_dtype(m->form.type), input->num_tokens, m->form.hidden, gap,
+                                 choice->null_if_empty);
     if (m->form.num_scales) args.x_scales = make_scales(call, choice);
     args.out_x = make_out(call, choice, area);
     args.path = choice->path;

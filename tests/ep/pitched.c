@@ -75,3 +75,26 @@ bool pitched_gaps_intact(const expar_tensor *tensor)
             return false;
     return all_gap(data + (size_t)tensor->shape[0] * pitch_bytes(tensor), TAIL_BYTES);
 }
+
+expar_tensor pitched_make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t columns, int64_t gap,
+                                 bool null_if_empty)
+{
+    expar_tensor tensor = pitched_make(dtype, count, columns, gap, null_if_empty);
+    pitched_fill(&tensor, rows);
+    return tensor;
+}
+
+expar_tensor pitched_make_idx(const int64_t *idx, bool wide, int64_t rows, int64_t topk, int64_t gap,
+                              bool null_if_empty)
+{
+    expar_tensor tensor = pitched_make(wide ? EXPAR_I64 : EXPAR_I32, rows, topk, gap, null_if_empty);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < topk; k++) {
+            const int64_t at = row * tensor.strides[0] + k, expert = idx[row * topk + k];
+            if (wide)
+                ((int64_t *)tensor.data)[at] = expert;
+            else
+                ((int32_t *)tensor.data)[at] = (int32_t)expert;
+        }
+    return tensor;
+}

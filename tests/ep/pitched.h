@@ -9,6 +9,12 @@
 /* Memory for [rows][columns] with `gap` elements behind each row, filled with the gap's byte. Freed by pitched_free.
    NULL data for an empty one when null_if_empty. */
 expar_tensor pitched_make(expar_dtype dtype, int64_t rows, int64_t columns, int64_t gap, bool null_if_empty);
+/* Such memory with contiguous rows in it. */
+expar_tensor pitched_make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t columns, int64_t gap,
+                                 bool null_if_empty);
+/* Likewise, of experts' numbers: i64 when wide, else i32. */
+expar_tensor pitched_make_idx(const int64_t *idx, bool wide, int64_t rows, int64_t topk, int64_t gap,
+                              bool null_if_empty);
 /* A view like it over given memory. */
 expar_tensor pitched_view(void *data, expar_dtype dtype, int64_t rows, int64_t columns, int64_t gap);
 void pitched_free(expar_tensor *tensor);

@@ -21,29 +21,6 @@ void play_area_give(expar_group *group, play_area *area)
     *area = (play_area){0};
 }
 
-static expar_tensor make_topk_idx(const traffic *t, const oracle_input *input, const play_choice *choice)
-{
-    expar_tensor idx = pitched_make(t->wide ? EXPAR_I64 : EXPAR_I32, input->num_tokens, t->job.topk, choice->pad,
-                                    choice->null_if_empty);
-    for (int64_t row = 0; row < input->num_tokens; row++)
-        for (int32_t k = 0; k < t->job.topk; k++) {
-            int64_t expert = input->topk_idx[row * t->job.topk + k];
-            if (t->wide)
-                ((int64_t *)idx.data)[row * idx.strides[0] + k] = expert;
-            else
-                ((int32_t *)idx.data)[row * idx.strides[0] + k] = (int32_t)expert;
-        }
-    return idx;
-}
-
-static expar_tensor make_filled(const void *rows, expar_dtype dtype, int64_t count, int64_t width, int64_t gap,
-                                const play_choice *choice)
-{
-    expar_tensor tensor = pitched_make(dtype, count, width, gap, choice->null_if_empty);
-    pitched_fill(&tensor, rows);
-    return tensor;
-}
-
 /* The caller's own output, R and some rows long. */
 static expar_tensor make_out_x(const traffic *t, int32_t rank, const play_choice *choice, const play_area *area,
                                void **own_out)
@@ -66,10 +43,13 @@ expar_dispatch_args play_dispatch_args(const traffic *t, int32_t rank, const pla
     const oracle_input *input = &t->inputs[rank];
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
     int64_t gap = choice->pad * 16 / (int64_t)oracle_element_bytes(t->job.type);
-    args.x = make_filled(input->x, traffic_dtype(t), input->num_tokens, t->job.hidden, gap, choice);
-    args.topk_idx = make_topk_idx(t, input, choice);
+    args.x =
+        pitched_make_filled(input->x, traffic_dtype(t), input->num_tokens, t->job.hidden, gap, choice->null_if_empty);
+    args.topk_idx =
+        pitched_make_idx(input->topk_idx, t->wide, input->num_tokens, t->job.topk, choice->pad, choice->null_if_empty);
     if (t->with_weights)
-        args.topk_weights = make_filled(input->weights, EXPAR_F32, input->num_tokens, t->job.topk, choice->pad, choice);
+        args.topk_weights = pitched_make_filled(input->weights, EXPAR_F32, input->num_tokens, t->job.topk, choice->pad,
+                                                choice->null_if_empty);
     args.num_experts = t->job.num_experts;
     args.expert_alignment = t->job.expert_alignment;
     args.path = choice->path;

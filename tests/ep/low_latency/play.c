@@ -36,29 +36,6 @@ static void *spare_memory(size_t bytes)
     return memset(traffic_alloc(bytes, 1), SPARE_BYTE, bytes);
 }
 
-static expar_tensor make_idx(const lowlat_traffic *t, const oracle_input *input, const lowlat_choice *choice)
-{
-    expar_tensor idx = pitched_make(t->wide ? EXPAR_I64 : EXPAR_I32, input->num_tokens, t->job.topk, choice->pad,
-                                    choice->null_if_empty);
-    for (int64_t row = 0; row < input->num_tokens; row++)
-        for (int32_t k = 0; k < t->job.topk; k++) {
-            int64_t expert = input->topk_idx[row * t->job.topk + k];
-            if (t->wide)
-                ((int64_t *)idx.data)[row * idx.strides[0] + k] = expert;
-            else
-                ((int32_t *)idx.data)[row * idx.strides[0] + k] = (int32_t)expert;
-        }
-    return idx;
-}
-
-static expar_tensor make_matrix(const void *rows, expar_dtype dtype, int64_t count, int64_t width, int64_t gap,
-                                const lowlat_choice *choice)
-{
-    expar_tensor tensor = pitched_make(dtype, count, width, gap, choice->null_if_empty);
-    pitched_fill(&tensor, rows);
-    return tensor;
-}
-
 static int64_t row_gap(const lowlat_choice *choice, oracle_type type)
 {
     return choice->pad * 16 / (int64_t)oracle_element_bytes(type);
@@ -122,11 +99,13 @@ void lowlat_prepare_dispatch(lowlat_call *call, expar_ll *ll, const lowlat_traff
     expar_ll_dispatch_args *args = &call->there_args;
     int64_t locals = lowlat_locals(job), places = lowlat_places(job);
     size_t rows = (size_t)(locals * places);
-    args->x = make_matrix(input->x, lowlat_dtype(job->type), input->num_tokens, job->hidden, row_gap(choice, job->type),
-                          choice);
-    args->topk_idx = make_idx(t, input, choice);
+    args->x = pitched_make_filled(input->x, lowlat_dtype(job->type), input->num_tokens, job->hidden,
+                                  row_gap(choice, job->type), choice->null_if_empty);
+    args->topk_idx =
+        pitched_make_idx(input->topk_idx, t->wide, input->num_tokens, job->topk, choice->pad, choice->null_if_empty);
     if (t->with_weights)
-        args->topk_weights = make_matrix(input->weights, EXPAR_F32, input->num_tokens, job->topk, choice->pad, choice);
+        args->topk_weights = pitched_make_filled(input->weights, EXPAR_F32, input->num_tokens, job->topk, choice->pad,
+                                                 choice->null_if_empty);
     args->format = lowlat_format(job->format);
     if (choice->own_x)
         args->out_x = cube(spare_memory(rows * (size_t)job->hidden * llo_element_bytes(job)), received_dtype(job),
@@ -173,8 +152,10 @@ void lowlat_prepare_combine(lowlat_call *call, expar_ll *ll, const lowlat_traffi
     call->back = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
     expar_ll_combine_args *args = &call->back_args;
     args->x = make_answers(call, handle);
-    args->topk_idx = make_idx(t, input, choice);
-    args->topk_weights = make_matrix(input->weights, EXPAR_F32, input->num_tokens, job->topk, choice->pad, choice);
+    args->topk_idx =
+        pitched_make_idx(input->topk_idx, t->wide, input->num_tokens, job->topk, choice->pad, choice->null_if_empty);
+    args->topk_weights = pitched_make_filled(input->weights, EXPAR_F32, input->num_tokens, job->topk, choice->pad,
+                                             choice->null_if_empty);
     args->handle = handle;
     args->sum = a->sum;
     if (a->logfmt) args->format = EXPAR_LL_LOGFMT;

@@ -6,46 +6,20 @@
  * repeated, refused, with rings of 1 to 4 slots and 1 to 3 channels. Every result must be the oracle's. */
 #include "ep/check.h"
 #include "ep/ep.h"
+#include "ep/holdup.h"
 #include "ep/options_script.h"
 #include "exec/cpu/create.h"
 #include "oracle/routings.h"
 #include "oracle/unit.h"
-#include <sched.h>
-#include <stdatomic.h>
-#include <time.h>
 
 #define MOVES_PER_SCRIPT 20
 #define ROUNDS           1200
+#define SLEEPS           16 /* of 256 steps */
 #define MAX_RANKS        6
-
-/* One rank's delays. */
-typedef struct holdup {
-    uint64_t seed;
-    _Atomic uint64_t steps; /* counted by all threads of the rank; order does not matter */
-} holdup;
-
-static _Atomic uint64_t delays; /* of all ranks: that the hook is there */
-
-static void hold_back(void *context)
-{
-    holdup *self = context;
-    uint64_t step = atomic_fetch_add_explicit(&self->steps, 1, memory_order_relaxed);
-    random_source random = random_start(self->seed + step * 977);
-    int64_t choice = random_between(&random, 0, 255);
-    atomic_fetch_add_explicit(&delays, 1, memory_order_relaxed);
-    if (choice < 128) return;
-    if (choice < 240 || (self->seed & 3) == 0) { /* one rank in four never sleeps: it runs ahead of the others */
-        sched_yield();
-        return;
-    }
-    long most_ns = choice == 255 ? 1000000 : 40000;
-    const struct timespec moment = {0, (long)random_between(&random, 1000, most_ns)};
-    nanosleep(&moment, NULL);
-}
 
 static void install(void *context, expar_ep *ep, int32_t rank)
 {
-    executor_cpu_delay(ep->exec, hold_back, (holdup *)context + rank);
+    executor_cpu_delay(ep->exec, holdup_step, (holdup *)context + rank);
 }
 
 static bool play_script(uint64_t seed)
@@ -53,10 +27,7 @@ static bool play_script(uint64_t seed)
     random_source random = random_start(~seed);
     options_script s = options_script_make(seed, RANKS_THREADS, 0, MOVES_PER_SCRIPT);
     holdup holdups[MAX_RANKS];
-    for (int32_t r = 0; r < MAX_RANKS; r++) {
-        holdups[r].seed = random_bits(&random);
-        atomic_init(&holdups[r].steps, 0);
-    }
+    holdups_draw(holdups, MAX_RANKS, SLEEPS, &random);
     for (int32_t b = 0; b < s.num_buffers; b++) {
         s.configs[b].ring_slots = (int32_t)random_between(&random, 1, 4);
         s.configs[b].num_channels = (int32_t)random_between(&random, 1, 3);
@@ -77,7 +48,7 @@ static void test_delays_change_nothing(void **state)
     int64_t rounds = random_test_rounds(ROUNDS);
     for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT)
         assert_true(play_script(seed++));
-    assert_true(atomic_load(&delays) > 0);
+    assert_true(holdup_count() > 0);
 }
 
 int main(void)

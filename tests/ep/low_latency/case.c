@@ -358,3 +358,15 @@ bool round_combine_hook(ll_round *round)
 {
     return CHECK_OK(expar_ll_hook_call(round->combined.hook, NULL)) && round_check_combine(round);
 }
+
+bool round_play(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
+{
+    ll_round *round = round_make(c, rank, number);
+    bool good = round_dispatch(round, ll);
+    if (good) {
+        round_prepare_combine(round);
+        good = round_combine(round, ll);
+    }
+    round_free(round);
+    return good;
+}

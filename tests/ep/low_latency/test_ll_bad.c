@@ -33,18 +33,6 @@ typedef struct scene {
     const ll_case *c;
 } scene;
 
-static bool play_good(const scene *s, uint32_t number)
-{
-    ll_round *round = round_make(s->c, s->rank, number);
-    bool good = round_dispatch(round, s->ll);
-    if (good) {
-        round_prepare_combine(round);
-        good = round_combine(round, s->ll);
-    }
-    round_free(round);
-    return good;
-}
-
 /* ---- a dispatch that one rank gets wrong ------------------------------------------------------------------------- */
 
 static void no_x(ll_round *r)
@@ -190,10 +178,11 @@ static void play_wrong_dispatches(expar_group *group, void *shared)
     bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll));
     for (size_t i = 0; i < sizeof wrong_dispatches / sizeof wrong_dispatches[0] && good; i++) {
         const wrong *w = &wrong_dispatches[i];
-        good = play_wrong_dispatch(&s, w, false) && (i % 2 || play_good(&s, 1)) && play_wrong_dispatch(&s, w, true);
-        good = good && (i % 3 || play_good(&s, 2));
+        good = play_wrong_dispatch(&s, w, false) && (i % 2 || round_play(s.c, s.rank, s.ll, 1)) &&
+               play_wrong_dispatch(&s, w, true);
+        good = good && (i % 3 || round_play(s.c, s.rank, s.ll, 2));
     }
-    if (good && play_good(&s, 3)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (good && round_play(s.c, s.rank, s.ll, 3)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void run_body(ranks_body body)
@@ -236,7 +225,7 @@ static void play_bad_token(expar_group *group, void *shared)
     round_prepare_combine(round);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_combine(s.ll, &round->combine, &round->combined));
     round_free(round);
-    if (play_good(&s, 1)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (round_play(s.c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void test_bad_token(void **state)
@@ -343,9 +332,10 @@ static void play_wrong_combines(expar_group *group, void *shared)
     bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll));
     for (size_t i = 0; i < sizeof wrong_combines / sizeof wrong_combines[0] && good; i++) {
         const wrong *w = &wrong_combines[i];
-        good = play_wrong_combine(&s, w, false) && play_wrong_combine(&s, w, true) && (i % 2 || play_good(&s, 1));
+        good = play_wrong_combine(&s, w, false) && play_wrong_combine(&s, w, true) &&
+               (i % 2 || round_play(s.c, s.rank, s.ll, 1));
     }
-    if (good && play_good(&s, 3)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (good && round_play(s.c, s.rank, s.ll, 3)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void test_wrong_combines(void **state)
@@ -376,7 +366,7 @@ static void play_mismatches(expar_group *group, void *shared)
         if (bad) no_weights_given->dispatch.topk_weights = EXPAR_TENSOR_NONE;
         if (bad) fewer_slots->dispatch.topk_idx.shape[1] = fewer_slots->dispatch.topk_weights.shape[1] = 3;
         good = meets_mismatch(&s, no_weights_given, false, "topk_weights");
-        good = good && (i % 2 || play_good(&s, 5)) && meets_mismatch(&s, fewer_slots, false, "top-k");
+        good = good && (i % 2 || round_play(s.c, s.rank, s.ll, 5)) && meets_mismatch(&s, fewer_slots, false, "top-k");
         good = good && round_dispatch(one, s.ll) && round_dispatch(other, s.ll);
         round_prepare_combine(one);
         round_prepare_combine(other);
@@ -384,7 +374,7 @@ static void play_mismatches(expar_group *group, void *shared)
         if (bad) one->combine.sum = EXPAR_LL_REDUCED;
         good = good && meets_mismatch(&s, one, true, "sum");
         one->combine.sum = EXPAR_LL_EXACT;
-        good = good && round_combine(one, s.ll) && play_good(&s, 7);
+        good = good && round_combine(one, s.ll) && round_play(s.c, s.rank, s.ll, 7);
         round_free(no_weights_given);
         round_free(fewer_slots);
         round_free(one);

@@ -22,18 +22,6 @@ static const ll_case example = {.ranks = 3,
                                 .seed = 3,
                                 .weights = true};
 
-static bool play_good(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
-{
-    ll_round *round = round_make(c, rank, number);
-    bool good = round_dispatch(round, ll);
-    if (good) {
-        round_prepare_combine(round);
-        good = round_combine(round, ll);
-    }
-    round_free(round);
-    return good;
-}
-
 static void run_body(ranks_body body)
 {
     ll_case c = example;
@@ -52,7 +40,7 @@ static void play_leaver(expar_group *group, void *shared)
         ll_round *round = round_make(c, rank, 1);
         if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
         for (int calls = 0; calls < i; calls++)
-            play_good(c, rank, ll, (uint32_t)calls);
+            round_play(c, rank, ll, (uint32_t)calls);
         if (rank == LEAVER) {
             CHECK_OK(expar_ll_abandon(ll));
             CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_dispatch(ll, &round->dispatch, &round->received));
@@ -67,7 +55,7 @@ static void play_leaver(expar_group *group, void *shared)
         CHECK_OK(expar_group_barrier(group));
     }
     expar_ll *last = NULL;
-    if (CHECK_OK(expar_ll_create(group, &config, &last)) && play_good(c, rank, last, 9))
+    if (CHECK_OK(expar_ll_create(group, &config, &last)) && round_play(c, rank, last, 9))
         CHECK_OK(expar_ll_destroy(last));
 }
 
@@ -154,7 +142,7 @@ static bool play_pair(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t num
     bool good = round_dispatch(a, ll) && round_dispatch(b, ll) && round_dispatch_hook(b) && round_dispatch_hook(a);
     round_free(a);
     round_free(b);
-    return good && play_good(c, rank, ll, number);
+    return good && round_play(c, rank, ll, number);
 }
 
 #define STAMPS 0xfffffffcu /* so many calls later words are the same */
@@ -201,16 +189,16 @@ static void play_stale(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     few.tokens[0] = few.tokens[1] = few.tokens[2] = 0;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
-    bool good = play_good(many, rank, ll, 1) && play_good(many, rank, ll, 2); /* epochs 1 and 2 */
+    bool good = round_play(many, rank, ll, 1) && round_play(many, rank, ll, 2); /* epochs 1 and 2 */
     CHECK_OK(expar_group_barrier(group));
     ll_executor_cpu_skip(ll->exec, STAMPS / 2 - 2);
     CHECK_OK(expar_group_barrier(group));
-    good = good && play_good(&few, rank, ll, 3) && play_good(&few, rank, ll, 4); /* both halves are swept */
+    good = good && round_play(&few, rank, ll, 3) && round_play(&few, rank, ll, 4); /* both halves are swept */
     CHECK_OK(expar_group_barrier(group));
     ll_executor_cpu_skip(ll->exec, STAMPS / 2 - 2);
     if (rank == 0) ll_executor_cpu_delay(ll->exec, sleep_a_little, NULL);
     CHECK_OK(expar_group_barrier(group));
-    good = good && play_good(many, rank, ll, 5) && play_good(many, rank, ll, 6); /* stamps 1 and 2 again */
+    good = good && round_play(many, rank, ll, 5) && round_play(many, rank, ll, 6); /* stamps 1 and 2 again */
     if (good) CHECK_OK(expar_ll_destroy(ll));
 }
 

@@ -75,18 +75,6 @@ static bool send_combine(const scene *s, ll_round *round)
     return sent;
 }
 
-static bool play_good(scene *s, uint32_t number)
-{
-    ll_round *round = round_make(&s->c, s->rank, number);
-    bool good = round_dispatch(round, s->ll);
-    if (good) {
-        round_prepare_combine(round);
-        good = round_combine(round, s->ll);
-    }
-    round_free(round);
-    return good;
-}
-
 /* ---- two of each ------------------------------------------------------------------------------------------------- */
 
 /* Each rank in an order of its own. */
@@ -157,7 +145,7 @@ static bool play_third(scene *s)
     round_free(b);
     round_free(c);
     for (uint32_t i = 0; i < 5 && good; i++)
-        good = play_good(s, i);
+        good = round_play(&s->c, s->rank, s->ll, i);
     return good;
 }
 
@@ -189,7 +177,7 @@ static bool play_third_on_one(scene *s)
         round_free(a);
         round_free(b);
         round_free(c);
-        good = good && play_good(s, i) && (i % 3 || play_good(s, i + 7));
+        good = good && round_play(&s->c, s->rank, s->ll, i) && (i % 3 || round_play(&s->c, s->rank, s->ll, i + 7));
     }
     return good;
 }
@@ -209,7 +197,7 @@ static bool play_once(scene *s)
     good = good && round_dispatch_hook(a);
     good = good && CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_hook_call(a->received.hook, NULL));
     good = good && CHECK_TEXT("called already");
-    good = good && play_good(s, 2);
+    good = good && round_play(&s->c, s->rank, s->ll, 2);
     round_free(a);
     return good;
 }
@@ -222,7 +210,7 @@ static bool play_never(scene *s)
     expar_ll_hook_destroy(a->received.hook);
     a->received.hook = NULL;
     for (uint32_t i = 0; i < 3 && good; i++) {
-        good = play_good(s, i);
+        good = round_play(&s->c, s->rank, s->ll, i);
         good = good && CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_dispatch(s->ll, &b->dispatch, &b->received));
     }
     round_free(a);

@@ -187,9 +187,11 @@ typedef struct boot_wait {
     boot_topic topic;
     const char *what;            /* for texts */
     int32_t first, stride, size; /* the ranks whose silence ends it; size 0: all */
-    /* NULL: `awaited` alone. Else whether a rank has still to come; `awaited` is the first of them at the last look. */
+    /* NULL: `awaited` alone. Else whether a rank has still to come; `awaited` is one of them at the last look, `reason`
+       or the first. */
     bool (*misses)(const void *context, int32_t rank);
     const void *context;
+    int32_t reason; /* -1: not known; who is missed without waiting in the topic itself, at the last questions */
     /* Set by who begins it, for work of the caller's behind which all comes that it calls later. */
     bool for_caller;
     uint32_t thread, caller; /* thread_number of who waits, and of whoever made the call */

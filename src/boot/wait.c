@@ -5,7 +5,11 @@
  * silent. The answers say who waits for whom, so that whoever is awaited may point at another: the chain ends at a
  * rank that has not come, and is late, or has noted that it will not come. A rank that waits in another call is
  * asked about that one: where that chain comes back to this rank's own wait nobody in it will ever move. Every wait
- * in it has to have looked in vain for the time-out, so that all of them were there at one time. */
+ * in it has to have looked in vain for the time-out, so that all of them were there at one time.
+ *
+ * Ranks in one call may await each other without being the reason: each awaits the rest of the other's rows, which
+ * wait for a third one. So a circle within one call is none, and who looks for the end of the chain begins at a rank
+ * that does not wait there itself. */
 #include "base/interrupt.h"
 #include "boot/notes.h"
 #include "boot/ranks.h"
@@ -44,10 +48,14 @@ static int64_t last_pause_ns(const boot *self)
     return least(LAST_ASK + self->size * LAST_ASK_RANK, self->timeout_ms * NS_PER_MS / 4 + 1);
 }
 
-/* The first who has still to come, for the notes. */
+/* Who has still to come, for the notes: who is thought to be the reason, or the first one. */
 static void find_awaited(boot_wait *wait)
 {
     int32_t rank = 0;
+    if (wait->reason >= 0 && wait->misses(wait->context, wait->reason)) {
+        boot_wait_for(wait, wait->reason);
+        return;
+    }
     while (rank < wait->boot->size && (rank == wait->boot->rank || !wait->misses(wait->context, rank)))
         rank++;
     boot_wait_for(wait, rank < wait->boot->size ? rank : -1);
@@ -56,7 +64,8 @@ static void find_awaited(boot_wait *wait)
 /* The clock is read at the first look: a wait that ends before costs nothing. */
 void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const char *what)
 {
-    *wait = (boot_wait){.boot = self, .topic = *topic, .what = what, .stride = 1, .awaited = -1, .culprit = -1};
+    *wait = (boot_wait){.boot = self, .topic = *topic, .what = what, .stride = 1};
+    wait->awaited = wait->reason = wait->culprit = -1;
 }
 
 static void set_back(boot_wait *wait, int64_t now_ns)
@@ -193,12 +202,27 @@ static bool same_topic(const boot_topic *a, const boot_topic *b)
     return a->kind == b->kind && a->object == b->object && a->number == b->number;
 }
 
+/* Whoever is missed and does not wait in the topic itself is the likelier reason for this wait. */
+static void find_reason(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    if (!wait->misses) return;
+    wait->reason = -1;
+    for (int32_t r = 0; r < wait->boot->size && wait->reason < 0; r++) {
+        const boot_answer *answer = &q->answers[r];
+        const bool waits_here = answer->waits && answer->waited_ns > 0 && same_topic(&answer->topic, &wait->topic);
+        if (answer->asked && answer->came && !waits_here && is_missed(wait, r)) wait->reason = r;
+    }
+    find_awaited(wait);
+}
+
 /* Where the chain is: `rank` is awaited in `topic` by the one before it. */
 typedef struct walk {
     int32_t rank;
     boot_topic topic;
-    bool blocked; /* all who wait so far have looked in vain for the time-out */
-    bool unknown; /* somebody on it has not answered in time */
+    bool elsewhere; /* it has come to another topic than this rank's own */
+    bool blocked;   /* all who wait so far have looked in vain for the time-out */
+    bool unknown;   /* somebody on it has not answered in time */
     char text[640];
     size_t length;
 } walk;
@@ -254,6 +278,7 @@ static bool walk_on(inquiry *q, walk *w)
     w->unknown = !walk_look(q, w, &answer);
     if (w->unknown) return false;
     if (is_own(q, w, &answer)) {
+        if (!w->elsewhere) return false;
         q->wait->circled = true;
         q->wait->circle = w->topic;
         if (w->blocked) deadlock(q, w);
@@ -268,6 +293,7 @@ static bool walk_on(inquiry *q, walk *w)
     walk_tell(w, w->rank, answer.doing);
     w->rank = answer.rank;
     w->topic = answer.topic;
+    w->elsewhere = w->elsewhere || !same_topic(&w->topic, &q->wait->topic);
     return true;
 }
 
@@ -368,6 +394,7 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     ask_members(&q);
     judge_silence(&q);
     if (!q.failed) judge_ends(&q);
+    if (!q.failed) find_reason(&q);
     if (!q.failed) follow_chain(&q);
     if (!q.failed) judge_lateness(&q);
     if (!q.failed) log_wait(&q);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wait whose other ranks are played: what a rank that was in a circle leaves behind for those who await it there. */
+/* A wait whose other ranks are played: what is a circle and what is none, and what a rank that was in one leaves behind
+   for those who await it there. */
 #include "boot/notes.h"
 #include "boot/unit.h"
 
@@ -15,12 +16,51 @@ static const boot_topic first = {.kind = BOOT_KIND_BUFFER, .object = 1, .number 
                         third = {.kind = BOOT_KIND_BUFFER, .object = 3, .number = 2},
                         earlier = {.kind = BOOT_KIND_BUFFER, .object = 3, .number = 1};
 
-typedef struct played_boot {
+typedef struct played_boot played_boot;
+
+struct played_boot {
     boot boot;
     boot_notes notes;
+    /* What rank says of the topic. */
+    void (*answer)(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer);
     int asked; /* times that rank 1 was asked about the first */
     bool late; /* it answers the first of these only, until it has left the circle */
-} played_boot;
+};
+
+static void played_ask(boot *base, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
+{
+    played_boot *self = (played_boot *)base;
+    (void)wait_ns;
+    for (int32_t r = 0; r < SIZE; r++)
+        if (answers[r].asked) self->answer(self, topic, r, &answers[r]);
+}
+
+static const boot_ops played_ops = {.name = "played", .ask = played_ask};
+
+/* Rank 0, whose thread has made the calls on the third's buffer, too. */
+static void begin_play(played_boot *played)
+{
+    boot *self = &played->boot;
+    notes_init(&played->notes);
+    self->ops = &played_ops;
+    self->notes = &played->notes;
+    self->size = SIZE;
+    self->timeout_ms = TIMEOUT_MS;
+    boot_note_call(self, &earlier, "expar_combine");
+    boot_note_call(self, &first, "expar_dispatch");
+}
+
+static void look_until_it_fails(boot_wait *wait)
+{
+    expar_status status = EXPAR_OK;
+    while (status == EXPAR_OK) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        status = boot_wait_look(wait);
+    }
+    assert_int_equal(status, EXPAR_ERR_PEER);
+}
+
+/* ---- leaving a circle -------------------------------------------------------------------------------------------- */
 
 /* What rank 1 says of the first: that it waits; nothing, twice; that it has left. */
 static void answer_first(played_boot *self, boot_answer *answer)
@@ -37,50 +77,29 @@ static void answer_first(played_boot *self, boot_answer *answer)
     strcpy(answer->reason, "a deadlock");
 }
 
-static void played_ask(boot *base, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
+/* Rank 2 is asked about the first by the way, and about the second in the chain. */
+static void answer_in_circle(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
-    played_boot *self = (played_boot *)base;
-    const bool of_first = topic->object == first.object;
-    (void)wait_ns;
-    for (int32_t r = 0; r < SIZE; r++) {
-        if (!answers[r].asked) continue;
-        if (r == 1 && of_first) {
-            answer_first(self, &answers[r]);
-            continue;
-        }
-        /* Rank 2 is asked about the first by the way, and about the second in the chain. */
-        answers[r].came = answers[r].waits = true;
-        answers[r].topic = third;
-        answers[r].rank = 0;
-        answers[r].blamed = -1;
+    if (rank == 1 && topic->object == first.object) {
+        answer_first(self, answer);
+        return;
     }
+    answer->came = answer->waits = true;
+    answer->topic = third;
+    answer->rank = 0;
+    answer->blamed = -1;
 }
-
-static const boot_ops played_ops = {.name = "played", .ask = played_ask};
 
 /* How rank 0 answers whoever asks it about the third once its own wait has failed. */
 static expar_status left_behind(bool late)
 {
-    played_boot played = {.late = late};
-    boot *self = &played.boot;
+    played_boot played = {.answer = answer_in_circle, .late = late};
     boot_wait wait;
     boot_answer answer = {0};
-    notes_init(&played.notes);
-    self->ops = &played_ops;
-    self->notes = &played.notes;
-    self->size = SIZE;
-    self->timeout_ms = TIMEOUT_MS;
-    /* The thread that makes the calls on the third's buffer, too. */
-    boot_note_call(self, &earlier, "expar_combine");
-    boot_note_call(self, &first, "expar_dispatch");
-    boot_wait_begin(&wait, self, &first, "dispatch");
+    begin_play(&played);
+    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
     boot_wait_for(&wait, 1);
-    expar_status status = EXPAR_OK;
-    while (status == EXPAR_OK) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        status = boot_wait_look(&wait);
-    }
-    assert_int_equal(status, EXPAR_ERR_PEER);
+    look_until_it_fails(&wait);
     assert_int_equal(wait.verdict, BOOT_WILL_NOT_COME);
     boot_wait_end(&wait);
     notes_read(&played.notes, &third, TIMEOUT_MS, &answer);
@@ -100,9 +119,87 @@ static void late_answers_undo_no_circle(void **state)
     assert_int_equal(left_behind(true), EXPAR_ERR_PEER);
 }
 
+/* ---- ranks of one call that await each other --------------------------------------------------------------------- */
+
+static bool all_are_missed(const void *context, int32_t rank)
+{
+    (void)context;
+    return rank != 0;
+}
+
+/* Rank 1 is in the first as rank 0 is, and has looked in vain there for rank 0, for as long. */
+static void wait_in_first(boot_answer *answer)
+{
+    *answer = (boot_answer){.asked = true, .came = true, .waits = true, .rank = 0, .topic = first, .blamed = -1};
+    answer->waited_ns = INT64_MAX;
+    strcpy(answer->doing, "in the first");
+}
+
+static void answer_where_rank_2_computes(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+{
+    (void)self;
+    (void)topic;
+    wait_in_first(answer);
+    if (rank == 2) *answer = (boot_answer){.asked = true, .came = true, .rank = -1, .blamed = -1};
+}
+
+static void answer_where_rank_2_is_in_third(played_boot *self, const boot_topic *topic, int32_t rank,
+                                            boot_answer *answer)
+{
+    (void)self;
+    (void)topic;
+    wait_in_first(answer);
+    if (rank == 2) answer->topic = third;
+}
+
+static void answer_where_all_are_in_first(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+{
+    (void)self;
+    (void)topic;
+    (void)rank;
+    wait_in_first(answer);
+}
+
+/* What ends rank 0's wait for both others. */
+static boot_verdict verdict_on_both(void (*answer)(played_boot *, const boot_topic *, int32_t, boot_answer *),
+                                    int32_t *culprit)
+{
+    played_boot played = {.answer = answer};
+    boot_wait wait;
+    begin_play(&played);
+    played.boot.late_limit_ms = 3 * TIMEOUT_MS;
+    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    wait.misses = all_are_missed;
+    look_until_it_fails(&wait);
+    boot_wait_end(&wait);
+    notes_destroy(&played.notes);
+    *culprit = wait.culprit;
+    return wait.verdict;
+}
+
+static void ranks_of_one_call_are_no_circle(void **state)
+{
+    (void)state;
+    int32_t culprit;
+    assert_int_equal(verdict_on_both(answer_where_all_are_in_first, &culprit), BOOT_LATE);
+    assert_int_equal(verdict_on_both(answer_where_rank_2_computes, &culprit), BOOT_LATE);
+    assert_int_equal(culprit, 2);
+}
+
+/* Though the first who is missed waits in this rank's own call. */
+static void a_circle_behind_them_is_found(void **state)
+{
+    (void)state;
+    int32_t culprit;
+    assert_int_equal(verdict_on_both(answer_where_rank_2_is_in_third, &culprit), BOOT_DEADLOCK);
+    assert_int_equal(culprit, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_one_call_are_no_circle),
+        cmocka_unit_test(a_circle_behind_them_is_found),
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
     };

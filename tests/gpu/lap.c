@@ -215,3 +215,33 @@ bool laps_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
     traffic_free(in.t);
     return passed;
 }
+
+bool lap_pair_open(lap_pair *pair, expar_group *group, const lap_inputs *in, const expar_ep_config *config)
+{
+    const int32_t rank = expar_group_rank(group);
+    *pair = (lap_pair){.group = group, .in = in};
+    if (!card_open(&pair->card, rank)) return false;
+    const expar_ep_config on_gpu = card_config(&pair->card, config);
+    if (!CHECK_OK(expar_ep_create(group, &on_gpu, &pair->ep))) return false;
+    for (int32_t i = 0; i < 2; i++)
+        if (!lap_open(&pair->laps[i], &pair->card, in->t, rank)) return false;
+    return CHECK_OK(expar_barrier_all(group));
+}
+
+/* A caller's allocator may use the card's streams: so all has to be back before they go. */
+void lap_pair_close(lap_pair *pair)
+{
+    for (int32_t i = 0; i < 2; i++) {
+        lap_release(&pair->laps[i]);
+        CHECK_OK(expar_barrier_all(pair->group));
+        lap_close(&pair->laps[i]);
+    }
+    CHECK_OK(expar_ep_destroy(pair->ep));
+    cuda_later_await();
+    card_close(&pair->card);
+}
+
+bool lap_pair_go(lap_pair *pair, int32_t which)
+{
+    return lap_go(&pair->laps[which], pair->ep, pair->in, pair->card.streams[0]);
+}

@@ -68,4 +68,18 @@ bool lap_go(lap *p, expar_ep *ep, const lap_inputs *in, cu_stream stream);
 #define LAP_RANKS 4
 bool laps_run(const ranks_plan *plan, uint64_t seed, ranks_body body);
 
+/* What a rank of such a test has: a buffer, and two laps that take turns on it. */
+typedef struct lap_pair {
+    expar_group *group;
+    const lap_inputs *in;
+    card card;
+    expar_ep *ep;
+    lap laps[2];
+} lap_pair;
+/* Both of all ranks together. The config's device is set here; closing waits until all memory has been given back. */
+bool lap_pair_open(lap_pair *pair, expar_group *group, const lap_inputs *in, const expar_ep_config *config);
+void lap_pair_close(lap_pair *pair);
+/* lap_go of one of them, on the first stream. */
+bool lap_pair_go(lap_pair *pair, int32_t which);
+
 #endif

@@ -13,85 +13,54 @@
 
 static ranks_kind kind = RANKS_THREADS;
 
-typedef struct actor {
-    expar_group *group;
-    const lap_inputs *in;
-    card card;
-    expar_ep *ep;
-    lap laps[2];
-} actor;
-
-static bool begin_with(actor *one, expar_group *group, void *shared, int64_t limit_bytes)
+static bool begin_with(lap_pair *one, expar_group *group, void *shared, int64_t limit_bytes)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    const int32_t rank = expar_group_rank(group);
-    *one = (actor){.group = group, .in = shared};
-    if (!card_open(&one->card, rank)) return false;
-    config = card_config(&one->card, &config);
     config.pool_limit_bytes = limit_bytes;
-    if (!CHECK_OK(expar_ep_create(group, &config, &one->ep))) return false;
-    for (int32_t i = 0; i < 2; i++)
-        if (!lap_open(&one->laps[i], &one->card, one->in->t, rank)) return false;
-    return CHECK_OK(expar_barrier_all(group));
+    return lap_pair_open(one, group, shared, &config);
 }
 
-static void end(actor *one)
-{
-    for (int32_t i = 0; i < 2; i++) {
-        lap_release(&one->laps[i]);
-        CHECK_OK(expar_barrier_all(one->group));
-        lap_close(&one->laps[i]);
-    }
-    CHECK_OK(expar_ep_destroy(one->ep));
-    card_close(&one->card);
-}
-
-static uint64_t pool_bytes(const actor *one)
+static uint64_t pool_bytes(const lap_pair *one)
 {
     return device_heap_own_bytes(gpu_of(one->ep->exec)->heap);
-}
-
-static bool go(actor *one, lap *p)
-{
-    return lap_go(p, one->ep, one->in, one->card.streams[0]);
 }
 
 /* Two outputs are alive at a time. By the fourth lap there is memory for both, and from then on nothing grows. */
 static void play_growth(expar_group *group, void *shared)
 {
-    actor one;
+    lap_pair one;
     uint64_t grown = 0;
     if (!begin_with(&one, group, shared, 0)) return;
     CHECK(!device_heap_grows(gpu_of(one.ep->exec)->heap) || pool_bytes(&one) == 0, "the pool begins with memory");
     for (int32_t i = 0; i < 8; i++) {
-        lap *p = &one.laps[i % 2];
-        if (!go(&one, p)) return;
+        const lap *p = &one.laps[i % 2];
+        if (!lap_pair_go(&one, i % 2)) return;
         if (i < 4) continue;
         CHECK(p->result.path == EXPAR_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
         if (i == 4) grown = pool_bytes(&one);
         CHECK(pool_bytes(&one) == grown, "the pool grew in lap %d", (int)i);
     }
-    end(&one);
+    lap_pair_close(&one);
 }
 
 /* What does not fit the limit comes by the queue, into memory of the driver's. */
 static void play_limit(expar_group *group, void *shared)
 {
-    actor one;
+    lap_pair one;
     if (!begin_with(&one, group, shared, 128)) return;
     for (int32_t i = 0; i < 4; i++) {
-        if (!go(&one, &one.laps[i % 2])) return;
+        if (!lap_pair_go(&one, i % 2)) return;
         CHECK(one.laps[i % 2].result.path == EXPAR_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
     }
-    end(&one);
+    lap_pair_close(&one);
 }
 
 /* A captured call is refused before anything of it is in the graph, and the buffer serves on. */
 static void play_capture(expar_group *group, void *shared)
 {
-    actor one;
+    lap_pair one;
     cu_graph graph = NULL;
-    if (!begin_with(&one, group, shared, 128) || !go(&one, &one.laps[0])) return;
+    if (!begin_with(&one, group, shared, 128) || !lap_pair_go(&one, 0)) return;
     const cu_stream stream = one.card.streams[1];
     lap *p = &one.laps[1];
     if (!lap_upload(p, one.in->t, one.in->a, stream)) return;
@@ -103,8 +72,8 @@ static void play_capture(expar_group *group, void *shared)
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     p->worst = 0;
     CHECK_OK(expar_barrier_all(group));
-    go(&one, p);
-    end(&one);
+    lap_pair_go(&one, 1);
+    lap_pair_close(&one);
 }
 
 /* ---- lives ------------------------------------------------------------------------------------------------------- */
@@ -116,16 +85,16 @@ static _Thread_local int32_t kept_device;
 
 static void leave_output(expar_group *group, void *shared)
 {
-    actor one;
+    lap_pair one;
     if (!begin_with(&one, group, shared, 0)) return;
     for (int32_t i = 0; i < 2; i++)
-        if (!go(&one, &one.laps[i])) return;
+        if (!lap_pair_go(&one, i)) return;
     kept = one.laps[1].result;
     kept_device = one.card.device->index;
     kept_bytes = (size_t)kept.recv_x.shape[0] * (size_t)kept.recv_x.shape[1] * expar_dtype_bytes(kept.recv_x.dtype);
     kept_copy = card_fetch(&kept.recv_x, one.card.streams[0]);
     one.laps[1].result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    end(&one);
+    lap_pair_close(&one);
 }
 
 static void read_output(expar_group *none, void *shared)

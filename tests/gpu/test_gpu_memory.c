@@ -18,15 +18,6 @@ typedef struct store {
     atomic_int taken, given; /* the latter by a thread of the library's */
 } store;
 
-typedef struct actor {
-    expar_group *group;
-    const lap_inputs *in;
-    card card;
-    expar_ep *ep;
-    lap laps[2];
-    store store;
-} actor;
-
 static void *store_alloc(void *context, size_t bytes, size_t alignment, void *stream)
 {
     store *self = context;
@@ -47,45 +38,31 @@ static void store_free(void *context, void *data, size_t bytes, void *stream)
     atomic_fetch_add(&self->given, 1);
 }
 
-static bool begin(actor *one, expar_group *group, void *shared, int64_t limit_bytes)
+/* With the store as its allocator, which is asked for every output: none fits the limit. */
+static bool begin_with(lap_pair *one, expar_group *group, void *shared, store *own)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    const int32_t rank = expar_group_rank(group);
-    *one = (actor){.group = group, .in = shared};
-    if (!card_open(&one->card, rank)) return false;
-    config = card_config(&one->card, &config);
-    config.pool_limit_bytes = limit_bytes;
-    if (limit_bytes) {
-        config.alloc = store_alloc;
-        config.free = store_free;
-        config.alloc_context = &one->store;
-    }
-    if (!CHECK_OK(expar_ep_create(group, &config, &one->ep))) return false;
-    for (int32_t i = 0; i < 2; i++)
-        if (!lap_open(&one->laps[i], &one->card, one->in->t, rank)) return false;
-    return CHECK_OK(expar_barrier_all(group));
+    *own = (store){0};
+    config.pool_limit_bytes = 128;
+    config.alloc = store_alloc;
+    config.free = store_free;
+    config.alloc_context = own;
+    return lap_pair_open(one, group, shared, &config);
 }
 
-/* The store and its stream are the rank's: so all has to be back before they go. */
-static void end(actor *one)
+static void end_with(lap_pair *one, store *own)
 {
-    for (int32_t i = 0; i < 2; i++) {
-        lap_release(&one->laps[i]);
-        CHECK_OK(expar_barrier_all(one->group));
-        lap_close(&one->laps[i]);
-    }
-    CHECK_OK(expar_ep_destroy(one->ep));
-    cuda_later_await();
-    CHECK(one->store.taken == one->store.given, "%d taken, %d given back", one->store.taken, one->store.given);
-    card_close(&one->card);
+    lap_pair_close(one);
+    CHECK(own->taken == own->given, "%d taken, %d given back", own->taken, own->given);
 }
 
-static bool go(actor *one, int32_t i)
+static bool begin(lap_pair *one, expar_group *group, void *shared)
 {
-    return lap_go(&one->laps[i], one->ep, one->in, one->card.streams[0]);
+    const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    return lap_pair_open(one, group, shared, &config);
 }
 
-static uint64_t reserved(const actor *one)
+static uint64_t reserved(const lap_pair *one)
 {
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one->ep, &stats));
@@ -93,7 +70,7 @@ static uint64_t reserved(const actor *one)
 }
 
 /* By CUDA IPC nothing grows. */
-static bool grows(const actor *one)
+static bool grows(const lap_pair *one)
 {
     return device_heap_grows(gpu_of(one->ep->exec)->heap);
 }
@@ -102,33 +79,35 @@ static bool grows(const actor *one)
 
 static void play_allocator(expar_group *group, void *shared)
 {
-    actor one;
-    if (!begin(&one, group, shared, 128)) return;
+    lap_pair one;
+    store own;
+    if (!begin_with(&one, group, shared, &own)) return;
     for (int32_t i = 0; i < 6; i++) {
-        if (!go(&one, i % 2)) return;
+        if (!lap_pair_go(&one, i % 2)) return;
         CHECK(one.laps[i % 2].result.path == EXPAR_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
-        CHECK(atomic_load(&one.store.taken) == i + 1, "%d taken in lap %d", one.store.taken, (int)i);
+        CHECK(atomic_load(&own.taken) == i + 1, "%d taken in lap %d", own.taken, (int)i);
     }
-    end(&one);
+    end_with(&one, &own);
 }
 
 /* The odd rank gets nothing: all are told, and the next lap is as good. */
 static void play_refusals(expar_group *group, void *shared)
 {
-    actor one;
+    lap_pair one;
+    store own;
     const bool odd = expar_group_rank(group) == ODD;
-    if (!begin(&one, group, shared, 128) || !go(&one, 0)) return;
+    if (!begin_with(&one, group, shared, &own) || !lap_pair_go(&one, 0)) return;
     for (int32_t i = 0; i < 2; i++) {
         lap *p = &one.laps[1];
-        one.store.gives_none = odd;
+        own.gives_none = odd;
         const expar_status status = lap_dispatch(p, one.ep, one.in->t, one.card.streams[0]);
         CHECK(status == (odd ? EXPAR_ERR_MEMORY : EXPAR_ERR_REMOTE), "%s: %s", expar_status_string(status),
               expar_last_error());
         CHECK_TEXT("config.alloc gave NULL");
-        one.store.gives_none = false;
-        if (!go(&one, 1)) return;
+        own.gives_none = false;
+        if (!lap_pair_go(&one, 1)) return;
     }
-    end(&one);
+    end_with(&one, &own);
 }
 
 /* ---- trim -------------------------------------------------------------------------------------------------------- */
@@ -136,28 +115,28 @@ static void play_refusals(expar_group *group, void *shared)
 #define SPARE_BYTES ((uint64_t)64 << 20)
 
 /* The pools of all ranks hold that much more: each misses it once, and the next lap grows. */
-static bool grow(actor *one)
+static bool grow(lap_pair *one)
 {
     mem_block *spare = NULL;
     if (mem_pool_take(one->ep->exec->pool, SPARE_BYTES, &spare) == EXPAR_OK) mem_block_release(spare);
-    return go(one, 0) && CHECK(reserved(one) >= SPARE_BYTES, "the pool has not grown");
+    return lap_pair_go(one, 0) && CHECK(reserved(one) >= SPARE_BYTES, "the pool has not grown");
 }
 
 /* Behind a lap that is alive; with rows in what has come again. */
 static void play_trim(expar_group *group, void *shared)
 {
-    actor one;
-    if (!begin(&one, group, shared, 0)) return;
+    lap_pair one;
+    if (!begin(&one, group, shared)) return;
     for (int32_t i = 0; i < 3 && grows(&one); i++) {
-        if (!go(&one, 0) || !go(&one, 1) || !grow(&one)) return;
+        if (!lap_pair_go(&one, 0) || !lap_pair_go(&one, 1) || !grow(&one)) return;
         const uint64_t before = reserved(&one);
         CHECK_OK(expar_ep_trim(one.ep));
-        if (!go(&one, 0)) return;
+        if (!lap_pair_go(&one, 0)) return;
         CHECK(reserved(&one) + SPARE_BYTES / 2 <= before, "%llu of %llu bytes stayed",
               (unsigned long long)reserved(&one), (unsigned long long)before);
         CHECK(lap_check(&one.laps[1], one.in->t, one.in->a, one.card.streams[0]), "a lap that is alive has changed");
     }
-    end(&one);
+    lap_pair_close(&one);
 }
 
 /* ---- calls that need not wait ------------------------------------------------------------------------------------ */
@@ -165,30 +144,30 @@ static void play_trim(expar_group *group, void *shared)
 /* Two worst-case outputs are alive at a time: soon there is memory for both. */
 static void play_worst(expar_group *group, void *shared)
 {
-    actor one;
-    if (!begin(&one, group, shared, 0)) return;
+    lap_pair one;
+    if (!begin(&one, group, shared)) return;
     for (int32_t i = 0; i < 12 && grows(&one); i++) {
         lap *p = &one.laps[i % 2];
         p->worst = p->room;
-        if (!go(&one, i % 2)) return;
+        if (!lap_pair_go(&one, i % 2)) return;
         CHECK(i < 6 || p->result.path == EXPAR_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
     }
-    end(&one);
+    lap_pair_close(&one);
 }
 
 /* What has grown outside serves a capture, whose rows come at every launch. */
 static void play_graph(expar_group *group, void *shared)
 {
-    actor one;
+    lap_pair one;
     cu_graph graph = NULL;
     cu_graph_exec launched = NULL;
-    if (!begin(&one, group, shared, 0)) return;
+    if (!begin(&one, group, shared)) return;
     lap *p = &one.laps[0];
     const cu_stream stream = one.card.streams[1];
     p->worst = one.laps[1].worst = p->room;
     for (int32_t i = 0; i < 4; i++)
-        if (!go(&one, 1)) return;
-    if (!go(&one, 0)) return;
+        if (!lap_pair_go(&one, 1)) return;
+    if (!lap_pair_go(&one, 0)) return;
     lap_release(&one.laps[1]);
     lap_release(p);
     CHECK_OK(expar_ep_trim(one.ep));
@@ -201,7 +180,7 @@ static void play_graph(expar_group *group, void *shared)
         /* Memory goes beside it, but not what it uses. */
         CHECK_OK(expar_ep_trim(one.ep));
         one.laps[1].worst = 0;
-        if (!go(&one, 1)) return;
+        if (!lap_pair_go(&one, 1)) return;
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));
         CHECK_OK(expar_barrier_all(group));
         CHECK_OK(CUDA_CALL(GraphLaunch, launched, stream));
@@ -209,7 +188,7 @@ static void play_graph(expar_group *group, void *shared)
     }
     CHECK_OK(CUDA_CALL(GraphExecDestroy, launched));
     CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    end(&one);
+    lap_pair_close(&one);
 }
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */

@@ -14,11 +14,13 @@ typedef struct wrong_play {
 /* The results of a call that failed are as they were before. */
 #define UNTOUCHED 0x3c
 
-static bool untouched(const void *memory, size_t bytes)
+/* Of any result; all begin with their struct_size, which the caller has set. */
+static void check_untouched(const void *result, size_t bytes, const char *call)
 {
-    for (size_t i = 0; i < bytes; i++)
-        if (((const unsigned char *)memory)[i] != UNTOUCHED) return false;
-    return true;
+    bool same = true;
+    for (size_t i = sizeof(size_t); i < bytes; i++)
+        same &= ((const unsigned char *)result)[i] == UNTOUCHED;
+    CHECK(same, "%s that failed wrote its result", call);
 }
 
 expar_ll_config wrong_config(void)
@@ -63,8 +65,7 @@ static expar_status call_dispatch(const wrong_scene *scene, const wrong_case *sp
         status = expar_ll_hook_call(result.hook, NULL);
         call.there = result;
     } else {
-        CHECK(untouched((char *)&result + sizeof result.struct_size, sizeof result - sizeof result.struct_size),
-              "a dispatch that failed wrote its result");
+        check_untouched(&result, sizeof result, "a dispatch");
     }
     lowlat_clean(&call);
     return status;
@@ -86,8 +87,7 @@ static expar_status call_combine(const wrong_scene *scene, const wrong_case *spo
         status = expar_ll_hook_call(result.hook, NULL);
         call.back = result;
     } else {
-        CHECK(untouched((char *)&result + sizeof result.struct_size, sizeof result - sizeof result.struct_size),
-              "a combine that failed wrote its result");
+        check_untouched(&result, sizeof result, "a combine");
     }
     lowlat_clean(&call);
     return status;

@@ -161,7 +161,6 @@ expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, e
     ll_combine_call call = {.ll = ll, .rest.kind = LL_COMBINE};
     expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
     if (status != EXPAR_OK) return ll_ended(ll, status);
-    call.rest.step.combine.call.number = ll_number_call(ll, name);
     status = ll_combine_check(&call, args, result);
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
     status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);

@@ -95,7 +95,6 @@ expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
     ll_dispatch_call call = {.ll = ll, .rest.kind = LL_DISPATCH};
     expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
     if (status != EXPAR_OK) return ll_ended(ll, status);
-    call.rest.step.dispatch.call.number = ll_number_call(ll, name);
     status = ll_dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = ll_dispatch_prepare(&call);
     status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);

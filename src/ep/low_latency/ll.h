@@ -79,6 +79,9 @@ void ll_unkeep(expar_ll *ll);
 /* Takes the buffer for a call or a hook of this thread's, once at most `open` calls go on by themselves:
    EXPAR_ERR_BUSY, or why it cannot be used any more. On failure nothing is held. */
 expar_status ll_begin(expar_ll *ll, const char *name, uint32_t open);
+/* Waits until at most `open` calls go on by themselves. Interrupted there, the call that waits has not begun, and can
+   be made again. EXPAR_OK, that, or why the buffer cannot be used any more. */
+expar_status ll_settle(expar_ll *ll, const char *name, uint32_t open);
 /* Gives it back. Returns status, with its text as it is. */
 expar_status ll_end(expar_ll *ll, expar_status status);
 /* The number of a call that begins now, noted for others who ask. */

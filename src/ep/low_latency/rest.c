@@ -120,16 +120,18 @@ static expar_event *job_issue(ll_job *job, const ll_rest *rest, expar_event *wai
 expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_manner *manner, expar_status own,
                           expar_event **event)
 {
+    ll_call *call = call_of_rest(rest);
     error_kept kept;
     if (own == EXPAR_OK && manner->job) {
+        call->number = ll_number_call(ll, name);
         *event = job_issue(manner->job, rest, manner->wait_event);
         manner->job = NULL;
         return EXPAR_OK;
     }
     error_keep(&kept, own);
-    expar_status status = ep_issuer_await(ll->issuer, EP_CALL_ENDED, 0);
-    /* What has not been told to the others they would wait for. */
-    if (status != EXPAR_OK) return ll_received(ll, name, call_of_rest(rest), status);
+    expar_status status = ll_settle(ll, name, 0);
+    if (status != EXPAR_OK) return status;
+    call->number = ll_number_call(ll, name);
     status = ll_rest_send(ll, name, rest, manner->wait_event, error_restore(&kept));
     if (status != EXPAR_OK) return status;
     if (!manner->hook) return ll_rest_receive(ll, name, rest);

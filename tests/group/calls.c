@@ -18,8 +18,16 @@ calls_rows calls_rows_make(void)
                                .num_experts = 2 * CALLS_RANKS,
                                .type = ORACLE_F32,
                                .num_tokens = num_tokens};
-    calls_rows rows = {.t = traffic_make(&plan, &random)};
+    const lowlat_plan few = {.num_ranks = CALLS_RANKS,
+                             .max_tokens = 9,
+                             .hidden = 64,
+                             .topk = 3,
+                             .num_experts = 2 * CALLS_RANKS,
+                             .num_tokens = num_tokens};
+    calls_rows rows = {.t = traffic_make(&plan, &random), .lowlat = lowlat_traffic_make(&few, &random)};
     rows.a = answers_make(rows.t, false, &random);
+    rows.exact = lowlat_answers_make(rows.lowlat, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    rows.reduced = lowlat_answers_make(rows.lowlat, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
     return rows;
 }
 
@@ -27,6 +35,9 @@ void calls_rows_free(calls_rows *rows)
 {
     answers_free(rows->a);
     traffic_free(rows->t);
+    lowlat_answers_free(rows->exact, rows->lowlat);
+    lowlat_answers_free(rows->reduced, rows->lowlat);
+    lowlat_traffic_free(rows->lowlat);
 }
 
 /* ---- a view ------------------------------------------------------------------------------------------------------ */
@@ -40,12 +51,49 @@ static expar_ep_config view_config(const calls_view *v)
     return config;
 }
 
-static bool open_buffers(calls_view *v)
+static expar_ll_config view_ll_config(const calls_view *v)
+{
+    const llo_job *job = &v->rows->lowlat->job;
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    config.max_tokens = job->max_tokens;
+    config.hidden = job->hidden;
+    config.num_topk = job->topk;
+    config.num_experts = job->num_experts;
+    return config;
+}
+
+static bool open_ep(calls_view *v)
 {
     const expar_ep_config config = view_config(v);
     return CHECK_OK(expar_ep_create(v->group, &config, &v->ep)) &&
-           CHECK_OK(expar_ep_create(v->group, &config, &v->last)) &&
            play_dispatch(v->ep, v->rows->t, v->group->rank, &plain, NULL, NULL, &v->before);
+}
+
+static bool open_ll(calls_view *v)
+{
+    static const lowlat_choice plainly = {0};
+    const expar_ll_config config = view_ll_config(v);
+    if (!CHECK_OK(expar_ll_create(v->group, &config, &v->ll))) return false;
+    lowlat_prepare_dispatch(&v->ll_before, v->ll, v->rows->lowlat, v->group->rank, &plainly);
+    return lowlat_play(&v->ll_before);
+}
+
+static void close_both(calls_view *v)
+{
+    play_release(&v->before, true);
+    lowlat_clean(&v->ll_before);
+    CHECK_OK(expar_ep_destroy(v->ep));
+    CHECK_OK(expar_ll_destroy(v->ll));
+    v->ep = NULL;
+    v->ll = NULL;
+}
+
+static bool open_buffers(calls_view *v)
+{
+    const expar_ep_config config = view_config(v);
+    const expar_ll_config ll_config = view_ll_config(v);
+    return open_ep(v) && CHECK_OK(expar_ep_create(v->group, &config, &v->last)) && open_ll(v) &&
+           CHECK_OK(expar_ll_create(v->group, &ll_config, &v->ll_last));
 }
 
 bool calls_open(calls_view *v, expar_group *group, const calls_rows *rows)
@@ -63,18 +111,32 @@ bool calls_open(calls_view *v, expar_group *group, const calls_rows *rows)
 
 void calls_close(calls_view *v)
 {
-    play_release(&v->before, true);
+    if (!v->rows) return;
     CHECK_OK(expar_ep_destroy(v->last));
-    CHECK_OK(expar_ep_destroy(v->ep));
-    v->last = v->ep = NULL;
+    CHECK_OK(expar_ll_destroy(v->ll_last));
+    v->last = NULL;
+    v->ll_last = NULL;
+    close_both(v);
 }
 
 bool calls_replace(calls_view *v)
 {
-    const expar_ep_config config = view_config(v);
-    play_release(&v->before, true);
-    return CHECK_OK(expar_ep_destroy(v->ep)) && CHECK_OK(expar_ep_create(v->group, &config, &v->ep)) &&
-           play_dispatch(v->ep, v->rows->t, v->group->rank, &plain, NULL, NULL, &v->before);
+    close_both(v);
+    return open_ep(v) && open_ll(v);
+}
+
+void calls_abandon(calls_view *v, const calls_call *call)
+{
+    const bool last = call->kind == CALLS_END;
+    if (call->low_latency) {
+        expar_ll **ll = last ? &v->ll_last : &v->ll;
+        CHECK_OK(expar_ll_abandon(*ll));
+        *ll = NULL;
+    } else {
+        expar_ep **ep = last ? &v->last : &v->ep;
+        CHECK_OK(expar_ep_abandon(*ep));
+        *ep = NULL;
+    }
 }
 
 static bool is_late(const calls_view *v)
@@ -325,33 +387,120 @@ static expar_status call_async_combine(calls_view *v)
     return combine_as(v, true);
 }
 
+/* ---- of a low-latency buffer ------------------------------------------------------------------------------------- */
+
+static expar_status call_ll_create(calls_view *v)
+{
+    const expar_ll_config config = view_ll_config(v);
+    expar_ll *more;
+    expar_status status = expar_ll_create(v->group, &config, &more);
+    if (status == EXPAR_OK) CHECK_OK(expar_ll_abandon(more));
+    return status;
+}
+
+static expar_status call_ll_destroy(calls_view *v)
+{
+    expar_status status = expar_ll_destroy(v->ll_last);
+    if (status == EXPAR_OK) v->ll_last = NULL;
+    return status;
+}
+
+/* With its hook, or until its event has happened. */
+static expar_status carry_out(lowlat_call *call)
+{
+    expar_status status = lowlat_start(call);
+    if (status == EXPAR_OK) status = lowlat_end(call);
+    if (status == EXPAR_OK) CHECK(lowlat_is_right(call), "what came is wrong");
+    lowlat_clean(call);
+    return status;
+}
+
+static expar_status ll_dispatch_as(calls_view *v, lowlat_choice choice)
+{
+    lowlat_call call;
+    lowlat_prepare_dispatch(&call, v->ll, v->rows->lowlat, v->group->rank, &choice);
+    return carry_out(&call);
+}
+
+static expar_status ll_combine_as(calls_view *v, const lowlat_answers *a, lowlat_choice choice)
+{
+    lowlat_call call;
+    lowlat_prepare_combine(&call, v->ll, v->rows->lowlat, a, v->group->rank, &choice, v->ll_before.there.handle);
+    return carry_out(&call);
+}
+
+static expar_status call_ll_dispatch(calls_view *v)
+{
+    return ll_dispatch_as(v, (lowlat_choice){0});
+}
+
+static expar_status call_ll_dispatch_hook(calls_view *v)
+{
+    return ll_dispatch_as(v, (lowlat_choice){.hook = true});
+}
+
+static expar_status call_ll_async_dispatch(calls_view *v)
+{
+    return ll_dispatch_as(v, (lowlat_choice){.async = true});
+}
+
+static expar_status call_ll_combine(calls_view *v)
+{
+    return ll_combine_as(v, v->rows->exact, (lowlat_choice){0});
+}
+
+static expar_status call_ll_combine_hook(calls_view *v)
+{
+    return ll_combine_as(v, v->rows->exact, (lowlat_choice){.hook = true});
+}
+
+/* Weights go ahead: its send waits, too. */
+static expar_status call_ll_reduced_combine(calls_view *v)
+{
+    return ll_combine_as(v, v->rows->reduced, (lowlat_choice){0});
+}
+
+static expar_status call_ll_async_combine(calls_view *v)
+{
+    return ll_combine_as(v, v->rows->exact, (lowlat_choice){.async = true});
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 const calls_call calls_all[] = {
-    {"group_barrier", CALLS_CONTROL, call_group_barrier, "expar_group_barrier"},
-    {"group_allgather", CALLS_CONTROL, call_allgather, "expar_group_allgather"},
-    {"group_broadcast", CALLS_CONTROL, call_group_broadcast, "expar_group_broadcast"},
-    {"malloc", CALLS_CONTROL, call_malloc, "expar_malloc"},
-    {"free", CALLS_CONTROL, call_free, "expar_free"},
-    {"barrier_all", CALLS_HEAPS, call_barrier_all, "barrier"},
-    {"sync", CALLS_HEAPS, call_sync, "expar_team_sync"},
-    {"reduce", CALLS_HEAPS, call_reduce, "expar_sum_reduce_u64"},
-    {"alltoall", CALLS_HEAPS, call_alltoall, "expar_alltoall"},
-    {"broadcast", CALLS_HEAPS, call_broadcast, "expar_broadcast"},
-    {"fcollect", CALLS_HEAPS, call_fcollect, "expar_fcollect"},
-    {"team_split", CALLS_HEAPS, call_split, "expar_team_split_strided"},
-    {"wait", CALLS_OPEN, call_wait, "expar_wait_until_u64"},
-    {"wait_any", CALLS_OPEN, call_wait_any, "expar_wait_until_any_u64"},
-    {"lock", CALLS_OPEN, call_lock, "expar_lock_set"},
-    {"create", CALLS_CONTROL, call_create, "expar_ep_create"},
-    {"route", CALLS_BUFFER, call_route, "expar_ep_route"},
-    {"dispatch", CALLS_BUFFER, call_dispatch, "expar_dispatch"},
-    {"cached dispatch", CALLS_BUFFER, call_cached, "expar_dispatch"},
-    {"worst case", CALLS_BUFFER, call_worst, "expar_dispatch"},
-    {"async dispatch", CALLS_EVENT, call_async_dispatch, "expar_dispatch"},
-    {"combine", CALLS_BUFFER, call_combine, "expar_combine"},
-    {"async combine", CALLS_EVENT, call_async_combine, "expar_combine"},
-    {"destroy", CALLS_END, call_destroy, "expar_ep_destroy"},
+    {"group_barrier", CALLS_CONTROL, call_group_barrier, "expar_group_barrier", false},
+    {"group_allgather", CALLS_CONTROL, call_allgather, "expar_group_allgather", false},
+    {"group_broadcast", CALLS_CONTROL, call_group_broadcast, "expar_group_broadcast", false},
+    {"malloc", CALLS_CONTROL, call_malloc, "expar_malloc", false},
+    {"free", CALLS_CONTROL, call_free, "expar_free", false},
+    {"barrier_all", CALLS_HEAPS, call_barrier_all, "barrier", false},
+    {"sync", CALLS_HEAPS, call_sync, "expar_team_sync", false},
+    {"reduce", CALLS_HEAPS, call_reduce, "expar_sum_reduce_u64", false},
+    {"alltoall", CALLS_HEAPS, call_alltoall, "expar_alltoall", false},
+    {"broadcast", CALLS_HEAPS, call_broadcast, "expar_broadcast", false},
+    {"fcollect", CALLS_HEAPS, call_fcollect, "expar_fcollect", false},
+    {"team_split", CALLS_HEAPS, call_split, "expar_team_split_strided", false},
+    {"wait", CALLS_OPEN, call_wait, "expar_wait_until_u64", false},
+    {"wait_any", CALLS_OPEN, call_wait_any, "expar_wait_until_any_u64", false},
+    {"lock", CALLS_OPEN, call_lock, "expar_lock_set", false},
+    {"create", CALLS_CONTROL, call_create, "expar_ep_create", false},
+    {"route", CALLS_BUFFER, call_route, "expar_ep_route", false},
+    {"dispatch", CALLS_BUFFER, call_dispatch, "expar_dispatch", false},
+    {"cached dispatch", CALLS_BUFFER, call_cached, "expar_dispatch", false},
+    {"worst case", CALLS_BUFFER, call_worst, "expar_dispatch", false},
+    {"async dispatch", CALLS_EVENT, call_async_dispatch, "expar_dispatch", false},
+    {"combine", CALLS_BUFFER, call_combine, "expar_combine", false},
+    {"async combine", CALLS_EVENT, call_async_combine, "expar_combine", false},
+    {"destroy", CALLS_END, call_destroy, "expar_ep_destroy", false},
+    {"ll create", CALLS_CONTROL, call_ll_create, "expar_ll_create", false},
+    {"ll dispatch", CALLS_BUFFER, call_ll_dispatch, "expar_ll_dispatch", true},
+    {"ll dispatch's hook", CALLS_BUFFER, call_ll_dispatch_hook, "expar_ll_hook_call", true},
+    {"ll async dispatch", CALLS_EVENT, call_ll_async_dispatch, "expar_ll_dispatch", true},
+    {"ll combine", CALLS_BUFFER, call_ll_combine, "expar_ll_combine", true},
+    {"ll combine's hook", CALLS_BUFFER, call_ll_combine_hook, "expar_ll_hook_call", true},
+    {"ll reduced combine", CALLS_BUFFER, call_ll_reduced_combine, "expar_ll_combine", true},
+    {"ll async combine", CALLS_EVENT, call_ll_async_combine, "expar_ll_combine", true},
+    {"ll destroy", CALLS_END, call_ll_destroy, "expar_ll_destroy", true},
 };
 const int32_t calls_count = (int32_t)ARRAY_LENGTH(calls_all);
 const int32_t calls_count_without_rows = 15;

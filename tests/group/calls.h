@@ -4,6 +4,7 @@
 #ifndef TESTS_GROUP_CALLS_H
 #define TESTS_GROUP_CALLS_H
 
+#include "ep/low_latency/play.h"
 #include "ep/play.h"
 #include "group/group.h"
 #include "shmem/kind.h"
@@ -22,6 +23,8 @@ typedef struct calls_block {
 typedef struct calls_rows {
     traffic *t;
     answers *a;
+    lowlat_traffic *lowlat; /* of low-latency mode */
+    lowlat_answers *exact, *reduced;
 } calls_rows;
 calls_rows calls_rows_make(void);
 void calls_rows_free(calls_rows *rows);
@@ -36,6 +39,9 @@ typedef struct calls_view {
     expar_ep *ep;        /* of the calls with rows */
     expar_ep *last;      /* for expar_ep_destroy; NULL once that is done */
     play_arrival before; /* whose handle and output serve later calls */
+    expar_ll *ll;        /* as ep, of low-latency calls */
+    expar_ll *ll_last;   /* as last */
+    lowlat_call ll_before;
 } calls_view;
 
 /* Heap for what a view has. */
@@ -44,14 +50,14 @@ typedef struct calls_view {
 bool calls_open(calls_view *v, expar_group *group, const calls_rows *rows);
 /* Collective where the buffers are sound. What the group has it takes with it. */
 void calls_close(calls_view *v);
-/* A buffer in place of v->ep; collective. */
+/* Buffers in place of v->ep and v->ll; collective. */
 bool calls_replace(calls_view *v);
 
 typedef enum calls_kind {
     CALLS_CONTROL, /* over control sockets, or of threads; then the next one too */
     CALLS_HEAPS,   /* over the heaps, all ranks or a team */
     CALLS_OPEN,    /* for words: nobody in particular is awaited */
-    CALLS_BUFFER,  /* of an EP buffer */
+    CALLS_BUFFER,  /* of a buffer, in normal or low-latency mode */
     CALLS_EVENT,   /* likewise, with an event that is waited for */
     CALLS_END      /* of one, over control sockets: EXPAR_OK whatever becomes of the others */
 } calls_kind;
@@ -62,7 +68,10 @@ typedef struct calls_call {
     /* On EXPAR_OK it has looked that all bytes are right. The late rank does its part. */
     expar_status (*make)(calls_view *v);
     const char *said; /* what errors call it */
+    bool low_latency; /* of v->ll or v->ll_last */
 } calls_call;
+/* This rank gives up the buffer of such a call. */
+void calls_abandon(calls_view *v, const calls_call *call);
 /* All of them, those of buffers last: they need rows. */
 extern const calls_call calls_all[];
 extern const int32_t calls_count, calls_count_without_rows;

@@ -40,17 +40,25 @@ static void abandon_all(void)
     if (played->handlers != GROUP_ALONE) {
         expar_ep_abandon(engine.last);
         expar_ep_abandon(engine.ep);
+        expar_ll_abandon(engine.ll_last);
+        expar_ll_abandon(engine.ll);
     }
     expar_group_abandon(engine.group);
+}
+
+static void release_all(bool handle_first)
+{
+    play_release(&engine.before, handle_first);
+    lowlat_clean(&engine.ll_before);
 }
 
 /* A thread that is in a call goes on with what it uses: that is not to be given back. */
 static void end_engine(void)
 {
     const bool releases = !played->by_thread;
-    if (releases && played->handlers == RELEASE_FIRST) play_release(&engine.before, true);
+    if (releases && played->handlers == RELEASE_FIRST) release_all(true);
     abandon_all();
-    if (releases && played->handlers != RELEASE_FIRST) play_release(&engine.before, false);
+    if (releases && played->handlers != RELEASE_FIRST) release_all(false);
     if (played->handlers == GROUP_ALONE) abandon_all();
 }
 
@@ -64,9 +72,13 @@ static void *exit_soon(void *argument)
 /* ---- a life ------------------------------------------------------------------------------------------------------ */
 
 /* Those that touch no memory of the group's outside of the call: it may be gone. */
-static const char *const safe_calls[] = {"group_barrier", "group_allgather", "malloc",   "barrier_all",
-                                         "create",        "route",           "dispatch", "cached dispatch",
-                                         "worst case",    "async dispatch",  "combine",  "async combine"};
+static const char *const safe_calls[] = {"group_barrier",      "group_allgather", "malloc",
+                                         "barrier_all",        "create",          "route",
+                                         "dispatch",           "cached dispatch", "worst case",
+                                         "async dispatch",     "combine",         "async combine",
+                                         "ll create",          "ll dispatch",     "ll dispatch's hook",
+                                         "ll async dispatch",  "ll combine",      "ll combine's hook",
+                                         "ll reduced combine", "ll async combine"};
 static const char *const more_calls[] = {"sync", "reduce", "alltoall", "fcollect"};
 
 static const calls_call *draw_call(random_source *random, bool by_thread)

@@ -45,11 +45,7 @@ static void stay_alive(calls_view *v, scene *s)
         raise(SIGSTOP);
         CHECK_OK(s->call->make(v));
     } else {
-        CHECK_OK(expar_ep_abandon(s->call->kind == CALLS_END ? v->last : v->ep));
-        if (s->call->kind == CALLS_END)
-            v->last = NULL;
-        else
-            v->ep = NULL;
+        calls_abandon(v, s->call);
     }
 }
 
@@ -90,11 +86,9 @@ static void survive(calls_view *v, scene *s)
 static void go_on(calls_view *v, const scene *s)
 {
     CHECK_OK(expar_group_barrier(v->group));
-    if (s->fate == ABANDONS_BUFFER) {
-        play_release(&v->before, true);
-        if (v->ep && s->call->kind != CALLS_END) CHECK_OK(expar_ep_destroy(v->ep));
-        v->ep = s->call->kind == CALLS_END ? v->ep : NULL;
-        if (calls_replace(v)) CHECK_OK(calls_find("combine")->make(v));
+    if (s->fate == ABANDONS_BUFFER && calls_replace(v)) {
+        CHECK_OK(calls_find("combine")->make(v));
+        CHECK_OK(calls_find("ll combine")->make(v));
     }
     CHECK_OK(expar_barrier_all(v->group));
 }

@@ -207,12 +207,96 @@ static void wait_for_own_calls(expar_group *group, void *shared)
     calls_close(&v);
 }
 
+/* Of low-latency mode: a dispatch whose hook is still to be called, and two combines on the buffer's thread. */
+typedef struct ll_own_calls {
+    lowlat_call hooked, first, second;
+    lowlat_call third, plain; /* that rank 0 tries to make behind these */
+} ll_own_calls;
+
+static void ll_start_calls(const calls_view *v, ll_own_calls *own)
+{
+    static const lowlat_choice hooks = {.hook = true}, async = {.async = true}, plainly = {0};
+    const lowlat_traffic *t = v->rows->lowlat;
+    const int32_t me = v->group->rank;
+    const expar_ll_handle *handle = v->ll_before.there.handle;
+    lowlat_prepare_dispatch(&own->hooked, v->ll, t, me, &hooks);
+    lowlat_prepare_combine(&own->first, v->ll, t, v->rows->exact, me, &async, handle);
+    lowlat_prepare_combine(&own->second, v->ll, t, v->rows->reduced, me, &async, handle);
+    lowlat_prepare_combine(&own->third, v->ll, t, v->rows->exact, me, &async, handle);
+    lowlat_prepare_dispatch(&own->plain, v->ll, t, me, &plainly);
+    CHECK_OK(lowlat_start(&own->hooked));
+    CHECK_OK(lowlat_start(&own->first));
+    CHECK_OK(lowlat_start(&own->second));
+}
+
+static void ll_wait_again(const calls_view *v, scene *s, ll_own_calls *own)
+{
+    stops = true;
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_event_wait(own->first.back.event));
+    CHECK_TEXT("expar_event_wait", "interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_start(&own->third));
+    CHECK_TEXT("expar_ll_combine", "the call before: interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_start(&own->plain));
+    CHECK_TEXT("expar_ll_dispatch", "the call before: interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ll_hook_call(own->hooked.there.hook, NULL));
+    CHECK_TEXT("expar_ll_hook_call", "the call before: interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ll_destroy(v->ll));
+    CHECK_TEXT("expar_ll_destroy", "the call before: interrupted");
+    stops = false;
+    atomic_fetch_add(&s->interrupted, 1);
+}
+
+/* One behind two: its own wait is another one than that of one behind one. */
+static void ll_wait_behind_one(const calls_view *v, scene *s)
+{
+    lowlat_call first, plain;
+    static const lowlat_choice async = {.async = true}, plainly = {0};
+    lowlat_prepare_dispatch(&first, v->ll, v->rows->lowlat, v->group->rank, &async);
+    lowlat_prepare_dispatch(&plain, v->ll, v->rows->lowlat, v->group->rank, &plainly);
+    if (v->group->rank == CALLS_LATE) await_count(&s->interrupted, 2);
+    CHECK_OK(lowlat_start(&first));
+    if (v->group->rank == 0) {
+        stops = true;
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_start(&plain));
+        CHECK_TEXT("expar_ll_dispatch", "the call before: interrupted");
+        stops = false;
+        atomic_fetch_add(&s->interrupted, 1);
+    }
+    lowlat_play(&plain);
+    CHECK_OK(lowlat_end(&first));
+    CHECK(lowlat_is_right(&first), "what came is wrong");
+    lowlat_clean(&first);
+    lowlat_clean(&plain);
+}
+
+static void ll_wait_for_own_calls(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    ll_own_calls own;
+    if (!calls_open(&v, group, s->rows)) return;
+    if (group->rank == CALLS_LATE) await_count(&s->interrupted, 1);
+    ll_start_calls(&v, &own);
+    if (group->rank == 0) ll_wait_again(&v, s, &own);
+    lowlat_call *const all[] = {&own.third, &own.plain, &own.first, &own.second, &own.hooked};
+    CHECK_OK(lowlat_start(&own.third));
+    CHECK_OK(lowlat_start(&own.plain));
+    for (size_t i = 0; i < ARRAY_LENGTH(all); i++) {
+        CHECK_OK(lowlat_end(all[i]));
+        CHECK(lowlat_is_right(all[i]), "what came of call %zu is wrong", i);
+        lowlat_clean(all[i]);
+    }
+    ll_wait_behind_one(&v, s);
+    calls_close(&v);
+}
+
 static void test_own_calls_are_waited_for_again(void **state)
 {
     (void)state;
     if (!calls_have_rows()) skip();
     calls_rows rows = calls_rows_make();
     run_scene(wait_for_own_calls, &(scene){.rows = &rows});
+    run_scene(ll_wait_for_own_calls, &(scene){.rows = &rows});
     calls_rows_free(&rows);
 }
 
@@ -224,22 +308,42 @@ static int stop_library_threads(void *context)
     return *(const pid_t *)context != gettid();
 }
 
+static void lose_combine(const calls_view *v)
+{
+    combine_out one;
+    CHECK_OK(start_combine(v, &one));
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_event_wait(one.event));
+    CHECK_TEXT("expar_combine", "interrupted");
+    expar_event_destroy(one.event);
+    free(one.y);
+}
+
+static void lose_ll_combine(const calls_view *v)
+{
+    static const lowlat_choice async = {.async = true};
+    lowlat_call one;
+    lowlat_prepare_combine(&one, v->ll, v->rows->lowlat, v->rows->exact, v->group->rank, &async,
+                           v->ll_before.there.handle);
+    CHECK_OK(lowlat_start(&one));
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_end(&one));
+    CHECK_TEXT("expar_ll_combine", "interrupted");
+    lowlat_clean(&one);
+}
+
 /* The call is lost, as one of this thread would be. */
 static void interrupt_own_thread(expar_group *group, void *shared)
 {
     scene *s = shared;
     calls_view v;
-    combine_out one;
     const pid_t self = gettid();
     if (!calls_open(&v, group, s->rows)) return;
     if (group->rank == 0) {
         CHECK_OK(expar_set_interrupt(stop_library_threads, (void *)(uintptr_t)&self));
-        CHECK_OK(start_combine(&v, &one));
-        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_event_wait(one.event));
-        CHECK_TEXT("expar_combine", "interrupted");
+        if (s->call->low_latency)
+            lose_ll_combine(&v);
+        else
+            lose_combine(&v);
         CHECK_OK(expar_set_interrupt(stop, NULL));
-        expar_event_destroy(one.event);
-        free(one.y);
         atomic_fetch_add(&s->interrupted, 1);
     } else {
         learn(&v, s);
@@ -255,6 +359,7 @@ static void test_own_thread(void **state)
     if (!calls_have_rows() || kind_of_ranks == RANKS_THREADS) skip(); /* where other ranks' threads are asked, too */
     calls_rows rows = calls_rows_make();
     run_scene(interrupt_own_thread, &(scene){.rows = &rows, .call = calls_find("combine")});
+    run_scene(interrupt_own_thread, &(scene){.rows = &rows, .call = calls_find("ll combine")});
     calls_rows_free(&rows);
 }
 

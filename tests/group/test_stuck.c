@@ -153,6 +153,46 @@ static void in_two_calls_of_a_buffer(expar_group *group, void *shared)
     calls_close(&v);
 }
 
+/* Rank 0 in normal mode, the others in low-latency mode. */
+static void in_both_modes(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    if (!calls_open(&v, group, s->rows)) return;
+    set_timeout(&v);
+    CHECK_STATUS(EXPAR_ERR_PEER, calls_find(group->rank ? "ll dispatch's hook" : "combine")->make(&v));
+    CHECK_TEXT("a deadlock");
+    if (!heard_of_it())
+        CHECK_TEXT("rank 0 is in expar_combine: ", "on buffer 1", "in expar_ll_dispatch: low-latency dispatch: counts",
+                   "on buffer 3", "waiting for rank 0");
+    stay(group, s);
+    group->boot->timeout_ms = RANKS_TIMEOUT_MS;
+    CHECK_OK(expar_group_barrier(group)); /* the group is sound, and buffers are replaced */
+    if (calls_replace(&v)) {
+        CHECK_OK(calls_find("ll dispatch")->make(&v));
+        CHECK_OK(calls_find("dispatch")->make(&v));
+    }
+    calls_close(&v);
+}
+
+/* A call of one kind on rank 0, of the other kind on the others: each kind has units of its own. */
+static void in_two_kinds(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    if (!calls_open(&v, group, s->rows)) return;
+    set_timeout(&v);
+    CHECK_STATUS(EXPAR_ERR_PEER, calls_find(group->rank ? "ll combine" : "ll dispatch")->make(&v));
+    CHECK_TEXT("a deadlock");
+    if (!heard_of_it())
+        CHECK_TEXT("rank 0 is in expar_ll_dispatch: ", "in expar_ll_combine: ", "on buffer 3", "waiting for rank 0");
+    stay(group, s);
+    group->boot->timeout_ms = RANKS_TIMEOUT_MS;
+    CHECK_OK(expar_group_barrier(group));
+    if (calls_replace(&v)) CHECK_OK(calls_find("ll combine")->make(&v));
+    calls_close(&v);
+}
+
 static void run_with_rows(ranks_body body)
 {
     if (!calls_have_rows()) skip();
@@ -171,6 +211,18 @@ static void test_three_calls(void **state)
 {
     (void)state;
     run_with_rows(in_three_calls);
+}
+
+static void test_both_modes(void **state)
+{
+    (void)state;
+    run_with_rows(in_both_modes);
+}
+
+static void test_two_kinds(void **state)
+{
+    (void)state;
+    run_with_rows(in_two_kinds);
 }
 
 static void test_two_calls_of_a_buffer(void **state)
@@ -264,6 +316,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_buffers),
         cmocka_unit_test(test_three_calls),
         cmocka_unit_test(test_two_calls_of_a_buffer),
+        cmocka_unit_test(test_both_modes),
+        cmocka_unit_test(test_two_kinds),
         cmocka_unit_test(test_late_limits),
         cmocka_unit_test(test_who_refuses_is_not_waited_for),
     };

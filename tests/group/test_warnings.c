@@ -94,8 +94,9 @@ static void wait_for_long(calls_view *v, const calls_call *call)
 
 static void play_calls(expar_group *group, void *shared)
 {
-    static const char *const names[] = {"group_barrier", "barrier_all", "reduce",  "sync",   "wait",
-                                        "create",        "dispatch",    "combine", "destroy"};
+    static const char *const names[] = {"group_barrier", "barrier_all", "reduce",    "sync",    "wait",
+                                        "create",        "dispatch",    "combine",   "destroy", "ll create",
+                                        "ll dispatch",   "ll combine",  "ll destroy"};
     calls_view v;
     if (!calls_open(&v, group, shared)) return;
     for (size_t i = 0; i < ARRAY_LENGTH(names) && check_failures() == 0; i++) {

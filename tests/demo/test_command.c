@@ -56,6 +56,9 @@ static void test_json_of_the_default_run(void **state)
     assert_true(json_is_null(json_object_get(report, "first_difference")));
     assert_true(json_is_true(json_object_get(report, "matches_shipped")));
     assert_string_equal(json_string_value(json_object_get(report, "device")), "cpu");
+    assert_string_equal(json_string_value(json_object_get(report, "prefill")), "normal");
+    assert_string_equal(json_string_value(json_object_get(report, "decode")), "low_latency");
+    assert_true(json_integer_value(json_object_get(report, "decode_heap_bytes")) > 0);
     assert_int_equal(json_integer_value(json_object_get(report, "ranks")), 8);
     assert_int_equal(json_integer_value(json_object_get(report, "nodes")), 1);
     assert_true(json_real_value(json_object_get(report, "tokens_per_second")) > 0);
@@ -83,6 +86,28 @@ static void test_path_and_ranks(void **state)
         assert_shipped(json_object_get(report, "text"), &config.samples[0], 12);
         json_decref(report);
     }
+}
+
+/* Prints the same texts in either mode of decode, having moved the same bytes, and says which it was. */
+static void test_decode_modes(void **state)
+{
+    (void)state;
+    static const char *const typed[] = {"normal", "low-latency"}, *const told[] = {"normal", "low_latency"};
+    static const char arguments[] = "demo -n 8 --bytes 12 --json --prompt 'The whale' --prompt 'So ' --decode ";
+    json_t *reports[2];
+    for (int i = 0; i < 2; i++) {
+        char command[256];
+        snprintf(command, sizeof command, "%s%s", arguments, typed[i]);
+        reports[i] = run_json(command);
+        assert_string_equal(json_string_value(json_object_get(reports[i], "decode")), told[i]);
+        assert_string_equal(json_string_value(json_object_get(reports[i], "prefill")), "normal");
+        assert_int_equal(json_integer_value(json_object_get(reports[i], "decode_heap_bytes")) > 0, i == 1);
+    }
+    static const char *const same[] = {"texts", "bytes_moved", "bytes_between_ranks", "expert_load", "path"};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+        assert_true(json_equal(json_object_get(reports[0], same[i]), json_object_get(reports[1], same[i])));
+    json_decref(reports[0]);
+    json_decref(reports[1]);
 }
 
 static void test_own_prompts(void **state)
@@ -114,9 +139,11 @@ static void test_report_for_people(void **state)
                  (char *)config.samples[i].greedy);
         shell_assert_says(&output, text);
     }
+    shell_assert_says(&output, "\nprefill in normal mode, decode in low-latency mode (its buffer: 0.0");
     shell_assert_says(&output, "tokens/s");
     shell_assert_says(&output, "rank 3   expert 31   ");
     shell_assert_says(&output, "MB moved by dispatch and combine");
+    shell_assert_says(&output, "path in normal mode: direct");
     shell_assert_says(&output, "equals the single-rank reference: yes (8 of 8 texts)");
     shell_assert_says(&output, "equals the continuation that came with the model: yes (8 of 8 texts)");
     assert_null(strchr(output.text, '\033'));
@@ -170,6 +197,9 @@ static void test_refused(void **state)
         {"demo --nodes 2", "no dispatch across nodes"},
         {"demo --device abacus", "cpu or cuda"},
         {"demo --path copy_engine", "auto, direct or queue"},
+        {"demo --decode fast", "--decode 'fast': low-latency or normal is expected"},
+        {"demo --decode low-latency --device cuda", "no low-latency mode for --device cuda"},
+        {"demo --device cuda --decode low-latency", "--decode normal is what there is"},
         {"demo --bytes 0", "a number from 1 to"},
         {"demo --bytes 496", "context of 512"},
         {"demo --bytes 2147483647", "context of 512"},
@@ -240,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_of_the_default_run),
         cmocka_unit_test(test_path_and_ranks),
+        cmocka_unit_test(test_decode_modes),
         cmocka_unit_test(test_own_prompts),
         cmocka_unit_test(test_report_for_people),
         cmocka_unit_test(test_inside_a_group),

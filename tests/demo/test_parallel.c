@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model over dispatch and combine against the model on one rank: logits bit for bit, texts byte for byte, by every
- * path and on every number of ranks; and ranks that disagree. */
+ * path of normal mode and in low-latency mode, on every number of ranks; and ranks that disagree. */
 #include "cmocka_headers.h"
 #include "effort.h"
 #include "npy.h"
@@ -14,10 +14,11 @@
 
 enum { TOKENS = 512, V = 256, LAYERS = 4, TOP_K = 4, ROW_BYTES = 256 * 4 };
 
-/* One way to run: how many ranks, which path. */
+/* One way to run: how many ranks, which path, and which mode for decode (for the logits, for all). */
 typedef struct variant {
     int32_t ranks;
     expar_path path;
+    bool low_latency;
 } variant;
 
 static void prepare(demo_task *task, const variant *v, int32_t bytes)
@@ -26,6 +27,7 @@ static void prepare(demo_task *task, const variant *v, int32_t bytes)
     task->ranks = v->ranks;
     task->kind = &compute_cpu;
     task->path = v->path;
+    task->low_latency = v->low_latency;
     task->bytes = bytes;
     if (!demo_task_prepare(task, MOE_LM_DIR, &error)) fail_msg("%s", error.text);
 }
@@ -48,16 +50,23 @@ static bool run_text(const model *m, moe *experts, const logits_run *run, int32_
     forward *f = NULL;
     sequence *text = NULL;
     batch_row rows[TOKENS];
-    bool ok = forward_create(m, experts, TOKENS, &f, error) &&
+    bool ok = forward_create(m, TOKENS, &f, error) &&
               (length == 0 || sequence_create(m->compute, run->tokens, length, 0, &text, error));
     for (int32_t i = 0; i < length; i++)
         rows[i] = (batch_row){text, i};
-    ok = ok && forward_run(f, rows, length, error);
+    ok = ok && forward_run(f, experts, rows, length, error);
     for (int32_t i = 0; ok && i < length; i++)
         ok = forward_logits(f, i, run->logits[rank] + (size_t)i * V, error);
     sequence_free(text);
     forward_free(f);
     return ok;
+}
+
+static bool create_experts(expar_group *group, const demo_task *task, const model *m, moe_counts *counts, moe **experts,
+                           demo_error *error)
+{
+    return task->low_latency ? moe_low_latency_create(group, m, TOKENS, counts, experts, error)
+                             : moe_normal_create(group, m, TOKENS, task->path, counts, experts, error);
 }
 
 static void logits_rank(expar_group *group, void *context)
@@ -69,11 +78,13 @@ static void logits_rank(expar_group *group, void *context)
     compute *c = NULL;
     model *m = NULL;
     moe *experts = NULL;
-    run->ok[rank] = compute_cpu.create(sizes, rank, run->task->ranks, &c, error) &&
-                    model_load(run->task->directory, c, rank * share, share, &m, error) &&
-                    moe_parallel_create(group, m, TOKENS, run->task->path, &experts, error) &&
-                    run_text(m, experts, run, rank, error);
+    moe_counts counts = {0};
+    run->ok[rank] =
+        compute_cpu.create(sizes, rank, run->task->ranks, &c, error) &&
+        model_load(run->task->directory, c, rank * share, share, &m, error) && moe_counts_create(m, &counts, error) &&
+        create_experts(group, run->task, m, &counts, &experts, error) && run_text(m, experts, run, rank, error);
     if (experts) experts->free(experts);
+    moe_counts_free(&counts);
     model_free(m);
     compute_free(c);
 }
@@ -225,26 +236,57 @@ static void test_shipped_texts(void **state)
     demo_task_free(&task);
 }
 
-/* More prompts than ranks, fewer, of very different lengths; one fills the context. */
+/* Three, of very different lengths; one fills the context with nine bytes behind it. */
+static void add_own_prompts(prompt_list *prompts)
+{
+    demo_error error = {.text = ""};
+    char sample[512];
+    snprintf(sample, sizeof sample, "%s/sample.txt", MOE_LM_DIR);
+    assert_true(prompt_list_add_text(prompts, "A", &error));
+    assert_true(prompt_list_add_file(prompts, sample, &error));
+    char longest[EFFORT_PROMPT + 1] = {0};
+    memset(longest, 'w', EFFORT_PROMPT);
+    assert_true(prompt_list_add_text(prompts, longest, &error));
+}
+
+/* More prompts than ranks, or fewer. */
 static void test_own_prompts(void **state)
 {
     const variant *v = *state;
     demo_task task = {0};
-    demo_error error = {.text = ""};
     texts_run run = {0};
-    char sample[512];
-    snprintf(sample, sizeof sample, "%s/sample.txt", MOE_LM_DIR);
-    assert_true(prompt_list_add_text(&task.prompts, "A", &error));
-    assert_true(prompt_list_add_file(&task.prompts, sample, &error));
-    char longest[EFFORT_PROMPT + 1] = {0};
-    memset(longest, 'w', EFFORT_PROMPT);
-    assert_true(prompt_list_add_text(&task.prompts, longest, &error));
+    add_own_prompts(&task.prompts);
     prepare(&task, v, 9);
     run_texts(&run, &task);
     check_texts(&task, &run);
     assert_false(run.results[0].texts[0].has_shipped);
     free_texts(&run, v->ranks);
     demo_task_free(&task);
+}
+
+/* The modes of decode carry the same rows to the same experts, and write the same texts, also where ranks have none. */
+static void test_modes_do_the_same(void **state)
+{
+    demo_task tasks[2] = {0};
+    texts_run runs[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        const variant v = {*(const int32_t *)*state, EXPAR_PATH_AUTO, i == 1};
+        add_own_prompts(&tasks[i].prompts);
+        prepare(&tasks[i], &v, 9);
+        run_texts(&runs[i], &tasks[i]);
+        check_texts(&tasks[i], &runs[i]);
+    }
+    const demo_results *normal = &runs[0].results[0], *low_latency = &runs[1].results[0];
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(low_latency->texts[i].bytes, normal->texts[i].bytes, (size_t)normal->texts[i].count);
+    assert_int_equal(low_latency->bytes_moved, normal->bytes_moved);
+    assert_int_equal(low_latency->bytes_between_ranks, normal->bytes_between_ranks);
+    assert_memory_equal(low_latency->expert_load, normal->expert_load,
+                        (size_t)normal->num_experts * sizeof *normal->expert_load);
+    for (int i = 0; i < 2; i++) {
+        free_texts(&runs[i], tasks[i].ranks);
+        demo_task_free(&tasks[i]);
+    }
 }
 
 /* ---- trouble ----------------------------------------------------------------------------------------------------- */
@@ -261,7 +303,7 @@ static void assert_refused(const texts_run *run, int32_t ranks, const char *says
 static void test_ranks_with_other_prompts(void **state)
 {
     (void)state;
-    const variant v = {4, EXPAR_PATH_AUTO};
+    const variant v = {4, EXPAR_PATH_AUTO, true};
     demo_task task = {0}, other = {0};
     demo_error error = {.text = ""};
     texts_run run = {0};
@@ -276,10 +318,28 @@ static void test_ranks_with_other_prompts(void **state)
     demo_task_free(&other);
 }
 
+/* It would be waited for in calls that it does not make. */
+static void test_rank_with_another_mode(void **state)
+{
+    (void)state;
+    const variant v = {2, EXPAR_PATH_AUTO, true};
+    demo_task task = {0}, other = {0};
+    texts_run run = {0};
+    prepare(&task, &v, 4);
+    prepare(&other, &v, 4);
+    other.low_latency = false;
+    run.tasks[1] = &other;
+    run_texts(&run, &task);
+    assert_refused(&run, 2, "rank 1 was started with other prompts, options");
+    free_texts(&run, 2);
+    demo_task_free(&task);
+    demo_task_free(&other);
+}
+
 static void test_rank_without_weights(void **state)
 {
     (void)state;
-    const variant v = {4, EXPAR_PATH_AUTO};
+    const variant v = {4, EXPAR_PATH_AUTO, true};
     demo_task task = {0}, lost = {0};
     texts_run run = {0};
     prepare(&task, &v, 4);
@@ -309,19 +369,28 @@ static void test_ranks_must_divide_experts(void **state)
     cmocka_unit_test_prestate(test, &variants[0]), cmocka_unit_test_prestate(test, &variants[1]),                      \
         cmocka_unit_test_prestate(test, &variants[2]), cmocka_unit_test_prestate(test, &variants[3]),                  \
         cmocka_unit_test_prestate(test, &variants[4]), cmocka_unit_test_prestate(test, &variants[5]),                  \
-        cmocka_unit_test_prestate(test, &variants[6]), cmocka_unit_test_prestate(test, &variants[7])
+        cmocka_unit_test_prestate(test, &variants[6]), cmocka_unit_test_prestate(test, &variants[7]),                  \
+        cmocka_unit_test_prestate(test, &variants[8]), cmocka_unit_test_prestate(test, &variants[9]),                  \
+        cmocka_unit_test_prestate(test, &variants[10]), cmocka_unit_test_prestate(test, &variants[11])
 
 int main(void)
 {
     static variant variants[] = {
-        {1, EXPAR_PATH_DIRECT}, {1, EXPAR_PATH_QUEUE}, {2, EXPAR_PATH_DIRECT}, {2, EXPAR_PATH_QUEUE},
-        {4, EXPAR_PATH_DIRECT}, {4, EXPAR_PATH_QUEUE}, {8, EXPAR_PATH_DIRECT}, {8, EXPAR_PATH_QUEUE},
+        {1, EXPAR_PATH_DIRECT, false}, {1, EXPAR_PATH_QUEUE, false}, {1, EXPAR_PATH_AUTO, true},
+        {2, EXPAR_PATH_DIRECT, false}, {2, EXPAR_PATH_QUEUE, false}, {2, EXPAR_PATH_AUTO, true},
+        {4, EXPAR_PATH_DIRECT, false}, {4, EXPAR_PATH_QUEUE, false}, {4, EXPAR_PATH_AUTO, true},
+        {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false}, {8, EXPAR_PATH_AUTO, true},
     };
+    static int32_t one = 1, two = 2, eight = 8;
     const struct CMUnitTest tests[] = {
         EVERY_VARIANT(test_logits),
         EVERY_VARIANT(test_shipped_texts),
         EVERY_VARIANT(test_own_prompts),
+        cmocka_unit_test_prestate(test_modes_do_the_same, &one),
+        cmocka_unit_test_prestate(test_modes_do_the_same, &two),
+        cmocka_unit_test_prestate(test_modes_do_the_same, &eight),
         cmocka_unit_test(test_ranks_with_other_prompts),
+        cmocka_unit_test(test_rank_with_another_mode),
         cmocka_unit_test(test_rank_without_weights),
         cmocka_unit_test(test_ranks_must_divide_experts),
     };

@@ -123,8 +123,8 @@ static void run_logits(moe *experts, sequence *text, int32_t rows, float *logits
     assert_non_null(batch);
     for (int32_t i = 0; i < rows; i++)
         batch[i] = (batch_row){text, i};
-    assert_true(forward_create(whole, experts, rows, &f, &error));
-    if (!forward_run(f, batch, rows, &error)) fail_msg("%s", error.text);
+    assert_true(forward_create(whole, rows, &f, &error));
+    if (!forward_run(f, experts, batch, rows, &error)) fail_msg("%s", error.text);
     for (int32_t i = 0; i < rows; i++)
         assert_true(forward_logits(f, i, logits + (size_t)i * V, &error));
     forward_free(f);
@@ -204,10 +204,10 @@ static void test_batch_does_not_change_a_row(void **state)
     run_logits(experts, a, SHORT, together);
     demo_error error = {.text = ""};
     forward *f = NULL;
-    assert_true(forward_create(whole, experts, 1, &f, &error));
+    assert_true(forward_create(whole, 1, &f, &error));
     for (int32_t i = 0; i < SHORT; i++) {
         const batch_row row = {b, i};
-        assert_true(forward_run(f, &row, 1, &error));
+        assert_true(forward_run(f, experts, &row, 1, &error));
         assert_true(forward_logits(f, 0, alone, &error));
         assert_memory_equal(alone, together + (size_t)i * V, sizeof alone);
     }
@@ -239,8 +239,9 @@ static void test_eight_continuations(void **state)
     assert_int_equal(texts.count, 8);
     moe *experts = local_moe(num_owners);
     forward *f = NULL;
-    assert_true(forward_create(whole, experts, generate_max_rows(&texts), &f, &error));
-    const generate_plan plan = {.texts = &texts, .prefill_rounds = 8, .bytes = EFFORT_CONTINUATION};
+    assert_true(forward_create(whole, generate_max_rows(&texts), &f, &error));
+    const generate_plan plan = {
+        .texts = &texts, .prefill = experts, .decode = experts, .prefill_rounds = 8, .bytes = EFFORT_CONTINUATION};
     if (!generate_run(f, &plan, &error)) fail_msg("%s", error.text);
     for (int32_t i = 0; i < 8; i++) {
         const sequence *text = texts.items[i];

@@ -118,8 +118,8 @@ static void test_report_of_a_difference(void **state)
     demo_report_texts(&printer, &run.results);
     demo_report_figures(&printer, &run.results);
     fclose(printer.out);
-    assert_non_null(
-        strstr(text, "2 prompts, 3 bytes each\n\nOne.?\n\nTwo?!?\n")); /* no escape code reaches a terminal */
+    /* no escape code reaches a terminal */
+    assert_non_null(strstr(text, "2 prompts, 3 bytes each\nprefill and decode in normal mode\n\nOne.?\n\nTwo?!?\n"));
     assert_non_null(strstr(text, "prompt 2: byte 4 is 0x21, the reference's 0x23; there its best logit led by 0.25"));
     assert_non_null(strstr(text, "equals the single-rank reference: NO (1 of 2 texts)"));
     assert_null(strstr(text, "came with the model"));
@@ -128,6 +128,39 @@ static void test_report_of_a_difference(void **state)
     assert_non_null(strstr(text, "expert 8    ####################                     5\n"));
     assert_false(demo_results_match(&run.results));
     free(text);
+    free_wrong_run(&run);
+}
+
+/* The lines before the first text. */
+static char *head_of(const demo_task *task)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    demo_printer printer = {.out = open_memstream(&text, &bytes), .task = task};
+    assert_non_null(printer.out);
+    demo_report_byte(&printer, 0, '.');
+    fclose(printer.out);
+    return text;
+}
+
+static void test_modes_are_told(void **state)
+{
+    (void)state;
+    wrong_run run;
+    make_wrong_run(&run);
+    run.task.kind = &compute_cuda;
+    char *on_gpus = head_of(&run.task);
+    assert_non_null(
+        strstr(on_gpus, "\nprefill and decode in normal mode (this build has no low-latency mode there)\n"));
+    free(on_gpus);
+    run.task.kind = &compute_cpu;
+    run.task.low_latency = true;
+    char *on_cpu = head_of(&run.task), expected[128];
+    snprintf(expected, sizeof expected,
+             "\nprefill in normal mode, decode in low-latency mode (its buffer: %.2f MB a rank)\n",
+             (double)moe_low_latency_bytes(&run.task.config.sizes, 2, 1) / 1e6);
+    assert_non_null(strstr(on_cpu, expected));
+    free(on_cpu);
     free_wrong_run(&run);
 }
 
@@ -165,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_end_of_file),
         cmocka_unit_test(test_too_many_prompts),
         cmocka_unit_test(test_report_of_a_difference),
+        cmocka_unit_test(test_modes_are_told),
         cmocka_unit_test(test_json_of_a_difference),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -8,13 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include <cmocka.h>
 
-#define RANKS      3
+#define MOST_RANKS 3
 #define DEADLINE_S 60
 
 /* ---- what is seen of a process ----------------------------------------------------------------------------------- */
@@ -68,11 +70,11 @@ static int find_children(pid_t pid, pid_t *children, int most)
     return count;
 }
 
-static bool all_have_joined(const pid_t *ranks, int count)
+static bool all_have_joined(const pid_t *ranks, int count, int of)
 {
     for (int i = 0; i < count; i++)
-        if (!listens(ranks[i]) || !has_joined(ranks[i], RANKS)) return false;
-    return count == RANKS;
+        if (!listens(ranks[i]) || !has_joined(ranks[i], of)) return false;
+    return count == of;
 }
 
 static void nap(void)
@@ -96,18 +98,31 @@ static int count_shared_files(void)
 /* Far longer than any test. */
 #define BENCH "bench dispatch combine -n 3 --tokens 1024 --hidden 2048 --iters 50000 --warmup 0"
 
-static void stop_job(const char *command, int signal_number)
+/* Bytes of $TMP/NAME. */
+static long file_bytes(const char *name)
 {
-    pid_t ranks[RANKS];
+    char path[512];
+    struct stat facts;
+    snprintf(path, sizeof path, "%s/%s", getenv("TMP"), name);
+    return stat(path, &facts) == 0 ? (long)facts.st_size : 0;
+}
+
+/* Once so many ranks have joined and, where `output` names a file of $TMP, that has something in it. */
+static void stop_job(const char *command, int of, const char *output, int signal_number)
+{
+    pid_t ranks[MOST_RANKS];
     int count = 0;
     const int files = count_shared_files();
     pid_t launcher = shell_start(command);
-    for (time_t start = time(NULL); !all_have_joined(ranks, count) && time(NULL) < start + DEADLINE_S; nap())
-        count = find_children(launcher, ranks, RANKS);
-    assert_true(all_have_joined(ranks, count));
+    for (time_t start = time(NULL); !all_have_joined(ranks, count, of) && time(NULL) < start + DEADLINE_S; nap())
+        count = find_children(launcher, ranks, MOST_RANKS);
+    assert_true(all_have_joined(ranks, count, of));
+    for (time_t start = time(NULL); output && file_bytes(output) == 0 && time(NULL) < start + DEADLINE_S; nap()) {
+    }
+    assert_true(!output || file_bytes(output) > 0);
     kill(launcher, signal_number);
     assert_int_equal(shell_finish(launcher), 128 + signal_number);
-    for (int i = 0; i < RANKS; i++)
+    for (int i = 0; i < count; i++)
         shell_assert_gone(ranks[i]);
     assert_int_equal(count_shared_files(), files);
 }
@@ -115,10 +130,29 @@ static void stop_job(const char *command, int signal_number)
 static void a_benchmark_ends(void **state)
 {
     (void)state;
-    stop_job("exec $EXPAR " BENCH " 2>$TMP/bench.err", SIGINT);
+    stop_job("exec $EXPAR " BENCH " 2>$TMP/bench.err", 3, NULL, SIGINT);
     shell_expect("cat $TMP/bench.err", 0, "got signal 2 (Interrupt); ending the ranks", NULL);
-    stop_job("exec $EXPAR " BENCH " 2>$TMP/bench.err", SIGTERM);
-    stop_job("exec $EXPAR bench rma -n 3 --ops barrier --iters 50000 2>$TMP/rma.err", SIGINT);
+    stop_job("exec $EXPAR " BENCH " 2>$TMP/bench.err", 3, NULL, SIGTERM);
+    stop_job("exec $EXPAR bench rma -n 3 --ops barrier --iters 50000 2>$TMP/rma.err", 3, NULL, SIGINT);
+}
+
+/* Text has begun to come, so all are in decode passes, hundreds of them yet, with rows for each other in all. */
+static void a_demo_ends_while_it_decodes(void **state)
+{
+    static const char *const modes[] = {"low-latency", "normal"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char command[512];
+        snprintf(
+            command, sizeof command,
+            "rm -f $TMP/demo.out; exec $EXPAR demo -n 2 --bytes 500 --decode %s $(printf ' --prompt %%d' $(seq 64)) "
+            ">$TMP/demo.out 2>$TMP/demo.err",
+            modes[i]);
+        stop_job(command, 2, "demo.out", i == 0 ? SIGINT : SIGTERM);
+        shell_expect("cat $TMP/demo.out", 0, modes[i], NULL);
+        shell_expect("grep -c 'equals' $TMP/demo.out", 1, "0", NULL);
+        shell_expect("cat $TMP/demo.err", 0, "ending the ranks", NULL);
+    }
 }
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
@@ -152,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_benchmark_ends),
+        cmocka_unit_test(a_demo_ends_while_it_decodes),
         cmocka_unit_test(a_rank_ends_by_itself),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

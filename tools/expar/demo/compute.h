@@ -67,6 +67,7 @@ typedef struct compute_kind {
     const char *name;  /* "cpu", "cuda" */
     const char *where; /* "on the CPU" */
     bool threads;      /* ranks that the demo starts are threads of one process */
+    bool low_latency;  /* low-latency mode takes tensors that lie there */
     /* Says why this machine cannot. */
     bool (*check)(demo_error *error);
     /* For the rank `local` of `num_local` on this host. NVRTC may have to compile: a second. */
@@ -76,5 +77,8 @@ extern const compute_kind compute_cpu, compute_cuda;
 
 /* NULL is allowed. */
 void compute_free(compute *c);
+
+/* A contiguous view of its memory, for the library's calls. Those that only read are given const rows. */
+expar_tensor compute_tensor(const compute *c, const void *data, expar_dtype dtype, int64_t rows, int64_t columns);
 
 #endif

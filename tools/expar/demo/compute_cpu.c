@@ -193,9 +193,17 @@ static bool cpu_create(const model_sizes *sizes, int32_t local, int32_t num_loca
     return true;
 }
 
-const compute_kind compute_cpu = {.name = "cpu", .where = "on the CPU", .check = cpu_check, .create = cpu_create};
+const compute_kind compute_cpu = {
+    .name = "cpu", .where = "on the CPU", .low_latency = true, .check = cpu_check, .create = cpu_create};
 
 void compute_free(compute *c)
 {
     if (c) c->ops->free(c);
+}
+
+expar_tensor compute_tensor(const compute *c, const void *data, expar_dtype dtype, int64_t rows, int64_t columns)
+{
+    expar_tensor t = expar_tensor_2d((void *)(uintptr_t)data, dtype, rows, columns);
+    t.device = c->device;
+    return t;
 }

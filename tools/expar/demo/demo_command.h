@@ -2,9 +2,10 @@
 /* demo: a real MoE language model, spread over the ranks of a group, continues prompts.
  *
  * demo_command.c reads the options and starts the ranks; task.c knows what is to do; ranks.c is one rank of the run,
- * generate.c its prefill and decode, forward.c the model's layers, moe_parallel.c the experts through dispatch and
- * combine; reference.c does the same with moe_local.c, on one rank without dispatch; report.c shows it. model.c,
- * config.c and safetensors.c read the files. The demo calls the library's public interface only. */
+ * generate.c its prefill and decode, forward.c the model's layers, moe_normal.c and moe_low_latency.c the experts
+ * through dispatch and combine, of prefill and of decode; reference.c does the same with moe_local.c, on one rank
+ * without dispatch; report.c shows it. model.c, config.c and safetensors.c read the files. The demo calls the library's
+ * public interface only. */
 #ifndef EXPAR_DEMO_COMMAND_H
 #define EXPAR_DEMO_COMMAND_H
 

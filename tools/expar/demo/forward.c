@@ -8,7 +8,6 @@
 struct forward {
     const model *m;
     compute *c;
-    moe *experts;
     int64_t max_rows;
     compute_row *rows;   /* [B] */
     float *x;            /* [B][D] the residual stream */
@@ -42,13 +41,12 @@ static bool allocate(forward *f, demo_error *error)
            f->c->ops->reserve(f->c, f->max_rows, error);
 }
 
-bool forward_create(const model *m, moe *experts, int64_t max_rows, forward **out, demo_error *error)
+bool forward_create(const model *m, int64_t max_rows, forward **out, demo_error *error)
 {
     forward *f = demo_calloc(error, 1, sizeof *f);
     if (!f) return false;
     f->m = m;
     f->c = m->compute;
-    f->experts = experts;
     f->max_rows = max_rows;
     if (!allocate(f, error)) {
         forward_free(f);
@@ -86,7 +84,7 @@ static void run_attention(forward *f, int32_t layer, int64_t count)
 }
 
 /* x += experts(rmsnorm(x)) */
-static bool run_experts(forward *f, int32_t layer, int64_t count, demo_error *error)
+static bool run_experts(forward *f, moe *experts, int32_t layer, int64_t count, demo_error *error)
 {
     const compute_ops *ops = f->c->ops;
     const model_sizes *s = &f->m->sizes;
@@ -96,12 +94,12 @@ static bool run_experts(forward *f, int32_t layer, int64_t count, demo_error *er
     ops->sigmoid(f->c, f->scores, count * s->experts);
     ops->choose(f->c, f->scores, w->bias, count, f->topk_idx, f->topk_weights);
     const routed_rows rows = {.count = count, .x = f->normed, .topk_idx = f->topk_idx, .topk_weights = f->topk_weights};
-    if (!f->experts->run(f->experts, layer, &rows, f->update, error)) return false;
+    if (!experts->run(experts, layer, &rows, f->update, error)) return false;
     ops->add(f->c, f->x, f->update, count * s->hidden);
     return true;
 }
 
-bool forward_run(forward *f, const batch_row *rows, int64_t count, demo_error *error)
+bool forward_run(forward *f, moe *experts, const batch_row *rows, int64_t count, demo_error *error)
 {
     if (count > f->max_rows)
         return demo_fail(error, "a batch of %lld rows is more than the %lld prepared for", (long long)count,
@@ -118,7 +116,7 @@ bool forward_run(forward *f, const batch_row *rows, int64_t count, demo_error *e
     f->c->ops->embed(f->c, f->m->embedding, f->x);
     for (int32_t layer = 0; layer < f->m->sizes.layers; layer++) {
         run_attention(f, layer, count);
-        if (!run_experts(f, layer, count, error)) return false;
+        if (!run_experts(f, experts, layer, count, error)) return false;
     }
     return true;
 }

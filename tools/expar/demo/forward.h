@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass of a batch of tokens through the model's layers: attention on this rank, experts where `moe` takes them. */
+/* One pass of a batch of tokens through the layers: attention on this rank, experts where a `moe` takes them. */
 #ifndef EXPAR_DEMO_FORWARD_H
 #define EXPAR_DEMO_FORWARD_H
 
@@ -15,12 +15,12 @@ typedef struct batch_row {
 
 typedef struct forward forward;
 
-/* Buffers for batches of up to max_rows, where m lies. m and experts are borrowed. */
-bool forward_create(const model *m, moe *experts, int64_t max_rows, forward **out, demo_error *error);
+/* Buffers for batches of up to max_rows, where m lies. m is borrowed. */
+bool forward_create(const model *m, int64_t max_rows, forward **out, demo_error *error);
 void forward_free(forward *f);
 
-/* Runs `count` ≤ max_rows rows, also 0; collective when the MoE layer is. Fills the sequences' keys and values. */
-bool forward_run(forward *f, const batch_row *rows, int64_t count, demo_error *error);
+/* Runs `count` ≤ max_rows rows, also 0; collective when `experts` is. Fills the sequences' keys and values. */
+bool forward_run(forward *f, moe *experts, const batch_row *rows, int64_t count, demo_error *error);
 /* V, the length of logits. */
 int32_t forward_vocab(const forward *f);
 /* The logits [V] of a row of the last run, in the host's memory. */

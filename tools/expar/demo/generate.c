@@ -49,18 +49,19 @@ static bool grow(generate_state *s, int32_t number, int64_t row, demo_error *err
 
 static bool prefill(generate_state *s, int32_t round, demo_error *error)
 {
-    if (round >= s->plan->texts->count) return forward_run(s->f, s->rows, 0, error);
+    if (round >= s->plan->texts->count) return forward_run(s->f, s->plan->prefill, s->rows, 0, error);
     sequence *text = s->plan->texts->items[round];
     for (int32_t position = 0; position < text->prompt_bytes; position++)
         s->rows[position] = (batch_row){text, position};
-    return forward_run(s->f, s->rows, text->prompt_bytes, error) && grow(s, round, text->prompt_bytes - 1, error);
+    return forward_run(s->f, s->plan->prefill, s->rows, text->prompt_bytes, error) &&
+           grow(s, round, text->prompt_bytes - 1, error);
 }
 
 static bool decode(generate_state *s, demo_error *error)
 {
     for (int32_t i = 0; i < s->plan->texts->count; i++)
         s->rows[i] = (batch_row){s->plan->texts->items[i], s->plan->texts->items[i]->length - 1};
-    if (!forward_run(s->f, s->rows, s->plan->texts->count, error)) return false;
+    if (!forward_run(s->f, s->plan->decode, s->rows, s->plan->texts->count, error)) return false;
     for (int32_t i = 0; i < s->plan->texts->count; i++)
         if (!grow(s, i, i, error)) return false;
     return true;

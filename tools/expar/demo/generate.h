@@ -10,6 +10,7 @@ typedef void generate_listener(void *context, int32_t number, uint8_t byte);
 
 typedef struct generate_plan {
     const sequence_list *texts;  /* this rank's own, may be none */
+    moe *prefill, *decode;       /* the experts of each; may be the same */
     int32_t prefill_rounds;      /* the most texts of any rank: all take part in so many prefills */
     int32_t bytes;               /* that each text of any rank gets, ≥ 1 */
     generate_listener *listener; /* or NULL */

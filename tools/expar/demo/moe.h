@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer as the model sees it: routed rows in, weighted sums of the experts' outputs out. Two ways to carry it
- * out: on one rank that has all experts, and over the ranks of a group by dispatch and combine. */
+/* The MoE layer as the model sees it: routed rows in, weighted sums of the experts' outputs out. Three ways to carry it
+ * out: on one rank that has all experts, and over the ranks of a group by dispatch and combine, in normal mode and in
+ * low-latency mode. The last two add in one order, so that either gives the bits of the other. */
 #ifndef EXPAR_DEMO_MOE_H
 #define EXPAR_DEMO_MOE_H
 
@@ -20,19 +21,27 @@ struct moe {
    adds. */
 bool moe_local_create(const model *m, int32_t num_owners, moe **out, demo_error *error);
 
-/* What moved, and which experts worked. */
+/* What moved, and which experts worked. Over all ranks each row is counted once: in normal mode where it came to, in
+   low-latency mode where it came from. */
 typedef struct moe_counts {
-    int64_t rows_received;      /* rows of D floats that dispatches brought to this rank; as many went back */
-    int64_t rows_from_others;   /* those of them that came from another rank */
-    expar_path path;            /* by which the last ones came */
+    int64_t rows;               /* rows of D floats that dispatches carried; as many went back */
+    int64_t rows_between_ranks; /* those of them that left their rank */
+    expar_path path;            /* by which the last ones of normal mode came */
     int64_t *tokens_per_expert; /* [num_local_experts of m] rows that each of this rank's experts worked on */
 } moe_counts;
 
-/* Over a group: m holds this rank's experts. Collective, as is each run: a rank without rows takes part with count 0.
-   max_tokens: the most rows that any rank brings. */
-bool moe_parallel_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe **out,
-                         demo_error *error);
-/* The counts of a moe_parallel since its creation; they last as long as it does. */
-const moe_counts *moe_parallel_counts(const moe *self);
+/* All zero. */
+bool moe_counts_create(const model *m, moe_counts *counts, demo_error *error);
+void moe_counts_free(moe_counts *counts);
+
+/* Both over a group: m holds this rank's experts. Collective, as is each run: a rank without rows takes part with count
+   0. max_tokens: the most rows that any rank brings. Runs add to *counts, which is borrowed. */
+bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe_counts *counts,
+                       moe **out, demo_error *error);
+/* For a compute in the host's memory. */
+bool moe_low_latency_create(expar_group *group, const model *m, int32_t max_tokens, moe_counts *counts, moe **out,
+                            demo_error *error);
+/* Symmetric heap that the latter takes on each of so many ranks; 0 where there can be no such buffer. */
+size_t moe_low_latency_bytes(const model_sizes *sizes, int32_t ranks, int32_t max_tokens);
 
 #endif

@@ -14,7 +14,8 @@ typedef struct rank_state {
     compute *c;
     sequence_list texts;
     model *m;
-    moe *experts;
+    moe_counts counts;
+    moe *normal, *low_latency; /* the latter NULL where decode is in normal mode, too */
     forward *f;
     double seconds;
 } rank_state;
@@ -40,7 +41,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 static uint64_t task_hash(const demo_task *task)
 {
     uint64_t hash = 14695981039346656037u;
-    const int32_t numbers[] = {task->ranks, task->bytes, (int32_t)task->path, task->prompts.count};
+    const int32_t numbers[] = {task->ranks, task->bytes, (int32_t)task->path, task->low_latency, task->prompts.count};
     hash = hash_bytes(hash, numbers, sizeof numbers);
     hash = hash_bytes(hash, &task->config.sizes, sizeof task->config.sizes);
     for (int32_t i = 0; i < task->prompts.count; i++) {
@@ -98,6 +99,24 @@ static int64_t max_rows(const demo_task *task)
     return rows;
 }
 
+/* The MoE layer in the modes that the task wants. A decode pass brings a row of each text. */
+static bool make_experts(rank_state *s, demo_error *error)
+{
+    const demo_task *task = s->task;
+    if (!moe_counts_create(s->m, &s->counts, error) ||
+        !moe_normal_create(s->group, s->m, max_rows(task), task->path, &s->counts, &s->normal, error))
+        return false;
+    return !task->low_latency ||
+           moe_low_latency_create(s->group, s->m, demo_task_texts_of(task, 0), &s->counts, &s->low_latency, error);
+}
+
+static void free_experts(rank_state *s)
+{
+    if (s->low_latency) s->low_latency->free(s->low_latency);
+    if (s->normal) s->normal->free(s->normal);
+    moe_counts_free(&s->counts);
+}
+
 static double now_seconds(void)
 {
     struct timespec now;
@@ -108,6 +127,8 @@ static double now_seconds(void)
 static bool generate(rank_state *s, generate_listener *listener, void *context, demo_error *error)
 {
     const generate_plan plan = {.texts = &s->texts,
+                                .prefill = s->normal,
+                                .decode = s->low_latency ? s->low_latency : s->normal,
                                 .prefill_rounds = demo_task_texts_of(s->task, 0),
                                 .bytes = s->task->bytes,
                                 .listener = listener,
@@ -124,7 +145,7 @@ static bool generate(rank_state *s, generate_listener *listener, void *context, 
 /* What one rank tells: this head, the loads of its experts, then its texts, each in a slot of `context` bytes. */
 typedef struct report_head {
     double seconds;
-    int64_t rows_received, rows_from_others;
+    int64_t rows, rows_between_ranks;
     int64_t path; /* an expar_path */
 } report_head;
 
@@ -141,8 +162,8 @@ static size_t report_bytes(const demo_task *task)
 
 static void fill_report(const rank_state *s, uint8_t *report)
 {
-    const moe_counts *counts = moe_parallel_counts(s->experts);
-    const report_head head = {s->seconds, counts->rows_received, counts->rows_from_others, counts->path};
+    const moe_counts *counts = &s->counts;
+    const report_head head = {s->seconds, counts->rows, counts->rows_between_ranks, counts->path};
     memcpy(report, &head, sizeof head);
     memcpy(report + sizeof head, counts->tokens_per_expert, load_bytes(s->task));
     uint8_t *slot = report + sizeof head + load_bytes(s->task);
@@ -157,8 +178,8 @@ static void read_report(const demo_task *task, int32_t rank, const uint8_t *repo
     if (rank == 0) results->path = (expar_path)head.path;
     int64_t row_bytes = task->config.sizes.hidden * (int64_t)sizeof(float);
     results->seconds = head.seconds > results->seconds ? head.seconds : results->seconds;
-    results->bytes_moved += 2 * head.rows_received * row_bytes;
-    results->bytes_between_ranks += 2 * head.rows_from_others * row_bytes;
+    results->bytes_moved += 2 * head.rows * row_bytes;
+    results->bytes_between_ranks += 2 * head.rows_between_ranks * row_bytes;
     int32_t share = task->config.sizes.experts / task->ranks;
     memcpy(results->expert_load + rank * share, report + sizeof head, load_bytes(task));
     const uint8_t *slot = report + sizeof head + load_bytes(task);
@@ -188,15 +209,14 @@ bool demo_ranks_run(expar_group *group, const demo_task *task, generate_listener
 {
     rank_state s = {.group = group, .task = task, .rank = expar_group_rank(group)};
     bool loaded = load(&s, error), agreed = agree(&s, loaded, error);
-    bool ok = agreed && moe_parallel_create(group, s.m, max_rows(task), task->path, &s.experts, error) &&
-              forward_create(s.m, s.experts, generate_max_rows(&s.texts), &s.f, error) &&
+    bool ok = agreed && make_experts(&s, error) && forward_create(s.m, generate_max_rows(&s.texts), &s.f, error) &&
               generate(&s, listener, context, error) && gather(&s, results, error);
     if (agreed && !ok) {
         const demo_error reason = *error;
         demo_fail(error, "rank %d: %.480s", s.rank, reason.text);
     }
     forward_free(s.f);
-    if (s.experts) s.experts->free(s.experts);
+    free_experts(&s);
     model_free(s.m);
     sequence_list_free(&s.texts);
     compute_free(s.c);

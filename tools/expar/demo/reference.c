@@ -28,8 +28,9 @@ static bool generate_all(const demo_task *task, const model *m, moe *experts, co
                          demo_error *error)
 {
     forward *f = NULL;
-    const generate_plan plan = {.texts = texts, .prefill_rounds = texts->count, .bytes = task->bytes};
-    if (!forward_create(m, experts, generate_max_rows(texts), &f, error)) return false;
+    const generate_plan plan = {
+        .texts = texts, .prefill = experts, .decode = experts, .prefill_rounds = texts->count, .bytes = task->bytes};
+    if (!forward_create(m, generate_max_rows(texts), &f, error)) return false;
     bool ok = generate_run(f, &plan, error);
     forward_free(f);
     return ok;

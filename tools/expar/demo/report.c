@@ -42,14 +42,33 @@ const char *demo_path_name(expar_path path)
     return path == EXPAR_PATH_DIRECT ? "direct" : path == EXPAR_PATH_QUEUE ? "queue" : "auto";
 }
 
+size_t demo_decode_bytes(const demo_task *task)
+{
+    if (!task->low_latency) return 0;
+    return moe_low_latency_bytes(&task->config.sizes, task->ranks, demo_task_texts_of(task, 0));
+}
+
+static void put_modes(const demo_printer *printer)
+{
+    const demo_task *task = printer->task;
+    if (task->low_latency)
+        fprintf(printer->out, "prefill in normal mode, decode in low-latency mode (its buffer: %.2f MB a rank)\n",
+                (double)demo_decode_bytes(task) / 1e6);
+    else
+        fprintf(printer->out, "prefill and decode in normal mode%s\n",
+                task->kind->low_latency ? "" : " (this build has no low-latency mode there)");
+}
+
 static void start(demo_printer *printer)
 {
     const demo_task *task = printer->task;
     const model_sizes *s = &task->config.sizes;
     printer->started = true;
-    fprintf(printer->out, "%d rank%s %s, %d experts (%d a rank), %d prompt%s, %d bytes each\n\n", task->ranks,
+    fprintf(printer->out, "%d rank%s %s, %d experts (%d a rank), %d prompt%s, %d bytes each\n", task->ranks,
             task->ranks == 1 ? "" : "s", task->kind->where, s->experts, s->experts / task->ranks, task->prompts.count,
             task->prompts.count == 1 ? "" : "s", task->bytes);
+    put_modes(printer);
+    fputc('\n', printer->out);
     put_prompt(printer, task->prompts.items[0].bytes, task->prompts.items[0].count);
 }
 
@@ -128,8 +147,8 @@ void demo_report_figures(const demo_printer *printer, const demo_results *result
     put_load(printer, results);
     fprintf(printer->out, "\n%" PRId64 " tokens in %.2f s: %.0f tokens/s\n", tokens, results->seconds,
             (double)tokens / results->seconds);
-    fprintf(printer->out, "%.1f MB moved by dispatch and combine, %.1f MB of it between ranks, path: %s\n",
-            (double)results->bytes_moved / 1e6, (double)results->bytes_between_ranks / 1e6,
-            demo_path_name(results->path));
+    fprintf(
+        printer->out, "%.1f MB moved by dispatch and combine, %.1f MB of it between ranks, path in normal mode: %s\n",
+        (double)results->bytes_moved / 1e6, (double)results->bytes_between_ranks / 1e6, demo_path_name(results->path));
     put_verdicts(printer, results);
 }

@@ -29,6 +29,8 @@ void demo_report_figures(const demo_printer *printer, const demo_results *result
 
 /* "auto", "direct", "queue" */
 const char *demo_path_name(expar_path path);
+/* Symmetric heap that decode's buffer takes on each rank; 0 in normal mode, whose buffer is prefill's. */
+size_t demo_decode_bytes(const demo_task *task);
 
 /* One JSON object for all of it; false when it could not be written. */
 bool demo_report_json(FILE *out, const demo_task *task, const demo_results *results);

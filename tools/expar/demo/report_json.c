@@ -67,13 +67,15 @@ bool demo_report_json(FILE *out, const demo_task *task, const demo_results *resu
     demo_verdict verdict = demo_results_judge(results);
     json_t *texts = texts_json(results), *load = load_json(results), *report = NULL;
     if (texts && load)
-        report = json_pack("{sO sO sf sf sb so so ss ss si si sI sI sO}", "text", json_array_get(texts, 0), "texts",
-                           texts, "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
-                           "matches_reference", verdict.equal == results->num_texts, "first_difference",
-                           difference_json(results), "matches_shipped", shipped_json(&verdict), "device",
-                           task->kind->name, "path", demo_path_name(results->path), "ranks", task->ranks, "nodes", 1,
-                           "bytes_moved", (json_int_t)results->bytes_moved, "bytes_between_ranks",
-                           (json_int_t)results->bytes_between_ranks, "expert_load", load);
+        report =
+            json_pack("{sO sO sf sf sb so so ss ss ss ss sI si si sI sI sO}", "text", json_array_get(texts, 0), "texts",
+                      texts, "tokens_per_second", tokens / results->seconds, "seconds", results->seconds,
+                      "matches_reference", verdict.equal == results->num_texts, "first_difference",
+                      difference_json(results), "matches_shipped", shipped_json(&verdict), "device", task->kind->name,
+                      "prefill", "normal", "decode", task->low_latency ? "low_latency" : "normal", "path",
+                      demo_path_name(results->path), "decode_heap_bytes", (json_int_t)demo_decode_bytes(task), "ranks",
+                      task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved, "bytes_between_ranks",
+                      (json_int_t)results->bytes_between_ranks, "expert_load", load);
     bool ok = report && json_dumpf(report, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
     json_decref(report);
     json_decref(texts);

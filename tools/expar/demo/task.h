@@ -12,6 +12,7 @@ typedef struct demo_task {
     int32_t bytes; /* that each text grows by */
     expar_path path;
     const compute_kind *kind; /* where the model runs */
+    bool low_latency;         /* decode is in low-latency mode; prefill never is */
     bool json;
     char directory[4096]; /* of the model's files */
     model_config config;

@@ -1,58 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer over a group: dispatch carries each row to the ranks that own its experts, each owner runs them and
- * sums their outputs into one row, combine adds the owners' rows up where the token came from. */
+/* The MoE layer over a group in normal mode: dispatch carries each row to the ranks that own its experts, each owner
+ * runs them and sums their outputs into one row, combine adds the owners' rows up where the token came from. */
 #include "moe.h"
 
 #include <stdlib.h>
 
-typedef struct moe_parallel {
+typedef struct moe_normal {
     moe base;
     const model *m;
     expar_ep *ep;
     expar_path path;
     int32_t rank;
     float *sums; /* [ranks · max_tokens][D] what the experts made of the received rows */
-    moe_counts counts;
-} moe_parallel;
-
-/* Of the compute's memory. */
-static expar_tensor tensor(const moe_parallel *self, const void *data, expar_dtype dtype, int64_t rows, int64_t columns)
-{
-    expar_tensor t = expar_tensor_2d((void *)(uintptr_t)data, dtype, rows, columns);
-    t.device = self->m->compute->device;
-    return t;
-}
+    moe_counts *counts;
+} moe_normal;
 
 /* The tensors are views: nothing writes through those of const rows. */
-static bool dispatch(moe_parallel *self, const routed_rows *rows, expar_dispatch_result *received, demo_error *error)
+static bool dispatch(moe_normal *self, const routed_rows *rows, expar_dispatch_result *received, demo_error *error)
 {
     const model_sizes *s = &self->m->sizes;
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    args.x = tensor(self, rows->x, EXPAR_F32, rows->count, s->hidden);
-    args.topk_idx = tensor(self, rows->topk_idx, EXPAR_I32, rows->count, s->top_k);
-    args.topk_weights = tensor(self, rows->topk_weights, EXPAR_F32, rows->count, s->top_k);
+    args.x = compute_tensor(self->m->compute, rows->x, EXPAR_F32, rows->count, s->hidden);
+    args.topk_idx = compute_tensor(self->m->compute, rows->topk_idx, EXPAR_I32, rows->count, s->top_k);
+    args.topk_weights = compute_tensor(self->m->compute, rows->topk_weights, EXPAR_F32, rows->count, s->top_k);
     args.stream = self->m->compute->stream;
     args.num_experts = s->experts;
     args.path = self->path;
     return demo_check(error, "dispatch", expar_dispatch(self->ep, &args, received));
 }
 
-static bool count(moe_parallel *self, const expar_dispatch_result *received, demo_error *error)
+static bool count(moe_normal *self, const expar_dispatch_result *received, demo_error *error)
 {
     expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
     if (!demo_check(error, "handle", expar_ep_handle_info(received->handle, &info))) return false;
     int64_t before = self->rank > 0 ? info.rank_prefix[self->rank - 1] : 0;
     int64_t own = info.rank_prefix[self->rank] - before;
-    self->counts.path = received->path;
-    self->counts.rows_received += received->num_recv_tokens;
-    self->counts.rows_from_others += received->num_recv_tokens - own;
+    self->counts->path = received->path;
+    self->counts->rows += received->num_recv_tokens;
+    self->counts->rows_between_ranks += received->num_recv_tokens - own;
     for (int32_t e = 0; e < received->num_local_experts; e++)
-        self->counts.tokens_per_expert[e] += received->recv_tokens_per_expert[e];
+        self->counts->tokens_per_expert[e] += received->recv_tokens_per_expert[e];
     return true;
 }
 
 /* Replaces the received rows by the experts' sums, so that combine reads them where dispatch put them. */
-static void run_local(moe_parallel *self, int32_t layer, const expar_dispatch_result *received)
+static void run_local(moe_normal *self, int32_t layer, const expar_dispatch_result *received)
 {
     compute *c = self->m->compute;
     const expert_weights w = model_experts(self->m, layer);
@@ -65,21 +57,21 @@ static void run_local(moe_parallel *self, int32_t layer, const expar_dispatch_re
     c->ops->copy(c, received->recv_x.data, self->sums, (size_t)(rows.count * self->m->sizes.hidden) * sizeof(float));
 }
 
-static bool combine(moe_parallel *self, const expar_dispatch_result *received, int64_t count_tokens, float *y,
+static bool combine(moe_normal *self, const expar_dispatch_result *received, int64_t count_tokens, float *y,
                     demo_error *error)
 {
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     args.x = received->recv_x;
     args.handle = received->handle;
     args.path = self->path;
-    args.y = tensor(self, y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
+    args.y = compute_tensor(self->m->compute, y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
     args.stream = self->m->compute->stream;
     return demo_check(error, "combine", expar_combine(self->ep, &args));
 }
 
-static bool moe_parallel_run(moe *base, int32_t layer, const routed_rows *rows, float *y, demo_error *error)
+static bool moe_normal_run(moe *base, int32_t layer, const routed_rows *rows, float *y, demo_error *error)
 {
-    moe_parallel *self = (moe_parallel *)base;
+    moe_normal *self = (moe_normal *)base;
     expar_dispatch_result received = EXPAR_DISPATCH_RESULT_INIT;
     if (!dispatch(self, rows, &received, error)) return false;
     bool ok = count(self, &received, error);
@@ -92,16 +84,15 @@ static bool moe_parallel_run(moe *base, int32_t layer, const routed_rows *rows, 
     return ok;
 }
 
-static void moe_parallel_free(moe *base)
+static void moe_normal_free(moe *base)
 {
-    moe_parallel *self = (moe_parallel *)base;
+    moe_normal *self = (moe_normal *)base;
     expar_ep_destroy(self->ep);
     self->m->compute->ops->release(self->m->compute, self->sums);
-    free(self->counts.tokens_per_expert);
     free(self);
 }
 
-static bool create_buffer(moe_parallel *self, expar_group *group, int64_t max_tokens, demo_error *error)
+static bool create_buffer(moe_normal *self, expar_group *group, int64_t max_tokens, demo_error *error)
 {
     const model_sizes *s = &self->m->sizes;
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
@@ -114,27 +105,22 @@ static bool create_buffer(moe_parallel *self, expar_group *group, int64_t max_to
     return demo_check(error, "create the EP buffer", expar_ep_create(group, &config, &self->ep));
 }
 
-bool moe_parallel_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe **out,
-                         demo_error *error)
+bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe_counts *counts,
+                       moe **out, demo_error *error)
 {
-    moe_parallel *self = demo_calloc(error, 1, sizeof *self);
+    moe_normal *self = demo_calloc(error, 1, sizeof *self);
     if (!self) return false;
-    self->base = (moe){.run = moe_parallel_run, .free = moe_parallel_free};
+    self->base = (moe){.run = moe_normal_run, .free = moe_normal_free};
     self->m = m;
     self->path = path;
     self->rank = expar_group_rank(group);
-    self->counts.tokens_per_expert = demo_calloc(error, (size_t)m->num_local_experts, sizeof(int64_t));
+    self->counts = counts;
     size_t sums_bytes = (size_t)(expar_group_size(group) * max_tokens * m->sizes.hidden) * sizeof(float);
     self->sums = m->compute->ops->alloc(m->compute, sums_bytes, error);
-    if (!self->counts.tokens_per_expert || !self->sums || !create_buffer(self, group, max_tokens, error)) {
-        moe_parallel_free(&self->base);
+    if (!self->sums || !create_buffer(self, group, max_tokens, error)) {
+        moe_normal_free(&self->base);
         return false;
     }
     *out = &self->base;
     return true;
-}
-
-const moe_counts *moe_parallel_counts(const moe *self)
-{
-    return &((const moe_parallel *)self)->counts;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench: measures dispatch and combine, and operations on symmetric memory, against what the machine can do at best,
- * and verifies every byte of their output.
+/* bench: measures dispatch and combine, in normal and in low-latency mode, and operations on symmetric memory, against
+ * what the machine can do at best, and verifies every byte of their output.
  *
  * Called by `expar bench` and by expar-bench-mpi (this header); calls the public interface of the library only, and
  * bench/gpu what the library's CUDA layer, device memory and ep show to the tools. From below:
  *
  *   common/   options, worlds and devices, turns and their times, the machine, random bits
  *   ep/       dispatch and combine: routings, sessions, cases, verification, copy limit, reports; tensors on the CPU
+ *   ll/       the same in low-latency mode, on the CPU: formats, sums and hooks, round trips of a flag
  *   rma/      operations on symmetric memory, by several ways that take turns
  *   gpu/      the same as ep/ on GPUs: ranks that are threads, tensors, gate, copy limit; kernels/
  *   mpi/      the baseline over MPI, and its program
@@ -29,13 +30,15 @@ void bench_options_init(struct bench_options *options);
 /* argp's parser; input is a struct bench_options. Checks all that can be checked before ranks are there. */
 error_t bench_options_parse(int key, char *arg, struct argp_state *state);
 
-/* ---- ep/run.c, rma/run.c, gpu/main.c ----------------------------------------------------------------------------- */
+/* ---- ep/run.c, ll/run.c, rma/run.c, gpu/main.c ------------------------------------------------------------------- */
 
 /* Each measures all that the options ask for and prints it from rank 0. Returns the exit code: 0 only when all went
    well and every output was right. */
 
 /* Dispatch and combine. Collective. */
 int bench_run(const struct bench_world *world, const struct bench_options *options);
+/* The same in low-latency mode. Collective. */
+int ll_run(const struct bench_world *world, const struct bench_options *options);
 /* Operations on symmetric memory, in groups that it forms from the environment, one a transport. Collective. */
 int rma_run(const struct bench_options *options);
 /* Dispatch and combine on options->num_ranks threads that share out options->num_gpus GPUs. */

@@ -3,6 +3,8 @@
 #include "bench/ep/options.h"
 #include "bench/bench.h"
 #include "bench/ep/routing.h"
+#include "bench/ll/format.h"
+#include "bench/ll/options.h"
 #include "bench/rma/rma.h"
 #include "text.h"
 #include <string.h>
@@ -34,6 +36,9 @@ enum {
     KEY_CSV,
     KEY_MPI,
     KEY_GPUS,
+    KEY_FORMAT,
+    KEY_SUM,
+    KEY_HOOK,
     KEY_SIZES,
     KEY_OPS,
     KEY_TRANSPORTS
@@ -73,6 +78,14 @@ const struct argp_option bench_option_table[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
     {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
+    {"format", KEY_FORMAT, "FORMAT", 0,
+     "ll: how rows travel, or a list: bf16, f16, f32 as they are (default: those of --dtype); coded from rows of "
+     "--dtype: fp8, fp8_round, fp8_ue8m0, int8, which are dispatched, and logfmt, which is combined",
+     0},
+    {"sum", KEY_SUM, "WHERE", 0,
+     "ll: who adds in a combine: exact (the token's rank), reduced (the experts' ranks first), both (default)", 0},
+    {"hook", KEY_HOOK, "WHEN", OPTION_ARG_OPTIONAL,
+     "ll: send and receive apart, with a hook: yes (when no WHEN is given), no (default), both", 0},
     {"sizes", KEY_SIZES, "BYTES", 0,
      "rma: sizes, with K or M behind a number: a list A,B,C, or a range A..B by powers of two "
      "(default: 8,64,512,4K,64K,1M)",
@@ -102,6 +115,7 @@ void bench_options_init(struct bench_options *options)
                                       .warmup = 5,
                                       .path = EXPAR_PATH_AUTO,
                                       .seed = 1,
+                                      .ll = {.exact = true, .reduced = true},
                                       .rma = {.sizes_bytes = {8, 64, 512, 4096, 65536, 1048576}, .num_sizes = 6}};
 }
 
@@ -221,6 +235,20 @@ static void add_dtype(struct argp_state *state, struct bench_options *options, c
     options->dtypes[options->num_dtypes++] = dtypes[word(state, "--dtype", entry, "bf16|f16|f32|fp8")];
 }
 
+static void add_format(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    struct ll_options *ll = &options->ll;
+    if (ll->num_formats == BENCH_MAX_FORMATS) argp_error(state, "--format: more than %d of them", BENCH_MAX_FORMATS);
+    ll->formats[ll->num_formats++] = word(state, "--format", entry, ll_format_names);
+}
+
+static void parse_sum(struct argp_state *state, struct bench_options *options, const char *text)
+{
+    int index = word(state, "--sum", text, "exact|reduced|both");
+    options->ll.exact = index != 1;
+    options->ll.reduced = index != 0;
+}
+
 static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
 {
     if (!strcmp(text, "copy_engine"))
@@ -232,11 +260,10 @@ static void parse_path(struct argp_state *state, struct bench_options *options, 
 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
-    if (!strcmp(text, "ll"))
-        argp_failure(state, EX_USAGE, 0, "'ll' is not in this version; dispatch, combine, layout, all and rma are");
-    int index = word(state, "operation", text, "dispatch|combine|all|layout|rma");
+    int index = word(state, "operation", text, "dispatch|combine|all|layout|rma|ll");
     options->layout |= index == 3;
     options->rma.wanted |= index == 4;
+    options->ll.wanted |= index == 5;
     options->dispatch |= index == 0 || index == 2;
     options->combine |= index == 1 || index == 2;
 }
@@ -245,27 +272,41 @@ static void parse_operation(struct argp_state *state, struct bench_options *opti
 
 #define COUNT(array) (int)(sizeof(array) / sizeof *(array))
 
-static void check(struct argp_state *state, struct bench_options *options)
+static void check_given(struct argp_state *state, struct bench_options *options)
 {
     static const int of_rma[] = {KEY_SIZES, KEY_OPS, KEY_TRANSPORTS}, of_cpu[] = {KEY_THREADS},
-                     of_dispatch[] = {KEY_CACHED};
+                     of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
     static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
                                 KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
+    static const int of_normal[] = {KEY_THREADS, KEY_SMS, KEY_PATH, KEY_CACHED};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
     refuse_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
         refuse_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
     else
         refuse_given(state, options, of_rma, COUNT(of_rma), "only with rma");
+    if (options->ll.wanted)
+        refuse_given(state, options, of_normal, COUNT(of_normal), "ll has none: a call is one thread's");
+    else
+        refuse_given(state, options, of_ll, COUNT(of_ll), "only with ll");
     if (options->cuda)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
+}
+
+static void check(struct argp_state *state, struct bench_options *options)
+{
+    static const int of_dispatch[] = {KEY_CACHED}, of_combine[] = {KEY_SUM};
+    check_given(state, options);
     if (options->rma.wanted)
         rma_options_check(state, options);
     else
         ep_options_check(state, options);
+    if (options->ll.wanted) ll_options_check(state, options);
     /* By now the operations are known that nobody named. */
     if (!options->rma.wanted && !options->dispatch)
         refuse_given(state, options, of_dispatch, COUNT(of_dispatch), "only with dispatch");
+    if (options->ll.wanted && !options->combine)
+        refuse_given(state, options, of_combine, COUNT(of_combine), "only with combine");
     if (options->cuda && !(options->given & bit_of(KEY_CACHED))) options->cached = BENCH_BOTH;
 }
 
@@ -290,6 +331,10 @@ static error_t parse_subject(int key, char *arg, struct argp_state *state)
     case KEY_DTYPE:
         options->num_dtypes = 0;
         parse_list(state, "--dtype", arg, add_dtype);
+        return 0;
+    case KEY_FORMAT:
+        options->ll.num_formats = 0;
+        parse_list(state, "--format", arg, add_format);
         return 0;
     case KEY_ROUTING:
         options->routing = arg;
@@ -341,6 +386,12 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CACHED:
         options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
+        return 0;
+    case KEY_SUM:
+        parse_sum(state, options, arg);
+        return 0;
+    case KEY_HOOK:
+        options->ll.phases = (enum bench_phases)word(state, "--hook", arg ? arg : "yes", "no|yes|both");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct bench_baseline;  /* ep/session.h */
+struct ll_baseline;     /* ll/session.h */
 struct bench_breakdown; /* ep/results.h */
 struct bench_session;   /* ep/session.h */
 struct contender;       /* common/measure.h */
@@ -21,6 +22,7 @@ struct bench_world {
     expar_group *group;
     int rank, size;
     const struct bench_baseline *baseline; /* NULL: none */
+    const struct ll_baseline *ll_baseline; /* the same for low-latency mode */
     const struct bench_device *device;
     expar_device place; /* of this rank's tensors */
     void *stream;       /* the CUstream of its calls; NULL on the CPU */

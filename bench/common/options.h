@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BENCH_MAX_SWEEP  64
-#define BENCH_MAX_DTYPES 4
-#define BENCH_MAX_SIZES  32
+#define BENCH_MAX_SWEEP   64
+#define BENCH_MAX_DTYPES  4
+#define BENCH_MAX_SIZES   32
+#define BENCH_MAX_FORMATS 8
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
@@ -22,6 +23,17 @@ struct rma_options {
     int num_sizes;
     const char *ops;        /* names divided by commas; NULL: all */
     const char *transports; /* the same; NULL: those that this machine has */
+};
+
+enum bench_phases { BENCH_WHOLE, BENCH_HOOKED, BENCH_WHOLE_AND_HOOKED };
+
+/* What `expar bench ll` measures beside what is said for dispatch and combine. */
+struct ll_options {
+    bool wanted;
+    int formats[BENCH_MAX_FORMATS]; /* of ll_formats */
+    int num_formats;                /* 0: the dtypes as they are */
+    bool exact, reduced;            /* sums of a combine */
+    enum bench_phases phases;       /* in one call, by a hook */
 };
 
 struct bench_options {
@@ -47,6 +59,7 @@ struct bench_options {
     bool mpi;
     int nodes; /* that the ranks play */
     struct rma_options rma;
+    struct ll_options ll;
     uint64_t given; /* a bit for each option that was (options.c) */
 };
 

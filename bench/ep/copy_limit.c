@@ -2,13 +2,10 @@
 /* The copy limit: bare copies of the rows that an operation must move. The list of copies is made before; a copy is a
  * loop over it, shared out among as many threads as the library uses. */
 #include "bench/ep/copy_limit.h"
+#include "bench/common/stream.h"
 #include <pthread.h>
-#include <simde/x86/sse2.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 struct copy_item {
     const unsigned char *source;
@@ -39,40 +36,6 @@ struct copy_worker {
 
 /* ---- the copies -------------------------------------------------------------------------------------------------- */
 
-/* row_bytes is a multiple of 16, and so are the addresses. */
-static void stream_row(unsigned char *target, const unsigned char *source, size_t row_bytes)
-{
-    for (size_t i = 0; i < row_bytes; i += 16)
-        simde_mm_stream_si128((simde__m128i *)(target + i), simde_mm_load_si128((const simde__m128i *)(source + i)));
-}
-
-#if defined(__x86_64__)
-/* A whole cache line with each store, a few percent faster. row_bytes and both addresses are multiples of 64. */
-__attribute__((target("avx512f"))) static void stream_row_by_lines(unsigned char *target, const unsigned char *source,
-                                                                   size_t row_bytes)
-{
-    for (size_t i = 0; i < row_bytes; i += 64)
-        _mm512_stream_si512((void *)(target + i), _mm512_load_si512(source + i));
-}
-
-static bool can_stream_lines(const struct copy_item *item, size_t row_bytes)
-{
-    uintptr_t misaligned = ((uintptr_t)item->source | (uintptr_t)item->target | row_bytes) % 64;
-    return !misaligned && __builtin_cpu_supports("avx512f");
-}
-#endif
-
-static void copy_nontemporal(const struct copy_item *item, size_t row_bytes)
-{
-#if defined(__x86_64__)
-    if (can_stream_lines(item, row_bytes)) {
-        stream_row_by_lines(item->target, item->source, row_bytes);
-        return;
-    }
-#endif
-    stream_row(item->target, item->source, row_bytes);
-}
-
 static void copy_share(struct copy_limit *limit, int thread)
 {
     unsigned char *scratch = limit->scratch + (size_t)thread * limit->row_bytes;
@@ -81,11 +44,11 @@ static void copy_share(struct copy_limit *limit, int thread)
         if (!limit->nontemporal)
             memcpy(item->target, item->source, limit->row_bytes);
         else if (item->last)
-            copy_nontemporal(item, limit->row_bytes);
+            stream_copy(item->target, item->source, limit->row_bytes);
         else
             memcpy(scratch, item->source, limit->row_bytes);
     }
-    simde_mm_sfence();
+    stream_end();
 }
 
 static void *worker_run(void *argument)

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FP32 sums of rows of each type, as a user's compiler makes them of plain loops. */
+#include "bench/common/clones.h"
 #include "bench/mpi/baseline.h"
 #include <string.h>
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
 
 typedef uint16_t half;
 __extension__ typedef _Float16 binary16;

@@ -20,6 +20,8 @@ static const struct command_example examples[] = {
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
     {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
      "on all GPUs of this host, one rank each"},
+    {"expar bench ll -n 2 --tokens 1,8,32,128 --hook=both", "low-latency mode, also with send and receive apart"},
+    {"expar bench ll dispatch --format bf16,fp8,int8", "low-latency dispatch in three payload formats"},
     {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
     {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
     {NULL, NULL},
@@ -42,7 +44,7 @@ static int run_inside(const struct bench_options *options)
     if (world.size != options->num_ranks)
         fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, world.size);
     else
-        code = bench_run(&world, options);
+        code = options->ll.wanted ? ll_run(&world, options) : bench_run(&world, options);
     if (expar_group_destroy(group) != EXPAR_OK) code = 1;
     return code;
 }
@@ -128,14 +130,14 @@ static int run(int argc, char **argv)
     if (options.mpi) return run_mpi(&options, argc, argv);
     if (launch_inside()) return run_inside(&options);
     /* Two ranks that share a core while another one is idle would measure the scheduler. */
-    bool bind = options.rma.wanted && options.num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+    bool bind = (options.rma.wanted || options.ll.wanted) && options.num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
     return launch_self(options.num_ranks, bind, argc, argv);
 }
 
 const struct command command_bench = {
     .name = "bench",
     .summary = "measure dispatch, combine and RMA, and verify each byte",
-    .arguments = "[dispatch] [combine] [layout] [all] [rma]",
+    .arguments = "[dispatch] [combine] [layout] [all] [ll] [rma]",
     .description =
         "Measures the operations (default: all, which is dispatch and combine) on ranks of this machine, which it "
         "starts "
@@ -147,6 +149,15 @@ const struct command command_bench = {
         "gate "
         "that opens for all ranks at once. GB/s counts the rows that go into a rank's output, 10^9 bytes a second. "
         "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.\n\n"
+        "ll measures dispatch and combine in low-latency mode instead, on the CPU: combines with exact and with "
+        "reduced "
+        "sums, with --hook also send and receive by themselves. The copy limit is then a program of bare copies that "
+        "moves the same bytes by one thread a rank, without a flag: each message once to each rank that its token goes "
+        "to, and from there to its experts' rows; for a combine the rows back, and the sums. In turns with them go "
+        "round trips of a flag of 8 bytes between ranks 0 and 1, by the library's signals and (raw) by bare stores and "
+        "loads. messages is what a call of a rank sends, mean over ranks, as the library counts it: one for each token "
+        "and rank that it goes to, this rank included; for a combine the rows sent back. Where each rank can have a "
+        "core, ranks are bound.\n\n"
         "rma measures the operations on symmetric memory instead, over each transport: put and get (latency with the "
         "wait for completion, bandwidth of many on their way), round trips of a put with signal, atomics, barrier, "
         "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "

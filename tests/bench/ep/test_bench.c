@@ -211,8 +211,10 @@ static void bad_options_are_named(void **state)
         {"--path copy_engine", "is not in this version", 64},
         {"--cached=maybe", "one of no|yes|both is expected", 64},
         {"--seed -4", "--seed '-4'", 64},
-        {"ll", "'ll' is not in this version", 64},
-        {"multiply", "one of dispatch|combine|all|layout|rma is expected", 64},
+        {"--format fp8", "--format: only with ll", 64},
+        {"--sum exact", "--sum: only with ll", 64},
+        {"rma --hook", "--hook: only with ll", 64},
+        {"multiply", "one of dispatch|combine|all|layout|rma|ll is expected", 64},
         {"''", "operation ''", 64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results as one JSON object: the machine, what was asked for, a list of results. */
+#include "bench/common/machine.h"
+#include "bench/ll/session.h"
+#include <jansson.h>
+#include <stdio.h>
+
+/* ---- what was asked for ------------------------------------------------------------------------------------------ */
+
+/* One value by itself, several as a list. Takes the list over. */
+static json_t *one_or_list(json_t *list)
+{
+    if (json_array_size(list) != 1) return list;
+    json_t *only = json_incref(json_array_get(list, 0));
+    json_decref(list);
+    return only;
+}
+
+static json_t *tokens_json(const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_tokens; i++)
+        json_array_append_new(list, json_integer(options->tokens[i]));
+    return one_or_list(list);
+}
+
+static json_t *dtypes_json(const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_dtypes; i++)
+        json_array_append_new(list, json_string(expar_dtype_string(options->dtypes[i])));
+    return one_or_list(list);
+}
+
+static json_t *formats_json(const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->ll.num_formats; i++)
+        json_array_append_new(list, json_string(ll_formats[options->ll.formats[i]].name));
+    for (int i = 0; i < options->num_dtypes && options->ll.num_formats == 0; i++)
+        json_array_append_new(list, json_string(ll_format_plain(options->dtypes[i])->name));
+    return one_or_list(list);
+}
+
+static json_t *config_json(const struct bench_world *world, const struct bench_options *o)
+{
+    static const char *const hooks[] = {"no", "yes", "both"};
+    const char *sum = !o->ll.exact ? "reduced" : !o->ll.reduced ? "exact" : "both";
+    return json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:I}", "ranks",
+                     world->size, "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden",
+                     o->hidden, "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format",
+                     formats_json(o), "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters,
+                     "warmup", o->warmup, "threads", 1, "seed", (json_int_t)o->seed);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static json_t *real_or_null(bool there, double value)
+{
+    return there ? json_real(value) : json_null();
+}
+
+static json_t *result_json(const struct ll_result *r)
+{
+    const bool copied = r->num_copies > 0;
+    json_t *copies = json_array();
+    for (int i = 0; i < r->num_copies; i++)
+        json_array_append_new(copies, json_real(r->copies[i].median_us));
+    json_t *json = json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "op", r->op,
+                             "mode", "low_latency", "sum", r->sum, "phase", r->phase, "format", r->format, "dtype",
+                             expar_dtype_string(r->dtype), "path", "direct", "tokens", (json_int_t)r->tokens,
+                             "median_us", r->expar.median_us, "min_us", r->expar.min_us, "p99_us", r->expar.p99_us,
+                             "bytes", r->bytes, "gbps", ll_gbps(r), "messages", r->messages);
+    json_object_set_new(json, "copy_limit_us", real_or_null(copied, ll_copy_limit_us(r)));
+    json_object_set_new(json, "copies_us", copies);
+    json_object_set_new(json, "fraction_of_copy_limit", real_or_null(copied, ll_fraction_of_copy_limit(r)));
+    json_object_set_new(json, "round_trip_us", real_or_null(r->has_trip, r->trip_us));
+    json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_trip, r->raw_trip_us));
+    json_object_set_new(json, "threads", json_integer(1));
+    json_object_set_new(json, "verified", json_boolean(r->verified));
+    if (r->has_mpi) {
+        json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
+        json_object_set_new(json, "speedup_over_mpi", json_real(ll_speedup(r)));
+    }
+    return json;
+}
+
+void ll_report_json(const struct bench_world *world, const struct bench_options *options,
+                    const struct ll_results *results)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < results->count; i++)
+        json_array_append_new(list, result_json(&results->items[i]));
+    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(), "config", config_json(world, options),
+                               "results", list);
+    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
+    printf("\n");
+    json_decref(object);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* results: what was measured of low-latency mode, and how it is printed (report.c, json.c). */
+#ifndef EXPAR_BENCH_LL_RESULTS_H
+#define EXPAR_BENCH_LL_RESULTS_H
+
+#include "bench/common/measure.h"
+
+#define LL_MOST_COPIES 3
+#define LL_MOST_ROWS   32 /* of a sum: the largest K */
+
+struct ll_result {
+    const char *op;    /* "dispatch", "combine" */
+    const char *sum;   /* "exact", "reduced"; NULL: a dispatch */
+    const char *phase; /* "call": both in one; "send", "receive": apart, with a hook */
+    const char *format;
+    expar_dtype dtype; /* of x */
+    int64_t tokens;
+    struct bench_times expar, copies[LL_MOST_COPIES], mpi;
+    int num_copies; /* 0: nothing to compare with */
+    bool has_mpi, has_trip, verified;
+    double trip_us, raw_trip_us; /* of a flag between two ranks: medians */
+    double messages;             /* of a call and rank, mean over ranks, as the library counts them */
+    double bytes;                /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
+};
+
+struct ll_results {
+    struct ll_result *items;
+    int count, room;
+};
+/* A new one at the end, zero. NULL: no memory. */
+struct ll_result *ll_results_add(struct ll_results *results);
+
+/* ---- report.c, json.c -------------------------------------------------------------------------------------------- */
+
+/* Prints as the options say. False: memory was lacking, and stderr says so. */
+bool ll_report(const struct bench_world *world, const struct bench_options *options, const struct ll_results *results);
+void ll_report_json(const struct bench_world *world, const struct bench_options *options,
+                    const struct ll_results *results);
+/* What follows from the times. A limit of 0: there is none. */
+double ll_copy_limit_us(const struct ll_result *result);
+double ll_fraction_of_copy_limit(const struct ll_result *result);
+double ll_gbps(const struct ll_result *result);
+double ll_speedup(const struct ll_result *result);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory and objects of one shape and format: routing, tensors with their contents, the buffer, the contenders. */
+#include "bench/ll/session.h"
+#include "bench/ep/routing.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void *ll_reserve(size_t bytes)
+{
+    void *data = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+void ll_unreserve(void *data, size_t bytes)
+{
+    if (data) munmap(data, bytes + 1);
+}
+
+expar_ll_dispatch_args ll_dispatch_args_of(const struct ll_session *session)
+{
+    const struct problem *problem = session->problem;
+    expar_ll_dispatch_args args = EXPAR_LL_DISPATCH_ARGS_INIT;
+    args.x = expar_tensor_2d(session->x, problem->dtype, problem->tokens, problem->hidden);
+    args.topk_idx = expar_tensor_2d(session->idx, EXPAR_I32, problem->tokens, problem->topk);
+    args.format = session->format->dispatched ? session->format->wire : EXPAR_LL_PLAIN;
+    return args;
+}
+
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
+
+uint64_t ll_first_salt(const struct ll_session *session)
+{
+    return 2 * session->options->seed + 1;
+}
+
+uint64_t ll_measured_salt(const struct ll_session *session)
+{
+    return 2 * session->options->seed + 2;
+}
+
+void ll_fill_x(const struct ll_session *session, uint64_t salt)
+{
+    const struct problem *problem = session->problem;
+    for (int64_t t = 0; t < problem->tokens; t++)
+        pattern_row(problem->dtype, pattern_key(salt, problem->rank, t), problem->hidden,
+                    (unsigned char *)session->x + (size_t)t * problem->row_bytes);
+}
+
+/* Half of what the pattern says, below 1 in magnitude: LogFMT codes no others. */
+static void halve(expar_dtype dtype, int hidden, void *row)
+{
+    uint16_t *halves = row;
+    uint32_t *words = row;
+    for (int j = 0; j < hidden; j++)
+        if (dtype == EXPAR_F32)
+            words[j] -= UINT32_C(1) << 23;
+        else
+            halves[j] = (uint16_t)(halves[j] - (dtype == EXPAR_BF16 ? 1 << 7 : 1 << 10));
+}
+
+void ll_fill_rows(const struct ll_session *session, uint64_t salt)
+{
+    const struct problem *problem = session->problem;
+    const struct ll_layout *layout = session->layout;
+    for (int l = 0; l < layout->local_experts; l++) {
+        const int expert = problem->rank * layout->local_experts + l;
+        for (int32_t i = 0; i < layout->counts[expert]; i++) {
+            const int64_t row = l * layout->rows_per_expert + i;
+            unsigned char *at = (unsigned char *)session->rows + (size_t)row * problem->row_bytes;
+            pattern_row(problem->dtype, pattern_key(salt, expert, i), problem->hidden, at);
+            halve(problem->dtype, problem->hidden, at);
+        }
+    }
+}
+
+/* What does not change from call to call: experts and weights. */
+static void fill_routing(const struct ll_session *session)
+{
+    const struct problem *problem = session->problem;
+    const size_t slots = (size_t)problem->tokens * (size_t)problem->topk;
+    memcpy(session->idx, problem_routing_of(problem, problem->rank), slots * sizeof *session->idx);
+    for (size_t i = 0; i < slots; i++)
+        session->weights[i] =
+            problem_weight(problem->rank, (int64_t)(i / (size_t)problem->topk), (int)(i % (size_t)problem->topk));
+}
+
+bool ll_session_measure(const struct ll_session *session, const char *op, struct contender *contenders, int count)
+{
+    char label[64];
+    snprintf(label, sizeof label, "ll %s, %lld tokens", op, (long long)session->problem->tokens);
+    return bench_measure(session->world, session->options, label, contenders, count);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static struct problem *make_problem(const struct ll_session *session, const struct problem_shape *shape)
+{
+    const struct bench_options *options = session->options;
+    struct routing_shape routing = {
+        .num_ranks = shape->num_ranks, .tokens = shape->tokens, .topk = shape->topk, .experts = shape->experts};
+    char error[512];
+    int32_t *made = routing_make(options->routing, &routing, options->seed, error, sizeof error);
+    if (made) return problem_create(shape, made);
+    bench_complain(session->world, error);
+    return NULL;
+}
+
+static bool make_tensors(struct ll_session *session)
+{
+    const struct bench_world *world = session->world;
+    const struct problem *problem = session->problem;
+    const size_t tokens = (size_t)problem->tokens, slots = tokens * (size_t)problem->topk;
+    session->layout = ll_layout_create(problem);
+    if (!session->layout) return bench_complain(world, "out of memory");
+    session->rows_bytes =
+        (size_t)session->layout->local_experts * (size_t)session->layout->rows_per_expert * problem->row_bytes;
+    session->x = world->device->alloc(world, tokens * problem->row_bytes);
+    session->y = world->device->alloc(world, tokens * problem->row_bytes);
+    session->idx = world->device->alloc(world, slots * sizeof *session->idx);
+    session->weights = world->device->alloc(world, slots * sizeof *session->weights);
+    session->rows = ll_reserve(session->rows_bytes);
+    if (!session->x || !session->y || !session->idx || !session->weights || !session->rows)
+        return bench_complain(world, "out of memory");
+    fill_routing(session);
+    ll_fill_rows(session, ll_first_salt(session));
+    return true;
+}
+
+static bool make_ll(struct ll_session *session)
+{
+    const struct bench_options *options = session->options;
+    const struct problem *problem = session->problem;
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    config.max_tokens = (int32_t)(problem->tokens ? problem->tokens : 1);
+    config.hidden = problem->hidden;
+    config.num_topk = problem->topk;
+    config.num_experts = problem->experts;
+    config.max_element_bytes = (int32_t)expar_dtype_bytes(problem->dtype);
+    config.sums = (options->ll.exact ? 1 << EXPAR_LL_EXACT : 0) | (options->ll.reduced ? 1 << EXPAR_LL_REDUCED : 0);
+    return bench_good(session->world, expar_ll_create(session->world->group, &config, &session->ll));
+}
+
+/* MPI carries rows as they are. */
+static bool make_baseline(struct ll_session *session)
+{
+    const struct ll_baseline *baseline = session->world->ll_baseline;
+    if (!baseline || !session->format->plain) return true;
+    session->baseline = baseline->open(session->problem, session->layout, session->x, session->rows, session->weights);
+    return session->baseline || bench_complain(session->world, "out of memory for the baseline");
+}
+
+bool ll_session_open(struct ll_session *session, const struct bench_world *world, const struct bench_options *options,
+                     const struct ll_case_shape *shape)
+{
+    *session = (struct ll_session){.world = world, .options = options, .format = shape->format};
+    session->problem = make_problem(session, &shape->problem);
+    bool good = session->problem && make_tensors(session);
+    good = bench_all_true(world, good) && make_ll(session);
+    good = bench_all_true(world, good) && make_baseline(session);
+    good = bench_all_true(world, good);
+    if (!good || world->size == 1) return good;
+    session->trip = ll_trip_create(world);
+    return session->trip != NULL;
+}
+
+bool ll_session_close(struct ll_session *session, bool sound)
+{
+    const struct bench_world *world = session->world;
+    void *const tensors[] = {session->x, session->y, session->idx, session->weights};
+    bool good = sound;
+    if (session->baseline) world->ll_baseline->close(session->baseline);
+    ll_trip_free(session->trip, sound);
+    /* Whoever waits for this rank ends now, and the buffer goes without the others. */
+    if (!sound) expar_group_abort(world->group);
+    good = bench_good(world, expar_ll_destroy(session->ll)) && good;
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        world->device->free(world, tensors[i]);
+    ll_unreserve(session->rows, session->rows_bytes);
+    ll_layout_free(session->layout);
+    problem_free(session->problem);
+    return good;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Round trips of a flag between ranks 0 and 1: what an agreement between two ranks costs here. A turn is many of them,
+ * behind one barrier; the other ranks have nothing to do meanwhile. */
+#include "bench/ll/session.h"
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define TRIPS 64   /* in a turn */
+#define SPINS 2000 /* before a bare wait yields, where each rank can have a core */
+
+struct ll_trip {
+    const struct bench_world *world;
+    uint64_t *signal; /* [2] in symmetric memory: the library's, and the bare one */
+    /* Written by the other one of ranks 0 and 1 (release), read by the owner (acquire): how many trips have begun. It
+       carries no data, so nothing else has to be ordered. */
+    _Atomic uint64_t *own, *peers;
+    uint64_t trips, raw_trips;
+    unsigned spins;
+};
+
+struct ll_trip *ll_trip_create(const struct bench_world *world)
+{
+    struct ll_trip *trip = calloc(1, sizeof *trip);
+    void *words = NULL;
+    const size_t bytes = 2 * 64; /* a line each */
+    bool good = trip && bench_good(world, expar_calloc(world->group, 1, bytes, &words));
+    if (good) {
+        const int peer = world->rank == 0 ? 1 : 0;
+        *trip = (struct ll_trip){.world = world, .signal = words};
+        trip->spins = world->size > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : SPINS;
+        trip->own = (_Atomic uint64_t *)(trip->signal + 8);
+        trip->peers = expar_ptr(world->group, trip->signal + 8, peer);
+        good = trip->peers || bench_complain(world, "no pointer to the other rank's memory");
+    }
+    if (bench_all_true(world, good)) return trip;
+    free(trip);
+    return NULL;
+}
+
+void ll_trip_free(struct ll_trip *trip, bool sound)
+{
+    if (!trip) return;
+    if (sound) bench_good(trip->world, expar_free(trip->world->group, trip->signal));
+    free(trip);
+}
+
+static bool send_signal(struct ll_trip *trip, uint64_t value)
+{
+    expar_group *group = trip->world->group;
+    return bench_good(trip->world, expar_put_signal(group, trip->signal + 1, trip->signal + 1, 0, trip->signal, value,
+                                                    EXPAR_SIGNAL_SET, 1 - trip->world->rank));
+}
+
+static bool await_signal(struct ll_trip *trip, uint64_t value)
+{
+    expar_group *group = trip->world->group;
+    return bench_good(trip->world, expar_signal_wait_until(group, trip->signal, EXPAR_CMP_GE, value, NULL));
+}
+
+static bool trip_run(void *context)
+{
+    struct ll_trip *trip = context;
+    if (trip->world->rank > 1) return true;
+    for (int i = 0; i < TRIPS; i++) {
+        const uint64_t value = ++trip->trips;
+        if (trip->world->rank == 0 && (!send_signal(trip, value) || !await_signal(trip, value))) return false;
+        if (trip->world->rank == 1 && (!await_signal(trip, value) || !send_signal(trip, value))) return false;
+    }
+    return true;
+}
+
+static void await_word(const struct ll_trip *trip, uint64_t value)
+{
+    for (unsigned turn = 0; atomic_load_explicit(trip->own, memory_order_acquire) < value; turn++) {
+        if (turn >= trip->spins) sched_yield();
+#if __has_builtin(__builtin_ia32_pause)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+static bool trip_run_raw(void *context)
+{
+    struct ll_trip *trip = context;
+    for (int i = 0; i < TRIPS && trip->world->rank <= 1; i++) {
+        const uint64_t value = ++trip->raw_trips;
+        if (trip->world->rank == 1) await_word(trip, value);
+        atomic_store_explicit(trip->peers, value, memory_order_release);
+        if (trip->world->rank == 0) await_word(trip, value);
+    }
+    return true;
+}
+
+/* From rank 0's start to its end. */
+int ll_trip_contenders(struct ll_trip *trip, struct contender *contenders)
+{
+    if (!trip) return 0;
+    contenders[0] = (struct contender){.run = trip_run, .context = trip, .untimed = trip->world->rank != 0};
+    contenders[1] = (struct contender){.run = trip_run_raw, .context = trip, .untimed = trip->world->rank != 0};
+    return 2;
+}
+
+void ll_trip_times(const struct contender *contenders, struct ll_result *result)
+{
+    result->has_trip = true;
+    result->trip_us = contenders[0].times.median_us / TRIPS;
+    result->raw_trip_us = contenders[1].times.median_us / TRIPS;
+}

@@ -9,6 +9,11 @@ void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
     ll_executor_cpu_delay(ll->exec, step, context);
 }
 
+void hold_stream(expar_ll *ll, uint64_t bytes)
+{
+    ll_executor_cpu_stream(ll->exec, bytes);
+}
+
 void hold_skip(expar_ll *ll, uint64_t calls)
 {
     ll_executor_cpu_skip(ll->exec, calls);

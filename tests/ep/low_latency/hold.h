@@ -11,5 +11,7 @@ void hold_install(expar_ll *ll, void (*step)(void *context), void *context);
 /* The buffer goes on as if so many calls of each kind had been made: an even number, on all ranks, while none is
    open. */
 void hold_skip(expar_ll *ll, uint64_t calls);
+/* Rows that are together more than so many bytes bypass the cache. */
+void hold_stream(expar_ll *ll, uint64_t bytes);
 
 #endif

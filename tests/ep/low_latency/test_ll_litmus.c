@@ -16,7 +16,9 @@
 
 static void install(void *context, expar_ll *ll, int32_t rank)
 {
-    hold_install(ll, holdup_step, (holdup *)context + rank);
+    holdup *own = (holdup *)context + rank;
+    hold_install(ll, holdup_step, own);
+    if (own->seed & 4) hold_stream(ll, 0); /* flags of several rows come together */
 }
 
 static bool play_script(uint64_t seed)

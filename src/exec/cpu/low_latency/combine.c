@@ -19,6 +19,7 @@ typedef struct ll_combine {
     uint64_t header_bytes; /* of the handle's */
     int32_t codec;         /* codec_format of rows on their way */
     bool reduced, coded;   /* sums of each rank travel; rows travel in another form than x's */
+    bool streaming;        /* rows on their way bypass the cache */
 } ll_combine;
 
 /* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
@@ -78,21 +79,21 @@ static const void *row_of_slot(const ll_combine *c, int32_t source, const ll_hea
 }
 
 /* Coded rows begin with their heads, since how long the rest is depends on what it holds. */
-static void send_row(const ll_combine *c, const void *row, uint8_t *place)
+static void send_row(const ll_combine *c, const void *row, uint8_t *place, const ll_burst *burst)
 {
     const ll_cpu *self = c->self;
     const size_t heads = (size_t)codec_scale_bytes(c->codec, self->shape.hidden);
     if (!c->coded) {
-        memcpy(place, row, c->row_bytes);
+        ll_burst_copy(burst, place, row, c->row_bytes);
         return;
     }
     const int64_t bytes = cpu_encode_row(c->codec, c->step->call.form.dtype, self->shape.hidden, row,
                                          self->payload + heads, self->payload);
-    memcpy(place, self->payload, heads + (size_t)bytes);
+    ll_burst_copy(burst, place, self->payload, heads + (size_t)bytes);
 }
 
 /* Rows of one message, each to its slot's place. */
-static void send_slots(const ll_combine *c, int32_t source, const ll_header *header)
+static void send_slots(const ll_combine *c, int32_t source, const ll_header *header, ll_burst *burst)
 {
     const ll_cpu *self = c->self;
     const uint64_t epoch = c->step->call.epoch;
@@ -100,8 +101,8 @@ static void send_slots(const ll_combine *c, int32_t source, const ll_header *hea
         const void *row = row_of_slot(c, source, header, k);
         if (!row) continue;
         const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, header->token, k);
-        send_row(c, row, ll_at(self, source, ll_row_at(&self->space, place)));
-        ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
+        send_row(c, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
+        ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place));
     }
 }
 
@@ -145,14 +146,16 @@ static bool header_fits(const ll_combine *c, const ll_header *header)
 static void send_to(const ll_combine *c, int32_t source)
 {
     const ll_cpu *self = c->self;
+    ll_burst burst = ll_burst_begin(self, c->step->call.epoch, c->streaming);
     for (int32_t m = 0; m < c->step->routing->messages[source]; m++) {
         const ll_header *header = header_of(c, source, m);
         if (!header_fits(c, header)) continue;
         if (c->reduced)
             send_sum(c, source, m, header);
         else
-            send_slots(c, source, header);
+            send_slots(c, source, header, &burst);
     }
+    ll_burst_end(&burst);
     if (source != self->sym->rank) sym_ring(self->sym, source);
 }
 
@@ -315,6 +318,7 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
     combine_count(&c);
+    c.streaming = ll_streams(self, count_rows(&c), c.row_bytes);
     return call->form.weights ? send_with_weights(&c) : combine_send_rows(&c, door_of_half);
 }
 

@@ -8,6 +8,7 @@
  *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
  *   dispatch.c  messages from their source to the experts' rows
  *   combine.c   rows to the places of their tokens, and sums
+ *   burst.c     rows to peers, past the cache where they are many, and the flags behind them
  *   cache.c     memory of results, kept mapped
  *
  * The order of words is that of spec and model: units leave without waiting for anybody, except behind a call that was
@@ -65,6 +66,10 @@ typedef struct ll_record {
 
 typedef struct ll_cache ll_cache;
 
+/* Rows of all ranks together that are more than this many bytes bypass the cache on their way out: below, whoever reads
+   them finds them there (measured: docs/performance.md). */
+#define LL_STREAM_BYTES (32 << 20)
+
 typedef struct ll_cpu {
     ll_executor base;
     sym *sym;
@@ -84,6 +89,7 @@ typedef struct ll_cpu {
     const void **rows;     /* [K] of one sum, with their weights */
     float *row_weights;
     ll_cache *cache;
+    uint64_t stream_bytes;   /* LL_STREAM_BYTES, but in tests */
     executor_delay_fn delay; /* tests only; NULL otherwise */
     void *delay_context;
     atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
@@ -182,6 +188,28 @@ static inline bool ll_sends_data(const ll_told *told)
 /* The call was read: tells all ranks so, but for one whose stray data may still come (a mismatch). */
 void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
 void ll_cpu_retire(ll_executor *self, const ep_refusal *refusal);
+
+/* ---- burst.c ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the rows of a call bypass the cache, if each rank has about as many of them as this one. */
+bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes);
+/* Flags that are held back until a fence is behind their rows. */
+#define LL_BURST_FLAGS 8
+typedef struct ll_burst {
+    const ll_cpu *self;
+    uint64_t word; /* that is stored as each flag */
+    bool streaming;
+    int32_t count;
+    int32_t pes[LL_BURST_FLAGS];
+    uint64_t flags[LL_BURST_FLAGS]; /* offsets in the buffer */
+} ll_burst;
+ll_burst ll_burst_begin(const ll_cpu *self, uint64_t epoch, bool streaming);
+/* Both addresses are multiples of 16; up to the next one behind `bytes` there is room, too. */
+void ll_burst_copy(const ll_burst *burst, void *dest, const void *source, size_t bytes);
+/* Behind all that was copied before: at once, or with others. */
+void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag);
+/* Those that were held back. */
+void ll_burst_end(ll_burst *burst);
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 ll_cache *ll_cache_make(void); /* NULL: no memory */

@@ -140,6 +140,7 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->shape = *plan->shape;
     self->space = ll_space_of(plan->shape);
     self->base.heap_bytes = self->space.total_bytes;
+    self->stream_bytes = LL_STREAM_BYTES;
     expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = agree_on_parts(self);
     if (status != EXPAR_OK) {
@@ -165,4 +166,9 @@ void ll_executor_cpu_skip(ll_executor *base, uint64_t calls)
     ll_cpu *self = ll_cpu_of(base);
     for (int kind = 0; kind < LL_KINDS; kind++)
         self->epochs[kind] += calls;
+}
+
+void ll_executor_cpu_stream(ll_executor *base, uint64_t bytes)
+{
+    ll_cpu_of(base)->stream_bytes = bytes;
 }

@@ -16,6 +16,7 @@ typedef struct ll_dispatch {
     int32_t codec;    /* codec_format of the payload */
     size_t row_bytes; /* of it */
     int32_t scales;   /* words of a row's scales, which stand behind it in a message */
+    bool streaming;   /* rows of the results bypass the cache */
 } ll_dispatch;
 
 static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
@@ -61,7 +62,8 @@ static const void *payload_of(const ll_dispatch *d, int32_t token)
     return payload;
 }
 
-static void send_message(const ll_dispatch *d, int32_t token, const ll_target *target, const void *payload)
+static void send_message(const ll_dispatch *d, int32_t token, const ll_target *target, const void *payload,
+                         ll_burst *burst)
 {
     const ll_cpu *self = d->self;
     const uint64_t epoch = d->step->call.epoch;
@@ -69,10 +71,9 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
         ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
     uint8_t *to = message + self->space.header_bytes;
     write_header(d, (ll_header *)message, token, target);
-    memcpy(to, payload, d->row_bytes + (size_t)d->scales * sizeof(uint32_t));
-    ll_store(self, target->rank,
-             ll_message_flag_at(&self->space, &self->shape, self->sym->rank, epoch, target->message),
-             ll_word(epoch, 1));
+    ll_burst_copy(burst, to, payload, d->row_bytes + (size_t)d->scales * sizeof(uint32_t));
+    ll_burst_flag(burst, target->rank,
+                  ll_message_flag_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
 }
 
 /* How far this rank is with each peer in a send. */
@@ -105,14 +106,18 @@ static void send_round(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
     const ll_sends *sends = &self->sends;
-    for (int32_t t = 0; t < d->step->tokens; t++) {
+    const int32_t tokens = d->step->tokens;
+    ll_burst burst =
+        ll_burst_begin(self, d->step->call.epoch, ll_streams(self, (uint64_t)sends->first[tokens], d->row_bytes));
+    for (int32_t t = 0; t < tokens; t++) {
         const void *payload = NULL;
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
             if (self->progress[sends->targets[i].rank] != SEND_NOW) continue;
             if (!payload) payload = payload_of(d, t);
-            send_message(d, t, &sends->targets[i], payload);
+            send_message(d, t, &sends->targets[i], payload, &burst);
         }
     }
+    ll_burst_end(&burst);
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (self->progress[pe] != SEND_NOW) continue;
@@ -196,10 +201,11 @@ static ll_due message_due(const void *context, int32_t rank)
 }
 
 /* Where each source's rows of each expert begin. */
-static void place_ranges(const ll_dispatch *d)
+static void place_ranges(ll_dispatch *d)
 {
     const ll_cpu *self = d->self;
     const int32_t locals = self->shape.local_experts, n = self->shape.ranks;
+    uint64_t rows = 0;
     for (int32_t l = 0; l < locals; l++) {
         int32_t begin = 0;
         for (int32_t s = 0; s < n; s++) {
@@ -208,9 +214,11 @@ static void place_ranges(const ll_dispatch *d)
             d->step->routing->range[(int64_t)l * n + s] = ll_range(begin, count);
             begin += count;
         }
+        rows += (uint64_t)begin;
         d->step->out_count[l] = begin;
         if (d->step->stats) d->step->stats[l] += begin;
     }
+    d->streaming = ll_streams(self, rows, d->row_bytes);
 }
 
 /* Row `row` of a source's for an expert: its number in the expert's [N*B]. False: it is none, whatever its source says.
@@ -243,7 +251,7 @@ static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *heade
     for (int32_t k = 0; k < d->step->call.form.topk; k++) {
         int64_t row;
         if (experts[k] < 0 || !message_row(d, source, experts[k], rows[k], &row)) continue;
-        memcpy((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes);
+        cpu_copy_row((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes, d->streaming);
         if (d->scales) place_scales(d, row, (const uint8_t *)payload + d->row_bytes);
         d->step->routing->src_info[row] = header->token;
     }
@@ -324,6 +332,7 @@ static expar_status receive_messages(const ll_dispatch *d)
         status = ll_wait_turn(&wait, moved > 0);
         if (status != EXPAR_OK) break;
     }
+    cpu_copy_fence();
     return ll_wait_end(&wait, status);
 }
 

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows on their way to peers, and the flags behind them. Rows of large calls bypass the cache, which would have to read
+ * each line before it is overwritten; such stores need a fence before the flag, and the fence waits for all of them. So
+ * flags of a few rows are held back and follow one fence together. */
+#include "exec/cpu/low_latency/cpu.h"
+
+#include <string.h>
+
+bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes)
+{
+    return rows * row_bytes * (uint64_t)self->shape.ranks > self->stream_bytes;
+}
+
+ll_burst ll_burst_begin(const ll_cpu *self, uint64_t epoch, bool streaming)
+{
+    return (ll_burst){.self = self, .word = ll_word(epoch, 1), .streaming = streaming};
+}
+
+void ll_burst_copy(const ll_burst *burst, void *dest, const void *source, size_t bytes)
+{
+    cpu_copy_row(dest, source, burst->streaming ? ep_round(bytes, 16) : bytes, burst->streaming);
+}
+
+void ll_burst_end(ll_burst *burst)
+{
+    if (burst->count == 0) return;
+    cpu_copy_fence();
+    for (int32_t i = 0; i < burst->count; i++)
+        ll_store(burst->self, burst->pes[i], burst->flags[i], burst->word);
+    burst->count = 0;
+}
+
+void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag)
+{
+    if (!burst->streaming) {
+        ll_store(burst->self, pe, flag, burst->word);
+        return;
+    }
+    burst->pes[burst->count] = pe;
+    burst->flags[burst->count++] = flag;
+    if (burst->count == LL_BURST_FLAGS) ll_burst_end(burst);
+}

@@ -184,23 +184,35 @@ static ll_due told_due(const void *context, int32_t rank)
     return (ll_due){.came = record->told[rank].got, .all = 1};
 }
 
+/* Those that are here and were not; how many are still missing. Nobody's wait is another one's: so all are looked at in
+   each turn. */
+static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wait *wait, bool *moved)
+{
+    ll_record *record = ll_record_of(self, kind, call->epoch);
+    int32_t missing = 0;
+    *moved = false;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        if (record->told[r].got) continue;
+        if (unit_has_come(self, kind, call->epoch, r)) {
+            take_unit(self, record, kind, call->epoch, r);
+            ll_wait_came(wait, r);
+            *moved = true;
+        } else {
+            missing++;
+        }
+    }
+    return missing;
+}
+
 expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
 {
     static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
     ll_record *record = ll_record_of(self, kind, call->epoch);
     ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = told_due, .context = record};
     expar_status status = EXPAR_OK;
-    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
-        bool waited = false;
-        while (status == EXPAR_OK && !record->told[r].got && !unit_has_come(self, kind, call->epoch, r)) {
-            status = ll_wait_turn(&wait, false);
-            waited = true;
-        }
-        if (status != EXPAR_OK) break;
-        if (!record->told[r].got) take_unit(self, record, kind, call->epoch, r);
-        ll_wait_came(&wait, r);
-        if (waited) status = ll_wait_turn(&wait, true);
-    }
+    bool moved;
+    while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0)
+        status = ll_wait_turn(&wait, moved);
     return ll_wait_end(&wait, status);
 }
 

@@ -101,7 +101,8 @@ typedef struct expar_ll_dispatch_args {
     expar_ll_format format;    /* of rows on their way and in recv_x; the same on all ranks, not LOGFMT */
     expar_tensor out_x, out_scales, out_count; /* the caller's own results, each with shape, dtype and strides of the
                                                   result of its name; or none: the library's */
-    expar_tensor expert_recv_stats;            /* [L] i32: rows received are added to it; or none */
+    expar_tensor expert_recv_stats; /* [L] i32: rows received are added to it; or none. Rows that came count in a call
+                                       that fails, too; where forms differ nothing comes */
     expar_tensor wait_ns;    /* [N] i64: nanoseconds that this rank has waited for each source are added; or none */
     int32_t hook;            /* 1: only sends; result.hook receives */
     int32_t async_finish;    /* 1: returns once the results' places are known; they are filled when result.event has

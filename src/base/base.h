@@ -120,9 +120,10 @@ expar_status env_seconds_ms(const char *name, int64_t *milliseconds);
 
 /* ---- public structs that begin with their size (give.c) ---------------------------------------------------------- */
 
-/* Fills as much of *out as its struct_size says that there is. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT: the size was not set
-   by the macro that `init` names. */
-expar_status struct_give(const char *call, const char *init, const void *full, size_t full_bytes, void *out);
+/* Fills as much of *out, the call's argument `name`, as its struct_size says that there is. EXPAR_ERR_NULL;
+   EXPAR_ERR_ARGUMENT: the size was not set by the macro that `init` names. */
+expar_status struct_give(const char *call, const char *name, const char *init, const void *full, size_t full_bytes,
+                         void *out);
 
 /* ---- sizes and small helpers ------------------------------------------------------------------------------------- */
 

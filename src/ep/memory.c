@@ -66,7 +66,6 @@ expar_status expar_ep_trim(expar_ep *ep)
 static expar_status give_stats(const expar_ep *ep, const char *name, expar_ep_stats *stats)
 {
     mem_pool_stats pool;
-    if (!stats) return error_set(EXPAR_ERR_NULL, "%s: stats is NULL", name);
     mem_pool_get_stats(ep->exec->pool, &pool);
     const expar_ep_stats full = {
         .reserved_bytes = pool.store.filled_bytes,
@@ -79,7 +78,7 @@ static expar_status give_stats(const expar_ep *ep, const char *name, expar_ep_st
         .queue_calls = atomic_load_explicit(&ep->queue_calls, memory_order_relaxed),
         .other_blocks = atomic_load_explicit(&ep->other_blocks, memory_order_relaxed),
     };
-    return struct_give(name, "EXPAR_EP_STATS_INIT", &full, sizeof full, stats);
+    return struct_give(name, "stats", "EXPAR_EP_STATS_INIT", &full, sizeof full, stats);
 }
 
 expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats)

@@ -79,5 +79,5 @@ expar_status expar_rank_get_place(const expar_group *group, int32_t rank, expar_
     expar_place full = {.node = group->nodes[rank], .cores = known->num_cores, .numa_node = known->numa_node};
     _Static_assert(sizeof full.nics == BOOT_NICS_TEXT, "one length of names");
     memcpy(full.nics, known->nics, sizeof full.nics);
-    return group_ended(group, struct_give(what, "EXPAR_PLACE_INIT", &full, sizeof full, place));
+    return group_ended(group, struct_give(what, "place", "EXPAR_PLACE_INIT", &full, sizeof full, place));
 }

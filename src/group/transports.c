@@ -79,5 +79,5 @@ expar_status expar_network_get_stats(const expar_group *group, expar_network_sta
     static const char what[] = "expar_network_get_stats";
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     const expar_network_stats now = add_traffic(group->sym);
-    return group_ended(group, struct_give(what, "EXPAR_NETWORK_STATS_INIT", &now, sizeof now, stats));
+    return group_ended(group, struct_give(what, "stats", "EXPAR_NETWORK_STATS_INIT", &now, sizeof now, stats));
 }

@@ -12,7 +12,7 @@
 
 static expar_status stats_hand_over(const char *what, const expar_heap_stats *now, expar_heap_stats *stats)
 {
-    return struct_give(what, "EXPAR_HEAP_STATS_INIT", now, sizeof *now, stats);
+    return struct_give(what, "stats", "EXPAR_HEAP_STATS_INIT", now, sizeof *now, stats);
 }
 
 expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
@@ -42,18 +42,30 @@ expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *ran
     static const char what[] = "expar_heap_read_stats";
     expar_heap_stats now = {0};
     struct stat facts;
-    if (!rank || !size) return call_ended(error_set(EXPAR_ERR_NULL, "%s: %s is NULL", what, rank ? "size" : "rank"));
+    int32_t its_rank, its_size;
+    if (!stats || !rank || !size)
+        return call_ended(error_set(EXPAR_ERR_NULL, "%s: %s is NULL", what,
+                                    !stats  ? "stats"
+                                    : !rank ? "rank"
+                                            : "size"));
     if (fstat(fd, &facts) != 0 || facts.st_size < SYM_CONTROL_BYTES)
-        return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no symmetric heap's", what, fd));
+        return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: fd %d, expected that of a symmetric heap", what, fd));
     /* A file of huge pages is mapped by whole ones. */
     const size_t page_bytes = page_bytes_of(fd);
     const size_t bytes = page_bytes > SYM_CONTROL_BYTES ? page_bytes : SYM_CONTROL_BYTES;
     const sym_control *control = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (control == MAP_FAILED) return call_ended(error_errno("%s: descriptor %d cannot be mapped", what, fd));
+    if (control == MAP_FAILED) return call_ended(error_errno("%s: fd %d cannot be mapped", what, fd));
     now.memory_bytes = (uint64_t)facts.st_blocks * 512;
     now.page_bytes = page_bytes;
-    bool is_card = sym_card_read(&control->card, &now, rank, size);
+    bool is_card = sym_card_read(&control->card, &now, &its_rank, &its_size);
     munmap((void *)(uintptr_t)control, bytes);
-    if (is_card) return call_ended(stats_hand_over(what, &now, stats));
-    return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: descriptor %d is no heap of this version of expar", what, fd));
+    if (!is_card)
+        return call_ended(
+            error_set(EXPAR_ERR_ARGUMENT, "%s: fd %d, expected that of a heap of this version of expar", what, fd));
+    expar_status status = stats_hand_over(what, &now, stats);
+    if (status == EXPAR_OK) {
+        *rank = its_rank;
+        *size = its_size;
+    }
+    return call_ended(status);
 }

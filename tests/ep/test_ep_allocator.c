@@ -177,9 +177,10 @@ static void misuse(stage *s, void *shared)
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_get_stats(NULL, &stats));
     CHECK_TEXT("expar_ep_get_stats: ep is NULL");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_get_stats(s->ep, NULL));
+    CHECK_TEXT("expar_ep_get_stats: stats is NULL");
     stats.struct_size = 0;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_get_stats(s->ep, &stats));
-    CHECK_TEXT("expar_ep_get_stats", "EXPAR_EP_STATS_INIT");
+    CHECK_TEXT("expar_ep_get_stats: stats.struct_size 0, expected 8 to", "EXPAR_EP_STATS_INIT");
 }
 
 static void run(stage_body body)

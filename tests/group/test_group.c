@@ -27,8 +27,9 @@ static void check_places(expar_group *group)
     CHECK_STATUS(EXPAR_ERR_RANGE, expar_rank_get_place(group, -1, &place));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_rank_get_place(NULL, 0, &place));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_rank_get_place(group, 0, NULL));
+    CHECK_TEXT("expar_rank_get_place: place is NULL");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_rank_get_place(group, 0, &unset));
-    CHECK_TEXT("expar_rank_get_place", "EXPAR_PLACE_INIT");
+    CHECK_TEXT("expar_rank_get_place: place.struct_size 0, expected 8 to", "EXPAR_PLACE_INIT");
 }
 
 static void facts(expar_group *group, void *shared)

@@ -330,8 +330,17 @@ static void statistics_from_outside(expar_group *group, const expar_heap_stats *
     int32_t rank = -1, size = -1;
     int fd = group->sym->heap.fd;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_heap_read_stats(-1, &read, &rank, &size));
+    CHECK_TEXT("expar_heap_read_stats: fd -1, expected");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_read_stats(fd, &read, NULL, &size));
+    CHECK_TEXT("expar_heap_read_stats: rank is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_read_stats(fd, &read, &rank, NULL));
+    CHECK_TEXT("expar_heap_read_stats: size is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_read_stats(fd, NULL, &rank, &size));
+    CHECK_TEXT("expar_heap_read_stats: stats is NULL");
     if (fd < 0) return;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_heap_read_stats(fd, &(expar_heap_stats){0}, &rank, &size));
+    CHECK_TEXT("expar_heap_read_stats: stats.struct_size 0, expected 8 to", "EXPAR_HEAP_STATS_INIT");
+    CHECK(rank == -1 && size == -1, "a call that failed wrote rank %d and size %d", rank, size);
     CHECK_OK(expar_heap_read_stats(fd, &read, &rank, &size));
     CHECK(rank == group->rank && size == group->size, "rank %d of %d", rank, size);
     CHECK(read.used_bytes == own->used_bytes && read.high_water_bytes == own->high_water_bytes, "used: %llu",
@@ -340,7 +349,6 @@ static void statistics_from_outside(expar_group *group, const expar_heap_stats *
           "grown: %llu in %llu", (unsigned long long)read.grown_bytes, (unsigned long long)read.chunks);
     CHECK(read.holes == own->holes && read.hole_bytes == own->hole_bytes && read.blocks == own->blocks, "holes: %llu",
           (unsigned long long)read.holes);
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_read_stats(fd, NULL, &rank, &size));
 }
 
 static void statistics(expar_group *group, void *shared)
@@ -369,7 +377,9 @@ static void statistics(expar_group *group, void *shared)
     CHECK(after.high_water_bytes == full.high_water_bytes, "the high water has moved");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_get_stats(NULL, &after));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_heap_get_stats(group, NULL));
+    CHECK_TEXT("expar_heap_get_stats: stats is NULL");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_heap_get_stats(group, &(expar_heap_stats){0}));
+    CHECK_TEXT("expar_heap_get_stats: stats.struct_size 0, expected 8 to", "EXPAR_HEAP_STATS_INIT");
 }
 
 static void test_statistics(void **state)

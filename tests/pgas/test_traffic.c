@@ -49,8 +49,9 @@ static void check_refusals(const expar_group *group)
     CHECK_STATUS(EXPAR_ERR_NULL, expar_network_get_stats(NULL, &stats));
     CHECK_TEXT("expar_network_get_stats", "group is NULL");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_network_get_stats(group, NULL));
+    CHECK_TEXT("expar_network_get_stats: stats is NULL");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_network_get_stats(group, &stats));
-    CHECK_TEXT("struct_size 0", "EXPAR_NETWORK_STATS_INIT");
+    CHECK_TEXT("expar_network_get_stats: stats.struct_size 0, expected 8 to", "EXPAR_NETWORK_STATS_INIT");
     stats.struct_size = sizeof stats.struct_size + 2 * sizeof(uint64_t);
     stats.gets = 99; /* behind what the caller says that it has */
     CHECK_OK(expar_network_get_stats(group, &stats));

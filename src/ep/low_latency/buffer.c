@@ -283,7 +283,7 @@ expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
                                  .dispatch_messages = count_of(&counts->dispatch_messages),
                                  .combine_rows = count_of(&counts->combine_rows),
                                  .bytes_sent = count_of(&counts->bytes_sent)};
-    status = struct_give(name, "EXPAR_LL_STATS_INIT", &full, sizeof full, stats);
+    status = struct_give(name, "stats", "EXPAR_LL_STATS_INIT", &full, sizeof full, stats);
     ll_leave(ll);
     return ll_ended(ll, status);
 }

@@ -114,5 +114,5 @@ expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_ha
                                        .hidden = handle->hidden,
                                        .num_topk = handle->routing.topk,
                                        .num_experts = handle->experts};
-    return call_ended(struct_give(name, "EXPAR_LL_HANDLE_INFO_INIT", &full, sizeof full, info));
+    return call_ended(struct_give(name, "info", "EXPAR_LL_HANDLE_INFO_INIT", &full, sizeof full, info));
 }

@@ -34,7 +34,8 @@ EXPAR_API expar_status expar_unique_id_create_on(const char *interface, expar_un
    on. Any thread. */
 EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
 /* As hexadecimal digits, for environment variables and files: writes 2·EXPAR_UNIQUE_ID_BYTES + 1 characters, the last
-   of them 0. Neither may be NULL. Any thread. */
+   of them 0. id NULL: text becomes "", which expar_unique_id_parse refuses; text NULL: nothing is written. Either way
+   expar_last_error says so. Any thread. */
 #define EXPAR_UNIQUE_ID_TEXT (2 * EXPAR_UNIQUE_ID_BYTES + 1)
 EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT]);
 /* Reads that form back. EXPAR_ERR_ARGUMENT when it is not one, EXPAR_ERR_NULL. Any thread. */

@@ -157,7 +157,12 @@ expar_status expar_unique_id_retire(const expar_unique_id *id)
 
 void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT])
 {
-    sodium_bin2hex(text, EXPAR_UNIQUE_ID_TEXT, id->bytes, sizeof id->bytes);
+    if (text && id) {
+        sodium_bin2hex(text, EXPAR_UNIQUE_ID_TEXT, id->bytes, sizeof id->bytes);
+        return;
+    }
+    if (text) text[0] = 0;
+    call_ended(error_set(EXPAR_ERR_NULL, "expar_unique_id_format: %s is NULL", text ? "id" : "text"));
 }
 
 expar_status expar_unique_id_parse(const char *text, expar_unique_id *id)

@@ -79,11 +79,18 @@ static void ids_differ_and_end_once(void **state)
 static void null_is_refused(void **state)
 {
     (void)state;
-    expar_unique_id id;
+    expar_unique_id id = {{0}};
+    char text[EXPAR_UNIQUE_ID_TEXT] = "as it was";
     assert_int_equal(expar_unique_id_create(NULL), EXPAR_ERR_NULL);
     assert_int_equal(expar_unique_id_retire(NULL), EXPAR_ERR_NULL);
     assert_int_equal(expar_unique_id_parse(NULL, &id), EXPAR_ERR_NULL);
     assert_int_equal(expar_unique_id_parse("", NULL), EXPAR_ERR_NULL);
+    expar_unique_id_format(&id, NULL);
+    assert_string_equal(expar_last_error(), "expar_unique_id_format: text is NULL");
+    expar_unique_id_format(NULL, NULL);
+    expar_unique_id_format(NULL, text);
+    assert_string_equal(expar_last_error(), "expar_unique_id_format: id is NULL");
+    assert_string_equal(text, "");
 }
 
 static void interface_is_the_one_told(void **state)

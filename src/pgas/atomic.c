@@ -63,12 +63,13 @@ static expar_status run_plain(const ops_origin *from, const ops_atomic *atomic, 
                        : ops_atomic_run(atomic, from->group, word, pe, NULL);
 }
 
-/* *old: a number of the atomic's size. */
+/* *old: a number of the atomic's size, the call's argument of that name (a plain fetch: value). */
 static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
                                  void *old)
 {
     uint64_t before;
-    if (!old) return error_set(EXPAR_ERR_NULL, "%s: no place for the value before", from->call);
+    if (!old)
+        return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", from->call, atomic->op == TRANSPORT_FETCH ? "value" : "old");
     if (from->nbi) return start_atomic(from, atomic, word, pe, old);
     expar_status status = ops_atomic_run(atomic, from->group, word, pe, &before);
     uint32_t low = (uint32_t)before;

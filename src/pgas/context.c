@@ -35,10 +35,10 @@ static expar_status context_check_options(const char *call, const expar_ctx_opti
 {
     if (!options) return EXPAR_OK;
     if (options->struct_size != sizeof *options)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: options->struct_size %zu, expected EXPAR_CTX_OPTIONS_INIT's %zu",
-                         call, options->struct_size, sizeof *options);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.struct_size %zu, expected %zu (EXPAR_CTX_OPTIONS_INIT)", call,
+                         options->struct_size, sizeof *options);
     if (options->flags & ~KNOWN_FLAGS)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: options->flags %#x, expected a sum of 1, 2 and 4", call,
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: options.flags %#x, expected a sum of 1, 2 and 4", call,
                          options->flags);
     return EXPAR_OK;
 }

@@ -146,7 +146,8 @@ static expar_status check_set(expar_group *group, word_set *set)
                          (int)set->cmp);
     if (set->count == 0) return sym_check_self(group->sym, set->call);
     if (size_mul_overflows(set->count, set->bytes, &bytes))
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu words overflow", set->call, set->count);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: count %zu, expected at most %zu words", set->call, set->count,
+                         SIZE_MAX / set->bytes);
     expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &set->offset);
     if (status == EXPAR_OK) status = target_check_range(set->call, group, set->name, set->words, bytes, &set->offset);
     return status == EXPAR_OK ? sym_check_self(group->sym, set->call) : status;
@@ -280,7 +281,7 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
 
 #define SET(T, call_name, words_, count_, skip_)                                                                       \
     word_set set = {.call = call_name,                                                                                 \
-                    .name = (count_) == 1 ? "word" : "words",                                                          \
+                    .name = #words_,                                                                                   \
                     .words = words_,                                                                                   \
                     .count = count_,                                                                                   \
                     .bytes = sizeof(T),                                                                                \

@@ -184,10 +184,10 @@ static void refuse_options(expar_team *world)
     expar_ctx *ctx = NULL;
     options.flags = 8;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ctx_create(world, &options, &ctx));
-    CHECK_TEXT("expar_ctx_create", "flags 0x8");
+    CHECK_TEXT("expar_ctx_create: options.flags 0x8");
     options = (expar_ctx_options){0};
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ctx_create(world, &options, &ctx));
-    CHECK_TEXT("expar_ctx_create", "struct_size 0", "EXPAR_CTX_OPTIONS_INIT");
+    CHECK_TEXT("expar_ctx_create: options.struct_size 0", "EXPAR_CTX_OPTIONS_INIT");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ctx_create(NULL, NULL, &ctx));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ctx_create(world, NULL, NULL));
     CHECK(!ctx, "a failed call has made a context");
@@ -207,6 +207,7 @@ static void refuse_arguments(expar_group *group, expar_team *world)
         EXPAR_ERR_ALIGNMENT,
         expar_ctx_put_signal(ctx, box, &local, 8, (uint64_t *)(void *)((uint8_t *)box + 4), 1, EXPAR_SIGNAL_SET, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ctx_atomic_fetch_nbi_u64(ctx, box, 0, NULL));
+    CHECK_TEXT("expar_ctx_atomic_fetch_nbi_u64: value is NULL");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ctx_put(NULL, box, &local, 8, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ctx_quiet(NULL));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ctx_fence(NULL));

@@ -134,6 +134,7 @@ static void refusals(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_put_signal_nbi(group, box, &local, 8, box + 1, 1, (expar_signal_op)2, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_put_signal_nbi(NULL, box, &local, 8, box + 1, 1, EXPAR_SIGNAL_SET, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_atomic_fetch_add_nbi_u64(group, box, 1, 0, NULL));
+    CHECK_TEXT("expar_atomic_fetch_add_nbi_u64: old is NULL");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_atomic_fetch_add_nbi_u64(group, &local, 1, 0, &old));
     CHECK_OK(expar_put_nbi(group, NULL, NULL, 0, 0));
     CHECK_OK(expar_put_signal_nbi(group, NULL, NULL, 0, box + 1, 5, EXPAR_SIGNAL_SET, group->rank));

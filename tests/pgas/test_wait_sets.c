@@ -193,10 +193,15 @@ static void refusals(expar_group *group, void *shared)
     const expar_cmp eq = EXPAR_CMP_EQ;
     CHECK_STATUS(EXPAR_ERR_NULL, expar_wait_until_all_u32(NULL, words, WORDS, NULL, eq, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_wait_until_all_u32(group, NULL, WORDS, NULL, eq, 0));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_wait_until_all_u32(group, NULL, 1, NULL, eq, 0));
+    CHECK_TEXT("expar_wait_until_all_u32: words is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_test_u32(group, NULL, eq, 0, &holds));
+    CHECK_TEXT("expar_test_u32: word is NULL");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_wait_until_all_u32(group, local, WORDS, NULL, eq, 0));
     CHECK_TEXT("expar_wait_until_all_u32", "words", "symmetric heap");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_wait_until_all_u32(group, words, (size_t)1 << 40, NULL, eq, 0));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_wait_until_all_u32(group, words, SIZE_MAX, NULL, eq, 0));
+    CHECK_TEXT("expar_wait_until_all_u32: count", "expected at most");
     CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_test_u32(group, crooked, eq, 0, &holds));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_test_u32(group, words, (expar_cmp)6, 0, &holds));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_test_u32(group, words, eq, 0, NULL));

@@ -5,12 +5,18 @@
 
 #include <stdlib.h>
 
-expar_status team_check(const char *call, const expar_team *team)
+/* `name`: the call's argument. */
+static expar_status check_team_named(const char *call, const char *name, const expar_team *team)
 {
-    if (!team) return error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
-    if (!team->group) return error_set(EXPAR_ERR_HANDLE, "%s: the team was destroyed", call);
+    if (!team) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, name);
+    if (!team->group) return error_set(EXPAR_ERR_HANDLE, "%s: %s was destroyed", call, name);
     const sym_ranks awaited = team_awaited(team);
     return sym_check_ranks(team->group->sym, &awaited, call);
+}
+
+expar_status team_check(const char *call, const expar_team *team)
+{
+    return check_team_named(call, "team", team);
 }
 
 sym_ranks team_awaited(const expar_team *team)
@@ -78,13 +84,14 @@ static expar_status check_selection(const char *call, const selection *s, int32_
     return EXPAR_OK;
 }
 
-static expar_status check_config(const char *call, const expar_team_config *config)
+/* `name`: the call's argument. */
+static expar_status check_config(const char *call, const char *name, const expar_team_config *config)
 {
     if (config && config->struct_size != sizeof *config)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: config->struct_size %zu, expected EXPAR_TEAM_CONFIG_INIT's %zu", call,
-                         config->struct_size, sizeof *config);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: %s.struct_size %zu, expected %zu (EXPAR_TEAM_CONFIG_INIT)", call,
+                         name, config->struct_size, sizeof *config);
     if (config && config->num_contexts < 0)
-        return error_set(EXPAR_ERR_RANGE, "%s: config->num_contexts %d, expected 0 or more", call,
+        return error_set(EXPAR_ERR_RANGE, "%s: %s.num_contexts %d, expected 0 or more", call, name,
                          config->num_contexts);
     return EXPAR_OK;
 }
@@ -148,9 +155,9 @@ expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t
 {
     static const char call[] = "expar_team_split_strided";
     const selection members = {start, stride, size};
-    expar_status status = team_check(call, parent);
+    expar_status status = check_team_named(call, "parent", parent);
     if (status == EXPAR_OK && !team) status = error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
-    if (status == EXPAR_OK) status = check_config(call, config);
+    if (status == EXPAR_OK) status = check_config(call, "config", config);
     if (status == EXPAR_OK) status = check_selection(call, &members, parent->size);
     return team_ended(parent, status == EXPAR_OK ? split(call, parent, &members, config, team) : status);
 }
@@ -179,13 +186,13 @@ expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expa
                                  const expar_team_config *y_config, expar_team **x_team, expar_team **y_team)
 {
     static const char call[] = "expar_team_split_2d";
-    expar_status status = team_check(call, parent);
+    expar_status status = check_team_named(call, "parent", parent);
     if (status == EXPAR_OK && (!x_team || !y_team))
         status = error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, x_team ? "y_team" : "x_team");
     if (status == EXPAR_OK && x_range < 1)
         status = error_set(EXPAR_ERR_RANGE, "%s: x_range %d, expected 1 or more", call, x_range);
-    if (status == EXPAR_OK) status = check_config(call, x_config);
-    if (status == EXPAR_OK) status = check_config(call, y_config);
+    if (status == EXPAR_OK) status = check_config(call, "x_config", x_config);
+    if (status == EXPAR_OK) status = check_config(call, "y_config", y_config);
     if (status != EXPAR_OK) return team_ended(parent, status);
     if (x_range > parent->size) x_range = parent->size;
     return team_ended(parent, split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team));
@@ -281,7 +288,7 @@ expar_status expar_team_get_config(const expar_team *team, expar_team_config *co
     static const char call[] = "expar_team_get_config";
     expar_status status = team_check(call, team);
     if (status == EXPAR_OK && !config) status = error_set(EXPAR_ERR_NULL, "%s: config is NULL", call);
-    if (status == EXPAR_OK) status = check_config(call, config);
+    if (status == EXPAR_OK) status = check_config(call, "config", config);
     if (status == EXPAR_OK) config->num_contexts = team->config.num_contexts;
     return team_ended(team, status);
 }
@@ -289,8 +296,8 @@ expar_status expar_team_get_config(const expar_team *team, expar_team_config *co
 expar_status expar_team_translate_pe(const expar_team *source, int32_t pe, const expar_team *dest, int32_t *dest_pe)
 {
     static const char call[] = "expar_team_translate_pe";
-    expar_status status = team_check(call, source);
-    if (status == EXPAR_OK) status = team_check(call, dest);
+    expar_status status = check_team_named(call, "source", source);
+    if (status == EXPAR_OK) status = check_team_named(call, "dest", dest);
     if (status != EXPAR_OK) return team_ended(source, status);
     if (!dest_pe) return team_ended(source, error_set(EXPAR_ERR_NULL, "%s: dest_pe is NULL", call));
     if (source->group != dest->group)

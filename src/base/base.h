@@ -17,7 +17,8 @@
 #define error_set(status, ...) error_is((error_text(__FILE__, __LINE__, __VA_ARGS__), (status)))
 /* error_set with ": strerror(errno)" behind the text and EXPAR_ERR_SYSTEM as the status. */
 #define error_errno(...) error_is((error_text_errno(__FILE__, __LINE__, __VA_ARGS__), EXPAR_ERR_SYSTEM))
-/* Puts "prefix: " before the text that is there; returns status. For context added on the way up. */
+/* Puts "prefix: " before the text that is there; returns status. For context added on the way up. Of EXPAR_OK there is
+   no text, and none changes. */
 expar_status error_prefix(expar_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Behind the macros, which are macros so that static checks see which status comes back. */

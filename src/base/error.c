@@ -49,6 +49,7 @@ expar_status error_prefix(expar_status status, const char *format, ...)
 {
     char text[ERROR_TEXT_BYTES];
     va_list arguments;
+    if (status == EXPAR_OK) return status;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);

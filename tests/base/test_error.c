@@ -45,6 +45,8 @@ static void prefix_goes_before_the_text(void **state)
     error_set(EXPAR_ERR_PEER, "rank 3 died");
     assert_int_equal(error_prefix(EXPAR_ERR_PEER, "dispatch %d", 7), EXPAR_ERR_PEER);
     assert_string_equal(expar_last_error(), "dispatch 7: rank 3 died");
+    assert_int_equal(error_prefix(EXPAR_OK, "combine"), EXPAR_OK);
+    assert_string_equal(expar_last_error(), "dispatch 7: rank 3 died");
 }
 
 static void the_last_text_may_be_an_argument(void **state)

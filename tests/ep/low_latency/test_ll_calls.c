@@ -225,6 +225,37 @@ static void test_memory_for_rows(void **state)
     assert_true(run(ask_for_memory, NULL, true));
 }
 
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
+
+/* And a call that succeeds leaves the text of the last failure as it was. */
+static void ask_for_facts(desk *d)
+{
+    lowlat_call there;
+    expar_ll_stats stats = {0};
+    expar_ll_handle_info info = {0};
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_stats(d->ll, NULL));
+    CHECK_TEXT("expar_ll_get_stats: stats is NULL");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_stats(d->ll, &stats));
+    CHECK_TEXT("expar_ll_get_stats: stats.struct_size 0, expected 8 to", "EXPAR_LL_STATS_INIT");
+    lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &hooked);
+    CHECK_OK(lowlat_start(&there));
+    CHECK(strncmp(expar_last_error(), "expar_ll_get_stats: ", 20) == 0, "a call that succeeded left '%s'",
+          expar_last_error());
+    CHECK(lowlat_end(&there) == EXPAR_OK && lowlat_is_right(&there), "a dispatch");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_info_get(there.there.handle, NULL));
+    CHECK_TEXT("expar_ll_handle_info_get: info is NULL");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_handle_info_get(there.there.handle, &info));
+    CHECK_TEXT("expar_ll_handle_info_get: info.struct_size 0, expected 8 to", "EXPAR_LL_HANDLE_INFO_INIT");
+    lowlat_clean(&there);
+    all_is_well(d);
+}
+
+static void test_facts(void **state)
+{
+    (void)state;
+    assert_true(run(ask_for_facts, NULL, true));
+}
+
 /* ---- the end of a buffer ----------------------------------------------------------------------------------------- */
 
 static void use_what_is_left(desk *d)
@@ -514,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_hooks_keep_handles),
         cmocka_unit_test(test_weights_ahead_take_no_hook),
         cmocka_unit_test(test_memory_for_rows),
+        cmocka_unit_test(test_facts),
         cmocka_unit_test(test_calls_behind_the_end),
         cmocka_unit_test(test_abandoned),
         cmocka_unit_test(test_busy),

@@ -8,8 +8,15 @@
 #define EXPAR_BENCH_MPI_BASELINE_H
 
 #include "bench/ep/session.h"
+#include "bench/ll/session.h"
 
 extern const struct bench_baseline mpi_baseline;
+
+/* The same of low-latency mode, with the same layout: MPI_Alltoall of the counts of rows and of messages; one record
+ * (row, token, top-k) for each (token, rank), packed by destination; MPI_Alltoallv; each record fanned out to the rows
+ * of its experts. Combine, exact: rows packed by the rank they came from, MPI_Alltoallv back, weighted sums in FP32;
+ * reduced: weighted sums of a token's rows here, these back, and their sums. */
+extern const struct ll_baseline mpi_ll_baseline;
 
 /* ---- sum.c ------------------------------------------------------------------------------------------------------- */
 

@@ -21,6 +21,7 @@ static const struct command_example examples[] = {
     {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
      "on all GPUs of this host, one rank each"},
     {"expar bench ll -n 2 --tokens 1,8,32,128 --hook=both", "low-latency mode, also with send and receive apart"},
+    {"expar bench ll -n 2 --tokens 1,8,32 --mpi", "beside an MPI program that delivers the same layout"},
     {"expar bench ll dispatch --format bf16,fp8,int8", "low-latency dispatch in three payload formats"},
     {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
     {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
@@ -61,15 +62,21 @@ static bool find_mpi_program(char path[PATH_MAX])
     return access(path, X_OK) == 0;
 }
 
-/* Open MPI refuses root and more ranks than cores unless told; yielding lets ranks share cores; no binding, as for
-   expar's own ranks. Other MPIs ignore these variables, and what a user has set stays. */
-static void set_mpi_defaults(void)
+/* Two ranks that share a core while another one is idle would measure the scheduler. */
+static bool binds(const struct bench_options *options)
+{
+    return (options->rma.wanted || options->ll.wanted) && options->num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* Open MPI refuses root and more ranks than cores unless told; yielding lets ranks share cores; they are bound
+   where expar's own ranks are. Other MPIs ignore these variables, and what a user has set stays. */
+static void set_mpi_defaults(bool bind)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", bind ? "core" : "none", 0);
 }
 
 /* Becomes mpirun with the same options; returns only when that fails. */
@@ -92,7 +99,7 @@ static int start_mpi(const struct bench_options *options, int argc, char **argv)
     args[2] = ranks;
     args[3] = program;
     memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
-    set_mpi_defaults();
+    set_mpi_defaults(binds(options));
     fflush(NULL);
     execvp("mpirun", args);
     fprintf(stderr, "expar bench: --mpi: cannot start mpirun: %s%s\n", strerror(errno),
@@ -129,9 +136,7 @@ static int run(int argc, char **argv)
     if (launch_inside() && options.rma.wanted) return rma_run(&options);
     if (options.mpi) return run_mpi(&options, argc, argv);
     if (launch_inside()) return run_inside(&options);
-    /* Two ranks that share a core while another one is idle would measure the scheduler. */
-    bool bind = (options.rma.wanted || options.ll.wanted) && options.num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
-    return launch_self(options.num_ranks, bind, argc, argv);
+    return launch_self(options.num_ranks, binds(&options), argc, argv);
 }
 
 const struct command command_bench = {
@@ -156,8 +161,9 @@ const struct command command_bench = {
         "to, and from there to its experts' rows; for a combine the rows back, and the sums. In turns with them go "
         "round trips of a flag of 8 bytes between ranks 0 and 1, by the library's signals and (raw) by bare stores and "
         "loads. messages is what a call of a rank sends, mean over ranks, as the library counts it: one for each token "
-        "and rank that it goes to, this rank included; for a combine the rows sent back. Where each rank can have a "
-        "core, ranks are bound.\n\n"
+        "and rank that it goes to, this rank included; for a combine the rows sent back. With --mpi MPI carries rows "
+        "that are not coded to the same layout: counts, a packed record for each token and rank, fan-out; rows or sums "
+        "back, and weighted sums. Where each rank can have a core, ranks are bound.\n\n"
         "rma measures the operations on symmetric memory instead, over each transport: put and get (latency with the "
         "wait for completion, bandwidth of many on their way), round trips of a put with signal, atomics, barrier, "
         "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "

@@ -223,7 +223,6 @@ static void bad_options_are_named(void **state)
         {"--threads 2", "--threads: ll has none"},
         {"--sizes 8", "--sizes: only with rma"},
         {"layout", "layout: ll has none"},
-        {"--mpi", "--mpi: ll has no baseline"},
         {"--device cuda", "--device cuda"},
         {"--format fp9", "--format 'fp9': one of bf16|f16|f32|fp8|fp8_round|fp8_ue8m0|int8|logfmt is expected"},
         {"--format bf16,,fp8", "--format ''"},

@@ -63,10 +63,9 @@ typedef struct cpu_executor {
     int32_t given_slots;    /* of a ring, by the caller; 0: by the rows of each call */
     mem_pool *record_pool;  /* larger records come from here: the group's store, without limit */
     mem_block *records;     /* NULL: those in the heap */
-    mem_block *old_records; /* the ones before, for calls_since calls */
-    int32_t calls_since;
-    ep_slot slot;   /* of the call whose rows move */
-    uint32_t slots; /* of a ring, in that call */
+    mem_block *old_records; /* the ones before, until the next hellos have come; by the thread that awaits these */
+    ep_slot slot;           /* of the call whose rows move */
+    uint32_t slots;         /* of a ring, in that call */
     cpu_workers *workers;
     int32_t num_workers;     /* of the buffer */
     bool chose_workers;      /* the library did: calls of few bytes go on with fewer */
@@ -165,6 +164,8 @@ void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdi
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
 bool cpu_fits(executor *self, const ep_form *form, int64_t row_bytes);
 expar_status cpu_grow(executor *self, const ep_grow_step *step, ep_verdict *verdict);
+/* Hellos have come from all ranks: what they had to write to old records they have written before. */
+void cpu_records_heard(cpu_executor *self);
 /* Before rows of a call move: slots of the rings as its form needs them. */
 void cpu_rings_form(cpu_executor *self, const ep_form *form, int64_t row_bytes);
 expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_sources *out);

@@ -35,10 +35,9 @@ void cpu_rings_form(cpu_executor *self, const ep_form *form, int64_t row_bytes)
     self->slots = (uint32_t)(wanted < room ? wanted : room);
 }
 
-/* Old records have gone out of use two calls after the growth. */
-static void count_call(cpu_executor *self)
+void cpu_records_heard(cpu_executor *self)
 {
-    if (!self->old_records || ++self->calls_since < 4) return;
+    if (!self->old_records) return;
     mem_block_release(self->old_records);
     self->old_records = NULL;
 }
@@ -49,7 +48,6 @@ bool cpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
     const ep_shape *shape = &self->shape;
     const ep_slot slot = ep_slot_of(row_bytes, form->scales, form->topk);
     const bool rows_fit = row_bytes == 0 || ring_bytes(self) / slot.bytes >= (uint64_t)slots_least(self);
-    count_call(self);
     return rows_fit && form->topk <= shape->topk && form->experts / shape->ranks <= shape->local_experts;
 }
 
@@ -161,7 +159,6 @@ static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
     self->bases = grown->bases;
     self->shape = grown->shape;
     self->space = grown->space;
-    self->calls_since = 0;
 }
 
 static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step, ep_verdict *verdict)

@@ -8,10 +8,12 @@
  * Calls on one group are issued in the same order on all its ranks. One thread at a time is in a call on an EP buffer
  * (EXPAR_ERR_BUSY for a second one); several buffers and groups may be used from several threads.
  *
- * With async_finish a call returns before its rows are there, and its event tells when they are. On the CPU up to two
- * calls of a buffer are in flight: a call begins while the one before is on its way, a third waits in its caller's
- * thread until the first has ended, and a call without async_finish comes behind both. What both use is in use
- * meanwhile, room in the pool included. docs/normal-mode.md, "Asynchronous calls", says which part waits for which.
+ * With async_finish a call returns before its rows are there, and its event tells when they are. On the CPU any number
+ * of them queue up on a buffer, as far as there is memory for what they use, and are carried out in the order in which
+ * they were made: a combine and a dispatch with a handle return at once, a fresh dispatch and a route when the call
+ * before has sent its rows and their own counts have come; a call without async_finish comes behind all. What they use
+ * is in use meanwhile, room in the pool included; the structs of their arguments are copied, and need not live on, what
+ * these point to has to. docs/normal-mode.md, "Asynchronous calls", says which part waits for which.
  *
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason. Arguments that do not fit between ranks (H, dtype, K, E, cached or not) are

@@ -37,9 +37,8 @@ typedef struct expar_combine_args {
     int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
     expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
     expar_event *wait_event;       /* as in expar_dispatch_args */
-    int32_t async_finish; /* 1: returns at once (on a GPU: once a wait_event that lies on no stream has happened; on the
-                             CPU: once fewer than two calls of the buffer are in flight); y is there when *event has
-                             happened */
+    int32_t async_finish; /* 1: returns at once (on a GPU: once a wait_event that lies on no stream has happened); y is
+                             there when *event has happened */
     expar_event **event;  /* out, with async_finish: the caller's */
     void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     expar_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */

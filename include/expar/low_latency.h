@@ -13,7 +13,10 @@
  * is EXPAR_ERR_STATE, and the hooks that are open stay good. Hooks are called in any order, each once.
  *
  * Calls on one buffer are made in the same order on all its ranks; one thread at a time is in a call on it
- * (EXPAR_ERR_BUSY for a second one). Hooks count as calls there, but not in that order.
+ * (EXPAR_ERR_BUSY for a second one). Hooks count as calls there, but not in that order. Calls with async_finish return
+ * at once, any number of them, and are carried out one behind the other; other calls, and hooks, come behind all of
+ * them. Each is received before the next is sent; one that comes to its turn while the call before the last of its kind
+ * still waits for its hook ends with EXPAR_ERR_STATE, as it would without.
  *
  * A rank whose arguments are refused returns its own error, and tells the others: they return EXPAR_ERR_REMOTE with
  * that rank and reason, from the call or its hook (GPU: the event, or the next call). Calls whose forms do not fit

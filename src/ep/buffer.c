@@ -244,7 +244,7 @@ expar_status expar_ep_destroy(expar_ep *ep)
         atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
         return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
     }
-    expar_status waited = ep_issue_await(ep, EP_CALL_ENDED, 0);
+    expar_status waited = ep_issue_await(ep, EP_CALL_ENDED);
     if (waited != EXPAR_OK) {
         atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
         atomic_store_explicit(&ep->busy, 0, memory_order_release);

@@ -100,21 +100,17 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
         return status;
     }
     *call = (ep_call){.ep = ep, .name = name, .halves = halves};
-    /* Of two that are open the other is the last one: behind one that has ended in its caller's thread there is
-       none. */
-    status = ep_issue_await(ep, EP_CALL_ENDED, ep->last_issued ? EP_OPEN_CALLS - 1 : 0);
-    if (status == EXPAR_OK) {
-        ep->last_issued = false;
-        status = ep_call_check_earlier(call);
-    } else {
-        ep_call_prefix(call, status);
-    }
+    status = ep_call_check_earlier(call);
     if (status != EXPAR_OK) {
         atomic_store_explicit(&ep->busy, 0, memory_order_release);
         ep_leave(ep);
         return status;
     }
     ep_call_tell_untold(call);
+    /* The one before the last has ended when the last, behind it on the same thread, is sent; where that one has ended
+       in its caller's thread this is not known. */
+    call->behind = ep->last_issued ? EP_CALL_SENT : EP_CALL_ENDED;
+    ep->last_issued = false;
     call->epoch = ++ep->epoch;
     const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
     boot_note_call(ep->group->boot, &topic, name);
@@ -145,12 +141,20 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
     return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
+/* Until this rank's earlier calls have come to the phase. Interrupted, a call that nobody has heard of is withdrawn. */
+static expar_status await_earlier(ep_call *call, ep_phase phase)
+{
+    expar_status status = ep_issue_await(call->ep, phase);
+    call->withdrawn = status != EXPAR_OK && !call->opened;
+    return status == EXPAR_OK ? EXPAR_OK : ep_call_prefix(call, status);
+}
+
 static expar_status grow(ep_call *call, const ep_grow_step *step)
 {
     executor *exec = call->ep->exec;
     ep_verdict verdict = {.rank = -1};
-    ep_issue_await(call->ep, EP_CALL_ENDED, 0);
-    expar_status status = ep_call_check_poison(call);
+    expar_status status = await_earlier(call, EP_CALL_ENDED);
+    if (status == EXPAR_OK) status = ep_call_check_poison(call);
     if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->grow(exec, step, &verdict));
     return status == EXPAR_OK ? ep_call_verdict(call, &verdict) : status;
 }
@@ -219,8 +223,10 @@ expar_status ep_call_follow(ep_call *call)
 
 expar_status ep_call_open(ep_call *call)
 {
-    expar_status status = ep_issue_await(call->ep, EP_CALL_SENT, 0);
-    return status == EXPAR_OK ? ep_call_check_poison(call) : ep_call_prefix(call, status);
+    expar_status status = await_earlier(call, call->behind);
+    if (status == EXPAR_OK) status = ep_call_check_poison(call);
+    call->opened = status == EXPAR_OK;
+    return status;
 }
 
 /* ---- the rest of it ---------------------------------------------------------------------------------------------- */
@@ -248,18 +254,11 @@ static expar_status call_carry_out(ep_call *call)
     return status;
 }
 
-/* Calls end in the order of their epochs. */
-static void note_end(const ep_call *call)
-{
-    atomic_store_explicit(&call->ep->last_ended, call->epoch, memory_order_release);
-}
-
 /* By the buffer's own thread. */
 static expar_status run_issued(void *issued)
 {
     ep_call *call = issued;
     expar_status status = poison_with_group(call, call_carry_out(call));
-    note_end(call);
     expar_event_destroy(call->wait_event);
     call->halves->drop(call);
     free(call);
@@ -328,18 +327,28 @@ expar_status ep_call_finish(ep_call *call)
         issue(call);
         return EXPAR_OK;
     }
-    expar_status status = ep_issue_await(call->ep, EP_CALL_ENDED, 0);
-    if (status != EXPAR_OK) return ep_call_prefix(call, status);
+    expar_status status = await_earlier(call, EP_CALL_ENDED);
+    if (status != EXPAR_OK) return status;
     status = call_carry_out(call);
     if (!went_through(status)) return status;
     expar_status closed = close_steps(call);
     return closed == EXPAR_OK ? status : closed;
 }
 
+/* Its epoch is the next call's. */
+static void withdraw(const ep_call *call)
+{
+    call->ep->epoch--;
+    call->ep->last_issued = call->behind == EP_CALL_SENT;
+}
+
 expar_status ep_call_end(ep_call *call, expar_status status)
 {
     executor *exec = call->ep->exec;
-    poison_with_group(call, status);
+    if (call->withdrawn)
+        withdraw(call);
+    else
+        poison_with_group(call, status);
     if (!went_through(status)) {
         /* A call that failed on its way has left work on its stream all the same. Why it failed stays
            the last error. */
@@ -348,7 +357,6 @@ expar_status ep_call_end(ep_call *call, expar_status status)
         ep_call_step(call, exec->ops->end(exec, &call->exec));
         error_restore(&kept);
     }
-    if (!call->issued) note_end(call);
     atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
     ep_leave(call->ep);
     return status;
@@ -378,18 +386,53 @@ expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
     return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
 }
 
+static expar_status notify_refusal(ep_call *call)
+{
+    executor *exec = call->ep->exec;
+    ep_notify_step step = {.epoch = call->epoch, .form = call->form, .refusal = call->refusal};
+    return ep_call_step(call, exec->ops->notify(exec, &call->exec, &step));
+}
+
+/* There is nothing to receive. */
+static expar_status send_refusal(ep_call *call)
+{
+    expar_status status = notify_refusal(call);
+    return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
+}
+
+static void hold_nothing(ep_call *call)
+{
+    (void)call;
+}
+
+static const ep_halves refusal_halves = {
+    .bytes = sizeof(ep_call), .send = send_refusal, .hold = hold_nothing, .drop = hold_nothing};
+
+/* The caller has its error; nobody has an event. False: it is to be told from here. */
+static bool issue_refusal(ep_call *call)
+{
+    if (!call->by_itself || call->ep->exec->ops->streams || ep_issue_prepare(call->ep) != EXPAR_OK) return false;
+    ep_call *own = malloc(sizeof *own);
+    if (!own) return false;
+    call->issued = call->ep->last_issued = true;
+    *own = *call;
+    own->halves = &refusal_halves;
+    own->wait_event = NULL;
+    own->event = NULL;
+    ep_issue(own, run_issued);
+    return true;
+}
+
 expar_status ep_call_tell_refusal(ep_call *call, expar_status refused)
 {
     ep_call_refuse(call, refused);
-    executor *exec = call->ep->exec;
-    ep_notify_step step = {.epoch = call->epoch, .form = call->form, .refusal = call->refusal};
     error_kept kept;
     error_keep(&kept, (expar_status)call->refusal.status);
     /* In a graph it would be told again and again. */
     if (call->exec.captured) note_uncaptured(call, kept.status);
-    if (call->exec.captured) return error_restore(&kept);
+    if (call->exec.captured || issue_refusal(call)) return error_restore(&kept);
     expar_status status = ep_call_open(call);
-    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->notify(exec, &call->exec, &step));
+    if (status == EXPAR_OK) status = notify_refusal(call);
     return status == EXPAR_OK ? error_restore(&kept) : status;
 }
 

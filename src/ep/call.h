@@ -8,21 +8,48 @@
  * place; *ended* when whoever waits for it has been told. The halves between (ep_halves) run in the caller's thread,
  * or, with async_finish, by themselves: on the stream, or on the buffer's own thread (issuer.c).
  *
- * So a buffer may have EP_OPEN_CALLS calls open at a time. They keep the order of their epochs: a call opens, which is
- * to say posts its first record, when the one before it is sent; it sends when that has ended; and one is begun when
- * the one before the last has ended. That is what two parities of records bear (exec/index.h): all hellos of call n + 1
- * are posted by ranks that have judged those of n, and a rank has heard the end of n from all before
- * it begins n + 2. */
+ * So a buffer may have any number of calls begun, and two open at a time. They keep the order of their epochs: a call
+ * opens, which is to say posts its first record, when the one before it is sent and the one before that has ended; it
+ * sends when all before it have ended. That is what two parities of records bear (exec/index.h): all hellos of call
+ * n + 1 are posted by ranks that have judged those of n, and a rank has heard the end of n from all before it opens
+ * n + 2. The buffer's thread carries out one call after the other, so calls that open there keep to this by themselves;
+ * those that open in the caller's thread wait (ep_call_open). */
 #ifndef EXPAR_EP_CALL_H
 #define EXPAR_EP_CALL_H
 
 #include "exec/executor.h"
 
-#define EP_OPEN_CALLS 2
-
 typedef enum ep_phase { EP_CALL_BEGUN, EP_CALL_SENT, EP_CALL_RECEIVED, EP_CALL_ENDED } ep_phase;
 
 typedef struct ep_call ep_call;
+
+/* ---- the thread of a buffer's (issuer.c) ------------------------------------------------------------------------- */
+
+typedef struct ep_issuer ep_issuer;
+/* Gives the call back and returns how it ended. */
+typedef expar_status (*ep_issuer_run)(void *call);
+/* The rest of a call, for that thread; lies in the call. */
+typedef struct ep_issuer_job {
+    struct ep_issuer_job *next; /* the issuer's */
+    void *call;                 /* the thread's from when it begins to carry it out */
+    expar_event *event;         /* is finished behind run; NULL: nobody waits */
+    ep_issuer_run run;
+} ep_issuer_job;
+expar_status ep_issuer_start(ep_issuer **out);
+/* Hands it over, behind all before it. */
+void ep_issuer_put(ep_issuer *issuer, ep_issuer_job *job);
+/* The call that is being carried out there has come to a phase. */
+void ep_issuer_reach(ep_issuer *issuer, ep_phase phase);
+/* Until all calls that were handed to it have come to the phase. EXPAR_ERR_INTERRUPTED. NULL: there is none. */
+expar_status ep_issuer_await(ep_issuer *issuer, ep_phase phase);
+/* Until all have ended; ends the thread, and frees what is left of it. */
+void ep_issuer_stop(ep_issuer *issuer);
+/* The thread ends by itself when all have ended, and gives the buffer back. */
+void ep_issuer_let_go(ep_issuer *issuer, void (*leave)(void *owner), void *owner);
+/* What is left of it then. NULL is allowed. */
+void ep_issuer_free(ep_issuer *issuer);
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* The rest of a call once it is begun. */
 typedef struct ep_halves {
@@ -46,8 +73,13 @@ struct ep_call {
     exec_call exec;
     expar_event *wait_event; /* the caller's; NULL: none */
     expar_event *event;      /* with async_finish; else NULL */
+    bool by_itself;          /* with async_finish, once that is known */
+    ep_phase behind;         /* before it opens all calls before it have come to this phase */
     ep_call *own;            /* room for the call where the buffer's own thread is to finish it; else NULL */
+    ep_issuer_job job;       /* of that copy */
     bool issued;             /* it does; of that copy, and of the call that it was made from */
+    bool opened;             /* others may have seen it */
+    bool withdrawn;          /* interrupted before that: as if it had not been made */
     bool told;               /* it has failed in a way that the others know of: there is nothing to tell them */
 };
 
@@ -72,7 +104,9 @@ expar_status ep_call_promise(ep_call *call);
    refusal. The call takes its place behind this rank's earlier ones, which exec.placed tells: where the thread waits
    not before, since the event may be another call's. */
 expar_status ep_call_follow(ep_call *call);
-/* Before the first record that is posted from the caller's thread: until the call before is sent. */
+/* Before the first record that is posted from the caller's thread: until the call before is sent, and the one before
+   that has ended. Whoever is interrupted here, or where nothing has been posted in ep_call_grow and ep_call_finish, can
+   make the call again. */
 expar_status ep_call_open(ep_call *call);
 /* The halves, here or by themselves. In the latter case the call has been copied, and this one holds nothing any more
    (own is NULL). A refusal, which is told with the offers, is told from here. */
@@ -96,7 +130,8 @@ expar_status ep_call_step(const ep_call *call, expar_status status);
 expar_status ep_call_refuse(ep_call *call, expar_status status);
 /* Likewise, of what a step found that has told the others already. */
 expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
-/* ep_call_refuse, and opens the call with nothing but this rank's refusal, so that the others do not wait for it. */
+/* ep_call_refuse, and opens the call with nothing but this rank's refusal, so that the others do not wait for it: here,
+   or by itself, in its turn, where the call was to finish so. */
 expar_status ep_call_tell_refusal(ep_call *call, expar_status status);
 /* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
@@ -107,26 +142,6 @@ expar_status ep_call_check_earlier(const ep_call *call);
 /* EXPAR_OK, or why the buffer cannot be used any more. */
 expar_status ep_call_check_poison(const ep_call *call);
 
-/* ---- the thread of a buffer's (issuer.c) ------------------------------------------------------------------------- */
-
-typedef struct ep_issuer ep_issuer;
-/* Gives the call back and returns how it ended. */
-typedef expar_status (*ep_issuer_run)(void *call);
-expar_status ep_issuer_start(ep_issuer **out);
-/* Hands the rest of a call to it; at most EP_OPEN_CALLS that have not ended. The event is finished behind run. */
-void ep_issuer_put(ep_issuer *issuer, void *call, expar_event *event, ep_issuer_run run);
-/* The call that is being carried out there has come to a phase. */
-void ep_issuer_reach(ep_issuer *issuer, ep_phase phase);
-/* Until at most `open` of the calls that were handed to it have not come to the phase. EXPAR_ERR_INTERRUPTED. NULL:
-   there is none. */
-expar_status ep_issuer_await(ep_issuer *issuer, ep_phase phase, uint32_t open);
-/* Until all have ended; ends the thread, and frees what is left of it. */
-void ep_issuer_stop(ep_issuer *issuer);
-/* The thread ends by itself when all have ended, and gives the buffer back. */
-void ep_issuer_let_go(ep_issuer *issuer, void (*leave)(void *owner), void *owner);
-/* What is left of it then. NULL is allowed. */
-void ep_issuer_free(ep_issuer *issuer);
-
 /* ---- calls that finish by themselves (issue.c) ------------------------------------------------------------------- */
 
 /* Starts the buffer's own thread, which holds the buffer, unless it runs. */
@@ -135,8 +150,8 @@ expar_status ep_issue_prepare(struct expar_ep *ep);
 void ep_issue(ep_call *call, ep_issuer_run run);
 /* The call that is being carried out there has come to a phase. */
 void ep_issue_reach(struct expar_ep *ep, ep_phase phase);
-/* Until at most `open` of the calls that were issued have not come to the phase. EXPAR_ERR_INTERRUPTED. */
-expar_status ep_issue_await(struct expar_ep *ep, ep_phase phase, uint32_t open);
+/* Until all calls that were issued have come to the phase. EXPAR_ERR_INTERRUPTED. */
+expar_status ep_issue_await(struct expar_ep *ep, ep_phase phase);
 /* Until all have ended; ends the thread. */
 void ep_issue_stop(struct expar_ep *ep);
 /* The thread ends by itself when all have ended. */

@@ -162,6 +162,7 @@ static expar_status combine_check(combine_call *call, const expar_combine_args *
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, true);
     call->base.wait_event = call->args.wait_event;
+    call->base.by_itself = call->args.async_finish != 0;
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_sums(call);
     if (status == EXPAR_OK) status = combine_check_x(call);

@@ -156,6 +156,7 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, asked);
     if (status != EXPAR_OK) return status;
     call->base.wait_event = call->args.wait_event;
+    call->base.by_itself = call->args.async_finish != 0;
     call->given = call->args.handle;
     call->opening = dispatch_opening(&call->args);
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;

@@ -73,9 +73,7 @@ struct expar_ep {
     bool last_issued;  /* the last call finishes on it. Touched by the calling thread only */
     uint32_t number;   /* of the buffers of its group, from 1: the same on all ranks */
     ep_parting parting;
-    uint32_t epoch; /* of the last call; advances alike on all ranks. Touched by the calling thread only */
-    /* The last call that has ended: by the thread that ends it (release), read by who abandons the buffer (acquire). */
-    _Atomic uint32_t last_ended;
+    uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
                              (acquire, release) */
     /* Of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0: none yet.

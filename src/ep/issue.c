@@ -12,7 +12,8 @@ expar_status ep_issue_prepare(expar_ep *ep)
 
 void ep_issue(ep_call *call, ep_issuer_run run)
 {
-    ep_issuer_put(call->ep->issuer, call, call->event, run);
+    call->job = (ep_issuer_job){.call = call, .event = call->event, .run = run};
+    ep_issuer_put(call->ep->issuer, &call->job);
 }
 
 void ep_issue_reach(expar_ep *ep, ep_phase phase)
@@ -20,9 +21,9 @@ void ep_issue_reach(expar_ep *ep, ep_phase phase)
     ep_issuer_reach(ep->issuer, phase);
 }
 
-expar_status ep_issue_await(expar_ep *ep, ep_phase phase, uint32_t open)
+expar_status ep_issue_await(expar_ep *ep, ep_phase phase)
 {
-    return ep_issuer_await(ep->issuer, phase, open);
+    return ep_issuer_await(ep->issuer, phase);
 }
 
 void ep_issue_stop(expar_ep *ep)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread of a buffer that carries out what the caller does not wait for, one call after the other, in the order in
- * which they were issued: of either mode's buffers. */
+ * which they were issued, any number of them: of either mode's buffers. */
 #include "base/interrupt.h"
 #include "ep/ep.h"
 #include "exec/event.h"
@@ -8,20 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct job {
-    void *call; /* the thread's from when it begins to carry it out */
-    expar_event *event;
-    ep_issuer_run run;
-    ep_phase phase;
-} job;
-
 struct ep_issuer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
     /* Guarded by lock: */
-    job jobs[EP_OPEN_CALLS]; /* a ring; jobs[first] is the one that is being carried out */
-    uint32_t first, count;
+    ep_issuer_job *first, *last; /* those that wait for their turn; they lie in their calls */
+    bool carries;                /* another one is being carried out, which has come to this phase */
+    ep_phase phase;
     bool closing;
     bool gone; /* the thread takes no more */
     /* Nobody joins the thread: it gives the buffer back itself. Else NULL. */
@@ -29,20 +23,18 @@ struct ep_issuer {
     void *owner;
 };
 
-static job *job_at(ep_issuer *self, uint32_t i)
-{
-    return &self->jobs[(self->first + i) % EP_OPEN_CALLS];
-}
-
-/* With the lock, which is given back meanwhile. */
+/* With the lock, which is given back meanwhile. The call's memory goes while it is carried out. */
 static void carry_out_first(ep_issuer *self)
 {
-    const job one = *job_at(self, 0);
+    const ep_issuer_job one = *self->first;
+    self->first = one.next;
+    self->carries = true;
+    self->phase = EP_CALL_BEGUN;
     pthread_mutex_unlock(&self->lock);
-    event_finish(one.event, one.run(one.call));
+    expar_status status = one.run(one.call);
+    if (one.event) event_finish(one.event, status);
     pthread_mutex_lock(&self->lock);
-    self->first++;
-    self->count--;
+    self->carries = false;
     pthread_cond_broadcast(&self->change);
 }
 
@@ -58,8 +50,8 @@ static void *issuer_main(void *argument)
 {
     ep_issuer *self = argument;
     pthread_mutex_lock(&self->lock);
-    while (!self->closing || self->count)
-        if (self->count)
+    while (!self->closing || self->first)
+        if (self->first)
             carry_out_first(self);
         else
             pthread_cond_wait(&self->change, &self->lock);
@@ -89,10 +81,15 @@ expar_status ep_issuer_start(ep_issuer **out)
     return EXPAR_OK;
 }
 
-void ep_issuer_put(ep_issuer *self, void *call, expar_event *event, ep_issuer_run run)
+void ep_issuer_put(ep_issuer *self, ep_issuer_job *job)
 {
     pthread_mutex_lock(&self->lock);
-    *job_at(self, self->count++) = (job){.call = call, .event = event, .run = run, .phase = EP_CALL_BEGUN};
+    job->next = NULL;
+    if (self->first)
+        self->last->next = job;
+    else
+        self->first = job;
+    self->last = job;
     if (self->gone)
         carry_out_first(self); /* given up by another thread meanwhile: it ends here, and its event with it */
     else
@@ -103,30 +100,27 @@ void ep_issuer_put(ep_issuer *self, void *call, expar_event *event, ep_issuer_ru
 void ep_issuer_reach(ep_issuer *self, ep_phase phase)
 {
     pthread_mutex_lock(&self->lock);
-    job_at(self, 0)->phase = phase;
+    self->phase = phase;
     pthread_cond_broadcast(&self->change);
     pthread_mutex_unlock(&self->lock);
 }
 
 /* With the lock. One that has ended is no job any more. */
-static uint32_t count_before(ep_issuer *self, ep_phase phase)
+static bool all_reached(const ep_issuer *self, ep_phase phase)
 {
-    uint32_t before = 0;
-    for (uint32_t i = 0; i < self->count; i++)
-        before += job_at(self, i)->phase < phase;
-    return before;
+    return !self->first && !(self->carries && self->phase < phase);
 }
 
-expar_status ep_issuer_await(ep_issuer *self, ep_phase phase, uint32_t open)
+expar_status ep_issuer_await(ep_issuer *self, ep_phase phase)
 {
     expar_status status = EXPAR_OK;
     int64_t asked_ns = 0;
     if (!self) return EXPAR_OK;
     pthread_mutex_lock(&self->lock);
     thread_rest_begin();
-    while (count_before(self, phase) > open && status == EXPAR_OK) {
+    while (!all_reached(self, phase) && status == EXPAR_OK) {
         interrupt_cond_wait(&self->change, &self->lock);
-        if (count_before(self, phase) <= open) break;
+        if (all_reached(self, phase)) break;
         pthread_mutex_unlock(&self->lock);
         status = interrupt_look(&asked_ns, "the call before");
         pthread_mutex_lock(&self->lock);

@@ -47,6 +47,7 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     if (status == EXPAR_OK) status = ep_call_learn(base, call->args.stream, call->args.num_sms, asked);
     if (status != EXPAR_OK) return status;
     base->wait_event = call->args.wait_event;
+    base->by_itself = call->args.async_finish != 0;
     call->opening = route_opening(&call->args);
     status = ep_copy_struct("result", &unused, sizeof unused, result);
     const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;

@@ -16,7 +16,7 @@
  *                                             call's form needs
  *     pool                 pool_bytes         outputs of direct dispatches, of executors that have them here
  *
- * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank begins a call only
+ * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank opens a call only
  * when its call before the last has ended (ep/call.h), so nobody can be two calls ahead of a rank that still reads.
  * Nothing is ever cleared: every flag carries its call's epoch. */
 #ifndef EXPAR_EXEC_INDEX_H

@@ -264,30 +264,36 @@ static void *open_later(void *context)
     return NULL;
 }
 
-/* A third call is begun when the first has ended, not before. */
-static void play_third_waits_for_the_first(table *t)
+/* Calls that open with their offers queue up behind two of which the first is held: nobody waits, and they end in the
+   order in which they were made. */
+static void play_any_number_behind_the_first(table *t)
 {
-    play first, second, third;
-    pthread_t opener;
+    enum { BEHIND = 15 };
+    play first, second, behind[BEHIND];
     gate_build(t);
     play_start(&first, t, 6, MOVE_DISPATCH, &async_choice, NULL, NULL);
     play_start(&second, t, 7, MOVE_DISPATCH, &async_choice, NULL, NULL);
-    if (t->rank == HELD) CHECK(pthread_create(&opener, NULL, open_later, t) == 0, "no thread");
-    play_start(&third, t, 8, MOVE_REPEAT, &async_choice, &first, NULL);
-    if (t->rank == HELD) {
-        CHECK(is_done(&first), "a third call was begun while the first was open");
-        pthread_join(opener, NULL);
+    for (int i = 0; i < BEHIND; i++) {
+        play_start(&behind[i], t, 30 + (uint64_t)i, i % 2 ? MOVE_COMBINE : MOVE_REPEAT, &async_choice,
+                   i % 3 ? &first : &second, NULL);
+        if (t->rank == HELD) CHECK(!is_done(&first), "call %d waited for the first", i + 2);
     }
-    play_finish(&third);
+    if (t->rank == HELD) CHECK(gate_sent() == 1, "%d dispatches were sent while the first was held", gate_sent());
+    gate_open(t);
+    for (int i = BEHIND - 1; i >= 0; i--) {
+        CHECK_OK(expar_event_wait(behind[i].call.event));
+        CHECK(is_done(&second) && (i == 0 || is_done(&behind[i - 1])), "call %d came before the one before it", i + 2);
+        play_finish(&behind[i]);
+    }
     play_finish(&second);
     play_finish(&first);
     gate_remove(t);
 }
 
-static void test_third_waits_for_the_first(void **state)
+static void test_any_number_behind_the_first(void **state)
 {
     (void)state;
-    run(play_third_waits_for_the_first);
+    run(play_any_number_behind_the_first);
 }
 
 /* A refusal has ended when it returns, but what comes behind it is begun when what was open before it has ended,
@@ -503,7 +509,7 @@ int main(void)
         cmocka_unit_test(test_second_begins_while_first_is_held),
         cmocka_unit_test(test_held_before_it_is_sent),
         cmocka_unit_test(test_opens_behind_the_one_before),
-        cmocka_unit_test(test_third_waits_for_the_first),
+        cmocka_unit_test(test_any_number_behind_the_first),
         cmocka_unit_test(test_begins_behind_a_refusal),
         cmocka_unit_test(test_refused_between),
         cmocka_unit_test(test_map_behind_a_refusal),

@@ -275,7 +275,7 @@ static void by_a_thread(void **state)
     args.async_finish = 1;
     assert_dispatch(s, &args, &first);
     assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
-    ep_issue_await(s->ep, EP_CALL_ENDED, 0);
+    ep_issue_await(s->ep, EP_CALL_ENDED);
     assert_said(s, "begin place prepare routing notify#1 keep send#1 receive#1 ");
     expar_event_destroy(first.event);
     give_back(&first);

@@ -150,7 +150,7 @@ typedef struct combine_out {
     size_t bytes;
 } combine_out;
 
-static expar_status start_combine(const calls_view *v, combine_out *out)
+static expar_status make_combine(const calls_view *v, combine_out *out, bool async)
 {
     const traffic *t = v->rows->t;
     const int32_t me = v->group->rank;
@@ -162,9 +162,14 @@ static expar_status start_combine(const calls_view *v, combine_out *out)
     out->args.x = *x;
     out->args.handle = v->before.handle;
     out->args.y = expar_tensor_2d(out->y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
-    out->args.async_finish = 1;
+    out->args.async_finish = async;
     out->args.event = &out->event;
     return expar_combine(v->ep, &out->args);
+}
+
+static expar_status start_combine(const calls_view *v, combine_out *out)
+{
+    return make_combine(v, out, true);
 }
 
 static void finish_combine(const calls_view *v, combine_out *out)
@@ -176,14 +181,16 @@ static void finish_combine(const calls_view *v, combine_out *out)
 }
 
 /* All that waits here waits for this rank's own calls: it changes nothing, and the calls go on. */
-static void wait_again(const calls_view *v, scene *s, const combine_out *one)
+static void wait_again(calls_view *v, scene *s, const combine_out *one)
 {
     combine_out more;
     stops = true;
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_event_wait(one->event));
     CHECK_TEXT("expar_event_wait", "interrupted");
-    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, start_combine(v, &more));
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, make_combine(v, &more, false));
     CHECK_TEXT("expar_combine", "the call before: interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, calls_find("dispatch")->make(v));
+    CHECK_TEXT("expar_dispatch", "the call before: interrupted");
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ep_destroy(v->ep));
     CHECK_TEXT("expar_ep_destroy", "the call before: interrupted");
     stops = false;

@@ -222,7 +222,7 @@ expar_status expar_ll_destroy(expar_ll *ll)
         atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
         return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
     }
-    expar_status waited = ep_issuer_await(ll->issuer, EP_CALL_ENDED, 0);
+    expar_status waited = ep_issuer_await(ll->issuer, EP_CALL_ENDED);
     if (waited != EXPAR_OK) {
         atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
         atomic_store_explicit(&ll->busy, 0, memory_order_release);

@@ -24,21 +24,21 @@ static expar_status ll_poison(expar_ll *ll, const ll_call *call, expar_status st
     return status;
 }
 
-static expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status)
+expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status)
 {
     return error_prefix(status, "%s on rank %d", name, ll->rank);
 }
 
 /* ---- who is in --------------------------------------------------------------------------------------------------- */
 
-expar_status ll_settle(expar_ll *ll, const char *name, uint32_t open)
+expar_status ll_settle(expar_ll *ll, const char *name)
 {
-    expar_status status = ep_issuer_await(ll->issuer, EP_CALL_ENDED, open);
+    expar_status status = ep_issuer_await(ll->issuer, EP_CALL_ENDED);
     if (status == EXPAR_OK) status = ll_check_poison(ll);
     return status == EXPAR_OK ? EXPAR_OK : ll_prefix(ll, name, status);
 }
 
-expar_status ll_begin(expar_ll *ll, const char *name, uint32_t open)
+expar_status ll_begin(expar_ll *ll, const char *name, bool alone)
 {
     expar_status status = ll_enter(ll, name);
     if (status != EXPAR_OK) return status;
@@ -50,7 +50,7 @@ expar_status ll_begin(expar_ll *ll, const char *name, uint32_t open)
     /* Whoever abandons the buffer now sees that it is busy, or has been seen. */
     if (atomic_load(&ll->ended))
         status = error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", name);
-    if (status == EXPAR_OK) status = ll_settle(ll, name, open);
+    if (status == EXPAR_OK) status = alone ? ll_settle(ll, name) : ll_prefix(ll, name, ll_check_poison(ll));
     return status == EXPAR_OK ? EXPAR_OK : ll_end(ll, status);
 }
 

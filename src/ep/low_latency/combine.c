@@ -82,6 +82,7 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
     const expar_ll *ll = call->ll;
     expar_ll_combine_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    call->manner.by_itself = call->args.async_finish != 0;
     if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);
     if (status == EXPAR_OK) status = ll_handle_check_own(ll, call->args.handle);
     if (status == EXPAR_OK) status = ll_combine_check_sum(call);
@@ -159,7 +160,7 @@ expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, e
 {
     const char *name = ll_combine_name;
     ll_combine_call call = {.ll = ll, .rest.kind = LL_COMBINE};
-    expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
+    expar_status status = ll_begin(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_combine_check(&call, args, result);
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
@@ -193,7 +194,7 @@ static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, 
 expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
 {
     static const char name[] = "expar_ll_combine_buffer";
-    expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
+    expar_status status = ll_begin(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = combine_memory(ll, handle, dtype, x);
     if (status != EXPAR_OK) error_prefix(status, "%s", name);

@@ -93,7 +93,7 @@ expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
 {
     const char *name = ll_dispatch_name;
     ll_dispatch_call call = {.ll = ll, .rest.kind = LL_DISPATCH};
-    expar_status status = ll_begin(ll, name, EP_OPEN_CALLS - 1);
+    expar_status status = ll_begin(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = ll_dispatch_prepare(&call);

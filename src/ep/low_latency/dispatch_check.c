@@ -83,6 +83,7 @@ expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_a
     const expar_ll *ll = call->ll;
     expar_ll_dispatch_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    call->manner.by_itself = call->args.async_finish != 0;
     if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);
     if (status == EXPAR_OK) status = ll_dispatch_check_x(ll, &call->args.x);
     if (status == EXPAR_OK)

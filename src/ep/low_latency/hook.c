@@ -45,7 +45,7 @@ expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
     expar_status status = hook_check(hook, name);
     if (status != EXPAR_OK) return call_ended(status);
     expar_ll *ll = hook->ll;
-    status = ll_begin(ll, name, 0);
+    status = ll_begin(ll, name, true);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     if (hook->called) {
         status = error_set(EXPAR_ERR_STATE, "%s: the hook has been called already", name);

@@ -76,14 +76,16 @@ expar_status ll_enter(expar_ll *ll, const char *name);
 void ll_leave(expar_ll *ll);
 /* Of one of the record's keepers. */
 void ll_unkeep(expar_ll *ll);
-/* Takes the buffer for a call or a hook of this thread's, once at most `open` calls go on by themselves:
-   EXPAR_ERR_BUSY, or why it cannot be used any more. On failure nothing is held. */
-expar_status ll_begin(expar_ll *ll, const char *name, uint32_t open);
-/* Waits until at most `open` calls go on by themselves. Interrupted there, the call that waits has not begun, and can
-   be made again. EXPAR_OK, that, or why the buffer cannot be used any more. */
-expar_status ll_settle(expar_ll *ll, const char *name, uint32_t open);
+/* Takes the buffer for a call or a hook of this thread's; alone: once no call goes on by itself. EXPAR_ERR_BUSY, or why
+   it cannot be used any more. On failure nothing is held. */
+expar_status ll_begin(expar_ll *ll, const char *name, bool alone);
+/* Waits until no call goes on by itself. Interrupted there, the call that waits has not begun, and can be made again.
+   EXPAR_OK, that, or why the buffer cannot be used any more. */
+expar_status ll_settle(expar_ll *ll, const char *name);
 /* Gives it back. Returns status, with its text as it is. */
 expar_status ll_end(expar_ll *ll, expar_status status);
+/* Puts the call's name and this rank before the last error's text. Returns status. */
+expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status);
 /* The number of a call that begins now, noted for others who ask. */
 uint64_t ll_number_call(expar_ll *ll, const char *name);
 /* This rank refuses the call for status, which the last error tells: the others are to learn of it. OK: nothing. */
@@ -150,9 +152,10 @@ typedef struct ll_job ll_job;
 expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out);
 /* Of one that is not issued; NULL is allowed. */
 void ll_job_free(ll_job *job);
-/* What the phases of a call come to in the caller's thread. With a job they are left to it, unless this rank refuses
-   the call, and *event is the caller's then; with a hook the receive is. */
+/* What the phases of a call come to in the caller's thread. With a job they are left to it, and *event is the caller's
+   then; with a hook the receive is. A refusal of a call that was to finish by itself is told so, too. */
 typedef struct ll_manner {
+    bool by_itself;
     expar_event *wait_event;
     expar_ll_hook *hook;
     ll_job *job;

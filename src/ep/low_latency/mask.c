@@ -4,7 +4,7 @@
 
 static expar_status no_masks(expar_ll *ll, const char *name)
 {
-    expar_status status = ll_begin(ll, name, 0);
+    expar_status status = ll_begin(ll, name, true);
     if (status != EXPAR_OK) return status;
     status = error_set(EXPAR_ERR_STATE, "%s: config.masking is 0; expected a buffer with masks", name);
     return ll_end(ll, status);

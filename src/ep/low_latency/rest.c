@@ -9,7 +9,9 @@ struct ll_job {
     expar_ll *ll;
     const char *name;
     ll_rest rest;
-    expar_event *wait_event, *event;
+    ep_issuer_job job;
+    expar_event *wait_event, *event; /* NULL: of a refusal */
+    error_kept refused;              /* why this rank refuses the call, or EXPAR_OK */
 };
 
 /* ---- phases ------------------------------------------------------------------------------------------------------ */
@@ -66,19 +68,24 @@ expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest)
 
 /* ---- on the buffer's own thread ---------------------------------------------------------------------------------- */
 
-expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out)
+/* Without an event. */
+static expar_status job_make(expar_ll *ll, const char *name, ll_job **out)
 {
     ll_job *job = calloc(1, sizeof *job);
     if (!job) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
     *out = job;
     job->ll = ll;
     job->name = name;
-    if (!ll->issuer) {
-        expar_status status = ep_issuer_start(&ll->issuer);
-        if (status != EXPAR_OK) return status;
-        life_hold(&ll->life);
-    }
-    return event_create_for_call(&job->event);
+    if (ll->issuer) return EXPAR_OK;
+    expar_status status = ep_issuer_start(&ll->issuer);
+    if (status == EXPAR_OK) life_hold(&ll->life);
+    return status;
+}
+
+expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out)
+{
+    expar_status status = job_make(ll, name, out);
+    return status == EXPAR_OK ? event_create_for_call(&(*out)->event) : status;
 }
 
 /* The event has a reference of the caller's and one of the call's. */
@@ -96,12 +103,21 @@ static expar_status job_run(void *issued)
 {
     ll_job *job = issued;
     expar_status status = ll_check_poison(job->ll);
-    if (status == EXPAR_OK) status = ll_rest_send(job->ll, job->name, &job->rest, job->wait_event, EXPAR_OK);
+    if (status == EXPAR_OK) {
+        const expar_status own = error_restore(&job->refused);
+        status = ll_rest_send(job->ll, job->name, &job->rest, job->wait_event, own);
+    }
     if (status == EXPAR_OK) status = ll_rest_receive(job->ll, job->name, &job->rest);
     ll_rest_drop(&job->rest);
     expar_event_destroy(job->wait_event);
     free(job);
     return status;
+}
+
+static void job_put(ll_job *job)
+{
+    job->job = (ep_issuer_job){.call = job, .event = job->event, .run = job_run};
+    ep_issuer_put(job->ll->issuer, &job->job);
 }
 
 static expar_event *job_issue(ll_job *job, const ll_rest *rest, expar_event *wait_event)
@@ -111,8 +127,23 @@ static expar_event *job_issue(ll_job *job, const ll_rest *rest, expar_event *wai
     job->wait_event = wait_event;
     ll_rest_hold(rest);
     if (wait_event) event_retain(wait_event);
-    ep_issuer_put(job->ll->issuer, job, event, job_run);
+    job_put(job);
     return event;
+}
+
+/* The caller has its error; nobody has an event. False: it is to be told from here. */
+static bool refusal_issue(expar_ll *ll, const char *name, const ll_rest *rest, const error_kept *refused)
+{
+    ll_job *job = NULL;
+    if (job_make(ll, name, &job) != EXPAR_OK) {
+        ll_job_free(job);
+        return false;
+    }
+    job->refused = *refused;
+    job->rest.kind = rest->kind;
+    call_of_rest(&job->rest)->number = ll_number_call(ll, name);
+    job_put(job);
+    return true;
 }
 
 /* ---- in the caller's --------------------------------------------------------------------------------------------- */
@@ -129,7 +160,9 @@ expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_mann
         return EXPAR_OK;
     }
     error_keep(&kept, own);
-    expar_status status = ll_settle(ll, name, 0);
+    if (own != EXPAR_OK && manner->by_itself && refusal_issue(ll, name, rest, &kept))
+        return ll_prefix(ll, name, error_restore(&kept));
+    expar_status status = ll_settle(ll, name);
     if (status != EXPAR_OK) return status;
     call->number = ll_number_call(ll, name);
     status = ll_rest_send(ll, name, rest, manner->wait_event, error_restore(&kept));

@@ -100,6 +100,98 @@ static void test_pairs(void **state)
     run_body(play_pairs);
 }
 
+/* ---- any number -------------------------------------------------------------------------------------------------- */
+
+enum { MANY = 17 };
+
+static bool all_open(ll_round **rounds, int count)
+{
+    int done = 0;
+    for (int i = 0; i < count; i++)
+        if (!CHECK_OK(expar_event_query(rounds[i]->received.event, &done)) ||
+            !CHECK(!done, "dispatch %d of %d is done while the first is held", i, count))
+            return false;
+    return true;
+}
+
+/* Behind one that a rank holds back all return at once; a call in the caller's thread and its hook come behind them,
+   and then as many combines. */
+static bool play_queue(const ll_case *c, int32_t rank, expar_ll *ll, int count)
+{
+    ll_round *rounds[MANY], *hooked = round_make(c, rank, MANY);
+    expar_event *late = NULL;
+    bool good = CHECK_OK(expar_event_create(&late));
+    for (int i = 0; i < count; i++) {
+        rounds[i] = make(c, rank, (uint32_t)i);
+        if (i == 0 && rank == BAD) rounds[i]->dispatch.wait_event = late;
+        good = good && issue_dispatch(rounds[i], ll);
+    }
+    good = good && (rank != BAD || all_open(rounds, count));
+    CHECK_OK(expar_event_signal(late));
+    hooked->dispatch.hook = 1;
+    good = good && CHECK_OK(expar_ll_dispatch(ll, &hooked->dispatch, &hooked->received));
+    for (int i = count - 1; i >= 0; i--)
+        good = good && await_dispatch(rounds[i], EXPAR_OK);
+    for (int i = 0; i < count; i++)
+        good = good && issue_combine(rounds[i], ll, NULL);
+    good = good && CHECK_OK(expar_ll_hook_call(hooked->received.hook, NULL)) && round_check_dispatch(hooked);
+    for (int i = count - 1; i >= 0; i--)
+        good = good && await_combine(rounds[i]);
+    for (int i = 0; i < count; i++)
+        round_free(rounds[i]);
+    round_free(hooked);
+    expar_event_destroy(late);
+    return good;
+}
+
+static bool play_any_number(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    static const int counts[] = {1, 2, 3, MANY};
+    bool good = true;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && good; i++)
+        good = play_queue(c, rank, ll, counts[i]);
+    return good;
+}
+
+static void test_any_number(void **state)
+{
+    (void)state;
+    run_body(play_any_number);
+}
+
+/* A rank that refuses a call behind one that it holds back hears of it at once; the others at their event. */
+static bool play_refused_in_queue(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    ll_round *held = make(c, rank, 0), *refused = make(c, rank, 1), *fine = make(c, rank, 2);
+    expar_event *late = NULL;
+    bool good = CHECK_OK(expar_event_create(&late));
+    if (rank == BAD) {
+        held->dispatch.wait_event = late;
+        refused->dispatch.x.shape[1] = 8;
+    }
+    good = good && issue_dispatch(held, ll);
+    if (rank == BAD)
+        good = good && CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_dispatch(ll, &refused->dispatch, &refused->received)) &&
+               CHECK_TEXT("expar_ll_dispatch on rank 1");
+    else
+        good = good && issue_dispatch(refused, ll);
+    good = good && issue_dispatch(fine, ll) && (rank != BAD || all_open(&held, 1));
+    CHECK_OK(expar_event_signal(late));
+    if (rank != BAD) good = good && await_dispatch(refused, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 refused");
+    good = good && await_dispatch(fine, EXPAR_OK) && await_dispatch(held, EXPAR_OK);
+    round_free(held);
+    round_free(refused);
+    round_free(fine);
+    expar_event_destroy(late);
+    return good;
+}
+
+static void test_refused_in_queue(void **state)
+{
+    (void)state;
+    run_body(play_refused_in_queue);
+}
+
 /* The caller's references go at once. */
 static bool play_unheld(const ll_case *c, int32_t rank, expar_ll *ll)
 {
@@ -220,8 +312,9 @@ static void test_abandon(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),     cmocka_unit_test(test_unheld), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_bad_event), cmocka_unit_test(test_end),    cmocka_unit_test(test_abandon),
+        cmocka_unit_test(test_any_number), cmocka_unit_test(test_refused_in_queue), cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_unheld),     cmocka_unit_test(test_refusals),         cmocka_unit_test(test_bad_event),
+        cmocka_unit_test(test_end),        cmocka_unit_test(test_abandon),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

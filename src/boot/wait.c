@@ -140,8 +140,10 @@ static bool is_missed(const boot_wait *wait, int32_t rank)
 static void ask_members(inquiry *q)
 {
     boot *self = q->wait->boot;
-    for (int32_t i = 0; i < num_members(q->wait); i++)
-        q->answers[member(q->wait, i)].asked = member(q->wait, i) != self->rank;
+    for (int32_t i = 0; i < num_members(q->wait); i++) {
+        const int32_t rank = member(q->wait, i);
+        q->answers[rank].asked = rank != self->rank && (!q->wait->missed_alone || is_missed(q->wait, rank));
+    }
     self->ops->ask(self, &q->wait->topic, q->answers, ANSWER);
 }
 

@@ -150,8 +150,40 @@ void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)
     rest->wait.context = context;
 }
 
+/* ---- without those who are lost ---------------------------------------------------------------------------------- */
+
+void sym_rest_tolerate(sym_rest *rest)
+{
+    rest->tolerant = rest->wait.missed_alone = true;
+}
+
+/* Who was silent once may answer again, and is asked. */
+static bool has_gone(const sym *self, int32_t rank)
+{
+    const uint8_t gone = atomic_load_explicit(&self->gone[rank], memory_order_acquire);
+    return gone == SYM_PEER_DIED || gone == SYM_PEER_LEFT;
+}
+
+static expar_status check_missed(const sym_rest *rest)
+{
+    expar_status status = sym_check_self(rest->sym, rest->what);
+    for (int32_t r = 0; r < rest->sym->size && status == EXPAR_OK; r++)
+        if (r != rest->sym->rank && has_gone(rest->sym, r) && rest->wait.misses(rest->wait.context, r))
+            status = error_set(EXPAR_ERR_PEER, "%s: rank %d died, or has left the group", rest->what, r);
+    return status;
+}
+
+bool sym_rest_has_lost(const sym_rest *rest, int32_t rank)
+{
+    if (rank == rest->sym->rank || !rest->wait.misses(rest->wait.context, rank)) return false;
+    return has_gone(rest->sym, rank) || (rest->wait.silent && rest->wait.silent[rank]) || rest->wait.culprit == rank;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
 static expar_status rest_check(const sym_rest *rest)
 {
+    if (rest->tolerant) return check_missed(rest);
     if (rest->open) return sym_check_losses(rest->sym, rest->tellings, rest->what);
     if (rest->among.size > 0) return sym_check_ranks(rest->sym, &rest->among, rest->what);
     return sym_check(rest->sym, rest->what);
@@ -232,7 +264,7 @@ static bool rest_spins(sym_rest *rest)
    caller has looked again. */
 static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 {
-    expar_status status = sym_wait_look(rest->sym, &rest->wait);
+    expar_status status = rest->tolerant ? boot_wait_look(&rest->wait) : sym_wait_look(rest->sym, &rest->wait);
     if (status != EXPAR_OK) {
         rest->timed_out = status == EXPAR_ERR_PEER;
         return status;

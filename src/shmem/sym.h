@@ -331,6 +331,7 @@ typedef struct sym_rest {
     bool handed_over; /* the network's own thread does */
     bool timed_out;   /* set when a turn failed because of those who are waited for */
     bool open;        /* by sym_rest_begin_open */
+    bool tolerant;    /* by sym_rest_tolerate */
     sym_ranks among;  /* those whose loss ends the wait, unless it is open; size 0: all */
     /* Ends it too, once it is set (relaxed): what the wait is for has been abandoned. NULL: nothing does */
     const atomic_bool *halt;
@@ -349,6 +350,11 @@ void sym_rest_expect(sym_rest *rest, const boot_topic *topic, int32_t rank);
 /* For all of whom misses(context, rank) is true, at each time. The context stays until the end. */
 void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)(const void *context, int32_t rank),
                          const void *context);
+/* Behind sym_rest_expect_all: the loss or silence of a rank ends the wait only while it is missed, and no failed wait
+   makes a rank gone for others: the caller goes on without those who are lost (sym_rest_has_lost), by another wait. */
+void sym_rest_tolerate(sym_rest *rest);
+/* Whether the wait, a tolerant one that a turn has failed with EXPAR_ERR_PEER, has failed because of the rank. */
+bool sym_rest_has_lost(const sym_rest *rest, int32_t rank);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
 /* Whether so many threads of each rank outnumber the cores: for waits of threads that a rank has beside its own

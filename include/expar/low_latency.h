@@ -25,7 +25,7 @@
  * and hooks return that report at once. With config.masking the loss of a rank is no error: it is masked.
  *
  * This version has the mode on the CPU, for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns
- * for a GPU, across nodes, unmapped or with masking. */
+ * for a GPU, across nodes or unmapped. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -215,17 +215,29 @@ EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
 /* A masked rank is sent nothing and waited for by nobody here; its experts add nothing to y, and weights are not
-   changed for it. With config.masking a rank that is lost is masked by the wait that finds it; else such a wait ends
-   with EXPAR_ERR_PEER. Who is masked, and lives, masks back or ends with EXPAR_ERR_PEER. All three: EXPAR_ERR_NULL,
-   EXPAR_ERR_STATE (config.masking is 0), EXPAR_ERR_BUSY. */
+   changed for it. Rows of a dispatch that it had counted and that did not come are zero, with src_info -1. With
+   config.masking a rank that is lost (dead, silent, gone, or late beyond the group's late limit) is masked by the wait
+   that finds it, and the call goes on without an error; else such a wait ends with EXPAR_ERR_PEER. Who is masked, and
+   lives, masks back as soon as it waits for one who has masked it. All three: EXPAR_ERR_NULL, EXPAR_ERR_STATE
+   (config.masking is 0), EXPAR_ERR_BUSY.
 
-/* Masks the rank, or, with 0, does not any more where nothing has been sent to it meanwhile (else EXPAR_ERR_STATE:
-   clean takes it in again). Local. EXPAR_ERR_ARGUMENT: no rank of the group, or this one. */
+   Combines write to places that a masked rank might still write to, late; so each of their halves moves away from where
+   that rank knows it. There are four regions for that, or as many as ranks: a fourth rank that is masked apart from
+   three others, which all live, or are silent, finds none. Its mask is EXPAR_ERR_LIMIT, and a wait that had to mask it
+   ends with EXPAR_ERR_PEER. */
+
+/* Masks the rank, or, with 0, does not any more where no call has begun or ended meanwhile (else EXPAR_ERR_STATE:
+   clean takes it in again). Local. EXPAR_ERR_ARGUMENT: no rank of the group, or this one; masked is neither 0 nor 1.
+   EXPAR_ERR_LIMIT: above. */
 EXPAR_API expar_status expar_ll_mask_set(expar_ll *ll, int32_t rank, int32_t masked);
-/* status: [N] i32 where the data lies: 1 for masked ranks, else 0. Local. */
+/* status: [N] i32 where the data lies: 1 for masked ranks, else 0. Local. Errors: EXPAR_ERR_NULL, EXPAR_ERR_DTYPE,
+   EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_DEVICE. */
 EXPAR_API expar_status expar_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream);
-/* Collective among the living; nobody waits for the dead. Agrees epochs, masks and halves, and takes a rank that has
-   come back in again. No call may be open. */
+/* Collective among the living; nobody waits for the dead, and a rank that is silent is left out. Agrees epochs, masks
+   and halves, and takes a rank that has come back in again: one that was masked calls it, too, and waits there until
+   the others do. Handles of before serve no combine behind it (EXPAR_ERR_HANDLE). No call may be open:
+   EXPAR_ERR_STATE where one is, EXPAR_ERR_REMOTE on the others, and all stays as it was. EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED: the buffer is poisoned. */
 EXPAR_API expar_status expar_ll_mask_clean(expar_ll *ll);
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */

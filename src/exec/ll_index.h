@@ -20,6 +20,13 @@
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
  *
+ * A buffer with masks has row flags and places several times: each half lies in one region of them, [regions][2][B][P],
+ * and leaves it for another where a masked rank may still write to it. What else there is has one writer a word, whose
+ * late stores meet nobody's. Behind the weight flags it has
+ *
+ *     maskers       [N]           64              "you are masked here", from each rank
+ *     cleans        [N]           clean_bytes     what each rank says in a clean
+ *
  * Epochs of a kind count from 1 in 64 bits; words have 32 for them (ll_stamp), of which 0 is none. A word could be
  * taken for that of a call 2^32 - 4 calls later, if no call between the two wrote it: flags that may lie unwritten for
  * so long are swept (LL_SWEEP_CALLS). */
@@ -100,9 +107,25 @@ typedef enum ll_unit_word {
     LL_UNIT_STATUS = 0,   /* expar_status: 0, or why the source does not, or not wholly, take part */
     LL_UNIT_TAG = 1,      /* ll_form_tag */
     LL_UNIT_ROUTE = 2,    /* ll_form.route */
-    LL_UNIT_MESSAGES = 3, /* dispatch: messages that come from there */
+    LL_UNIT_MESSAGES = 3, /* dispatch: messages that come from there; combine: the region of the source's own half */
     LL_UNIT_COUNTS = 4
 } ll_unit_word;
+
+/* Words of what a rank says in a clean, of which each is an attempt; written by that rank (release), read by the owner
+   (acquire). Behind them stand three sets of ranks, a bit a rank: the views of
+   even and of odd steps, and what was decided. */
+typedef enum ll_clean_word {
+    LL_CLEAN_STAGE = 0,   /* attempt << 32 | step; 0 while the words below are written, 1 once they are there, and from
+                             2 on the number of the view that is there */
+    LL_CLEAN_DECIDED = 1, /* the attempt that has come to a decision, once that is there; stays until the next does */
+    LL_CLEAN_ERA = 2,
+    LL_CLEAN_CALLS = 3,
+    LL_CLEAN_EPOCHS = 4, /* of each kind */
+    LL_CLEAN_STATUS = 6, /* expar_status: 0, or why the rank cannot */
+    LL_CLEAN_VIEWS = 8
+} ll_clean_word;
+#define LL_CLEAN_SETS 3
+#define LL_REGIONS    4 /* at most: one in use, and as many to move to */
 
 /* A message's first bytes: behind these stand int32 expert[K] (local, or -1), int32 row[K] (among this source's rows
    for that expert) and float weights[K], where given; then, at header_bytes, the payload and its scales. K: the
@@ -130,6 +153,7 @@ typedef struct ll_shape {
     int32_t ranks, tokens, topk, local_experts; /* N, B, K, L */
     int32_t hidden, element_bytes;              /* H, and of its elements at most */
     int32_t exact, reduced;                     /* 1: such combines will be made */
+    int32_t masking, regions;                   /* 1: there are masks; of row flags and places, 1 without masks */
 } ll_shape;
 
 typedef struct ll_space {
@@ -138,7 +162,8 @@ typedef struct ll_space {
     uint64_t header_bytes, message_bytes, place_bytes;
     int32_t places; /* P */
     uint64_t units[LL_KINDS], reads, message_flags, row_flags, weight_flags;
-    uint64_t words_bytes; /* all of these */
+    uint64_t maskers, cleans, clean_bytes; /* with masks */
+    uint64_t words_bytes;                  /* all of these */
     uint64_t weights, messages, rows, total_bytes;
 } ll_space;
 
@@ -166,14 +191,18 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.header_bytes = ep_round(sizeof(ll_header) + topk * 12, EP_LINE_BYTES);
     space.message_bytes = ep_round(space.header_bytes + ll_payload_bytes(shape), EP_LINE_BYTES);
     space.place_bytes = ep_round(ll_payload_bytes(shape), EP_LINE_BYTES);
-    const uint64_t places = tokens * (uint64_t)space.places, ahead = shape->reduced ? n * tokens : 0;
+    const uint64_t sets = (uint64_t)LL_CLEAN_SETS * ((n + 63) / 64), regions = (uint64_t)shape->regions;
+    const uint64_t places = regions * tokens * (uint64_t)space.places, ahead = shape->reduced ? n * tokens : 0;
     space.units[LL_DISPATCH] = 0;
     space.units[LL_COMBINE] = n * LL_UNIT_COPIES * space.unit_bytes[LL_DISPATCH];
     space.reads = space.units[LL_COMBINE] + n * LL_UNIT_COPIES * space.unit_bytes[LL_COMBINE];
     space.message_flags = space.reads + n * EP_LINE_BYTES;
     space.row_flags = space.message_flags + LL_HALVES * n * space.flag_share_bytes;
     space.weight_flags = space.row_flags + ep_round(LL_HALVES * places * 8, EP_LINE_BYTES);
-    space.words_bytes = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
+    space.maskers = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
+    space.clean_bytes = ep_round((LL_CLEAN_VIEWS + sets) * 8, EP_LINE_BYTES);
+    space.cleans = space.maskers + (shape->masking ? n * EP_LINE_BYTES : 0);
+    space.words_bytes = space.cleans + (shape->masking ? n * space.clean_bytes : 0);
     space.weights = space.words_bytes;
     space.messages = ep_round(space.weights + LL_HALVES * ahead * topk * sizeof(float), 4096);
     space.rows = space.messages + LL_HALVES * n * tokens * space.message_bytes;
@@ -209,11 +238,12 @@ EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int
     uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->tokens;
     return space->messages + (first + (uint64_t)message) * space->message_bytes;
 }
-/* Of places: number `place` of the token, in the half of the epoch. */
-EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t token,
-                                 int32_t place)
+/* Of places: number `place` of the token, in the half of the epoch, which lies in the region. */
+EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t region,
+                                 int32_t token, int32_t place)
 {
-    uint64_t row = (epoch & 1) * (uint64_t)shape->tokens + (uint64_t)token;
+    uint64_t half = (uint64_t)region * LL_HALVES + (epoch & 1);
+    uint64_t row = half * (uint64_t)shape->tokens + (uint64_t)token;
     return row * (uint64_t)space->places + (uint64_t)place;
 }
 EP_FUNC uint64_t ll_row_flag_at(const ll_space *space, uint64_t number)
@@ -234,6 +264,15 @@ EP_FUNC uint64_t ll_weights_at(const ll_space *space, const ll_shape *shape, int
 {
     uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->tokens;
     return space->weights + (first + (uint64_t)message) * (uint64_t)shape->topk * sizeof(float);
+}
+
+EP_FUNC uint64_t ll_masker_at(const ll_space *space, int32_t source)
+{
+    return space->maskers + (uint64_t)source * EP_LINE_BYTES;
+}
+EP_FUNC uint64_t ll_clean_at(const ll_space *space, int32_t source, int32_t word)
+{
+    return space->cleans + (uint64_t)source * space->clean_bytes + (uint64_t)word * 8;
 }
 
 /* ---- what a dispatch leaves -------------------------------------------------------------------------------------- */

@@ -45,6 +45,7 @@ typedef struct ll_routing {
     mem_block *block;
     int32_t tokens, topk, weights; /* T, K; 1: weights came along */
     uint32_t route;                /* stamp of the dispatch */
+    uint32_t era;                  /* of masks, in which the dispatch was; 0 without masks */
     int64_t *range;
     int32_t *src_info, *messages, *idx;
     uint8_t *headers;
@@ -76,6 +77,12 @@ typedef struct ll_combine_step {
     int64_t y_pitch_bytes;
 } ll_combine_step;
 
+/* A clean of masks. */
+typedef struct ll_clean_step {
+    ll_call call;   /* the refusal, and the verdict: the ranks that refuse */
+    uint64_t calls; /* in: that this rank has made; out: the most that any has */
+} ll_clean_step;
+
 /* What a buffer has done, for expar_ll_get_stats. Raised by the thread that makes a call, read by any; relaxed. */
 typedef struct ll_counts {
     _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
@@ -104,6 +111,12 @@ typedef struct ll_executor_ops {
        results are whole. */
     expar_status (*dispatch_receive)(ll_executor *self, ll_dispatch_step *step);
     expar_status (*combine_receive)(ll_executor *self, ll_combine_step *step);
+    /* With masks: masks another rank, or takes that back. EXPAR_ERR_STATE, EXPAR_ERR_LIMIT. */
+    expar_status (*mask_set)(ll_executor *self, int32_t rank, bool masked);
+    /* status: [N], 1 for masked ranks. */
+    void (*mask_query)(ll_executor *self, int32_t *status);
+    /* Collective among the ranks that come. */
+    expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
 } ll_executor_ops;
 
 struct ll_executor {

@@ -41,8 +41,6 @@ static expar_status ll_check_built(const expar_group *group, const expar_ll_conf
                          "config.device.type is %d; expected %d (CPU): low-latency mode has no "
                          "other executor yet",
                          (int)config->device.type, (int)EXPAR_CPU);
-    if (config->masking)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "config.masking is 1; expected 0: masks are not built yet");
     if (config->unmapped || group->num_nodes > 1)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "%s; expected a group on one node: low-latency mode is not built across networks yet",

@@ -91,7 +91,9 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
                         .hidden = config->hidden,
                         .element_bytes = ll_element_bytes(config),
                         .exact = (sums >> EXPAR_LL_EXACT) & 1,
-                        .reduced = (sums >> EXPAR_LL_REDUCED) & 1};
+                        .reduced = (sums >> EXPAR_LL_REDUCED) & 1,
+                        .masking = config->masking,
+                        .regions = config->masking ? (ranks < LL_REGIONS ? ranks : LL_REGIONS) : 1};
     return EXPAR_OK;
 }
 

@@ -59,6 +59,13 @@ static expar_status check_idx(const ll_combine *c)
     return EXPAR_OK;
 }
 
+/* Ranks that a clean has taken in again know nothing of the dispatches before. */
+static expar_status check_era(const ll_combine *c)
+{
+    if (!c->self->masks || c->step->routing->era == c->self->masks->era) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
+}
+
 static const ll_header *header_of(const ll_combine *c, int32_t source, int32_t message)
 {
     const uint64_t number = (uint64_t)source * (uint64_t)c->self->shape.tokens + (uint64_t)message;
@@ -100,7 +107,8 @@ static void send_slots(const ll_combine *c, int32_t source, const ll_header *hea
     for (int32_t k = 0; k < c->step->call.form.topk; k++) {
         const void *row = row_of_slot(c, source, header, k);
         if (!row) continue;
-        const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, header->token, k);
+        const uint64_t place =
+            ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
         send_row(c, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
         ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place));
     }
@@ -130,7 +138,8 @@ static void send_sum(const ll_combine *c, int32_t source, int32_t message, const
         self->rows[rows] = row;
         self->row_weights[rows++] = weights[k];
     }
-    const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, header->token, header->place);
+    const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch),
+                                           header->token, header->place);
     cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, ll_at(self, source, ll_row_at(&self->space, place)),
                      self->rows, self->row_weights, rows, self->shape.hidden);
     ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
@@ -258,7 +267,7 @@ static ll_door door_of_weights(const ll_combine *c, int32_t source)
 {
     const ll_cpu *self = c->self;
     const uint64_t epoch = c->step->call.epoch;
-    if (!ll_sends_data(&c->record->told[source])) return LL_DOOR_REFUSES;
+    if (!ll_sends_data(self, c->record, source)) return LL_DOOR_REFUSES;
     if (source == self->sym->rank) return LL_DOOR_OPEN;
     for (int32_t m = c->step->routing->messages[source] - 1; m >= 0; m--)
         if (!ll_word_is_of(ll_look(self, ll_weight_flag_at(&self->space, &self->shape, source, epoch, m)), epoch))
@@ -290,9 +299,11 @@ static uint64_t count_rows(const ll_combine *c)
     const int64_t ranges = (int64_t)c->self->shape.local_experts * c->self->shape.ranks;
     uint64_t rows = 0;
     for (int32_t r = 0; r < c->self->shape.ranks && c->reduced; r++)
-        rows += (uint64_t)c->step->routing->messages[r];
+        rows += ll_is_masked(c->self, r) ? 0 : (uint64_t)c->step->routing->messages[r];
     for (int64_t i = 0; i < ranges && !c->reduced; i++)
-        rows += (uint64_t)ll_range_count(c->step->routing->range[i]);
+        rows += ll_is_masked(c->self, (int32_t)(i % c->self->shape.ranks))
+                    ? 0
+                    : (uint64_t)ll_range_count(c->step->routing->range[i]);
     return rows;
 }
 
@@ -311,7 +322,8 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     ll_call *call = &step->call;
     ll_combine c = combine_of(self, step);
     if (call->refusal.status == EXPAR_OK) {
-        expar_status checked = check_idx(&c);
+        expar_status checked = check_era(&c);
+        if (checked == EXPAR_OK) checked = check_idx(&c);
         if (checked != EXPAR_OK) call->refusal = ep_refusal_of(checked);
     }
     expar_status status = ll_call_open(self, call, LL_COMBINE, NULL);
@@ -366,7 +378,7 @@ static int32_t parts_of_token(const ll_combine *c, int32_t token, ll_part parts[
     const int32_t all = c->reduced ? ranks_of_token(c, token, parts) : slots_of_token(c, token, parts);
     int32_t due = 0;
     for (int32_t i = 0; i < all; i++)
-        if (ll_sends_data(&c->record->told[parts[i].rank])) parts[due++] = parts[i];
+        if (ll_sends_data(c->self, c->record, parts[i].rank)) parts[due++] = parts[i];
     return due;
 }
 
@@ -391,7 +403,8 @@ static const void *decode_row(const ll_combine *c, int32_t i, const uint8_t *pla
 
 static uint64_t place_of_part(const ll_combine *c, int32_t token, const ll_part *part)
 {
-    return ll_place_number(&c->self->space, &c->self->shape, c->step->call.epoch, token, part->place);
+    const uint64_t epoch = c->step->call.epoch;
+    return ll_place_number(&c->self->space, &c->self->shape, epoch, ll_region_here(c->self, epoch), token, part->place);
 }
 
 static bool part_has_come(const ll_combine *c, int32_t token, const ll_part *part)
@@ -479,6 +492,13 @@ static void note_came(const ll_combine *c, ll_wait *wait, bool all)
     }
 }
 
+static int32_t await_tokens(const ll_combine *c)
+{
+    for (int32_t t = 0; t < c->step->routing->tokens; t++)
+        c->self->waiting[t] = t;
+    return c->step->routing->tokens;
+}
+
 static expar_status combine_receive_rows(const ll_combine *c)
 {
     ll_cpu *self = c->self;
@@ -489,12 +509,16 @@ static expar_status combine_receive_rows(const ll_combine *c)
                     .due = row_due,
                     .context = c};
     expar_status status = EXPAR_OK;
-    int32_t left = c->step->routing->tokens;
+    uint64_t changes = self->masks ? self->masks->changes : 0;
+    int32_t left = await_tokens(c);
     memset(self->progress, 0, (size_t)self->shape.ranks * sizeof(int32_t));
-    for (int32_t t = 0; t < left; t++)
-        self->waiting[t] = t;
     combine_find_own(c);
     for (;;) {
+        /* A rank that was masked meanwhile adds to no token: those that have its rows are added anew. */
+        if (self->masks && self->masks->changes != changes) {
+            changes = self->masks->changes;
+            left = await_tokens(c);
+        }
         const int32_t before = left;
         left = add_tokens(c, left);
         note_came(c, &wait, left == 0);

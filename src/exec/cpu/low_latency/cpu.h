@@ -9,6 +9,8 @@
  *   dispatch.c  messages from their source to the experts' rows
  *   combine.c   rows to the places of their tokens, and sums
  *   burst.c     rows to peers, past the cache where they are many, and the flags behind them
+ *   mask.c      ranks without which calls go on, and where halves move because of them
+ *   clean.c     the masks of all ranks, agreed on anew
  *   cache.c     memory of results, kept mapped
  *
  * The order of words is that of spec and model: units leave without waiting for anybody, except behind a call that was
@@ -70,6 +72,23 @@ typedef struct ll_cache ll_cache;
    them finds them there (measured: docs/performance.md). */
 #define LL_STREAM_BYTES (32 << 20)
 
+/* Of a buffer with masks. All of it is this rank's own, and touched by the thread that is in a call. */
+typedef struct ll_masks {
+    int32_t *masked;            /* [N] 1: it is sent nothing, and nothing is awaited from it */
+    int8_t (*knows)[LL_HALVES]; /* [N] of a masked rank: the region of each half in which it may still write; or -1 */
+    uint64_t *since;           /* [N] of a masked rank: `steps` when the caller masked it; UINT64_MAX: not the caller */
+    int32_t *peer_regions;     /* [N] where the half of each peer lies, of the combine that is being sent */
+    uint32_t *seen, *taken;    /* [N] attempts of cleans: the last one that has come to its end; that of this clean */
+    uint64_t *views;           /* two sets of ranks: this rank's view in a clean, and one that was read */
+    uint8_t *in_view;          /* [N] the same as bytes */
+    uint64_t *constants;       /* [N][LL_CLEAN_VIEWS] what each rank has said in this clean */
+    uint64_t steps;            /* beginnings and ends of calls */
+    uint64_t changes;          /* masks that were made */
+    uint32_t era;              /* of masks: cleans count it up, and words of earlier ones count no more; from 1 on */
+    uint32_t attempt;          /* of this rank's cleans */
+    int32_t region[LL_HALVES]; /* in which each half of combines lies here */
+} ll_masks;
+
 typedef struct ll_cpu {
     ll_executor base;
     sym *sym;
@@ -90,6 +109,7 @@ typedef struct ll_cpu {
     float *row_weights;
     ll_cache *cache;
     uint64_t stream_bytes;   /* LL_STREAM_BYTES, but in tests */
+    ll_masks *masks;         /* NULL: without */
     executor_delay_fn delay; /* tests only; NULL otherwise */
     void *delay_context;
     atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
@@ -127,6 +147,11 @@ static inline void ll_store(const ll_cpu *self, int32_t pe, uint64_t offset, uin
     atomic_store_explicit((_Atomic uint64_t *)ll_at(self, pe, offset), word, memory_order_release);
 }
 
+static inline bool ll_is_masked(const ll_cpu *self, int32_t rank)
+{
+    return self->masks && self->masks->masked[rank];
+}
+
 static inline ll_record *ll_record_of(ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     return &self->records[kind][ll_half(epoch)];
@@ -154,11 +179,13 @@ typedef struct ll_wait {
     const char *of;   /* what comes: "rows" */
     ll_due (*due)(const void *context, int32_t rank);
     const void *context;
+    uint8_t *view; /* of a clean: [N] 1 for those who take part, from which goes whoever is lost. NULL: a call */
     bool begun;
     sym_rest rest;
     int64_t idle_ns, idle_since_ns; /* time in which nothing moved, and since when it does not: 0 while it does */
 } ll_wait;
-/* After a look at what is awaited: moved, something had come. */
+/* After a look at what is awaited: moved, something had come. With masks whoever is lost is masked; nothing of a masked
+   rank is awaited then. */
 expar_status ll_wait_turn(ll_wait *wait, bool moved);
 /* The rank's last part has come: what this rank has waited meanwhile goes to call->wait_ns. */
 void ll_wait_came(ll_wait *wait, int32_t rank);
@@ -173,6 +200,7 @@ expar_status ll_wait_end(ll_wait *wait, expar_status status);
 expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends);
 /* Whether this rank's data of a call may go to the peer. */
 typedef enum ll_door { LL_DOOR_SHUT, LL_DOOR_OPEN, LL_DOOR_REFUSES } ll_door;
+/* With masks peer_regions has the peer's of a combine, where it is open. */
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);
 /* Units of all ranks, into the record. */
 expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind);
@@ -180,10 +208,11 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind);
 void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind);
 /* Whether some rank that goes on has another form: then nothing that it sends is awaited, nor anything else. */
 bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind);
-/* Whether the source sends data in the call whose units are known. */
-static inline bool ll_sends_data(const ll_told *told)
+/* Whether the source sends data in the record's call, whose units are known. */
+static inline bool ll_sends_data(const ll_cpu *self, const ll_record *record, int32_t source)
 {
-    return told->status == EXPAR_OK || told->status == EXPAR_ERR_INDEX;
+    const int32_t status = record->told[source].status;
+    return (status == EXPAR_OK || status == EXPAR_ERR_INDEX) && !ll_is_masked(self, source);
 }
 /* The call was read: tells all ranks so, but for one whose stray data may still come (a mismatch). */
 void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
@@ -210,6 +239,40 @@ void ll_burst_copy(const ll_burst *burst, void *dest, const void *source, size_t
 void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag);
 /* Those that were held back. */
 void ll_burst_end(ll_burst *burst);
+
+/* ---- mask.c ------------------------------------------------------------------------------------------------------ */
+
+/* NULL: no memory. */
+ll_masks *ll_masks_make(const ll_shape *shape);
+void ll_masks_free(ll_masks *masks);
+/* Masks another rank, for good or until clean, and tells it so; why: for the log; NULL: the caller says so.
+   EXPAR_ERR_PEER: some half would find no region that no masked rank may still write to. */
+expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why);
+/* Whether the rank has masked this one. */
+bool ll_is_masked_by(const ll_cpu *self, int32_t rank);
+/* "You are masked here", to the rank. */
+void ll_masker_tell(ll_cpu *self, int32_t rank, uint64_t era);
+/* Whether each half has a region for what it reads next. */
+bool ll_regions_suffice(const ll_cpu *self);
+/* The half of combines, of which nothing is awaited and to which nobody may write yet, leaves a region that a masked
+   rank may still write to. */
+void ll_region_settle(ll_cpu *self, int32_t half);
+/* Where this rank's half of the epoch lies. */
+static inline int32_t ll_region_here(const ll_cpu *self, uint64_t epoch)
+{
+    return self->masks ? self->masks->region[ll_half(epoch)] : 0;
+}
+/* And that of a rank to which the combine that is being sent may write. */
+static inline int32_t ll_region_at(const ll_cpu *self, int32_t pe, uint64_t epoch)
+{
+    if (pe == self->sym->rank) return ll_region_here(self, epoch);
+    return self->masks ? self->masks->peer_regions[pe] : 0;
+}
+expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked);
+void ll_cpu_mask_query(ll_executor *base, int32_t *status);
+
+/* ---- clean.c ----------------------------------------------------------------------------------------------------- */
+expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step);
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 ll_cache *ll_cache_make(void); /* NULL: no memory */

@@ -30,6 +30,7 @@ static void ll_free_arrays(ll_cpu *self)
             free(self->records[kind][half].counts);
         }
     ll_cache_close(self->cache);
+    ll_masks_free(self->masks);
     free(self->sends.arrays);
     free(self->progress);
     free(self->waiting);
@@ -61,6 +62,9 @@ static const ll_executor_ops ll_cpu_ops = {
     .dispatch_receive = ll_cpu_dispatch_receive,
     .combine_send = ll_cpu_combine_send,
     .combine_receive = ll_cpu_combine_receive,
+    .mask_set = ll_cpu_mask_set,
+    .mask_query = ll_cpu_mask_query,
+    .mask_clean = ll_cpu_mask_clean,
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -100,6 +104,10 @@ static expar_status ll_make_arrays(ll_cpu *self)
     self->rows = calloc(topk, sizeof *self->rows);
     self->row_weights = calloc(topk, sizeof *self->row_weights);
     self->cache = ll_cache_make();
+    if (self->shape.masking) {
+        self->masks = ll_masks_make(&self->shape);
+        made = made && self->masks;
+    }
     made = made && self->progress && self->payload && self->decoded && self->waiting && self->own_messages &&
            self->rows && self->row_weights;
     if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");

@@ -163,7 +163,7 @@ static void count_sent(const ll_dispatch *d)
     ll_cpu *self = d->self;
     uint64_t messages = 0;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        messages += (uint64_t)self->sends.messages[r];
+        messages += ll_is_masked(self, r) ? 0 : (uint64_t)self->sends.messages[r];
     const uint64_t header = sizeof(ll_header) + 8 * (uint64_t)d->step->call.form.topk +
                             (d->step->route.weights ? 4 * (uint64_t)d->step->call.form.topk : 0);
     atomic_fetch_add_explicit(&self->base.counts.dispatches, 1, memory_order_relaxed);
@@ -186,6 +186,7 @@ expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
     ll_dispatch d = dispatch_of(self, step);
     keep_idx(&d);
     step->routing->route = ll_stamp(call->epoch);
+    step->routing->era = self->masks ? self->masks->era : 0;
     count_sent(&d);
     return send_messages(&d);
 }
@@ -196,8 +197,9 @@ expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
 static ll_due message_due(const void *context, int32_t rank)
 {
     const ll_dispatch *d = context;
-    const ll_told *told = &d->record->told[rank];
-    return (ll_due){.came = d->self->progress[rank], .all = ll_sends_data(told) ? told->messages : 0};
+    const int32_t came = d->self->progress[rank];
+    if (ll_is_masked(d->self, rank)) return (ll_due){.came = came, .all = came};
+    return (ll_due){.came = came, .all = ll_sends_data(d->self, d->record, rank) ? d->record->told[rank].messages : 0};
 }
 
 /* Where each source's rows of each expert begin. */
@@ -209,7 +211,7 @@ static void place_ranges(ll_dispatch *d)
     for (int32_t l = 0; l < locals; l++) {
         int32_t begin = 0;
         for (int32_t s = 0; s < n; s++) {
-            const bool sends = ll_sends_data(&d->record->told[s]);
+            const bool sends = ll_sends_data(d->self, d->record, s);
             const int32_t count = sends ? d->record->counts[(int64_t)s * locals + l] : 0;
             d->step->routing->range[(int64_t)l * n + s] = ll_range(begin, count);
             begin += count;
@@ -336,6 +338,29 @@ static expar_status receive_messages(const ll_dispatch *d)
     return ll_wait_end(&wait, status);
 }
 
+/* Rows that a masked source has counted and not sent: its messages come in order, and in them the rows of each expert.
+   */
+static void clear_missing(const ll_dispatch *d, int32_t source)
+{
+    ll_cpu *self = d->self;
+    const int32_t topk = d->step->call.form.topk, n = self->shape.ranks;
+    for (int32_t l = 0; l < self->shape.local_experts; l++) {
+        const int32_t count = ll_range_count(d->step->routing->range[(int64_t)l * n + source]);
+        int32_t came = 0;
+        for (int32_t m = 0; m < self->progress[source] && count > 0; m++)
+            for (int32_t k = 0; k < topk; k++)
+                came += ll_header_experts(header_kept(d, source, m))[k] == l;
+        for (; came < count; came++) {
+            int64_t row;
+            if (!message_row(d, source, l, came, &row)) continue;
+            memset((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, 0, d->row_bytes);
+            memset(self->payload, 0, (size_t)d->scales * sizeof(uint32_t));
+            if (d->scales) place_scales(d, row, self->payload);
+            d->step->routing->src_info[row] = -1;
+        }
+    }
+}
+
 static void keep_messages(const ll_dispatch *d)
 {
     for (int32_t s = 0; s < d->self->shape.ranks; s++)
@@ -354,6 +379,8 @@ expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
         place_ranges(&d);
         status = receive_messages(&d);
         if (status != EXPAR_OK) return status;
+        for (int32_t s = 0; s < self->shape.ranks; s++)
+            if (ll_is_masked(self, s)) clear_missing(&d, s);
         keep_messages(&d);
     }
     ll_call_close(self, &step->call, LL_DISPATCH, mismatched);

@@ -36,6 +36,12 @@ static void post_word(const ll_cpu *self, int32_t pe, uint64_t unit, uint64_t ep
     ll_store(self, pe, unit + (uint64_t)word * 8, ll_word(epoch, value));
 }
 
+/* Where the half lies to which others are to write. */
+static int32_t unit_region(const ll_cpu *self, ll_kind kind, uint64_t epoch)
+{
+    return kind == LL_COMBINE ? ll_region_here(self, epoch) : 0;
+}
+
 /* To one peer. sends: NULL where nothing comes. */
 static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
 {
@@ -45,7 +51,8 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
         memcpy(ll_at(self, pe, unit + ll_unit_text_at(&self->shape, kind)), call->refusal.text, EP_REFUSAL_TEXT);
     post_word(self, pe, unit, epoch, LL_UNIT_TAG, ll_form_tag(&call->form));
     post_word(self, pe, unit, epoch, LL_UNIT_ROUTE, call->form.route);
-    post_word(self, pe, unit, epoch, LL_UNIT_MESSAGES, sends ? (uint32_t)sends->messages[pe] : 0);
+    post_word(self, pe, unit, epoch, LL_UNIT_MESSAGES,
+              sends ? (uint32_t)sends->messages[pe] : (uint32_t)unit_region(self, kind, epoch));
     for (int32_t l = 0; l < locals; l++)
         post_word(self, pe, unit, epoch, LL_UNIT_COUNTS + l, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
     post_word(self, pe, unit, epoch, LL_UNIT_STATUS, (uint32_t)call->refusal.status);
@@ -74,7 +81,7 @@ static void take_unit(const ll_cpu *self, ll_record *record, ll_kind kind, uint6
     told->status = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_STATUS);
     told->tag = (uint32_t)unit_word(self, kind, epoch, source, LL_UNIT_TAG);
     told->route = (uint32_t)unit_word(self, kind, epoch, source, LL_UNIT_ROUTE);
-    told->messages = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_MESSAGES);
+    told->messages = kind == LL_DISPATCH ? (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_MESSAGES) : 0;
     for (int32_t l = 0; counts && l < self->shape.local_experts; l++)
         counts[l] = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_COUNTS + l);
     if (told->status != EXPAR_OK) {
@@ -96,8 +103,8 @@ typedef struct units_context {
 static ll_due unit_due(const void *context, int32_t rank)
 {
     const units_context *units = context;
-    const bool own = rank == units->self->sym->rank;
-    return (ll_due){.came = own || unit_has_come(units->self, units->kind, units->epoch, rank), .all = 1};
+    const bool skip = rank == units->self->sym->rank || ll_is_masked(units->self, rank);
+    return (ll_due){.came = skip || unit_has_come(units->self, units->kind, units->epoch, rank), .all = 1};
 }
 
 /* The call before the last, of this half, was not read here: until all ranks have made the one between. */
@@ -109,9 +116,9 @@ static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_ki
     ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = unit_due, .context = &units};
     expar_status status = EXPAR_OK;
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
-        while (status == EXPAR_OK && r != self->sym->rank && !unit_has_come(self, kind, units.epoch, r))
+        while (status == EXPAR_OK && unit_due(&units, r).came == 0)
             status = ll_wait_turn(&wait, false);
-        if (status == EXPAR_OK && record->epoch && !record->told[r].got)
+        if (status == EXPAR_OK && record->epoch && !record->told[r].got && !ll_is_masked(self, r))
             take_unit(self, record, kind, record->epoch, r);
     }
     return ll_wait_end(&wait, status);
@@ -153,27 +160,47 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
 {
     call->epoch = ++self->epochs[kind];
     ll_record *record = ll_record_of(self, kind, call->epoch);
+    if (self->masks) self->masks->steps++;
     if (record->epoch || record->unread) {
         expar_status status = units_await_between(self, call, kind, record);
         if (status != EXPAR_OK) return status;
     }
+    /* No read word has told others where this half lies: this unit does. */
+    if (self->masks && kind == LL_COMBINE && !record->epoch && record->unread)
+        ll_region_settle(self, ll_half(call->epoch));
     if (record->epoch && !refuses(call)) refuse_third(call, kind);
     call->open = !refuses(call);
     record->unread = !call->open;
     if (!call->open) sends = NULL;
     if (call->open) begin_record(self, call, kind, sends);
-    for (int32_t i = 0; i + 1 < self->shape.ranks; i++)
-        post_unit(self, call, kind, sends, ll_peer_in_turn(self, i));
+    for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
+        const int32_t pe = ll_peer_in_turn(self, i);
+        if (!ll_is_masked(self, pe)) post_unit(self, call, kind, sends, pe);
+    }
     return EXPAR_OK;
+}
+
+/* An open door, behind which the peer's half lies in the region that it has told. */
+static ll_door open_door(const ll_cpu *self, ll_kind kind, int32_t pe, uint32_t region)
+{
+    if (self->masks && kind == LL_COMBINE)
+        self->masks->peer_regions[pe] = region < (uint32_t)self->shape.regions ? (int32_t)region : 0;
+    return LL_DOOR_OPEN;
 }
 
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
 {
-    if (pe == self->sym->rank || epoch < 3) return LL_DOOR_OPEN;
-    if (ll_word_is_of(ll_look(self, ll_read_at(&self->space, kind, pe, epoch)), epoch - 2)) return LL_DOOR_OPEN;
+    if (pe == self->sym->rank) return LL_DOOR_OPEN;
+    if (ll_is_masked(self, pe)) return LL_DOOR_REFUSES;
+    if (epoch < 3) return open_door(self, kind, pe, 0);
+    const uint64_t read = ll_look(self, ll_read_at(&self->space, kind, pe, epoch));
+    if (ll_word_is_of(read, epoch - 2)) return open_door(self, kind, pe, (uint32_t)read);
     const uint64_t status = unit_word(self, kind, epoch, pe, LL_UNIT_STATUS);
     if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
-    return (uint32_t)status == EXPAR_OK || (uint32_t)status == EXPAR_ERR_INDEX ? LL_DOOR_OPEN : LL_DOOR_REFUSES;
+    if ((uint32_t)status != EXPAR_OK && (uint32_t)status != EXPAR_ERR_INDEX) return LL_DOOR_REFUSES;
+    if (!self->masks) return LL_DOOR_OPEN;
+    const uint64_t region = unit_word(self, kind, epoch, pe, LL_UNIT_MESSAGES);
+    return ll_word_is_of(region, epoch) ? open_door(self, kind, pe, (uint32_t)region) : LL_DOOR_SHUT;
 }
 
 /* ---- a call is received ------------------------------------------------------------------------------------------ */
@@ -192,7 +219,7 @@ static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wa
     int32_t missing = 0;
     *moved = false;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
-        if (record->told[r].got) continue;
+        if (record->told[r].got || ll_is_masked(self, r)) continue;
         if (unit_has_come(self, kind, call->epoch, r)) {
             take_unit(self, record, kind, call->epoch, r);
             ll_wait_came(wait, r);
@@ -204,6 +231,14 @@ static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wa
     return missing;
 }
 
+/* A rank that has left the buffer for good says so by its units. */
+static expar_status mask_parted(ll_cpu *self, const ll_record *record, int32_t rank)
+{
+    const ll_told *told = &record->told[rank];
+    if (!self->masks || ll_is_masked(self, rank) || told->status != EXPAR_ERR_PEER) return EXPAR_OK;
+    return ll_mask(self, rank, told->text);
+}
+
 expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
 {
     static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
@@ -213,6 +248,8 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
     bool moved;
     while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0)
         status = ll_wait_turn(&wait, moved);
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)
+        status = mask_parted(self, record, r);
     return ll_wait_end(&wait, status);
 }
 
@@ -225,7 +262,7 @@ bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind)
 {
     const ll_record *record = ll_record_of(self, kind, call->epoch);
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (ll_sends_data(&record->told[r]) && !has_form(&record->told[r], &call->form)) return true;
+        if (ll_sends_data(self, record, r) && !has_form(&record->told[r], &call->form)) return true;
     return false;
 }
 
@@ -236,14 +273,14 @@ void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
     call->verdict = (ll_verdict){.rank = -1};
     for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
         const ll_told *told = &record->told[r];
-        if (told->status == EXPAR_OK) continue;
+        if (told->status == EXPAR_OK || ll_is_masked(self, r)) continue;
         call->verdict.rank = r;
         call->verdict.reason.status = told->status;
         memcpy(call->verdict.reason.text, told->text, EP_REFUSAL_TEXT);
     }
     for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
         const ll_told *told = &record->told[r];
-        if (has_form(told, &call->form)) continue;
+        if (has_form(told, &call->form) || ll_is_masked(self, r)) continue;
         call->verdict.rank = r;
         call->verdict.reason.status = EXPAR_ERR_MISMATCH;
         call->verdict.form = ll_form_of(told->tag, told->route);
@@ -258,11 +295,12 @@ static void flags_sweep(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     const ll_space *space = &self->space;
     const uint64_t share = (uint64_t)self->shape.ranks * space->flag_share_bytes, half = epoch & 1;
     const uint64_t rows = (uint64_t)self->shape.tokens * (uint64_t)space->places * 8;
+    const uint64_t region = (uint64_t)ll_region_here(self, epoch) * LL_HALVES;
     if (kind == LL_DISPATCH) {
         memset(ll_here(self, space->message_flags + half * share), 0, (size_t)share);
         return;
     }
-    memset(ll_here(self, space->row_flags + half * rows), 0, (size_t)rows);
+    memset(ll_here(self, space->row_flags + (region + half) * rows), 0, (size_t)rows);
     if (self->shape.reduced) memset(ll_here(self, space->weight_flags + half * share), 0, (size_t)share);
 }
 
@@ -270,6 +308,7 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
 {
     ll_record *record = ll_record_of(self, kind, call->epoch);
     record->epoch = 0;
+    if (self->masks) self->masks->steps++;
     if (mismatched) {
         record->unread = true;
         return;
@@ -278,9 +317,12 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
         flags_sweep(self, kind, call->epoch);
         record->swept = call->epoch;
     }
+    if (self->masks && kind == LL_COMBINE) ll_region_settle(self, ll_half(call->epoch));
+    const uint64_t word = ll_word(call->epoch, (uint32_t)unit_region(self, kind, call->epoch));
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
-        ll_store(self, pe, ll_read_at(&self->space, kind, self->sym->rank, call->epoch), ll_word(call->epoch, 1));
+        if (ll_is_masked(self, pe)) continue;
+        ll_store(self, pe, ll_read_at(&self->space, kind, self->sym->rank, call->epoch), word);
         ll_step(self);
         sym_ring(self->sym, pe);
     }
@@ -295,7 +337,9 @@ void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
         const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
         const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);
         if (record->epoch || record->unread) continue;
-        for (int32_t i = 0; i + 1 < self->shape.ranks; i++)
-            post_unit(self, &call, (ll_kind)kind, NULL, ll_peer_in_turn(self, i));
+        for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
+            const int32_t pe = ll_peer_in_turn(self, i);
+            if (!ll_is_masked(self, pe)) post_unit(self, &call, (ll_kind)kind, NULL, pe);
+        }
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting in a phase of a call, with what others are told of it, and how long it took for whom. */
+/* Waiting in a phase of a call, with what others are told of it, and how long it took for whom. With masks a wait that
+ * would end because of a rank goes on without it. */
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <stdio.h>
@@ -7,6 +8,7 @@
 static bool wait_misses(const void *context, int32_t rank)
 {
     const ll_wait *wait = context;
+    if (wait->view ? !wait->view[rank] : ll_is_masked(wait->cpu, rank)) return false;
     const ll_due due = wait->due(wait->context, rank);
     return due.came < due.all;
 }
@@ -17,8 +19,65 @@ static void begin_rest(ll_wait *wait)
     wait->rest = sym_rest_begin(wait->cpu->sym, wait->what);
     wait->rest.halt = &wait->cpu->halted;
     sym_rest_expect_all(&wait->rest, &topic, wait_misses, wait);
+    if (wait->cpu->masks) sym_rest_tolerate(&wait->rest);
     wait->begun = true;
 }
+
+/* ---- without those who are lost ---------------------------------------------------------------------------------- */
+
+static expar_status lose_rank(const ll_wait *wait, int32_t rank, const char *why)
+{
+    if (!wait->view) return ll_mask(wait->cpu, rank, why);
+    wait->view[rank] = 0;
+    return EXPAR_OK;
+}
+
+/* A rank that has masked this one sends it nothing any more. *any: there was one that is missed. */
+static expar_status answer_masks(const ll_wait *wait, bool *any)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK; r++) {
+        if (!ll_is_masked_by(wait->cpu, r) || !wait_misses(wait, r)) continue;
+        status = lose_rank(wait, r, "it has masked this rank");
+        *any = true;
+    }
+    return status;
+}
+
+/* The wait has failed: goes on without whom it has failed for. */
+static expar_status lose_ranks(ll_wait *wait)
+{
+    char why[512];
+    bool any = false;
+    expar_status status = EXPAR_OK;
+    snprintf(why, sizeof why, "%s", expar_last_error());
+    for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK; r++) {
+        if (!sym_rest_has_lost(&wait->rest, r)) continue;
+        status = lose_rank(wait, r, why);
+        any = true;
+    }
+    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK && !any; r++) {
+        any = r != wait->cpu->sym->rank && wait_misses(wait, r);
+        if (any) status = lose_rank(wait, r, why);
+    }
+    sym_rest_end(&wait->rest);
+    wait->begun = false;
+    return status;
+}
+
+static expar_status masking_turn(ll_wait *wait)
+{
+    bool answered = false;
+    if (!wait->view) {
+        expar_status status = answer_masks(wait, &answered);
+        if (status != EXPAR_OK || answered) return status;
+    }
+    expar_status status = sym_rest_turn(&wait->rest);
+    return status == EXPAR_ERR_PEER ? lose_ranks(wait) : status;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* Only a call that asks for times looks at the clock. */
 static void count_idle(ll_wait *wait, bool moved)
@@ -36,7 +95,7 @@ expar_status ll_wait_turn(ll_wait *wait, bool moved)
     count_idle(wait, moved);
     if (moved && !wait->begun) return EXPAR_OK;
     if (!wait->begun) begin_rest(wait);
-    if (!moved) return sym_rest_turn(&wait->rest);
+    if (!moved) return wait->cpu->masks ? masking_turn(wait) : sym_rest_turn(&wait->rest);
     sym_rest_progress(&wait->rest);
     return EXPAR_OK;
 }
@@ -56,7 +115,7 @@ static expar_status tell_missing(const ll_wait *wait, expar_status status)
     for (int32_t r = 0; r < wait->cpu->shape.ranks; r++) {
         const ll_due due = wait->due(wait->context, r);
         const size_t room = sizeof text - length;
-        if (due.came >= due.all) continue;
+        if (due.came >= due.all || ll_is_masked(wait->cpu, r)) continue;
         const int more = snprintf(text + length, room, "; %s of rank %d: %lld of %lld", wait->of, r,
                                   (long long)due.came, (long long)due.all);
         if (more < 0 || (size_t)more >= room) break;

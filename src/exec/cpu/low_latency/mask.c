@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Masks: ranks without which this rank's calls go on, and regions, to which halves move because of them.
+ *
+ * A rank that is masked may only be slow, or stopped, and may still write where the words that it has seen allow it.
+ * In all memory that has one writer that hits nobody. Places of combines belong to tokens, though, and have another
+ * writer in each call. So a half whose places a masked rank may still write to goes to a fresh region of them with its
+ * next read word, which names the region: not at once, for others have been let in where it lies. A region serves
+ * again when all masked ranks that know it are dead, or back. */
+#include "exec/cpu/low_latency/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ll_masks_free(ll_masks *masks)
+{
+    if (!masks) return;
+    free(masks->masked);
+    free(masks->knows);
+    free(masks->since);
+    free(masks->peer_regions);
+    free(masks->seen);
+    free(masks->taken);
+    free(masks->views);
+    free(masks->in_view);
+    free(masks->constants);
+    free(masks);
+}
+
+ll_masks *ll_masks_make(const ll_shape *shape)
+{
+    const size_t n = (size_t)shape->ranks;
+    ll_masks *masks = calloc(1, sizeof *masks);
+    if (!masks) return NULL;
+    masks->era = 1;
+    masks->masked = calloc(n, sizeof *masks->masked);
+    masks->knows = calloc(n, sizeof *masks->knows);
+    masks->since = calloc(n, sizeof *masks->since);
+    masks->peer_regions = calloc(n, sizeof *masks->peer_regions);
+    masks->seen = calloc(n, sizeof *masks->seen);
+    masks->taken = calloc(n, sizeof *masks->taken);
+    masks->views = calloc(2 * ((n + 63) / 64), sizeof *masks->views);
+    masks->in_view = calloc(n, sizeof *masks->in_view);
+    masks->constants = calloc(n * LL_CLEAN_VIEWS, sizeof *masks->constants);
+    if (masks->masked && masks->knows && masks->since && masks->peer_regions && masks->seen && masks->taken &&
+        masks->views && masks->in_view && masks->constants)
+        return masks;
+    ll_masks_free(masks);
+    return NULL;
+}
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
+
+/* The dead write nothing any more. Whoever has only left the group may have a thread that still does. */
+static bool is_dead(const ll_cpu *self, int32_t rank)
+{
+    return atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED;
+}
+
+static bool region_is_known(const ll_cpu *self, int32_t half, int32_t region)
+{
+    const ll_masks *masks = self->masks;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (masks->masked[r] && masks->knows[r][half] == region && !is_dead(self, r)) return true;
+    return false;
+}
+
+/* Where the half may lie from its next read word on: where it does, if possible. -1: nowhere. */
+static int32_t find_region(const ll_cpu *self, int32_t half)
+{
+    const int32_t now = self->masks->region[half];
+    if (!region_is_known(self, half, now)) return now;
+    for (int32_t region = 0; region < self->shape.regions; region++)
+        if (!region_is_known(self, half, region)) return region;
+    return -1;
+}
+
+bool ll_regions_suffice(const ll_cpu *self)
+{
+    return find_region(self, 0) >= 0 && find_region(self, 1) >= 0;
+}
+
+/* Flags there may be older than any sweep. */
+void ll_region_settle(ll_cpu *self, int32_t half)
+{
+    const uint64_t bytes = (uint64_t)self->shape.tokens * (uint64_t)self->space.places * 8;
+    const int32_t region = find_region(self, half);
+    if (region < 0 || region == self->masks->region[half]) return;
+    self->masks->region[half] = region;
+    memset(ll_here(self, self->space.row_flags + ((uint64_t)region * LL_HALVES + (uint64_t)half) * bytes), 0,
+           (size_t)bytes);
+}
+
+/* ---- masks ------------------------------------------------------------------------------------------------------- */
+
+bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
+{
+    return ll_look(self, ll_masker_at(&self->space, rank)) >= self->masks->era;
+}
+
+void ll_masker_tell(ll_cpu *self, int32_t rank, uint64_t era)
+{
+    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), era);
+    sym_ring(self->sym, rank);
+}
+
+expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
+{
+    ll_masks *masks = self->masks;
+    masks->masked[rank] = 1;
+    masks->since[rank] = UINT64_MAX;
+    for (int half = 0; half < LL_HALVES; half++)
+        masks->knows[rank][half] = (int8_t)masks->region[half];
+    if (!ll_regions_suffice(self)) {
+        masks->masked[rank] = 0;
+        return error_set(EXPAR_ERR_PEER,
+                         "rank %d cannot be masked: masked ranks that are neither dead nor back may still write to all "
+                         "%d regions of this buffer",
+                         rank, self->shape.regions);
+    }
+    masks->changes++;
+    if (why) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
+    ll_masker_tell(self, rank, masks->era);
+    return EXPAR_OK;
+}
+
+static expar_status unmask(ll_cpu *self, int32_t rank)
+{
+    ll_masks *masks = self->masks;
+    if (!masks->masked[rank]) return EXPAR_OK;
+    if (masks->since[rank] != masks->steps || ll_is_masked_by(self, rank))
+        return error_set(EXPAR_ERR_STATE,
+                         "rank %d has been left out of a call meanwhile, or has masked this one; expected "
+                         "expar_ll_mask_clean to take it in again",
+                         rank);
+    masks->masked[rank] = 0;
+    ll_masker_tell(self, rank, 0);
+    return EXPAR_OK;
+}
+
+expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    if (!masked) return unmask(self, rank);
+    if (self->masks->masked[rank]) return EXPAR_OK;
+    expar_status status = ll_mask(self, rank, NULL);
+    if (status != EXPAR_OK) return error_set(EXPAR_ERR_LIMIT, "%s", expar_last_error());
+    self->masks->since[rank] = self->masks->steps;
+    return EXPAR_OK;
+}
+
+void ll_cpu_mask_query(ll_executor *base, int32_t *status)
+{
+    const ll_cpu *self = ll_cpu_of(base);
+    memcpy(status, self->masks->masked, (size_t)self->shape.ranks * sizeof *status);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Masks that callers set: calls of the others without a rank, and of that rank alone, all as the oracle says; masks
+ * that are taken back, clean, and bad arguments. */
+#include "ep/check.h"
+#include "ep/low_latency/masked.h"
+#include "ep/low_latency/play.h"
+#include "ep/stage.h"
+#include "oracle/unit.h"
+#include <string.h>
+
+static ranks_kind kind;
+
+enum { MOST_RANKS = 6, TRIALS = 8, ROUNDS = 5 };
+
+typedef struct mask_show {
+    lowlat_plan plan;
+    int64_t tokens[MOST_RANKS];
+    masked_traffic *rounds[TRIALS][ROUNDS]; /* those of a trial have one victim */
+    lowlat_choice choices[TRIALS][ROUNDS];
+} mask_show;
+
+static lowlat_choice draw_choice(random_source *random)
+{
+    const int64_t how = random_between(random, 0, 2);
+    return (lowlat_choice){.hook = how == 1,
+                           .async = how == 2,
+                           .own_x = random_between(random, 0, 1),
+                           .waits = random_between(random, 0, 1),
+                           .zero_copy = random_between(random, 0, 3) == 0};
+}
+
+static void draw_show(mask_show *show, int32_t ranks, uint64_t seed)
+{
+    random_source random = random_start(seed);
+    show->plan = masked_plan(ranks, show->tokens, &random);
+    for (int i = 0; i < TRIALS; i++) {
+        const int32_t victim = (int32_t)random_between(&random, 0, ranks - 1);
+        for (int j = 0; j < ROUNDS; j++) {
+            lowlat_plan plan = show->plan;
+            plan.format = (llo_format)random_between(&random, LLO_PLAIN, LLO_INT8);
+            const expar_ll_sum sum =
+                plan.with_weights && random_between(&random, 0, 1) ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
+            show->rounds[i][j] = masked_traffic_make(&plan, victim, sum, seed * 1000 + (uint64_t)(i * ROUNDS + j));
+            show->choices[i][j] = draw_choice(&random);
+        }
+    }
+}
+
+static void free_show(mask_show *show)
+{
+    for (int i = 0; i < TRIALS; i++)
+        for (int j = 0; j < ROUNDS; j++)
+            masked_traffic_free(show->rounds[i][j]);
+}
+
+static void run_show(int32_t ranks, uint64_t seed, ranks_body body)
+{
+    mask_show show;
+    const ranks_plan plan = {.kind = kind, .size = ranks};
+    draw_show(&show, ranks, seed);
+    const bool passed = ranks_run(&plan, body, &show);
+    free_show(&show);
+    assert_true(passed);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static bool play_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank,
+                      const lowlat_choice *choice)
+{
+    return lowlat_round_trip(ll, m->there[view], &m->back[view], 1, rank, choice);
+}
+
+static bool check_masks(expar_ll *ll, const uint8_t *wanted, int32_t ranks)
+{
+    int32_t got[MOST_RANKS] = {0};
+    const expar_tensor status = expar_tensor_1d(got, EXPAR_I32, ranks);
+    bool right = CHECK_OK(expar_ll_mask_query(ll, &status, NULL));
+    for (int32_t r = 0; r < ranks && right; r++)
+        right = CHECK(got[r] == (wanted ? wanted[r] : 0), "rank %d is %d", (int)r, (int)got[r]);
+    return right;
+}
+
+/* The others mask the victim; it finds that out, and masks them. Clean makes all of them one again. */
+static void play_set(expar_group *group, void *shared)
+{
+    const mask_show *show = shared;
+    const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
+    const expar_ll_config config = masked_config(&show->plan);
+    expar_ll *ll = NULL;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    bool good = true;
+    for (int i = 0; i < TRIALS && good; i++) {
+        masked_traffic *const *rounds = show->rounds[i];
+        const int32_t victim = rounds[0]->victim;
+        good = play_view(ll, rounds[0], MASKED_NOBODY, rank, &show->choices[i][0]) &&
+               CHECK_OK(expar_group_barrier(group)) && (rank == victim || CHECK_OK(expar_ll_mask_set(ll, victim, 1))) &&
+               CHECK_OK(expar_group_barrier(group));
+        for (int j = 1; j < ROUNDS && good; j++)
+            good = play_view(ll, rounds[j], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &show->choices[i][j]);
+        good = good && check_masks(ll, masked_of(rounds[0], rank), ranks) && CHECK_OK(expar_ll_mask_clean(ll)) &&
+               check_masks(ll, NULL, ranks) && (i % 2 || CHECK_OK(expar_ll_mask_clean(ll)));
+    }
+    good = good && play_view(ll, show->rounds[0][0], MASKED_NOBODY, rank, &show->choices[0][0]);
+    if (good) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_set(void **state)
+{
+    (void)state;
+    for (int32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+        run_show(ranks, (uint64_t)ranks, play_set);
+}
+
+/* ---- what is left ------------------------------------------------------------------------------------------------ */
+
+/* A mask that is taken back before anything has happened is none. */
+static bool play_taken_back(expar_ll *ll, const mask_show *show, int32_t rank)
+{
+    const int32_t ranks = show->plan.num_ranks, other = (rank + 1) % ranks;
+    uint8_t mask[MOST_RANKS] = {0};
+    mask[other] = 1;
+    return CHECK_OK(expar_ll_mask_set(ll, other, 1)) && check_masks(ll, mask, ranks) &&
+           CHECK_OK(expar_ll_mask_set(ll, other, 1)) && CHECK_OK(expar_ll_mask_set(ll, other, 0)) &&
+           CHECK_OK(expar_ll_mask_set(ll, other, 0)) && check_masks(ll, NULL, ranks);
+}
+
+static void play_rest(expar_group *group, void *shared)
+{
+    const mask_show *show = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = masked_config(&show->plan);
+    const lowlat_choice plain = {0};
+    masked_traffic *const *rounds = show->rounds[0];
+    const int32_t victim = rounds[0]->victim;
+    expar_ll *ll = NULL;
+    lowlat_call there, back;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    CHECK_OK(expar_ll_mask_clean(ll));
+    bool good = play_taken_back(ll, show, rank) && CHECK_OK(expar_group_barrier(group)) &&
+                play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain) && CHECK_OK(expar_group_barrier(group));
+    /* Behind a call without the victim the mask stays. */
+    if (good && rank != victim) CHECK_OK(expar_ll_mask_set(ll, victim, 1));
+    good = good && CHECK_OK(expar_group_barrier(group)) &&
+           play_view(ll, rounds[1], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &plain);
+    CHECK_STATUS(EXPAR_ERR_STATE,
+                 expar_ll_mask_set(ll, rank == victim ? (rank + 1) % show->plan.num_ranks : victim, 0));
+    CHECK_TEXT("expar_ll_mask_clean");
+    /* A handle of before serves no combine behind a clean. */
+    lowlat_prepare_dispatch(&there, ll, rounds[1]->there[rank == victim ? MASKED_OTHERS : MASKED_VICTIM], rank, &plain);
+    good = good && lowlat_play(&there) && CHECK_OK(expar_ll_mask_clean(ll));
+    if (good) {
+        lowlat_prepare_combine(&back, ll, there.traffic,
+                               rounds[1]->back[rank == victim ? MASKED_OTHERS : MASKED_VICTIM], rank, &plain,
+                               there.there.handle);
+        CHECK_STATUS(EXPAR_ERR_HANDLE, lowlat_start(&back));
+        CHECK_TEXT("expar_ll_mask_clean");
+        lowlat_clean(&back);
+    }
+    lowlat_clean(&there);
+    if (good && play_view(ll, rounds[2], MASKED_NOBODY, rank, &plain)) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_rest(void **state)
+{
+    (void)state;
+    run_show(3, 41, play_rest);
+}
+
+/* A clean with an open call is refused there, and the others are told; it disturbs nothing. */
+static void play_open(expar_group *group, void *shared)
+{
+    const mask_show *show = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = masked_config(&show->plan);
+    const lowlat_choice plain = {0}, hooked = {.hook = true};
+    masked_traffic *const *rounds = show->rounds[0];
+    expar_ll *ll = NULL;
+    lowlat_call there;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    lowlat_prepare_dispatch(&there, ll, rounds[0]->there[MASKED_NOBODY], rank, rank == 1 ? &hooked : &plain);
+    bool good = CHECK_OK(lowlat_start(&there));
+    if (good && rank == 1) {
+        CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_mask_clean(ll));
+        CHECK_TEXT("open");
+    } else if (good) {
+        CHECK_STATUS(EXPAR_ERR_REMOTE, expar_ll_mask_clean(ll));
+        CHECK_TEXT("rank 1", "open");
+    }
+    good = good && CHECK_OK(lowlat_end(&there)) && lowlat_is_right(&there) && CHECK_OK(expar_ll_mask_clean(ll)) &&
+           play_view(ll, rounds[1], MASKED_NOBODY, rank, &plain);
+    lowlat_clean(&there);
+    if (good) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_open(void **state)
+{
+    (void)state;
+    run_show(3, 42, play_open);
+}
+
+/* ---- bad arguments ----------------------------------------------------------------------------------------------- */
+
+static void check_bad(expar_ll *ll, int32_t rank, int32_t ranks)
+{
+    int32_t few[MOST_RANKS];
+    expar_tensor status = expar_tensor_1d(few, EXPAR_I32, ranks);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_mask_set(ll, -1, 1));
+    CHECK_TEXT("rank is -1");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_mask_set(ll, ranks, 1));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_mask_set(ll, rank, 1));
+    CHECK_TEXT("this one");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_mask_set(ll, rank, 0));
+    if (ranks > 1) CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_mask_set(ll, (rank + 1) % ranks, 2));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_mask_query(ll, NULL, NULL));
+    const expar_tensor none = {0};
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_mask_query(ll, &none, NULL));
+    status.shape[0] = ranks + 1;
+    CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_mask_query(ll, &status, NULL));
+    status = expar_tensor_1d(few, EXPAR_F32, ranks);
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ll_mask_query(ll, &status, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_mask_set(NULL, 0, 1));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_mask_query(NULL, &status, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_mask_clean(NULL));
+}
+
+static void play_bad(expar_group *group, void *shared)
+{
+    const mask_show *show = shared;
+    const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
+    expar_ll_config config = masked_config(&show->plan);
+    const lowlat_choice plain = {0};
+    int32_t status[MOST_RANKS];
+    const expar_tensor query = expar_tensor_1d(status, EXPAR_I32, ranks);
+    expar_ll *with = NULL, *without = NULL;
+    if (!CHECK_OK(expar_ll_create(group, &config, &with))) return;
+    check_bad(with, rank, ranks);
+    CHECK_OK(expar_ll_mask_clean(with));
+    play_view(with, show->rounds[0][0], MASKED_NOBODY, rank, &plain);
+    CHECK_OK(expar_ll_destroy(with));
+    config.masking = 0;
+    if (!CHECK_OK(expar_ll_create(group, &config, &without))) return;
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_mask_set(without, 0, 1));
+    CHECK_TEXT("masking is 0");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_mask_query(without, &query, NULL));
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_mask_clean(without));
+    CHECK_OK(expar_ll_destroy(without));
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_mask_clean(without));
+    config.masking = rank == ranks - 1;
+    if (ranks > 1) CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ll_create(group, &config, &without));
+}
+
+static void test_bad(void **state)
+{
+    (void)state;
+    run_show(1, 51, play_bad);
+    run_show(2, 52, play_bad);
+    run_show(5, 53, play_bad);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_set), cmocka_unit_test(test_rest),
+                                       cmocka_unit_test(test_open), cmocka_unit_test(test_bad)};
+    kind = stage_kind(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

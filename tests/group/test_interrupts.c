@@ -229,7 +229,7 @@ static void ll_start_calls(const calls_view *v, ll_own_calls *own)
     lowlat_prepare_dispatch(&own->hooked, v->ll, t, me, &hooks);
     lowlat_prepare_combine(&own->first, v->ll, t, v->rows->exact, me, &async, handle);
     lowlat_prepare_combine(&own->second, v->ll, t, v->rows->reduced, me, &async, handle);
-    lowlat_prepare_combine(&own->third, v->ll, t, v->rows->exact, me, &async, handle);
+    lowlat_prepare_combine(&own->third, v->ll, t, v->rows->exact, me, &plainly, handle);
     lowlat_prepare_dispatch(&own->plain, v->ll, t, me, &plainly);
     CHECK_OK(lowlat_start(&own->hooked));
     CHECK_OK(lowlat_start(&own->first));

@@ -2,6 +2,7 @@
 /* A 64-bit counter, mixed: each output is a bijective scramble of the state (the "splitmix" construction of Steele, Lea
    and Flood, OOPSLA 2014). */
 #include "random.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,5 +51,15 @@ uint64_t random_test_seed(const char *test)
 int64_t random_test_rounds(int64_t fallback)
 {
     const char *text = getenv("EXPAR_TEST_ROUNDS");
-    return text ? strtoll(text, NULL, 0) : fallback;
+    return text ? random_count("EXPAR_TEST_ROUNDS", text) : fallback;
+}
+
+int64_t random_count(const char *what, const char *text)
+{
+    char *end;
+    errno = 0;
+    int64_t count = strtoll(text, &end, 0);
+    if (end != text && *end == 0 && count >= 0 && errno == 0) return count;
+    fprintf(stderr, "%s is '%s'; expected a whole number, 0 or more\n", what, text);
+    exit(EXIT_FAILURE);
 }

@@ -17,8 +17,8 @@
 int main(int argc, char **argv)
 {
     ranks_kind kind = argc > 1 && strcmp(argv[1], "processes") == 0 ? RANKS_PROCESSES : RANKS_THREADS;
-    int32_t ranks = argc > 2 ? (int32_t)strtol(argv[2], NULL, 10) : DEFAULT_RANKS;
-    int64_t rounds = argc > 3 ? strtoll(argv[3], NULL, 10) : DEFAULT_ROUNDS;
+    int32_t ranks = argc > 2 ? (int32_t)random_count("ranks", argv[2]) : DEFAULT_RANKS;
+    int64_t rounds = argc > 3 ? random_count("rounds", argv[3]) : DEFAULT_ROUNDS;
     uint64_t seed = argc > 4 ? strtoull(argv[4], NULL, 0) : random_test_seed("soak");
     watch w;
     watch_begin(&w, rounds);

@@ -121,9 +121,9 @@ static void draw_loads(soak *s, int32_t ranks)
 int main(int argc, char **argv)
 {
     const ranks_kind kind = argc > 1 && strcmp(argv[1], "processes") == 0 ? RANKS_PROCESSES : RANKS_THREADS;
-    int32_t ranks = argc > 2 ? (int32_t)strtol(argv[2], NULL, 10) : DEFAULT_RANKS;
+    int32_t ranks = argc > 2 ? (int32_t)random_count("ranks", argv[2]) : DEFAULT_RANKS;
     ranks = ranks < 1 ? 1 : ranks > MAX_RANKS ? MAX_RANKS : ranks;
-    soak s = {.calls = argc > 3 ? strtoll(argv[3], NULL, 10) : DEFAULT_CALLS,
+    soak s = {.calls = argc > 3 ? random_count("calls", argv[3]) : DEFAULT_CALLS,
               .seed = argc > 4 ? strtoull(argv[4], NULL, 0) : random_test_seed("low-latency soak")};
     watch_begin(&s.watch, s.calls);
     draw_loads(&s, ranks);

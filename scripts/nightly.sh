@@ -2,15 +2,37 @@
 # SPDX-License-Identifier: Apache-2.0
 # What takes too long for every day: thousands of random rounds, a thousand kills, the soak, and valgrind.
 #   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
+# A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
+# there were and which of them failed, and only where none did is the status 0.
 set -eu
 build=$1
 rounds=${2:-20000}
 soak_rounds=${3:-100000}
+limit=3600 # seconds a step; a rank is killed with the test that it belongs to
+steps=0
+failed=
+
+# at_least LEAST NAME VALUE: fewer rounds would be none for some steps, which would pass.
+at_least() {
+    case $3 in
+        '' | *[!0-9]*) ;;
+        *) [ "$3" -lt "$1" ] || return 0 ;;
+    esac
+    echo "nightly: $2 is '$3'; expected a number, $1 or more" >&2
+    exit 2
+}
 
 run() {
+    steps=$((steps + 1))
     echo "nightly: $*"
-    "$@"
+    status=0
+    timeout --foreground --kill-after=60 "$limit" "$@" || status=$?
+    [ "$status" -eq 0 ] || failed="$failed
+nightly: failed with $status: $*"
 }
+
+at_least 20 ROUNDS "$rounds"
+at_least 1 SOAK_ROUNDS "$soak_rounds"
 
 for test in test_ep_random test_ep_options_random; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test"
@@ -33,3 +55,9 @@ run "$build/tests/soak_calls" processes 4 "$soak_rounds"
 run "$build/tests/soak_ll" threads 4 "$soak_rounds"
 run "$build/tests/soak_ll" processes 4 "$soak_rounds"
 run ctest --test-dir "$build" --label-regex valgrind --output-on-failure --no-tests=error
+
+if [ -n "$failed" ]; then
+    echo "nightly: $steps steps, of which failed:$failed"
+    exit 1
+fi
+echo "nightly: $steps steps, all of which passed"

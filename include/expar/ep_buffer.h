@@ -83,8 +83,8 @@ EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config
    calls in flight, and for the other ranks as collective calls do; who will not come is logged, and the group has
    failed, unless that rank has abandoned the buffer. Where the group has failed nobody is waited for. Outputs stay as
    they are until they are released, also when the group has gone; outputs and handles still have to be freed. NULL is
-   allowed. EXPAR_ERR_BUSY: another thread is in a call on it. EXPAR_ERR_INTERRUPTED: while calls were in flight; the
-   buffer is as it was. */
+   allowed. EXPAR_ERR_BUSY: another thread is in a call on it. EXPAR_ERR_STATE: in a child of fork, which is no rank.
+   EXPAR_ERR_INTERRUPTED: while calls were in flight. The buffer is as it was then. */
 EXPAR_API expar_status expar_ep_destroy(expar_ep *ep);
 /* Gives the buffer up on this rank alone, and waits for nobody: for finalisers, handlers of atexit, exceptions. Any
    thread, in any state. A call that another thread is in ends well, if all that it waits for has come, or with

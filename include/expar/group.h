@@ -95,7 +95,8 @@ EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_grou
 
 /* Leaves and frees. Collective while the group is sound; once it has failed each rank goes by itself. EP buffers of
    the group must be destroyed before (EXPAR_ERR_STATE). NULL is allowed. EXPAR_ERR_BUSY: another thread is in a call on
-   it, which is waited for for the time-out. EXPAR_ERR_STATE also for a group that has been destroyed or abandoned. */
+   it, which is waited for for the time-out. EXPAR_ERR_STATE also for a group that has been destroyed or abandoned, and
+   in a child of fork, which is no rank: nothing happens then. */
 EXPAR_API expar_status expar_group_destroy(expar_group *group);
 
 /* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED; the other ranks see this

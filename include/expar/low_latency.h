@@ -86,7 +86,7 @@ EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32
 EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config *config, expar_ll **ll);
 /* Collective while the group is sound. Waits for calls in flight; hooks that were not called are allowed, and return
    EXPAR_ERR_STATE from then on. Outputs, handles and hooks still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
-   another thread is in a call on it. */
+   another thread is in a call on it; EXPAR_ERR_STATE also in a child of fork, which is no rank. */
 EXPAR_API expar_status expar_ll_destroy(expar_ll *ll);
 /* Gives the buffer up on this rank alone, as expar_ep_abandon does: any thread, waits for nobody. Calls of the others
    on it end with EXPAR_ERR_PEER, or mask this rank. Always EXPAR_OK. */

@@ -239,6 +239,11 @@ expar_status expar_ep_destroy(expar_ep *ep)
     if (outside != EXPAR_OK) return call_ended(outside);
     if (!life_alive(&ep->life, EP_MAGIC) || atomic_exchange_explicit(&ep->ended, true, memory_order_relaxed))
         return call_ended(buffer_has_ended(destroying));
+    const expar_status ours = group_check_process(ep->group, destroying);
+    if (ours != EXPAR_OK) {
+        atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
+        return call_ended(ours);
+    }
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {
         atomic_store_explicit(&ep->ended, false, memory_order_relaxed);

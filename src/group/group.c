@@ -199,6 +199,16 @@ void group_leave(expar_group *group)
 
 static const char destroying[] = "expar_group_destroy";
 
+/* What a program does at its exit, a child that exits does, too: it would say good-bye in its parent's name. */
+expar_status group_check_process(const expar_group *group, const char *call)
+{
+    const int32_t own = (int32_t)getpid();
+    if (group->pid == own) return EXPAR_OK;
+    return error_set(EXPAR_ERR_STATE,
+                     "%s: this process, %d, was forked by rank %d, process %d, and is no rank; nothing is ended", call,
+                     own, group->rank, group->pid);
+}
+
 /* Until nobody but the owner holds it: what was issued on a buffer that has been abandoned comes to its end soon. */
 static expar_status await_others(const expar_group *group)
 {
@@ -231,7 +241,8 @@ expar_status expar_group_destroy(expar_group *group)
     if (!group) return EXPAR_OK;
     if (!life_alive(&group->life, GROUP_MAGIC) || atomic_exchange_explicit(&group->ended, true, memory_order_relaxed))
         return group_ended(group, report_ended(destroying));
-    expar_status status = check_unused(group);
+    expar_status status = group_check_process(group, destroying);
+    if (status == EXPAR_OK) status = check_unused(group);
     if (status != EXPAR_OK) {
         atomic_store_explicit(&group->ended, false, memory_order_relaxed);
         return group_ended(group, status);

@@ -56,6 +56,10 @@ bool group_enter(expar_group *group, const char *call);
 /* Gives it back; the last one frees what an abandoned group has. */
 void group_leave(expar_group *group);
 
+/* EXPAR_OK in the process that made it. In a child of fork, which must end nothing that the ranks have together,
+   EXPAR_ERR_STATE with a text of `call`. */
+expar_status group_check_process(const expar_group *group, const char *call);
+
 /* The group takes the resident over, and ends it when it ends itself, those that came last first. */
 void group_keep(expar_group *group, group_resident *resident);
 /* The one of this kind; NULL: none has come yet. */

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LEAVER 1
 
@@ -244,13 +245,44 @@ static void test_a_group_with_buffers_alive(void **state)
     traffic_free(l.one.t);
 }
 
+/* ---- children of fork -------------------------------------------------------------------------------------------- */
+
+static bool child_is_refused(expar_ep *ep)
+{
+    return expar_ep_destroy(ep) == EXPAR_ERR_STATE && strstr(expar_last_error(), "expar_ep_destroy: this process, ") &&
+           expar_ep_destroy(ep) == EXPAR_ERR_STATE;
+}
+
+/* A child that exits ends what its parent's handlers of atexit end: nothing of it is its own. */
+static void play_child_destroys(stage *s, void *shared)
+{
+    const scene *one = shared;
+    pid_t child = s->rank == LEAVER ? fork() : -1;
+    if (child == 0) _exit(child_is_refused(s->ep) ? 0 : 1);
+    if (child > 0) {
+        const int status = ranks_wait(child, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL);
+        CHECK(status == 0, "the child ended with wait status %#x", (unsigned)status);
+    }
+    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+}
+
+static void test_a_child_of_fork_destroys_nothing(void **state)
+{
+    (void)state;
+    if (kind != RANKS_PROCESSES) skip();
+    run(play_child_destroys);
+}
+
 int main(int argc, char **argv)
 {
     kind = stage_kind(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_others_learn_in_their_next_call), cmocka_unit_test(test_who_is_in_destroy_learns),
-        cmocka_unit_test(test_issued_calls_come_to_their_end),      cmocka_unit_test(test_twice_has_no_effect),
+        cmocka_unit_test(test_the_others_learn_in_their_next_call),
+        cmocka_unit_test(test_who_is_in_destroy_learns),
+        cmocka_unit_test(test_issued_calls_come_to_their_end),
+        cmocka_unit_test(test_twice_has_no_effect),
         cmocka_unit_test(test_a_group_with_buffers_alive),
+        cmocka_unit_test(test_a_child_of_fork_destroys_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "shmem/kind.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -259,6 +260,31 @@ static void test_a_child_of_fork_disturbs_nobody(void **state)
     run(child_leaves);
 }
 
+/* As a handler of atexit has it, which runs in children that exit, too. */
+static void child_destroys(expar_group *group, void *shared)
+{
+    (void)shared;
+    pid_t child = fork();
+    if (child == 0) {
+        const bool refused = expar_group_destroy(group) == EXPAR_ERR_STATE &&
+                             strstr(expar_last_error(), "expar_group_destroy: this process, ") &&
+                             strstr(expar_last_error(), "was forked by rank");
+        _exit(refused && expar_group_destroy(group) == EXPAR_ERR_STATE ? 0 : 1);
+    }
+    const int status = child > 0 ? ranks_wait(child, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL) : -1;
+    CHECK(status == 0, "the child ended with wait status %#x", (unsigned)status);
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_group_destroy(group));
+}
+
+static void test_a_child_of_fork_destroys_nothing(void **state)
+{
+    (void)state;
+    if (kind_of_ranks != RANKS_PROCESSES) skip();
+    run(child_destroys);
+}
+
 /* Lives until the others know that its parent has gone. */
 static _Noreturn void outlive_parent(expar_group *group, int ready)
 {
@@ -313,6 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_destroy_of_another_thread_ends),
         cmocka_unit_test(test_by_several_threads),
         cmocka_unit_test(test_a_child_of_fork_disturbs_nobody),
+        cmocka_unit_test(test_a_child_of_fork_destroys_nothing),
         cmocka_unit_test(test_a_child_does_not_keep_its_parent_alive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,6 +215,11 @@ expar_status expar_ll_destroy(expar_ll *ll)
     if (!ll) return EXPAR_OK;
     if (!life_alive(&ll->life, LL_MAGIC) || atomic_exchange_explicit(&ll->ended, true, memory_order_relaxed))
         return call_ended(ll_has_ended(destroying));
+    const expar_status ours = group_check_process(ll->group, destroying);
+    if (ours != EXPAR_OK) {
+        atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
+        return call_ended(ours);
+    }
     int32_t idle = 0;
     if (!atomic_compare_exchange_strong(&ll->busy, &idle, 1)) {
         atomic_store_explicit(&ll->ended, false, memory_order_relaxed);

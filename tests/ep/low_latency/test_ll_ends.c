@@ -8,6 +8,8 @@
 #include "oracle/unit.h"
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
+#include <unistd.h>
 
 static ranks_kind kind;
 
@@ -208,11 +210,45 @@ static void test_stale_flags_are_swept(void **state)
     run_body(play_stale);
 }
 
+/* ---- children of fork -------------------------------------------------------------------------------------------- */
+
+/* A child that exits ends what its parent's handlers of atexit end: nothing of it is its own. */
+static void play_child(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const expar_ll_config config = case_config(c);
+    const int32_t rank = expar_group_rank(group);
+    expar_ll *ll = NULL;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll)) || !round_play(c, rank, ll, 0)) return;
+    pid_t child = rank == LEAVER ? fork() : -1;
+    if (child == 0)
+        _exit(expar_ll_destroy(ll) == EXPAR_ERR_STATE && strstr(expar_last_error(), "expar_ll_destroy: this process, ")
+                  ? 0
+                  : 1);
+    if (child > 0) {
+        const int status = ranks_wait(child, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL);
+        CHECK(status == 0, "the child ended with wait status %#x", (unsigned)status);
+    }
+    round_play(c, rank, ll, 1);
+    CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_a_child_of_fork_destroys_nothing(void **state)
+{
+    (void)state;
+    if (kind != RANKS_PROCESSES) skip();
+    run_body(play_child);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leaver), cmocka_unit_test(test_leaver_with_hook),      cmocka_unit_test(test_halt),
-        cmocka_unit_test(test_wrap),   cmocka_unit_test(test_stale_flags_are_swept),
+        cmocka_unit_test(test_leaver),
+        cmocka_unit_test(test_leaver_with_hook),
+        cmocka_unit_test(test_halt),
+        cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_stale_flags_are_swept),
+        cmocka_unit_test(test_a_child_of_fork_destroys_nothing),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events and streams, on the driver that plays GPUs: what waits for an event, a stream or the host, and which calls
- * return before anything of theirs has run. Ranks without tokens. */
+ * return before anything of theirs has run; and when memory goes back that is released behind a stream. Ranks without
+ * tokens. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
@@ -368,6 +369,76 @@ static void events_in_captures(void **state)
     kind_run((ranks_plan){0}, 1, play_captures);
 }
 
+/* ---- memory that is given back behind a stream ------------------------------------------------------------------- */
+
+#define SPARE_BYTES 4096
+
+static uint64_t bytes_in_use(const bench *b)
+{
+    expar_ep_stats stats = EXPAR_EP_STATS_INIT;
+    CHECK_OK(expar_ep_get_stats(b->one.ep, &stats));
+    return stats.group_used_bytes;
+}
+
+/* The last holders have let go, but the stream has still to come past what it held then. */
+static void release_behind(bench *b)
+{
+    expar_ep_output *output = NULL;
+    expar_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    const uint64_t before = bytes_in_use(b);
+    if (!CHECK_OK(expar_dispatch(b->one.ep, &args, &result))) return;
+    expar_ep_output_release(result.output);
+    const uint64_t with_handle = bytes_in_use(b);
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
+    const uint64_t with_both = bytes_in_use(b);
+    CHECK(before < with_handle && with_handle + SPARE_BYTES <= with_both, "nothing was taken of the pool");
+    hold_up(b, b->slow);
+    CHECK_OK(expar_ep_handle_release_after(result.handle, b->slow));
+    CHECK_OK(expar_ep_output_release_after(output, b->slow));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_handle_retain(result.handle));
+    CHECK(bytes_in_use(b) == with_both, "memory that a stream may still use has gone back");
+    let_go(b);
+    CHECK_OK(CUDA_CALL(StreamSynchronize, b->slow));
+    CHECK(bytes_in_use(b) == before, "memory stays in use");
+}
+
+/* There a point of the stream is one of the graph's, which may come again and again. The driver that is played lets
+   go of what a graph holds when the capture ends. */
+static void release_in_a_capture(bench *b)
+{
+    cu_graph graph = NULL;
+    expar_ep_output *output = NULL;
+    const expar_combine_args args = idle_combine_args(&b->one);
+    const uint64_t before = bytes_in_use(b);
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
+    const uint64_t with = bytes_in_use(b);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, b->one.stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_OK(expar_combine(b->one.ep, &args));
+    CHECK_OK(expar_ep_output_release_after(output, b->one.stream));
+    CHECK(bytes_in_use(b) == with, "memory that a graph may use has gone back");
+    CHECK_OK(CUDA_CALL(StreamEndCapture, b->one.stream, &graph));
+    CHECK(bytes_in_use(b) == before, "memory stays in use");
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+}
+
+static void play_releases(expar_group *group, void *shared)
+{
+    bench b;
+    (void)shared;
+    if (!bench_begin(&b, group)) return;
+    release_behind(&b);
+    release_in_a_capture(&b);
+    bench_end(&b);
+}
+
+static void memory_goes_back_behind_a_stream(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_releases);
+}
+
 /* ---- expar_ep_query ---------------------------------------------------------------------------------------------- */
 
 #define RANKS 2
@@ -473,6 +544,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_wait_where_ranks_share_a_gpu),
         cmocka_unit_test(streams_wait_for_events),
         cmocka_unit_test(events_in_captures),
+        cmocka_unit_test(memory_goes_back_behind_a_stream),
         cmocka_unit_test(queries_tell_once),
         cmocka_unit_test(queries_of_a_poisoned_buffer),
     };

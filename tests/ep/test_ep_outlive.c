@@ -2,6 +2,9 @@
 /* Outputs that outlive their buffer and their group. */
 #include "ep/stage.h"
 #include "oracle/unit.h"
+#include <expar/dlpack.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static ranks_kind kind;
@@ -16,6 +19,7 @@ typedef struct load {
 
 static _Thread_local play_arrival kept; /* what this rank holds when its group has gone */
 static _Thread_local int32_t kept_rank;
+static _Thread_local expar_dl_versioned *kept_tensor; /* recv_x, by DLPack */
 
 static const play_choice plain = {.sure_of_pool = true};
 static const play_choice by_queue = {.path = EXPAR_PATH_QUEUE};
@@ -39,6 +43,41 @@ static void leave_direct(expar_group *group, void *shared)
 static void leave_queued(expar_group *group, void *shared)
 {
     leave_arrival(group, shared, &by_queue);
+}
+
+/* The tensor is all that holds the rows when the buffer has gone. */
+static void leave_tensor(expar_group *group, void *shared)
+{
+    void *managed = NULL;
+    leave_arrival(group, shared, &plain);
+    if (!kept.result.output) return;
+    CHECK_OK(expar_ep_output_dlpack(kept.result.output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(1, 0), &managed));
+    kept_tensor = managed;
+    expar_ep_output_release(kept.result.output);
+    expar_ep_handle_destroy(kept.handle);
+}
+
+static void *delete_tensor(void *argument)
+{
+    expar_dl_versioned *tensor = argument;
+    tensor->deleter(tensor);
+    return NULL;
+}
+
+/* Read when its group has gone, too, and deleted by a thread that was never in a call. */
+static void read_and_delete(expar_group *none, void *shared)
+{
+    const load *l = shared;
+    const traffic_arrival *arrival = &l->traffic->arrivals[kept_rank];
+    pthread_t thread;
+    (void)none;
+    if (!kept_tensor) return;
+    const char *rows = (const char *)kept_tensor->tensor.data + kept_tensor->tensor.byte_offset;
+    CHECK(kept_tensor->tensor.shape[0] == arrival->num_rows, "%lld rows", (long long)kept_tensor->tensor.shape[0]);
+    CHECK(memcmp(rows, arrival->x, (size_t)arrival->num_rows * traffic_row_bytes(l->traffic)) == 0, "rows differ");
+    if (pthread_create(&thread, NULL, delete_tensor, kept_tensor)) abort();
+    pthread_join(thread, NULL);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(kept.result.output));
 }
 
 /* Written to once more, as a program might. */
@@ -98,6 +137,12 @@ static void test_outputs_outlive_group(void **state)
     run_bodies(leave_direct, read_and_release);
 }
 
+static void test_tensors_outlive_group(void **state)
+{
+    (void)state;
+    run_bodies(leave_tensor, read_and_delete);
+}
+
 static void test_queued_outputs_outlive_group(void **state)
 {
     (void)state;
@@ -110,6 +155,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_outputs_outlive_buffer),
         cmocka_unit_test(test_outputs_outlive_group),
         cmocka_unit_test(test_queued_outputs_outlive_group),
+        cmocka_unit_test(test_tensors_outlive_group),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

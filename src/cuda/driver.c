@@ -63,6 +63,7 @@ static expar_status driver_open_library(void)
                          "CUDA is not available: %s; install NVIDIA's driver, 525 or newer (in a container: start it "
                          "with the GPUs, e.g. --gpus all)",
                          dlerror());
+    cuda_place_distrust();
     expar_status status = find_functions(library);
     if (status == EXPAR_OK) status = start_driver();
     /* A driver that has started stays open: it keeps threads of its own. */

@@ -40,6 +40,11 @@ void cuda_options_free(cuda_options *options);
 expar_status cuda_source_compile(const cuda_source *source, const cuda_options *options, void **cubin,
                                  size_t *cubin_bytes, char **log);
 
+/* ---- places (pointer.c) ------------------------------------------------------------------------------------------ */
+
+/* A driver has just been loaded: cuda_place_of asks it from now on. */
+void cuda_place_distrust(void);
+
 /* ---- the disk (cache.c) ------------------------------------------------------------------------------------------ */
 
 #define CUDA_KEY_BYTES 32

@@ -20,6 +20,17 @@ static _Atomic(attribute_fn) known;
    once more. */
 static _Atomic unsigned long long looked_at;
 
+/* Until then the loader is not asked for that number either, for which it goes through all libraries: in some programs
+   hundreds of cache lines, and cold ones. From its loading until its first address a driver takes much longer; one that
+   this library opens ends the time itself. Relaxed: as above. */
+#define TRUSTED_NS 1000000
+static _Atomic int64_t trusted_until_ns;
+
+void cuda_place_distrust(void)
+{
+    atomic_store_explicit(&trusted_until_ns, 0, memory_order_relaxed);
+}
+
 static int take_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
 {
     (void)bytes;
@@ -31,10 +42,15 @@ static attribute_fn find_attribute(void)
 {
     attribute_fn found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found) return found;
+    const int64_t now_ns = clock_ns();
+    if (now_ns < atomic_load_explicit(&trusted_until_ns, memory_order_relaxed)) return NULL;
     /* Before the driver is looked for: what is loaded meanwhile makes the number another one. */
     unsigned long long loads = 0;
     dl_iterate_phdr(take_loads, &loads);
-    if (loads == atomic_load_explicit(&looked_at, memory_order_relaxed)) return NULL;
+    if (loads == atomic_load_explicit(&looked_at, memory_order_relaxed)) {
+        atomic_store_explicit(&trusted_until_ns, now_ns + TRUSTED_NS, memory_order_relaxed);
+        return NULL;
+    }
     void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
     if (library && cuda_symbol_find(library, "cuPointerGetAttribute", &found)) {
         atomic_store_explicit(&known, found, memory_order_relaxed);

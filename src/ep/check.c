@@ -3,7 +3,6 @@
  * what was expected. */
 #include "ep/ep.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define ROW_UNIT 16
@@ -21,7 +20,6 @@ static const char *type_name(expar_device_type type)
 /* What the tensor says of itself, and what its address says. */
 static expar_status check_device(expar_device device, const char *name, const expar_tensor *tensor)
 {
-    char data[64];
     if (tensor->device.type != device.type)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d (%s); expected %d (%s)", name,
                          (int)tensor->device.type, type_name(tensor->device.type), (int)device.type,
@@ -30,8 +28,7 @@ static expar_status check_device(expar_device device, const char *name, const ex
         return error_set(EXPAR_ERR_DEVICE, "%s lies on GPU %d; expected GPU %d, the buffer's", name,
                          tensor->device.index, device.index);
     if (!tensor->data) return EXPAR_OK;
-    snprintf(data, sizeof data, "%s.data", name);
-    return exec_check_place(device, data, tensor->data);
+    return exec_check_place(device, name, ".data", tensor->data);
 }
 
 static expar_status check_basics(expar_device device, const char *name, const expar_tensor *tensor)
@@ -170,7 +167,7 @@ expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t
         if ((uintptr_t)array->data % array->unit)
             return error_set(EXPAR_ERR_ALIGNMENT, "%s is %p; expected a multiple of %zu", array->name, array->data,
                              array->unit);
-        status = exec_check_place(device, array->name, array->data);
+        status = exec_check_place(device, array->name, "", array->data);
     }
     return status;
 }

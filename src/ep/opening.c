@@ -40,7 +40,7 @@ static expar_status check_without_topk(const expar_ep *ep, const ep_opening *ope
     if ((uintptr_t)numbers % sizeof *numbers)
         return error_set(EXPAR_ERR_ALIGNMENT, "tokens_per_expert is %p; expected a multiple of %zu",
                          (const void *)numbers, sizeof *numbers);
-    return exec_is_far(numbers) ? exec_check_place(ep->device, "tokens_per_expert", numbers)
+    return exec_is_far(numbers) ? exec_check_place(ep->device, "tokens_per_expert", "", numbers)
                                 : check_numbers(ep, opening);
 }
 

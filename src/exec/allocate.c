@@ -11,7 +11,7 @@ static expar_status check_given(expar_device device, const void *data, uint64_t 
     if ((uintptr_t)data % ALIGNMENT)
         return error_set(EXPAR_ERR_ALIGNMENT, "config.alloc gave %p for %llu bytes; expected a multiple of %u", data,
                          (unsigned long long)bytes, ALIGNMENT);
-    return exec_check_place(device, "what config.alloc gave", data);
+    return exec_check_place(device, "what config.alloc gave", "", data);
 }
 
 expar_status exec_allocate(expar_device device, const mem_allocator *from, uint64_t bytes, void *stream, void **out)

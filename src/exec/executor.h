@@ -226,8 +226,9 @@ const executor_kind *executor_kind_of(expar_device_type type);
    EXPAR_ERR_DEVICE. What cannot be used goes back at once. */
 expar_status exec_allocate(expar_device device, const mem_allocator *from, uint64_t bytes, void *stream, void **out);
 
-/* What an address itself says: that it is memory of the device, as far as it shows; NULL is. */
-expar_status exec_check_place(expar_device device, const char *name, const void *data);
+/* What an address itself says: that it is memory of the device, as far as it shows; NULL is. member: behind the name in
+   texts, ".data" or "". */
+expar_status exec_check_place(expar_device device, const char *name, const char *member, const void *data);
 /* That it is memory of a device which hosts do not read; false where it does not show. */
 bool exec_is_far(const void *data);
 

@@ -16,16 +16,18 @@ ll_create_fn ll_create_of(expar_device_type type)
 }
 
 /* As far as a driver that is loaded in this process knows the address. */
-expar_status exec_check_place(expar_device device, const char *name, const void *data)
+expar_status exec_check_place(expar_device device, const char *name, const char *member, const void *data)
 {
     cuda_place place = cuda_place_of(data);
     if (device.type == EXPAR_CPU && place.kind == CUDA_PLACE_DEVICE)
-        return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected host memory", name, data, place.device);
+        return error_set(EXPAR_ERR_DEVICE, "%s%s %p is memory of GPU %d; expected host memory", name, member, data,
+                         place.device);
     if (device.type == EXPAR_CUDA && data && place.kind == CUDA_PLACE_HOST)
-        return error_set(EXPAR_ERR_DEVICE, "%s %p is host memory; expected memory of GPU %d", name, data, device.index);
-    if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_DEVICE && place.device != device.index)
-        return error_set(EXPAR_ERR_DEVICE, "%s %p is memory of GPU %d; expected GPU %d", name, data, place.device,
+        return error_set(EXPAR_ERR_DEVICE, "%s%s %p is host memory; expected memory of GPU %d", name, member, data,
                          device.index);
+    if (device.type == EXPAR_CUDA && place.kind == CUDA_PLACE_DEVICE && place.device != device.index)
+        return error_set(EXPAR_ERR_DEVICE, "%s%s %p is memory of GPU %d; expected GPU %d", name, member, data,
+                         place.device, device.index);
     return EXPAR_OK;
 }
 

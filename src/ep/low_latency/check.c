@@ -2,8 +2,6 @@
 /* Tensors as arguments of low-latency calls, beyond those of ep/check.c. */
 #include "ep/low_latency/ll.h"
 
-#include <stdio.h>
-
 #define ROW_UNIT 16
 
 expar_status ll_check_dtype(const expar_ll *ll, const char *name, expar_dtype dtype)
@@ -20,7 +18,6 @@ expar_status ll_check_dtype(const expar_ll *ll, const char *name, expar_dtype dt
 /* What a tensor of any number of dimensions says of itself. */
 static expar_status given_check_basics(const expar_ll *ll, const char *name, const expar_tensor *tensor, int32_t ndim)
 {
-    char data[64];
     if (!tensor_given(tensor)) return error_set(EXPAR_ERR_NULL, "%s is not given", name);
     if (tensor->ndim != ndim)
         return error_set(EXPAR_ERR_SHAPE, "%s has %d dimensions; expected %d", name, tensor->ndim, ndim);
@@ -28,8 +25,7 @@ static expar_status given_check_basics(const expar_ll *ll, const char *name, con
     if (tensor->device.type != ll->device.type || tensor->device.index != ll->device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on device %d of type %d; expected %d of type %d, the buffer's",
                          name, tensor->device.index, (int)tensor->device.type, ll->device.index, (int)ll->device.type);
-    snprintf(data, sizeof data, "%s.data", name);
-    return exec_check_place(ll->device, data, tensor->data);
+    return exec_check_place(ll->device, name, ".data", tensor->data);
 }
 
 static expar_status given_check_shape(const char *name, const expar_tensor *tensor, const expar_tensor *wanted)

@@ -46,9 +46,9 @@ expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_e
 {
     ll_executor *exec = ll->exec;
     ll_call *call = call_of_rest(rest);
-    error_kept kept = {.status = EXPAR_OK};
+    error_kept kept;
     if (own == EXPAR_OK) own = await_event(wait_event);
-    if (own != EXPAR_OK) error_keep(&kept, own);
+    error_keep(&kept, own);
     ll_refuse(call, own);
     expar_status status = rest->kind == LL_DISPATCH ? exec->ops->dispatch_send(exec, &rest->step.dispatch)
                                                     : exec->ops->combine_send(exec, &rest->step.combine);

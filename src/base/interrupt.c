@@ -15,6 +15,13 @@ static struct {
    not, once more). */
 static atomic_bool hooked;
 
+/* What only this thread's waits ask. */
+static _Thread_local struct {
+    expar_interrupt_fn fn; /* expar_set_thread_interrupt */
+    void *context;
+    const atomic_bool *told; /* interrupt_follow; NULL: nobody */
+} own;
+
 /* Between interrupt_begin and interrupt_take; and the program has said so meanwhile. */
 static _Thread_local bool listens, came;
 /* How many interrupt_defer have not been undone. */
@@ -30,9 +37,28 @@ expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context)
     return EXPAR_OK;
 }
 
+expar_status expar_set_thread_interrupt(expar_interrupt_fn fn, void *context)
+{
+    own.fn = fn;
+    own.context = context;
+    return EXPAR_OK;
+}
+
+void interrupt_follow(const atomic_bool *told)
+{
+    own.told = told;
+}
+
+static bool is_anybody_asked(void)
+{
+    return own.fn || own.told || atomic_load_explicit(&hooked, memory_order_relaxed);
+}
+
 /* Outside of the lock: fn may wait for what the thread holds that sets another. */
 static bool ask_program(void)
 {
+    if (own.told && atomic_load_explicit(own.told, memory_order_relaxed)) return true;
+    if (own.fn && own.fn(own.context) != 0) return true;
     if (!atomic_load_explicit(&hooked, memory_order_relaxed)) return false;
     pthread_mutex_lock(&lock);
     expar_interrupt_fn fn = hook.fn;
@@ -43,7 +69,7 @@ static bool ask_program(void)
 
 expar_status interrupt_look(int64_t *asked_ns, const char *what)
 {
-    if (!atomic_load_explicit(&hooked, memory_order_relaxed) || deferred > 0) return EXPAR_OK;
+    if (!is_anybody_asked() || deferred > 0) return EXPAR_OK;
     const int64_t now_ns = clock_ns();
     if (*asked_ns != 0 && now_ns - *asked_ns < INTERRUPT_NS) return EXPAR_OK;
     *asked_ns = now_ns;

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* The longest sleep of a wait, and the least from one question to the next. */
 #define INTERRUPT_NS ((int64_t)50 * 1000 * 1000)
@@ -23,6 +24,10 @@ void interrupt_undefer(void);
 void interrupt_begin(void);
 bool interrupt_came(void);
 expar_status interrupt_take(expar_status status, const char *what);
+
+/* From now on this thread's waits end, too, once *told is true, which whoever it works for sets (relaxed: it says no
+   more than that); NULL: they look at no such word. */
+void interrupt_follow(const atomic_bool *told);
 
 /* Waits for the condition, whose clock is CLOCK_MONOTONIC, for INTERRUPT_NS at most. */
 void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);

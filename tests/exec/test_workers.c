@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker pool: every share runs once a run, and a failure comes back with its text. */
+#include "base/interrupt.h"
 #include "exec/cpu/cpu.h"
 #include "oracle/unit.h"
 
+#include <expar/interrupt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +102,45 @@ static void calls_of_few_bytes_take_few_workers(void **state)
     cpu_workers_destroy(self.workers);
 }
 
+/* ---- interrupts of the caller ------------------------------------------------------------------------------------ */
+
+/* Asked in the caller's thread alone. */
+static int stop_later(void *context)
+{
+    int *questions = context;
+    return ++*questions > 2;
+}
+
+/* Waits for what does not come. context: which worker has nothing to wait for, -1: none. */
+static expar_status wait_for_ever(void *context, int32_t worker)
+{
+    const int32_t *idle = context;
+    int64_t asked_ns = 0;
+    expar_status status = EXPAR_OK;
+    while (status == EXPAR_OK && worker != *idle)
+        status = interrupt_look(&asked_ns, "for ever");
+    return status;
+}
+
+/* Whether the caller itself waits for ranks, or only for its workers. */
+static void an_interrupt_of_the_caller_ends_its_workers(void **state)
+{
+    (void)state;
+    cpu_workers *workers;
+    assert_int_equal(cpu_workers_create(3, &workers), EXPAR_OK);
+    for (int32_t idle = -1; idle <= 0; idle++) {
+        int questions = 0;
+        assert_int_equal(expar_set_thread_interrupt(stop_later, &questions), EXPAR_OK);
+        assert_int_equal(cpu_workers_run(workers, 3, wait_for_ever, &idle), EXPAR_ERR_INTERRUPTED);
+        assert_non_null(strstr(expar_last_error(), "for ever: interrupted"));
+        assert_true(questions > 2);
+        assert_int_equal(expar_set_thread_interrupt(NULL, NULL), EXPAR_OK);
+        tally t = {.failing = -1};
+        assert_int_equal(cpu_workers_run(workers, 3, count_run, &t), EXPAR_OK);
+    }
+    cpu_workers_destroy(workers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +148,7 @@ int main(void)
         cmocka_unit_test(a_failure_comes_back_with_its_text),
         cmocka_unit_test(runs_of_different_widths),
         cmocka_unit_test(calls_of_few_bytes_take_few_workers),
+        cmocka_unit_test(an_interrupt_of_the_caller_ends_its_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,9 @@ struct cpu_workers {
     bool closing;
     cpu_share_fn share;
     void *context;
+    /* The caller's wait was interrupted: so are those of its workers. Written by the caller, read by their waits
+       (relaxed: nothing else goes with it); false again before the next run begins. */
+    atomic_bool interrupted;
 };
 
 static void worker_finish(worker *self, expar_status status)
@@ -44,6 +47,7 @@ static void *worker_main(void *argument)
 {
     worker *self = argument;
     cpu_workers *pool = self->pool;
+    interrupt_follow(&pool->interrupted);
     for (uint64_t seen = self->seen;;) {
         pthread_mutex_lock(&pool->lock);
         while (pool->run == seen && !pool->closing)
@@ -81,7 +85,7 @@ expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out)
     if (!pool) return error_set(EXPAR_ERR_MEMORY, "worker threads: no memory");
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->begin, NULL);
-    pthread_cond_init(&pool->end, NULL);
+    interrupt_cond_init(&pool->end);
     expar_status status = EXPAR_OK;
     while (status == EXPAR_OK && pool->num_workers < num_workers)
         status = worker_add(pool, num_workers);
@@ -124,20 +128,37 @@ static void run_begin(cpu_workers *pool, int32_t active, cpu_share_fn share, voi
     pool->context = context;
     pool->active = active;
     pool->running = active - 1;
+    atomic_store_explicit(&pool->interrupted, false, memory_order_relaxed);
     pool->run++;
     pthread_cond_broadcast(&pool->begin);
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* With the lock, which is given back meanwhile: for a while, or until the workers are done. Asks for the caller whether
+   to go on. */
+static void run_await(cpu_workers *pool, int64_t *asked_ns)
+{
+    interrupt_cond_wait(&pool->end, &pool->lock);
+    if (!pool->running) return;
+    pthread_mutex_unlock(&pool->lock);
+    if (interrupt_look(asked_ns, "worker threads") != EXPAR_OK)
+        atomic_store_explicit(&pool->interrupted, true, memory_order_relaxed);
+    pthread_mutex_lock(&pool->lock);
+}
+
 /* Waits for the others; the first failure among them becomes the caller's. */
 static expar_status run_end(cpu_workers *pool, expar_status own)
 {
+    error_kept kept;
+    int64_t asked_ns = 0;
+    error_keep(&kept, own);
+    if (own == EXPAR_ERR_INTERRUPTED) atomic_store_explicit(&pool->interrupted, true, memory_order_relaxed);
     pthread_mutex_lock(&pool->lock);
-    thread_rest_begin(); /* the workers look at the ranks that are awaited, and are interrupted as this thread is */
+    thread_rest_begin(); /* the workers look at the ranks that are awaited */
     while (pool->running)
-        pthread_cond_wait(&pool->end, &pool->lock);
+        run_await(pool, &asked_ns);
     thread_rest_end();
-    expar_status status = own;
+    expar_status status = error_restore(&kept);
     for (int32_t i = 1; i < pool->active && status == EXPAR_OK; i++)
         status = error_restore(&pool->workers[i]->ended);
     pthread_mutex_unlock(&pool->lock);

@@ -42,6 +42,9 @@ tests/layers/check_comments.sh .
 step "shellcheck"
 shellcheck -x .ci/run scripts/*.sh tests/*.sh tests/*/*.sh man/*.sh tools/openshmem/*
 
+step "mypy"
+mypy --config-file python/mypy.ini --no-error-summary python/expar
+
 step "man pages"
 # Those that only lead to another page have nothing to look at.
 if command -v mandoc >/dev/null; then

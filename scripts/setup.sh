@@ -10,10 +10,10 @@ run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev lib
 # cmocka is.
 build="libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
 # And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,
-# tc and nft for networks of its own.
-test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables"
+# tc and nft for networks of its own, Python with NumPy for the package.
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3 python3-numpy"
 # And that `make lint` needs.
-lint="clang-format clang-tidy cppcheck shellcheck"
+lint="clang-format clang-tidy cppcheck shellcheck mypy"
 wanted=""
 for set in "$@"; do
     case $set in

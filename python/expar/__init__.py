@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""expar: expert-parallel communication for Mixture-of-Experts models.
+
+The calls of libexpar for Python, by ctypes: groups of ranks, and what they do together. Every call that fails raises
+expar.Error with the library's text. Calls let other threads of Python run while they wait, and a signal whose handler
+raises, such as Ctrl-C, ends them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._abi import HeapKind, HeapPages, Status
+from ._errors import Error
+from ._group import Group, UniqueId
+from ._library import library_path, version
+
+if TYPE_CHECKING:
+    from ._log import log_to
+
+__version__ = version()
+__all__ = ["Error", "Group", "HeapKind", "HeapPages", "Status", "UniqueId", "library_path", "log_to", "version"]
+
+
+def __getattr__(name: str) -> Any:
+    """What not every program needs is imported when it is asked for."""
+    if name == "log_to":
+        from ._log import log_to
+
+        return log_to
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public structs, enumerations and calls of libexpar, for ctypes.
+
+Written by tools/abi/bindings.py from the headers: change those, and run it again.
+"""
+# fmt: off
+
+from __future__ import annotations
+
+from ctypes import (
+    Array,
+    Structure,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int8,
+    c_int16,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_ssize_t,
+    c_ubyte,
+    c_uint,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from enum import IntEnum
+from typing import Any
+
+VERSION = "0.1.0"
+
+
+class Status(IntEnum):
+    OK = 0
+    ERR_NULL = 1
+    ERR_ARGUMENT = 2
+    ERR_DTYPE = 3
+    ERR_SHAPE = 4
+    ERR_STRIDE = 5
+    ERR_ALIGNMENT = 6
+    ERR_DEVICE = 7
+    ERR_INDEX = 8
+    ERR_RANGE = 9
+    ERR_LIMIT = 10
+    ERR_BUFFER_SIZE = 11
+    ERR_HANDLE = 12
+    ERR_MISMATCH = 13
+    ERR_REMOTE = 14
+    ERR_BUSY = 15
+    ERR_STATE = 16
+    ERR_ADDRESS = 17
+    ERR_MEMORY = 18
+    ERR_SYSTEM = 19
+    ERR_BOOTSTRAP = 20
+    ERR_AUTH = 21
+    ERR_VERSION = 22
+    ERR_PEER = 23
+    ERR_ABORTED = 24
+    ERR_UNSUPPORTED = 25
+    ERR_DROPPED = 26
+    ERR_CUDA = 27
+    ERR_INTERRUPTED = 28
+
+
+class HeapKind(IntEnum):
+    DEFAULT = 0
+    DYNAMIC = 1
+    STATIC = 2
+
+
+class HeapPages(IntEnum):
+    DEFAULT = 0
+    SYSTEM = 1
+    HUGE = 2
+
+
+class SignalOp(IntEnum):
+    SET = 0
+    ADD = 1
+
+
+class Cmp(IntEnum):
+    EQ = 0
+    NE = 1
+    GT = 2
+    GE = 3
+    LT = 4
+    LE = 5
+
+
+class Dtype(IntEnum):
+    BF16 = 1
+    F16 = 2
+    F32 = 3
+    I32 = 4
+    I64 = 5
+    U8 = 6
+    F8E4M3 = 7
+    I8 = 8
+
+
+class DeviceType(IntEnum):
+    CPU = 1
+    CUDA = 2
+
+
+class DlCode(IntEnum):
+    INT = 0
+    UINT = 1
+    FLOAT = 2
+    BFLOAT = 4
+    BOOL = 6
+    FLOAT8_E4M3FN = 10
+
+
+class DlDeviceType(IntEnum):
+    CPU = 1
+    CUDA = 2
+    CUDA_HOST = 3
+    CUDA_MANAGED = 13
+
+
+class EpPart(IntEnum):
+    X = 0
+    SCALES = 1
+    TOPK_IDX = 2
+    TOPK_WEIGHTS = 3
+    ROW_MAP = 4
+    SRC_TOKEN = 5
+    COUNT = 6
+
+
+class Path(IntEnum):
+    AUTO = 0
+    DIRECT = 1
+    QUEUE = 2
+
+
+class SumOrder(IntEnum):
+    BY_RANK = 0
+    BY_SLOT = 1
+    EACH_SLOT = 2
+
+
+class WeightsOf(IntEnum):
+    ALL = 0
+    OWNER = 1
+
+
+class Reach(IntEnum):
+    MAP = 1
+    PUT = 2
+    GET = 4
+    ATOMIC = 8
+
+
+class LogLevel(IntEnum):
+    ERROR = 0
+    WARN = 1
+    INFO = 2
+    DEBUG = 3
+    TRACE = 4
+
+
+class LlFormat(IntEnum):
+    PLAIN = 0
+    FP8 = 1
+    FP8_ROUND = 2
+    FP8_UE8M0 = 3
+    INT8 = 4
+    LOGFMT = 5
+
+
+class LlSum(IntEnum):
+    EXACT = 0
+    REDUCED = 1
+
+
+class UniqueId(Structure):
+    bytes: Array[c_ubyte]
+    _fields_ = [
+        ("bytes", c_ubyte * 128),
+    ]
+
+
+class GroupOptions(Structure):
+    struct_size: int
+    id: int | None
+    rank: int
+    size: int
+    ranks_per_node: int
+    timeout_ms: int
+    bootstrap_timeout_ms: int
+    heap_bytes: int
+    heap_kind: int
+    heap_pages: int
+    late_limit_ms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("id", c_void_p),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("ranks_per_node", c_int32),
+        ("timeout_ms", c_int64),
+        ("bootstrap_timeout_ms", c_int64),
+        ("heap_bytes", c_size_t),
+        ("heap_kind", c_int),
+        ("heap_pages", c_int),
+        ("late_limit_ms", c_int64),
+    ]
+
+
+class HeapStats(Structure):
+    struct_size: int
+    total_bytes: int
+    used_bytes: int
+    high_water_bytes: int
+    largest_free_bytes: int
+    blocks: int
+    grown_bytes: int
+    memory_bytes: int
+    holes: int
+    hole_bytes: int
+    largest_hole_bytes: int
+    page_bytes: int
+    huge_bytes: int
+    chunks: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("total_bytes", c_uint64),
+        ("used_bytes", c_uint64),
+        ("high_water_bytes", c_uint64),
+        ("largest_free_bytes", c_uint64),
+        ("blocks", c_uint64),
+        ("grown_bytes", c_uint64),
+        ("memory_bytes", c_uint64),
+        ("holes", c_uint64),
+        ("hole_bytes", c_uint64),
+        ("largest_hole_bytes", c_uint64),
+        ("page_bytes", c_uint64),
+        ("huge_bytes", c_uint64),
+        ("chunks", c_uint64),
+    ]
+
+
+class TeamConfig(Structure):
+    struct_size: int
+    num_contexts: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("num_contexts", c_int32),
+    ]
+
+
+class CtxOptions(Structure):
+    struct_size: int
+    flags: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("flags", c_uint32),
+    ]
+
+
+class Device(Structure):
+    type: int
+    index: int
+    _fields_ = [
+        ("type", c_int),
+        ("index", c_int32),
+    ]
+
+
+class Tensor(Structure):
+    data: int | None
+    dtype: int
+    ndim: int
+    shape: Array[c_int64]
+    strides: Array[c_int64]
+    device: Device
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int),
+        ("ndim", c_int32),
+        ("shape", c_int64 * 4),
+        ("strides", c_int64 * 4),
+        ("device", Device),
+    ]
+
+
+class DlDevice(Structure):
+    device_type: int
+    device_id: int
+    _fields_ = [
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+    ]
+
+
+class DlDtype(Structure):
+    code: int
+    bits: int
+    lanes: int
+    _fields_ = [
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+    ]
+
+
+class DlTensor(Structure):
+    data: int | None
+    device: DlDevice
+    ndim: int
+    dtype: DlDtype
+    shape: int | None
+    strides: int | None
+    byte_offset: int
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", DlDevice),
+        ("ndim", c_int32),
+        ("dtype", DlDtype),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("byte_offset", c_uint64),
+    ]
+
+
+class DlManaged(Structure):
+    tensor: DlTensor
+    context: int | None
+    deleter: int | None
+    _fields_ = [
+        ("tensor", DlTensor),
+        ("context", c_void_p),
+        ("deleter", c_void_p),
+    ]
+
+
+class DlVersioned(Structure):
+    major: int
+    minor: int
+    context: int | None
+    deleter: int | None
+    flags: int
+    tensor: DlTensor
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
+        ("tensor", DlTensor),
+    ]
+
+
+class EpConfig(Structure):
+    struct_size: int
+    max_tokens: int
+    max_row_bytes: int
+    max_topk: int
+    max_experts: int
+    num_channels: int
+    ring_slots: int
+    num_threads: int
+    pool_bytes: int
+    max_scales: int
+    device: Device
+    num_sms: int
+    pool_limit_bytes: int
+    alloc: int | None
+    free: int | None
+    alloc_context: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("max_tokens", c_int64),
+        ("max_row_bytes", c_int64),
+        ("max_topk", c_int32),
+        ("max_experts", c_int32),
+        ("num_channels", c_int32),
+        ("ring_slots", c_int32),
+        ("num_threads", c_int32),
+        ("pool_bytes", c_int64),
+        ("max_scales", c_int32),
+        ("device", Device),
+        ("num_sms", c_int32),
+        ("pool_limit_bytes", c_int64),
+        ("alloc", c_void_p),
+        ("free", c_void_p),
+        ("alloc_context", c_void_p),
+    ]
+
+
+class EpStats(Structure):
+    struct_size: int
+    reserved_bytes: int
+    reserved_high_bytes: int
+    used_bytes: int
+    used_high_bytes: int
+    group_used_bytes: int
+    growths: int
+    direct_calls: int
+    queue_calls: int
+    other_blocks: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("reserved_bytes", c_uint64),
+        ("reserved_high_bytes", c_uint64),
+        ("used_bytes", c_uint64),
+        ("used_high_bytes", c_uint64),
+        ("group_used_bytes", c_uint64),
+        ("growths", c_uint64),
+        ("direct_calls", c_uint64),
+        ("queue_calls", c_uint64),
+        ("other_blocks", c_uint64),
+    ]
+
+
+class HandleInfo(Structure):
+    struct_size: int
+    num_tokens: int
+    num_recv_tokens: int
+    num_experts: int
+    num_topk: int
+    num_channels: int
+    rank_prefix: int | None
+    channel_prefix: int | None
+    num_nodes: int
+    tokens_per_node: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("num_tokens", c_int64),
+        ("num_recv_tokens", c_int64),
+        ("num_experts", c_int32),
+        ("num_topk", c_int32),
+        ("num_channels", c_int32),
+        ("rank_prefix", c_void_p),
+        ("channel_prefix", c_void_p),
+        ("num_nodes", c_int32),
+        ("tokens_per_node", c_void_p),
+    ]
+
+
+class Layout(Structure):
+    struct_size: int
+    tokens_per_rank: int | None
+    tokens_per_node: int | None
+    tokens_per_expert: int | None
+    token_in_rank: int | None
+    stream: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tokens_per_rank", c_void_p),
+        ("tokens_per_node", c_void_p),
+        ("tokens_per_expert", c_void_p),
+        ("token_in_rank", c_void_p),
+        ("stream", c_void_p),
+    ]
+
+
+class RecvCounts(Structure):
+    struct_size: int
+    tokens_per_expert: int | None
+    expert_prefix: int | None
+    rank_prefix: int | None
+    num_recv_tokens: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tokens_per_expert", c_void_p),
+        ("expert_prefix", c_void_p),
+        ("rank_prefix", c_void_p),
+        ("num_recv_tokens", c_void_p),
+    ]
+
+
+class RouteArgs(Structure):
+    struct_size: int
+    topk_idx: Tensor
+    token_in_rank: Tensor
+    num_experts: int
+    expert_alignment: int
+    tokens_per_expert: int | None
+    num_worst_tokens: int
+    wait_event: int | None
+    async_finish: int
+    stream: int | None
+    keep_slots: int
+    recv_counts: int | None
+    num_sms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("topk_idx", Tensor),
+        ("token_in_rank", Tensor),
+        ("num_experts", c_int32),
+        ("expert_alignment", c_int32),
+        ("tokens_per_expert", c_void_p),
+        ("num_worst_tokens", c_int64),
+        ("wait_event", c_void_p),
+        ("async_finish", c_int32),
+        ("stream", c_void_p),
+        ("keep_slots", c_int32),
+        ("recv_counts", c_void_p),
+        ("num_sms", c_int32),
+    ]
+
+
+class RouteResult(Structure):
+    struct_size: int
+    handle: int | None
+    num_recv_tokens: int
+    num_rows: int
+    num_expert_rows: int
+    num_dropped_tokens: int
+    recv_tokens_per_expert: int | None
+    num_local_experts: int
+    event: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("handle", c_void_p),
+        ("num_recv_tokens", c_int64),
+        ("num_rows", c_int64),
+        ("num_expert_rows", c_int64),
+        ("num_dropped_tokens", c_int64),
+        ("recv_tokens_per_expert", c_void_p),
+        ("num_local_experts", c_int32),
+        ("event", c_void_p),
+    ]
+
+
+class DispatchArgs(Structure):
+    struct_size: int
+    x: Tensor
+    topk_idx: Tensor
+    topk_weights: Tensor
+    num_experts: int
+    expert_alignment: int
+    handle: int | None
+    path: int
+    out_x: Tensor
+    x_scales: Tensor
+    token_in_rank: Tensor
+    tokens_per_expert: int | None
+    num_worst_tokens: int
+    expert_major: int
+    zero_padding: int
+    wait_event: int | None
+    async_finish: int
+    stream: int | None
+    keep_slots: int
+    recv_counts: int | None
+    out_scales: Tensor
+    out_topk_idx: Tensor
+    out_topk_weights: Tensor
+    out_row_map: Tensor
+    src_tokens: int
+    out_src_token: Tensor
+    global_experts: int
+    num_sms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Tensor),
+        ("topk_idx", Tensor),
+        ("topk_weights", Tensor),
+        ("num_experts", c_int32),
+        ("expert_alignment", c_int32),
+        ("handle", c_void_p),
+        ("path", c_int),
+        ("out_x", Tensor),
+        ("x_scales", Tensor),
+        ("token_in_rank", Tensor),
+        ("tokens_per_expert", c_void_p),
+        ("num_worst_tokens", c_int64),
+        ("expert_major", c_int32),
+        ("zero_padding", c_int32),
+        ("wait_event", c_void_p),
+        ("async_finish", c_int32),
+        ("stream", c_void_p),
+        ("keep_slots", c_int32),
+        ("recv_counts", c_void_p),
+        ("out_scales", Tensor),
+        ("out_topk_idx", Tensor),
+        ("out_topk_weights", Tensor),
+        ("out_row_map", Tensor),
+        ("src_tokens", c_int32),
+        ("out_src_token", Tensor),
+        ("global_experts", c_int32),
+        ("num_sms", c_int32),
+    ]
+
+
+class DispatchResult(Structure):
+    struct_size: int
+    recv_x: Tensor
+    recv_topk_idx: Tensor
+    recv_topk_weights: Tensor
+    recv_tokens_per_expert: int | None
+    num_local_experts: int
+    num_recv_tokens: int
+    handle: int | None
+    output: int | None
+    path: int
+    recv_x_scales: Tensor
+    recv_row_map: Tensor
+    num_dropped_tokens: int
+    event: int | None
+    recv_src_token: Tensor
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("recv_x", Tensor),
+        ("recv_topk_idx", Tensor),
+        ("recv_topk_weights", Tensor),
+        ("recv_tokens_per_expert", c_void_p),
+        ("num_local_experts", c_int32),
+        ("num_recv_tokens", c_int64),
+        ("handle", c_void_p),
+        ("output", c_void_p),
+        ("path", c_int),
+        ("recv_x_scales", Tensor),
+        ("recv_row_map", Tensor),
+        ("num_dropped_tokens", c_int64),
+        ("event", c_void_p),
+        ("recv_src_token", Tensor),
+    ]
+
+
+class CombineArgs(Structure):
+    struct_size: int
+    x: Tensor
+    topk_weights: Tensor
+    handle: int | None
+    path: int
+    y: Tensor
+    out_topk_weights: Tensor
+    bias: Array[Tensor]
+    expert_major: int
+    expert_weights: Tensor
+    wait_event: int | None
+    async_finish: int
+    event: int | None
+    stream: int | None
+    sum_order: int
+    weights_of: int
+    num_sms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Tensor),
+        ("topk_weights", Tensor),
+        ("handle", c_void_p),
+        ("path", c_int),
+        ("y", Tensor),
+        ("out_topk_weights", Tensor),
+        ("bias", Tensor * 2),
+        ("expert_major", c_int32),
+        ("expert_weights", Tensor),
+        ("wait_event", c_void_p),
+        ("async_finish", c_int32),
+        ("event", c_void_p),
+        ("stream", c_void_p),
+        ("sum_order", c_int),
+        ("weights_of", c_int),
+        ("num_sms", c_int32),
+    ]
+
+
+class Place(Structure):
+    struct_size: int
+    node: int
+    cores: int
+    numa_node: int
+    nics: Array[c_char]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("node", c_int32),
+        ("cores", c_int32),
+        ("numa_node", c_int32),
+        ("nics", c_char * 64),
+    ]
+
+
+class NetworkStats(Structure):
+    struct_size: int
+    puts: int
+    put_bytes: int
+    gets: int
+    get_bytes: int
+    atomics: int
+    atomic_bytes: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("puts", c_uint64),
+        ("put_bytes", c_uint64),
+        ("gets", c_uint64),
+        ("get_bytes", c_uint64),
+        ("atomics", c_uint64),
+        ("atomic_bytes", c_uint64),
+    ]
+
+
+class Gpu(Structure):
+    struct_size: int
+    name: Array[c_char]
+    bus_id: Array[c_char]
+    major: int
+    minor: int
+    num_sms: int
+    memory_bytes: int
+    shareable: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char * 64),
+        ("bus_id", c_char * 32),
+        ("major", c_int32),
+        ("minor", c_int32),
+        ("num_sms", c_int32),
+        ("memory_bytes", c_int64),
+        ("shareable", c_int32),
+    ]
+
+
+class LlConfig(Structure):
+    struct_size: int
+    max_tokens: int
+    hidden: int
+    num_topk: int
+    num_experts: int
+    max_element_bytes: int
+    sums: int
+    device: Device
+    num_threads: int
+    num_sms: int
+    masking: int
+    unmapped: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("max_tokens", c_int32),
+        ("hidden", c_int32),
+        ("num_topk", c_int32),
+        ("num_experts", c_int32),
+        ("max_element_bytes", c_int32),
+        ("sums", c_int32),
+        ("device", Device),
+        ("num_threads", c_int32),
+        ("num_sms", c_int32),
+        ("masking", c_int32),
+        ("unmapped", c_int32),
+    ]
+
+
+class LlDispatchArgs(Structure):
+    struct_size: int
+    x: Tensor
+    topk_idx: Tensor
+    topk_weights: Tensor
+    format: int
+    out_x: Tensor
+    out_scales: Tensor
+    out_count: Tensor
+    expert_recv_stats: Tensor
+    wait_ns: Tensor
+    hook: int
+    async_finish: int
+    wait_event: int | None
+    stream: int | None
+    num_sms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Tensor),
+        ("topk_idx", Tensor),
+        ("topk_weights", Tensor),
+        ("format", c_int),
+        ("out_x", Tensor),
+        ("out_scales", Tensor),
+        ("out_count", Tensor),
+        ("expert_recv_stats", Tensor),
+        ("wait_ns", Tensor),
+        ("hook", c_int32),
+        ("async_finish", c_int32),
+        ("wait_event", c_void_p),
+        ("stream", c_void_p),
+        ("num_sms", c_int32),
+    ]
+
+
+class LlDispatchResult(Structure):
+    struct_size: int
+    recv_x: Tensor
+    recv_scales: Tensor
+    recv_count: Tensor
+    handle: int | None
+    output: int | None
+    hook: int | None
+    event: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("recv_x", Tensor),
+        ("recv_scales", Tensor),
+        ("recv_count", Tensor),
+        ("handle", c_void_p),
+        ("output", c_void_p),
+        ("hook", c_void_p),
+        ("event", c_void_p),
+    ]
+
+
+class LlCombineArgs(Structure):
+    struct_size: int
+    x: Tensor
+    topk_idx: Tensor
+    topk_weights: Tensor
+    handle: int | None
+    sum: int
+    format: int
+    out: Tensor
+    wait_ns: Tensor
+    hook: int
+    async_finish: int
+    wait_event: int | None
+    stream: int | None
+    num_sms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Tensor),
+        ("topk_idx", Tensor),
+        ("topk_weights", Tensor),
+        ("handle", c_void_p),
+        ("sum", c_int),
+        ("format", c_int),
+        ("out", Tensor),
+        ("wait_ns", Tensor),
+        ("hook", c_int32),
+        ("async_finish", c_int32),
+        ("wait_event", c_void_p),
+        ("stream", c_void_p),
+        ("num_sms", c_int32),
+    ]
+
+
+class LlCombineResult(Structure):
+    struct_size: int
+    y: Tensor
+    output: int | None
+    hook: int | None
+    event: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("y", Tensor),
+        ("output", c_void_p),
+        ("hook", c_void_p),
+        ("event", c_void_p),
+    ]
+
+
+class LlHandleInfo(Structure):
+    struct_size: int
+    src_info: Tensor
+    range: Tensor
+    num_tokens: int
+    max_tokens: int
+    hidden: int
+    num_topk: int
+    num_experts: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("src_info", Tensor),
+        ("range", Tensor),
+        ("num_tokens", c_int32),
+        ("max_tokens", c_int32),
+        ("hidden", c_int32),
+        ("num_topk", c_int32),
+        ("num_experts", c_int32),
+    ]
+
+
+class LlStats(Structure):
+    struct_size: int
+    heap_bytes: int
+    dispatches: int
+    combines: int
+    dispatch_messages: int
+    combine_rows: int
+    bytes_sent: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("heap_bytes", c_uint64),
+        ("dispatches", c_uint64),
+        ("combines", c_uint64),
+        ("dispatch_messages", c_uint64),
+        ("combine_rows", c_uint64),
+        ("bytes_sent", c_uint64),
+    ]
+
+
+# By their names in C.
+STRUCTS: dict[str, type[Structure]] = {
+    "expar_unique_id": UniqueId,
+    "expar_group_options": GroupOptions,
+    "expar_heap_stats": HeapStats,
+    "expar_team_config": TeamConfig,
+    "expar_ctx_options": CtxOptions,
+    "expar_device": Device,
+    "expar_tensor": Tensor,
+    "expar_dl_device": DlDevice,
+    "expar_dl_dtype": DlDtype,
+    "expar_dl_tensor": DlTensor,
+    "expar_dl_managed": DlManaged,
+    "expar_dl_versioned": DlVersioned,
+    "expar_ep_config": EpConfig,
+    "expar_ep_stats": EpStats,
+    "expar_handle_info": HandleInfo,
+    "expar_layout": Layout,
+    "expar_recv_counts": RecvCounts,
+    "expar_route_args": RouteArgs,
+    "expar_route_result": RouteResult,
+    "expar_dispatch_args": DispatchArgs,
+    "expar_dispatch_result": DispatchResult,
+    "expar_combine_args": CombineArgs,
+    "expar_place": Place,
+    "expar_network_stats": NetworkStats,
+    "expar_gpu": Gpu,
+    "expar_ll_config": LlConfig,
+    "expar_ll_dispatch_args": LlDispatchArgs,
+    "expar_ll_dispatch_result": LlDispatchResult,
+    "expar_ll_combine_args": LlCombineArgs,
+    "expar_ll_combine_result": LlCombineResult,
+    "expar_ll_handle_info": LlHandleInfo,
+    "expar_ll_stats": LlStats,
+}
+
+
+# By their names in C.
+ENUMS: dict[str, type[IntEnum]] = {
+    "expar_status": Status,
+    "expar_heap_kind": HeapKind,
+    "expar_heap_pages": HeapPages,
+    "expar_signal_op": SignalOp,
+    "expar_cmp": Cmp,
+    "expar_dtype": Dtype,
+    "expar_device_type": DeviceType,
+    "expar_dl_code": DlCode,
+    "expar_dl_device_type": DlDeviceType,
+    "expar_ep_part": EpPart,
+    "expar_path": Path,
+    "expar_sum_order": SumOrder,
+    "expar_weights_of": WeightsOf,
+    "expar_reach": Reach,
+    "expar_log_level": LogLevel,
+    "expar_ll_format": LlFormat,
+    "expar_ll_sum": LlSum,
+}
+
+
+# What each call returns, and its arguments. Status: what looks at it is given to the call that has been found.
+CALLS: dict[str, tuple[Any, list[Any]]] = {
+    "expar_broadcast": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_broadcast_others": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_fcollect": (Status, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "expar_collect": (Status, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "expar_alltoall": (Status, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "expar_alltoalls": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t]),
+    "expar_reduce": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
+    "expar_ctx_create": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ctx_destroy": (Status, [c_void_p]),
+    "expar_ctx_team": (c_void_p, [c_void_p]),
+    "expar_ctx_fence": (Status, [c_void_p]),
+    "expar_ctx_quiet": (Status, [c_void_p]),
+    "expar_ctx_put": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_ctx_get": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_ctx_put_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_ctx_get_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_ctx_iput": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_ctx_iget": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_ctx_iput_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_ctx_iget_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_ctx_put_signal": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
+    "expar_ctx_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
+    "expar_tensor_from_dlpack": (Status, [c_void_p, c_uint32, c_int32, c_void_p]),
+    "expar_tensor_to_dlpack": (Status, [c_void_p, c_uint32, c_void_p, c_void_p, c_void_p]),
+    "expar_ep_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
+    "expar_ep_create": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ep_destroy": (Status, [c_void_p]),
+    "expar_ep_abandon": (Status, [c_void_p]),
+    "expar_ep_get_stats": (Status, [c_void_p, c_void_p]),
+    "expar_ep_trim": (Status, [c_void_p]),
+    "expar_ep_query": (Status, [c_void_p]),
+    "expar_combine": (Status, [c_void_p, c_void_p]),
+    "expar_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ep_handle_info": (Status, [c_void_p, c_void_p]),
+    "expar_ep_handle_retain": (Status, [c_void_p]),
+    "expar_ep_handle_destroy": (None, [c_void_p]),
+    "expar_ep_handle_release_after": (Status, [c_void_p, c_void_p]),
+    "expar_ep_alloc": (Status, [c_void_p, c_size_t, c_void_p]),
+    "expar_ep_output_retain": (Status, [c_void_p]),
+    "expar_ep_output_release": (None, [c_void_p]),
+    "expar_ep_output_release_after": (Status, [c_void_p, c_void_p]),
+    "expar_ep_output_tensor": (Status, [c_void_p, c_int, c_void_p]),
+    "expar_ep_output_dlpack": (Status, [c_void_p, c_int, c_uint32, c_void_p]),
+    "expar_ep_layout": (Status, [c_void_p, c_void_p, c_int32, c_void_p]),
+    "expar_ep_route": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_event_create": (Status, [c_void_p]),
+    "expar_event_signal": (Status, [c_void_p]),
+    "expar_event_record": (Status, [c_void_p, c_void_p]),
+    "expar_event_stream_wait": (Status, [c_void_p, c_void_p]),
+    "expar_event_wait": (Status, [c_void_p]),
+    "expar_event_query": (Status, [c_void_p, c_void_p]),
+    "expar_event_destroy": (None, [c_void_p]),
+    "expar_globals_share": (Status, [c_void_p]),
+    "expar_unique_id_create": (Status, [c_void_p]),
+    "expar_unique_id_create_on": (Status, [c_char_p, c_void_p]),
+    "expar_unique_id_retire": (Status, [c_void_p]),
+    "expar_unique_id_format": (None, [c_void_p, c_void_p]),
+    "expar_unique_id_parse": (Status, [c_char_p, c_void_p]),
+    "expar_group_create": (Status, [c_void_p, c_void_p]),
+    "expar_group_create_threads": (Status, [c_int32, c_void_p, c_void_p]),
+    "expar_group_destroy": (Status, [c_void_p]),
+    "expar_group_abort": (Status, [c_void_p]),
+    "expar_group_abandon": (Status, [c_void_p]),
+    "expar_group_rank": (c_int32, [c_void_p]),
+    "expar_group_size": (c_int32, [c_void_p]),
+    "expar_group_num_nodes": (c_int32, [c_void_p]),
+    "expar_group_ranks_per_node": (c_int32, [c_void_p]),
+    "expar_group_node": (c_int32, [c_void_p]),
+    "expar_group_local_rank": (c_int32, [c_void_p]),
+    "expar_group_allgather": (Status, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "expar_group_broadcast": (Status, [c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_group_barrier": (Status, [c_void_p]),
+    "expar_env_describe": (c_bool, [c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "expar_abi": (c_char_p, []),
+    "expar_rank_get_place": (Status, [c_void_p, c_int32, c_void_p]),
+    "expar_transport_describe": (c_bool, [c_void_p, c_int32, c_void_p, c_void_p, c_size_t]),
+    "expar_transport_summary": (c_char_p, [c_void_p, c_int32]),
+    "expar_transport_missing": (c_char_p, [c_void_p]),
+    "expar_transport_reach": (c_uint, [c_void_p, c_int32, c_int32, c_int32]),
+    "expar_transport_selected": (c_uint, [c_void_p, c_int32, c_int32]),
+    "expar_network_get_stats": (Status, [c_void_p, c_void_p]),
+    "expar_cuda_driver": (Status, [c_void_p, c_void_p]),
+    "expar_cuda_compiler": (Status, [c_void_p, c_void_p]),
+    "expar_cuda_ready_kernels": (c_int32, []),
+    "expar_cuda_gpu": (Status, [c_int32, c_void_p]),
+    "expar_cuda_link": (Status, [c_int32, c_int32, c_void_p, c_void_p, c_void_p]),
+    "expar_set_interrupt": (Status, [c_void_p, c_void_p]),
+    "expar_set_thread_interrupt": (Status, [c_void_p, c_void_p]),
+    "expar_lock_set": (Status, [c_void_p, c_void_p]),
+    "expar_lock_test": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_lock_clear": (Status, [c_void_p, c_void_p]),
+    "expar_log_set": (None, [c_void_p, c_void_p]),
+    "expar_ll_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
+    "expar_ll_create": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_destroy": (Status, [c_void_p]),
+    "expar_ll_abandon": (Status, [c_void_p]),
+    "expar_ll_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_combine": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_combine_buffer": (Status, [c_void_p, c_void_p, c_int, c_void_p]),
+    "expar_ll_hook_call": (Status, [c_void_p, c_void_p]),
+    "expar_ll_hook_destroy": (None, [c_void_p]),
+    "expar_ll_handle_info_get": (Status, [c_void_p, c_void_p]),
+    "expar_ll_handle_retain": (Status, [c_void_p]),
+    "expar_ll_handle_destroy": (None, [c_void_p]),
+    "expar_ll_mask_set": (Status, [c_void_p, c_int32, c_int32]),
+    "expar_ll_mask_query": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_mask_clean": (Status, [c_void_p]),
+    "expar_ll_get_stats": (Status, [c_void_p, c_void_p]),
+    "expar_malloc": (Status, [c_void_p, c_size_t, c_void_p]),
+    "expar_align": (Status, [c_void_p, c_size_t, c_size_t, c_void_p]),
+    "expar_calloc": (Status, [c_void_p, c_size_t, c_size_t, c_void_p]),
+    "expar_free": (Status, [c_void_p, c_void_p]),
+    "expar_realloc": (Status, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "expar_heap_get_stats": (Status, [c_void_p, c_void_p]),
+    "expar_heap_read_stats": (Status, [c_int, c_void_p, c_void_p, c_void_p]),
+    "expar_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
+    "expar_put": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_get": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_put_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_get_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
+    "expar_iput": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_iget": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_iput_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_iget_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
+    "expar_put_signal": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
+    "expar_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
+    "expar_signal_fetch": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_fence": (Status, [c_void_p]),
+    "expar_quiet": (Status, [c_void_p]),
+    "expar_barrier_all": (Status, [c_void_p]),
+    "expar_status_string": (c_char_p, [c_int]),
+    "expar_status_text": (c_char_p, [c_int]),
+    "expar_last_error": (c_char_p, []),
+    "expar_version": (c_char_p, []),
+    "expar_team_world": (Status, [c_void_p, c_void_p]),
+    "expar_team_shared": (Status, [c_void_p, c_void_p]),
+    "expar_team_rail": (Status, [c_void_p, c_void_p]),
+    "expar_team_split_strided": (Status, [c_void_p, c_int32, c_int32, c_int32, c_void_p, c_void_p]),
+    "expar_team_split_2d": (Status, [c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "expar_team_form": (Status, [c_void_p, c_int32, c_int32, c_int32, c_void_p]),
+    "expar_team_destroy": (Status, [c_void_p]),
+    "expar_team_my_pe": (c_int32, [c_void_p]),
+    "expar_team_n_pes": (c_int32, [c_void_p]),
+    "expar_team_group": (c_void_p, [c_void_p]),
+    "expar_team_get_config": (Status, [c_void_p, c_void_p]),
+    "expar_team_translate_pe": (Status, [c_void_p, c_int32, c_void_p, c_void_p]),
+    "expar_team_sync": (Status, [c_void_p]),
+    "expar_team_barrier": (Status, [c_void_p]),
+    "expar_tensor_1d": (Tensor, [c_void_p, c_int, c_int64]),
+    "expar_tensor_2d": (Tensor, [c_void_p, c_int, c_int64, c_int64]),
+    "expar_dtype_bytes": (c_size_t, [c_int]),
+    "expar_dtype_string": (c_char_p, [c_int]),
+    "expar_signal_wait_until": (Status, [c_void_p, c_void_p, c_int, c_uint64, c_void_p]),
+}

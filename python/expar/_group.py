@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups: the ranks of one job."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from types import TracebackType
+from typing import Any, Callable, TypeVar
+
+from . import _abi, _interrupt
+from ._errors import Error
+from ._library import lib
+
+_Options = _abi.GroupOptions
+_OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
+_Own = TypeVar("_Own", bound="Owned")
+
+
+def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
+    """Those members of an option struct. TypeError for a name that is none of them."""
+    struct.struct_size = ctypes.sizeof(struct)
+    for name, value in values.items():
+        if name not in names:
+            raise TypeError(f"there is no option {name!r}: expected one of {', '.join(names)}")
+        setattr(struct, name, value)
+
+
+class Owned:
+    """Something of the library's that all ranks end together (`close`), or one alone (`abandon`).
+
+    Leaving a `with` block closes it; with an exception on its way it is abandoned, since the others would wait for a
+    rank that does not come. So it is by the garbage collector, and when the interpreter exits.
+    """
+
+    _kind = ""
+
+    def __init__(self, pointer: int, destroy: Any, abandon: Any) -> None:
+        self._pointer: int | None = pointer
+        self._destroy = destroy
+        self._finalizer = weakref.finalize(self, abandon, pointer)
+
+    @property
+    def pointer(self) -> int:
+        """The object of the library's. ValueError once it is closed or abandoned."""
+        if self._pointer is None:
+            raise ValueError(f"the {self._kind} is closed")
+        return self._pointer
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed or abandoned."""
+        return self._pointer is None
+
+    def close(self) -> None:
+        """Collective: every rank ends it. Again: no effect."""
+        if self._pointer is None:
+            return
+        self._destroy(self._pointer)
+        self._pointer = None
+        self._finalizer.detach()
+
+    def abandon(self) -> None:
+        """Ends it on this rank alone, in any state, and waits for nobody: later calls of the other ranks that need this
+        one end with Status.ERR_PEER. Again, or once it is closed: no effect."""
+        self._pointer = None
+        self._finalizer()
+
+    def __enter__(self: _Own) -> _Own:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+class UniqueId:
+    """Where a group meets: 128 bytes, to be brought to the other ranks by any means that strangers cannot read.
+
+    Made by one process, which serves it until `retire`. interface: "eth0", or one of its addresses; None: as
+    EXPAR_BOOTSTRAP_INTERFACE says, else 127.0.0.1, which other hosts do not reach.
+    """
+
+    def __init__(self, interface: str | None = None) -> None:
+        self._id = _abi.UniqueId()
+        lib.expar_unique_id_create_on((interface or "").encode(), ctypes.byref(self._id))
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._id.bytes)
+
+    def retire(self) -> None:
+        """Serves it no more; groups that stand go on."""
+        lib.expar_unique_id_retire(ctypes.byref(self._id))
+
+
+class Group(Owned):
+    """One rank's membership in a group.
+
+    Options of all that make one, 0 for what the environment or the library chooses: `ranks_per_node`; `timeout_ms`, how
+    long a rank may be silent; `bootstrap_timeout_ms`, for forming the group; `heap_bytes`, the most that the symmetric
+    heap of a rank may grow to; `heap_kind` (HeapKind), `heap_pages` (HeapPages); `late_limit_ms`, how long a rank that
+    answers is waited for. A name that is none of these is a TypeError.
+
+    Any thread may use a group, one at a time for collective calls. Every call raises expar.Error: Status.ERR_PEER when
+    a rank died, left or fell silent, ERR_ABORTED after `abort`.
+    """
+
+    _kind = "group"
+
+    def __init__(self, pointer: int) -> None:
+        """Takes over an expar_group *; groups are made by `from_env` and the others."""
+        super().__init__(pointer, lib.expar_group_destroy, lib.expar_group_abandon)
+
+    # ---- making one --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_env(cls, **options: int) -> Group:
+        """Joins the group that the launcher set up: `expar run`, torchrun, PMIx (mpirun, srun) or Open MPI; without one
+        a group of one rank. Collective. Error: ERR_BOOTSTRAP (who came, who did not) and others."""
+        return cls._create(_Options(), options)
+
+    @classmethod
+    def from_id(cls, unique_id: bytes | UniqueId, rank: int, size: int, **options: int) -> Group:
+        """Joins the group of `size` ranks that meets at that id, as number `rank`. Collective. ValueError: the id has
+        not 128 bytes."""
+        plain = bytes(unique_id)
+        if len(plain) != ctypes.sizeof(_abi.UniqueId):
+            raise ValueError(f"unique_id has {len(plain)} bytes: expected {ctypes.sizeof(_abi.UniqueId)}")
+        kept = _abi.UniqueId.from_buffer_copy(plain)
+        return cls._create(_Options(id=ctypes.addressof(kept), rank=rank, size=size), options)
+
+    @classmethod
+    def from_mpi4py(cls, comm: Any, interface: str | None = None, **options: int) -> Group:
+        """A group among the ranks of an mpi4py communicator, with their numbers. Collective on it. interface: as of
+        UniqueId."""
+        return cls._from_broadcast(comm.bcast, comm.Get_rank(), comm.Get_size(), interface, options)
+
+    @classmethod
+    def from_torch(cls, process_group: Any = None, interface: str | None = None, **options: int) -> Group:
+        """A group among the ranks of a torch.distributed process group (None: the default one), with their numbers in
+        it. Collective on it. interface: as of UniqueId."""
+        import torch.distributed as dist
+
+        source = dist.get_global_rank(process_group, 0) if process_group is not None else 0
+
+        def broadcast(value: Any) -> Any:
+            box = [value]
+            dist.broadcast_object_list(box, src=source, group=process_group)
+            return box[0]
+
+        rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+        return cls._from_broadcast(broadcast, rank, size, interface, options)
+
+    @classmethod
+    def threads(cls, size: int, **options: int) -> list[Group]:
+        """All ranks of a group at once, for `size` threads of this process: each uses and closes its own. Not
+        collective. Calls let other threads of Python run."""
+        made = (ctypes.c_void_p * max(size, 1))()
+        struct = _Options()
+        fill(struct, options, _OPTION_NAMES)
+        _interrupt.watch(lib)
+        lib.expar_group_create_threads(size, ctypes.byref(struct), made)
+        return [cls(pointer) for pointer in made if pointer is not None]
+
+    @classmethod
+    def _create(cls, struct: _abi.GroupOptions, options: dict[str, int]) -> Group:
+        fill(struct, options, _OPTION_NAMES)
+        pointer = ctypes.c_void_p()
+        _interrupt.watch(lib)
+        lib.expar_group_create(ctypes.byref(struct), ctypes.byref(pointer))
+        assert pointer.value is not None
+        return cls(pointer.value)
+
+    @classmethod
+    def _from_broadcast(
+        cls, broadcast: Callable[[Any], Any], rank: int, size: int, interface: str | None, options: dict[str, int]
+    ) -> Group:
+        """broadcast: gives what rank 0 gave to it. If rank 0 has no id all learn why."""
+        unique_id = None
+        word: bytes | tuple[int, str] = b""
+        if rank == 0:
+            try:
+                unique_id = UniqueId(interface)
+                word = bytes(unique_id)
+            except Error as error:
+                word = (int(error.status), str(error))
+        word = broadcast(word)
+        if isinstance(word, tuple):
+            raise Error(_abi.Status(word[0]), f"rank 0 has no unique id: {word[1]}")
+        try:
+            return cls.from_id(word, rank, size, **options)
+        finally:
+            if unique_id is not None:
+                unique_id.retire()
+
+    # ---- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, from 0 on."""
+        return int(lib.expar_group_rank(self.pointer))
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return int(lib.expar_group_size(self.pointer))
+
+    @property
+    def num_nodes(self) -> int:
+        return int(lib.expar_group_num_nodes(self.pointer))
+
+    @property
+    def ranks_per_node(self) -> int:
+        return int(lib.expar_group_ranks_per_node(self.pointer))
+
+    @property
+    def node(self) -> int:
+        """The number of this rank's node."""
+        return int(lib.expar_group_node(self.pointer))
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's number within its node."""
+        return int(lib.expar_group_local_rank(self.pointer))
+
+    def __repr__(self) -> str:
+        return "expar.Group(closed)" if self.closed else f"expar.Group(rank={self.rank}, size={self.size})"
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Ends every pending and later call of this rank with Status.ERR_ABORTED; any thread, also while another one
+        waits."""
+        lib.expar_group_abort(self.pointer)
+
+    def barrier(self) -> None:
+        """Collective: no rank leaves before all have come, and this rank's operations on symmetric memory are
+        complete."""
+        lib.expar_barrier_all(self.pointer)
+
+    def allgather(self, mine: bytes) -> list[bytes]:
+        """What every rank gave, by rank; as many bytes of each, at most 1 MiB. Collective; for set-up, not for speed.
+        Error: ERR_MISMATCH, ERR_ARGUMENT."""
+        gathered = (ctypes.c_char * max(len(mine) * self.size, 1))()
+        lib.expar_group_allgather(self.pointer, mine, gathered, len(mine))
+        return [gathered.raw[r * len(mine) : (r + 1) * len(mine)] for r in range(self.size)]
+
+    def broadcast(self, data: bytes, root: int = 0) -> bytes:
+        """What rank `root` gave; as many bytes on all ranks, at most 1 MiB. Collective; for set-up, not for speed."""
+        box = ctypes.create_string_buffer(data, max(len(data), 1))
+        lib.expar_group_broadcast(self.pointer, box, len(data), root)
+        return box.raw[: len(data)]
+
+

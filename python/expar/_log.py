@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's log as records of Python's logging."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+from typing import Any
+
+from ._abi import LogLevel
+from ._library import lib
+
+_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p)
+_LEVELS = {
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.WARN: logging.WARNING,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.TRACE: logging.DEBUG - 5,
+}
+_sink: Any = None
+
+
+def log_to(logger: logging.Logger | None) -> None:
+    """All lines of the library's log go to the logger from now on; None: to EXPAR_LOG_FILE or stderr, as at first.
+
+    The variable EXPAR_LOG says up to which level there are lines (`warn`). Records have the attributes `rank` (-1: none
+    is known) and `place` ("src/boot/meet/mesh.c:81"). Handlers run in whatever thread logs, those of the library
+    included; they must not wait for another rank.
+    """
+    global _sink
+
+    def emit(_: Any, level: int, rank: int, place: bytes, text: bytes) -> None:
+        assert logger is not None
+        message = (f"rank {rank}: " if rank >= 0 else "") + text.decode(errors="replace")
+        extra = {"rank": rank, "place": place.decode(errors="replace")}
+        logger.log(_LEVELS[LogLevel(level)], "%s", message, extra=extra)
+
+    sink = _SINK(emit) if logger is not None else None
+    lib.expar_log_set(sink, None)
+    _sink = sink
+
+
+atexit.register(log_to, None)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of tests on ranks that are threads, or processes under `expar run`.
+
+As a program: `ranks.py MODULE FUNCTION [ARGUMENT…]` is one rank of the latter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+from typing import Any, Callable
+
+import expar
+
+DEADLINE_S = 120
+
+
+def on_threads(size: int, body: Callable[..., None], *arguments: Any, **options: int) -> None:
+    """body(group, *arguments) on each rank; the first failure is raised."""
+    failures: list[BaseException] = []
+
+    def run(group: expar.Group) -> None:
+        try:
+            with group:
+                body(group, *arguments)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(group,)) for group in expar.Group.threads(size, **options)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "a rank has not come to its end"
+    if failures:
+        raise failures[0]
+
+
+def start(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program to its end, with what it says."""
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S, **options
+    )
+
+
+def launched(size: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A Python program on that many ranks of `expar run`."""
+    return start([os.environ["EXPAR_TEST_TOOL"], "run", "-n", str(size), "--", sys.executable, *command], **options)
+
+
+def on_processes(size: int, module: str, function: str, *arguments: str) -> None:
+    """function(group, *arguments) of that module on each rank."""
+    ended = launched(size, __file__, module, function, *arguments)
+    assert ended.returncode == 0, ended.stdout
+
+
+if __name__ == "__main__":
+    with expar.Group.from_env() as its_group:
+        getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(its_group, *sys.argv[3:])

@@ -107,7 +107,8 @@ const char *env_foreign(const char *name);
 /* Warns of EXPAR_… variables that the table has not, with the nearest name that it has: once a process, by whoever
    forms a group. */
 void env_warn_unknown(void);
-/* The name of the table that takes the fewest letters to make of this one. */
+/* The name of the table that takes the fewest letters to make of this one; words behind a name that is whole count
+   as three. */
 const char *env_nearest(const char *name);
 /* Around what sets variables, also in the depths of other libraries, while other threads may look some up. */
 void env_change_begin(void);

@@ -8,6 +8,7 @@
 
 #define PREFIX         "EXPAR_"
 #define NAME_MAX_BYTES 64 /* what is compared and shown of a name */
+#define WORDS_BEHIND   3  /* letters that any words behind a whole name count as */
 
 /* Names of our own that begin so are read by others than the library: tests, scripts, bindings. */
 static const char *const of_others[] = {"EXPAR_TEST_", "EXPAR_REQUIRE_", "EXPAR_CALL_", "EXPAR_PYTHON_",
@@ -45,13 +46,21 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
+/* EXPAR_LOG_LEVEL is meant for EXPAR_LOG, though EXPAR_LOG_FILE takes fewer letters. */
+static size_t distance_of_words(const char *name, const char *known)
+{
+    const size_t letters = distance(name, known), whole = strlen(known);
+    const bool goes_on = strncmp(name, known, whole) == 0 && name[whole] == '_';
+    return goes_on && letters > WORDS_BEHIND ? WORDS_BEHIND : letters;
+}
+
 const char *env_nearest(const char *name)
 {
     size_t count, least = SIZE_MAX;
     const env_entry *table = env_table(&count);
     const char *nearest = NULL;
     for (size_t i = 0; i < count; i++) {
-        size_t far = distance(name, table[i].name);
+        size_t far = distance_of_words(name, table[i].name);
         if (far >= least) continue;
         least = far;
         nearest = table[i].name;

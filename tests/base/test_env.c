@@ -183,7 +183,9 @@ static void the_nearest_name_is_found(void **state)
     const char *const cases[][2] = {
         {"EXPAR_TIMOUT", "EXPAR_TIMEOUT"},     {"EXPAR_LOGFILE", "EXPAR_LOG_FILE"},
         {"EXPAR_HEAPSIZE", "EXPAR_HEAP_SIZE"}, {"EXPAR_TRANSPORT", "EXPAR_TRANSPORTS"},
-        {"EXPAR_PROXI", "EXPAR_PROXY"},        {"EXPAR_INTERFACE", "EXPAR_FABRIC_INTERFACE"}};
+        {"EXPAR_PROXI", "EXPAR_PROXY"},        {"EXPAR_INTERFACE", "EXPAR_FABRIC_INTERFACE"},
+        {"EXPAR_LOG_LEVEL", "EXPAR_LOG"},      {"EXPAR_LOG_FIL", "EXPAR_LOG_FILE"},
+        {"EXPAR_LOG_FILES", "EXPAR_LOG_FILE"}, {"EXPAR_TIMEOUT_SECONDS", "EXPAR_TIMEOUT"}};
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
         assert_string_equal(env_nearest(cases[i][0]), cases[i][1]);
 }

@@ -135,11 +135,11 @@ typedef struct expar_ll_dispatch_result {
 /* Carries each token to the ranks that hold its experts, once a rank, and places it there once an expert. *result is
    written on EXPAR_OK only. Errors of this rank's arguments, found before a row is sent: EXPAR_ERR_NULL,
    EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE,
-   EXPAR_ERR_LIMIT (T over B, K over num_topk), EXPAR_ERR_STATE (two are open), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an
-   index is out of range, or twice in a token: that token went nowhere, all others have arrived; with a hook or
-   async_finish it comes from there, and the handle serves no combine. Of all ranks together:
-   EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED; and
-   EXPAR_ERR_BUSY. */
+   EXPAR_ERR_LIMIT (T over B, K over num_topk), EXPAR_ERR_STATE (two are open; wait_event ended badly),
+   EXPAR_ERR_HANDLE (wait_event has been destroyed), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an index is out of range, or
+   twice in a token: that token went nowhere, all others have arrived; with a hook or async_finish it comes from there,
+   and the handle serves no combine. Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED; and EXPAR_ERR_BUSY. */
 EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
                                          expar_ll_dispatch_result *result);
 

@@ -128,11 +128,8 @@ expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool as
 
 expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_event, bool async_finish)
 {
-    if (wait_event && !event_alive(wait_event))
-        return error_set(EXPAR_ERR_HANDLE,
-                         "wait_event %p is not a living event; it has been destroyed as often as held",
-                         (const void *)wait_event);
-    if (!call->exec.captured) return EXPAR_OK;
+    const expar_status status = ep_check_wait_event(wait_event);
+    if (status != EXPAR_OK || !call->exec.captured) return status;
     bool outside = wait_event && !event_in_capture(wait_event, call->exec.capture);
     const char *extra = outside        ? "wait_event is given, and not of the capture,"
                         : async_finish ? "async_finish is 1"

@@ -2,6 +2,7 @@
 /* Tensors and other arguments: each wrong one gets a status and a text that names it, its value, and
  * what was expected. */
 #include "ep/ep.h"
+#include "exec/event.h"
 
 #include <string.h>
 
@@ -10,6 +11,16 @@
 bool tensor_given(const expar_tensor *tensor)
 {
     return tensor->data != NULL || tensor->ndim != 0;
+}
+
+ep_dtype_text ep_tell_dtype(expar_dtype dtype)
+{
+    ep_dtype_text told;
+    if (expar_dtype_bytes(dtype) > 0)
+        snprintf(told.text, sizeof told.text, "%s", expar_dtype_string(dtype));
+    else
+        snprintf(told.text, sizeof told.text, "%d", (int)dtype);
+    return told;
 }
 
 static const char *type_name(expar_device_type type)
@@ -117,7 +128,7 @@ expar_status ep_check_rows(expar_device device, const char *name, const expar_te
     bool is_float = tensor->dtype == EXPAR_BF16 || tensor->dtype == EXPAR_F16 || tensor->dtype == EXPAR_F32;
     if (!is_float && !(quantised && is_quantised(tensor->dtype)))
         return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16%s", name,
-                         expar_dtype_string(tensor->dtype), quantised ? ", f32, f8e4m3 or i8" : " or f32");
+                         ep_tell_dtype(tensor->dtype).text, quantised ? ", f32, f8e4m3 or i8" : " or f32");
     if ((status = check_strides(name, tensor)) != EXPAR_OK) return status;
     status = check_row_bytes(name, tensor, max_row_bytes);
     return status == EXPAR_OK ? ep_check_units(name, tensor) : status;
@@ -129,7 +140,7 @@ expar_status ep_check_matrix(expar_device device, const char *name, const expar_
     expar_status status = check_basics(device, name, tensor);
     if (status != EXPAR_OK) return status;
     if (tensor->dtype != dtype && tensor->dtype != other)
-        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s%s%s", name, expar_dtype_string(tensor->dtype),
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s%s%s", name, ep_tell_dtype(tensor->dtype).text,
                          expar_dtype_string(dtype), other == dtype ? "" : " or ",
                          other == dtype ? "" : expar_dtype_string(other));
     if (tensor->shape[0] != rows || tensor->shape[1] != columns)
@@ -151,7 +162,7 @@ expar_status ep_check_vector(expar_device device, const char *name, const expar_
     if (!tensor->data && tensor->shape[0] > 0)
         return error_set(EXPAR_ERR_NULL, "%s.data is NULL with shape [%lld]", name, (long long)tensor->shape[0]);
     if (tensor->dtype != dtype)
-        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s", name, expar_dtype_string(tensor->dtype),
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s", name, ep_tell_dtype(tensor->dtype).text,
                          expar_dtype_string(dtype));
     if (tensor->shape[0] > 1 && tensor->strides[0] != 1)
         return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected 1 (contiguous)", name,
@@ -194,7 +205,7 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
     if (status != EXPAR_OK) return status;
     if (scales->dtype != EXPAR_F32 && scales->dtype != EXPAR_I32)
         return error_set(EXPAR_ERR_DTYPE, "x_scales.dtype is %s; expected f32 or i32",
-                         expar_dtype_string(scales->dtype));
+                         ep_tell_dtype(scales->dtype).text);
     if (scales->shape[0] != rows)
         return error_set(EXPAR_ERR_SHAPE, "x_scales has %lld rows; expected %lld as x", (long long)scales->shape[0],
                          (long long)rows);
@@ -204,6 +215,13 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
                          (long long)scales->shape[1], max_scales);
     if ((status = check_span("x_scales", scales)) != EXPAR_OK) return status;
     return check_alignment("x_scales", scales, 4);
+}
+
+expar_status ep_check_wait_event(const expar_event *wait_event)
+{
+    if (!wait_event || event_alive(wait_event)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "wait_event %p is not a living event; it has been destroyed as often as held",
+                     (const void *)wait_event);
 }
 
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks)

@@ -210,6 +210,11 @@ expar_status ep_parting_meet(ep_parting *parting);
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source);
 bool tensor_given(const expar_tensor *tensor);
+/* What a tensor of the caller's says its dtype is, for texts of errors: its name, or the number where it is none. */
+typedef struct ep_dtype_text {
+    char text[16];
+} ep_dtype_text;
+ep_dtype_text ep_tell_dtype(expar_dtype dtype);
 /* [rows][H] of bf16, f16 or f32 (quantised: or f8e4m3 or i8) on the device: rows of 16-byte units, each contiguous,
    none longer than max_row_bytes. */
 expar_status ep_check_rows(expar_device device, const char *name, const expar_tensor *tensor, int64_t max_row_bytes,
@@ -231,6 +236,8 @@ typedef struct ep_array {
 } ep_array;
 expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t count);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
+/* That somebody holds it; NULL: none is given. */
+expar_status ep_check_wait_event(const expar_event *wait_event);
 /* That it is one of this rank's in this group, and that the buffer can carry it out. */
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
 static inline int64_t tensor_pitch(const expar_tensor *tensor)

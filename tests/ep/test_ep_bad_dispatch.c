@@ -377,7 +377,7 @@ static const refusal_case cases[] = {
     SPOILED(x_absent, EXPAR_ERR_NULL, "x"),
     SPOILED(x_without_data, EXPAR_ERR_NULL, "x.data"),
     SPOILED(x_of_integers, EXPAR_ERR_DTYPE, "x.dtype", "i32", "bf16, f16, f32, f8e4m3 or i8"),
-    SPOILED(x_of_no_dtype, EXPAR_ERR_DTYPE, "x.dtype", "?", "bf16, f16, f32, f8e4m3 or i8"),
+    SPOILED(x_of_no_dtype, EXPAR_ERR_DTYPE, "x.dtype is 99", "expected", "bf16, f16, f32, f8e4m3 or i8"),
     SPOILED(x_of_one_dimension, EXPAR_ERR_SHAPE, "x has", "1 dimension", "expected 2"),
     SPOILED(x_of_negative_extent, EXPAR_ERR_SHAPE, "x has", "-5"),
     SPOILED(x_of_another_t, EXPAR_ERR_SHAPE, "topk_idx", "[5][3]", "[4][3]"),

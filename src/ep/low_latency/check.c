@@ -7,7 +7,7 @@
 expar_status ll_check_dtype(const expar_ll *ll, const char *name, expar_dtype dtype)
 {
     if (dtype != EXPAR_BF16 && dtype != EXPAR_F16 && dtype != EXPAR_F32)
-        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16 or f32", name, expar_dtype_string(dtype));
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16 or f32", name, ep_tell_dtype(dtype).text);
     if ((int32_t)expar_dtype_bytes(dtype) > ll->shape.element_bytes)
         return error_set(EXPAR_ERR_LIMIT,
                          "%s.dtype is %s; this buffer was created for elements of %d bytes (config.max_element_bytes)",
@@ -96,7 +96,7 @@ expar_status ll_check_result(const expar_ll *ll, const char *name, const expar_t
 {
     expar_status status = given_check_basics(ll, name, tensor, wanted->ndim);
     if (status == EXPAR_OK && tensor->dtype != wanted->dtype)
-        status = error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s", name, expar_dtype_string(tensor->dtype),
+        status = error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s", name, ep_tell_dtype(tensor->dtype).text,
                            expar_dtype_string(wanted->dtype));
     if (status == EXPAR_OK) status = given_check_shape(name, tensor, wanted);
     for (int32_t i = 0; i < wanted->ndim && status == EXPAR_OK; i++)
@@ -129,8 +129,10 @@ expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const ex
     return ep_check_matrix(ll->device, "topk_weights", weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
 
-expar_status ll_check_manner(int32_t hook, int32_t async_finish)
+expar_status ll_check_manner(int32_t hook, int32_t async_finish, const expar_event *wait_event)
 {
+    const expar_status status = ep_check_wait_event(wait_event);
+    if (status != EXPAR_OK) return status;
     if (hook != 0 && hook != 1) return error_set(EXPAR_ERR_ARGUMENT, "hook is %d; expected 0 or 1", hook);
     if (!hook || !async_finish) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "hook is 1 and async_finish is %d; expected one of the two at most",

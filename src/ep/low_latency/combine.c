@@ -91,7 +91,8 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
     if (status == EXPAR_OK) status = ll_combine_check_route(call);
     if (status == EXPAR_OK) status = ll_combine_check_y(call);
     if (status == EXPAR_OK) status = ll_check_vector(ll, "wait_ns", &call->args.wait_ns, EXPAR_I64, ll->shape.ranks);
-    return status == EXPAR_OK ? ll_check_manner(call->args.hook, call->args.async_finish) : status;
+    if (status != EXPAR_OK) return status;
+    return ll_check_manner(call->args.hook, call->args.async_finish, call->args.wait_event);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */

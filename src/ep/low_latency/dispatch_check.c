@@ -89,6 +89,6 @@ expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_a
     if (status == EXPAR_OK)
         status = ll_check_topk(ll, &call->args.topk_idx, &call->args.topk_weights, call->args.x.shape[0]);
     if (status == EXPAR_OK) status = ll_dispatch_check_format(ll, &call->args);
-    if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish);
+    if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish, call->args.wait_event);
     return status == EXPAR_OK ? ll_dispatch_check_results(call) : status;
 }

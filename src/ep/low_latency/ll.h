@@ -113,7 +113,7 @@ expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const ex
 /* [L][N*B][H] of the dtype, contiguous. */
 expar_tensor ll_rows_tensor(const expar_ll *ll, void *data, expar_dtype dtype);
 /* How a call is made: by a hook, by itself, or neither. */
-expar_status ll_check_manner(int32_t hook, int32_t async_finish);
+expar_status ll_check_manner(int32_t hook, int32_t async_finish, const expar_event *wait_event);
 /* As executors read them. */
 ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights);
 

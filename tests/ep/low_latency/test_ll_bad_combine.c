@@ -212,6 +212,12 @@ static void hook_and_event(back_args *args, const wrong_scene *scene)
     args->hook = args->async_finish = 1;
 }
 
+static void event_that_has_gone(back_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->wait_event = wrong_event_gone();
+}
+
 static void hook_of_two(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -302,6 +308,10 @@ static const wrong_case cases[] = {
     {"format of exact sums", EXPAR_ERR_ARGUMENT, {"format is 5", "sum 1"}, .spoil_combine = format_of_exact_sums},
     {"format unknown", EXPAR_ERR_ARGUMENT, {"format is -1", "expected"}, .spoil_combine = format_unknown},
     {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_combine = hook_and_event},
+    {"wait_event that has gone",
+     EXPAR_ERR_HANDLE,
+     {"wait_event", "is not a living event"},
+     .spoil_combine = event_that_has_gone},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_combine = hook_of_two},
     {"out of another dtype", EXPAR_ERR_DTYPE, {"out.dtype is f16", "bf16"}, .spoil_combine = out_of_another_dtype},
     {"out of fewer tokens", EXPAR_ERR_SHAPE, {"out", "4", "5"}, .spoil_combine = out_of_fewer_tokens},

@@ -249,6 +249,12 @@ static void hook_and_event(there_args *args, const wrong_scene *scene)
     args->hook = args->async_finish = 1;
 }
 
+static void event_that_has_gone(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->wait_event = wrong_event_gone();
+}
+
 static void hook_of_two(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -369,7 +375,7 @@ static const wrong_case cases[] = {
     {"x absent", EXPAR_ERR_NULL, {"x "}, .spoil_dispatch = x_absent},
     {"x without data", EXPAR_ERR_NULL, {"x.data is NULL"}, .spoil_dispatch = x_without_data},
     {"x of integers", EXPAR_ERR_DTYPE, {"x.dtype is i32", "expected"}, .spoil_dispatch = x_of_integers},
-    {"x of no dtype", EXPAR_ERR_DTYPE, {"x.dtype"}, .spoil_dispatch = x_of_no_dtype},
+    {"x of no dtype", EXPAR_ERR_DTYPE, {"x.dtype is 99", "expected bf16"}, .spoil_dispatch = x_of_no_dtype},
     {"x of long elements",
      EXPAR_ERR_LIMIT,
      {"x.dtype is f32", "config.max_element_bytes"},
@@ -419,6 +425,10 @@ static const wrong_case cases[] = {
     {"format of combines", EXPAR_ERR_ARGUMENT, {"format is 5", "expected"}, .spoil_dispatch = format_of_combines},
     {"format of groups", EXPAR_ERR_SHAPE, {"format is 4", "16", "multiple of 128"}, .spoil_dispatch = format_of_groups},
     {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_dispatch = hook_and_event},
+    {"wait_event that has gone",
+     EXPAR_ERR_HANDLE,
+     {"wait_event", "is not a living event"},
+     .spoil_dispatch = event_that_has_gone},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_dispatch = hook_of_two},
     {"out_x of another dtype",
      EXPAR_ERR_DTYPE,

@@ -23,6 +23,14 @@ static void check_untouched(const void *result, size_t bytes, const char *call)
     CHECK(same, "%s that failed wrote its result", call);
 }
 
+expar_event *wrong_event_gone(void)
+{
+    expar_event *event = NULL;
+    CHECK_OK(expar_event_create(&event));
+    expar_event_destroy(event);
+    return event;
+}
+
 expar_ll_config wrong_config(void)
 {
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;

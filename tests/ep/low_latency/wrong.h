@@ -39,6 +39,9 @@ typedef struct wrong_case {
 /* Runs all cases as tests of their names. */
 int wrong_run(const char *program, const wrong_case *cases, size_t count);
 
+/* An event that nobody holds any more. */
+expar_event *wrong_event_gone(void);
+
 /* The buffers and traffic of the cases, for other tests. */
 expar_ll_config wrong_config(void);
 lowlat_traffic *wrong_traffic(bool with_weights, random_source *random);

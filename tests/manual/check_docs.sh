@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 find CMakeLists.txt CMakePresets.json Makefile CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md .ci bench cmake docs examples \
-    include man scripts src tests tools -type f |
+    include man python scripts src tests tools -type f |
     sort >"$work/files"
 # What files are called stands for tests. What this check is tried with is not in it.
 {

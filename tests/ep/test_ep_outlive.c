@@ -109,6 +109,49 @@ static void outlive_buffer(expar_group *group, void *shared)
     play_release(&kept, false);
 }
 
+/* A second group of the same ranks. */
+static expar_group *join_again(expar_group *group)
+{
+    expar_unique_id id;
+    expar_group *second = NULL;
+    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    const bool first = expar_group_rank(group) == 0;
+    memset(&id, 0, sizeof id);
+    if (first) CHECK_OK(expar_unique_id_create(&id));
+    CHECK_OK(expar_group_broadcast(group, &id, sizeof id, 0));
+    options.id = &id;
+    options.rank = expar_group_rank(group);
+    options.size = expar_group_size(group);
+    options.heap_bytes = (size_t)32 << 20;
+    CHECK_OK(expar_group_create(&options, &second));
+    CHECK_OK(expar_group_barrier(group));
+    if (first) CHECK_OK(expar_unique_id_retire(&id));
+    return second;
+}
+
+/* Rows of a group that has gone are the caller's memory to another one's combine, and go by the queue. */
+static void combine_in_another_group(expar_group *group, void *shared)
+{
+    const load *l = shared;
+    play_arrival other;
+    expar_ep *ep = NULL;
+    expar_ep_stats stats = EXPAR_EP_STATS_INIT;
+    expar_group *second = join_again(group);
+    if (!second) return;
+    leave_arrival(second, l, &plain);
+    CHECK_OK(expar_group_destroy(second));
+    if (!CHECK_OK(expar_ep_create(group, &l->config, &ep))) return;
+    play_dispatch(ep, l->traffic, kept_rank, &plain, NULL, NULL, &other);
+    play_check_arrival(&kept, kept_rank);
+    play_combine(ep, l->traffic, l->answers, kept_rank, &plain, NULL, other.handle, &kept);
+    CHECK_OK(expar_ep_get_stats(ep, &stats));
+    CHECK(stats.direct_calls == 1 && stats.queue_calls == 1, "%llu direct calls and %llu by the queue",
+          (unsigned long long)stats.direct_calls, (unsigned long long)stats.queue_calls);
+    play_release(&other, false);
+    play_release(&kept, false);
+    CHECK_OK(expar_ep_destroy(ep));
+}
+
 static void run_bodies(ranks_body body, ranks_body after)
 {
     static const int64_t num_tokens[RANKS] = {40, 0, 57};
@@ -137,6 +180,12 @@ static void test_outputs_outlive_group(void **state)
     run_bodies(leave_direct, read_and_release);
 }
 
+static void test_rows_of_a_group_that_has_gone(void **state)
+{
+    (void)state;
+    run_bodies(combine_in_another_group, NULL);
+}
+
 static void test_tensors_outlive_group(void **state)
 {
     (void)state;
@@ -152,10 +201,9 @@ static void test_queued_outputs_outlive_group(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outputs_outlive_buffer),
-        cmocka_unit_test(test_outputs_outlive_group),
-        cmocka_unit_test(test_queued_outputs_outlive_group),
-        cmocka_unit_test(test_tensors_outlive_group),
+        cmocka_unit_test(test_outputs_outlive_buffer),        cmocka_unit_test(test_outputs_outlive_group),
+        cmocka_unit_test(test_queued_outputs_outlive_group),  cmocka_unit_test(test_tensors_outlive_group),
+        cmocka_unit_test(test_rows_of_a_group_that_has_gone),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -290,6 +290,36 @@ static void a_kernel_without_its_host_ends(void **state)
     kind_run((ranks_plan){0}, RANKS, play_orphan);
 }
 
+/* After an hour, or as the environment says. */
+static void play_orphan_limits(expar_group *group, void *shared)
+{
+    static const struct {
+        const char *text;
+        int64_t milliseconds;
+    } limits[] = {{NULL, 3600000}, {"1.5", 1500}};
+    (void)shared;
+    for (int i = 0; i < 2; i++) {
+        idle_rank one;
+        if (limits[i].text) setenv("EXPAR_CUDA_ORPHAN_TIMEOUT", limits[i].text, 1);
+        if (!idle_begin(&one, group)) return;
+        const int64_t ns = gpu_of(one.ep->exec)->world.orphan_ns;
+        CHECK(ns == limits[i].milliseconds * 1000000, "%lld ns", (long long)ns);
+        idle_end(&one);
+    }
+    expar_ep *ep = NULL;
+    const expar_ep_config config = idle_config(group);
+    setenv("EXPAR_CUDA_ORPHAN_TIMEOUT", "soon", 1);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("EXPAR_CUDA_ORPHAN_TIMEOUT", "soon");
+    unsetenv("EXPAR_CUDA_ORPHAN_TIMEOUT");
+}
+
+static void the_environment_says_when(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_orphan_limits);
+}
+
 /* ---- calls that are refused in a capture ------------------------------------------------------------------------- */
 
 typedef struct recorded {
@@ -434,6 +464,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_refuses_in_a_capture_is_not_awaited),
         cmocka_unit_test(who_captures_it_after_all_is_awaited),
         cmocka_unit_test(a_kernel_without_its_host_ends),
+        cmocka_unit_test(the_environment_says_when),
         cmocka_unit_test(an_interrupt_ends_a_call),
     };
     kind_read(argc, argv);

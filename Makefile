@@ -57,8 +57,10 @@ soak:
 	build/release/tests/soak_calls threads
 	build/release/tests/soak_calls processes
 
-install:
+# After `make run` most of it is not built yet. The loader's cache has to learn of the library, where one may write to it.
+install: release
 	cmake --install build/release --prefix $(PREFIX)
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 format:
 	scripts/setup.sh lint

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `make run` builds: the tool and what it is made of, nothing else; and that in a tree without cmocka, too.
+# What `make run` builds: the tool and what it is made of, nothing else; and that in a tree without cmocka, too. And that
+# `make install` builds what it installs, since `make run` may be all that came before.
 # usage: test_make_run.sh SOURCE_DIR BUILD_DIR
 set -eu
 source=$1
@@ -16,6 +17,13 @@ target=$(sed -n 's/.*cmake --build .*--target \([^ ]*\).*/\1/p' "$work/commands"
 [ -n "$target" ] || fail "the build of \`make run\` names no target: it builds everything"
 grep -q 'bin/expar demo' "$work/commands" || fail "\`make run\` runs no demo"
 grep -q 'setup.sh run$' "$work/commands" || fail "\`make run\` does not set up what it needs alone"
+
+make -n -C "$source" install PREFIX=/nowhere >"$work/install"
+sed -n '/cmake --build/,$p' "$work/install" | grep -q 'cmake --install .* --prefix /nowhere$' ||
+    fail "\`make install\` does not build what it installs"
+if grep 'cmake --build' "$work/install" | grep -q -e '--target'; then
+    fail "\`make install\` builds a part only"
+fi
 
 # Names from the root of the sources, or of the build.
 ninja -C "$build" -t inputs "$target" | sed "s|^$build/||; s|^$source/||" >"$work/inputs"

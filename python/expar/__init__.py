@@ -10,16 +10,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._abi import HeapKind, HeapPages, Status
+from ._abi import Cmp, HeapKind, HeapPages, SignalOp, Status
 from ._errors import Error
 from ._group import Group, UniqueId
 from ._library import library_path, version
+from ._symmetric import Symmetric
 
 if TYPE_CHECKING:
     from ._log import log_to
 
 __version__ = version()
-__all__ = ["Error", "Group", "HeapKind", "HeapPages", "Status", "UniqueId", "library_path", "log_to", "version"]
+__all__ = [
+    "Cmp",
+    "Error",
+    "Group",
+    "HeapKind",
+    "HeapPages",
+    "SignalOp",
+    "Status",
+    "Symmetric",
+    "UniqueId",
+    "library_path",
+    "log_to",
+    "version",
+]
 
 
 def __getattr__(name: str) -> Any:

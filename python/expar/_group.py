@@ -11,6 +11,7 @@ from typing import Any, Callable, TypeVar
 from . import _abi, _interrupt
 from ._errors import Error
 from ._library import lib
+from ._symmetric import Operations, Symmetric
 
 _Options = _abi.GroupOptions
 _OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
@@ -97,7 +98,7 @@ class UniqueId:
         lib.expar_unique_id_retire(ctypes.byref(self._id))
 
 
-class Group(Owned):
+class Group(Owned, Operations):
     """One rank's membership in a group.
 
     Options of all that make one, 0 for what the environment or the library chooses: `ranks_per_node`; `timeout_ms`, how
@@ -114,6 +115,7 @@ class Group(Owned):
     def __init__(self, pointer: int) -> None:
         """Takes over an expar_group *; groups are made by `from_env` and the others."""
         super().__init__(pointer, lib.expar_group_destroy, lib.expar_group_abandon)
+        self._blocks = weakref.WeakSet[Symmetric]()
 
     # ---- making one --------------------------------------------------------------------------------------------------
 
@@ -229,6 +231,25 @@ class Group(Owned):
 
     def __repr__(self) -> str:
         return "expar.Group(closed)" if self.closed else f"expar.Group(rank={self.rank}, size={self.size})"
+
+    # ---- ends --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Collective: every rank leaves. Again: no effect. BufferError while there are arrays of its symmetric memory;
+        Error: ERR_STATE while buffers of the group are open, ERR_BUSY while another thread is in a call."""
+        if self.in_use():
+            raise BufferError("arrays of the group's symmetric memory are alive: delete them before it is closed")
+        super().close()
+
+    def abandon(self) -> None:
+        """Leaves without the others, in any state, and waits for nobody: their calls that need this rank end with
+        Status.ERR_PEER. While there are arrays of its symmetric memory this rank's calls end with ERR_ABORTED, and the
+        others learn of it when those and this object are gone. Again, or once it is closed: no effect."""
+        if self._pointer is not None and self.in_use():
+            lib.expar_group_abort(self._pointer)
+            self._pointer = None
+        elif self._pointer is not None:
+            super().abandon()
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 

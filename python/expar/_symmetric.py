@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Symmetric memory: arrays that have the same place on every rank, and what ranks do to each other's.
+
+Every call names memory by an array of one's own: "that place, of rank pe".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Sequence
+
+from . import _abi
+from ._abi import Cmp, SignalOp, Status
+from ._library import give_types, lib
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+# By their names in NumPy and PyTorch; NumPy has no bfloat16 and gets its bits.
+_TYPESTRS = {
+    "bfloat16": "<u2",
+    "bool": "|b1",
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "uint8": "|u1",
+    "uint16": "<u2",
+    "uint32": "<u4",
+    "uint64": "<u8",
+}
+# What words are called in the names of the library's calls.
+_WORDS: dict[str, tuple[str, Any]] = {
+    "<i4": ("i32", ctypes.c_int32),
+    "<i8": ("i64", ctypes.c_int64),
+    "<u4": ("u32", ctypes.c_uint32),
+    "<u8": ("u64", ctypes.c_uint64),
+    "<f4": ("f32", ctypes.c_float),
+    "<f8": ("f64", ctypes.c_double),
+}
+
+
+def _name_of(dtype: Any) -> str:
+    """The name of an element type, which may be NumPy's, PyTorch's or the name itself."""
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
+    name = str(name).replace("torch.", "")
+    if name not in _TYPESTRS:
+        raise TypeError(f"symmetric memory has no element type {dtype!r}: expected one of {', '.join(_TYPESTRS)}")
+    return name
+
+
+class _Lease:
+    """What arrays of NumPy's hold of a block: alive as long as one of them is."""
+
+    def __init__(self, block: Symmetric) -> None:
+        self._block = block
+        self.__array_interface__ = block.interface
+
+
+class Symmetric:
+    """A block of the symmetric heap, made by `Group.empty` or `Group.zeros`: the same shape on every rank.
+
+    The calls of a group take it, or an array of `numpy()` or a part of one, for the place that they mean. It is the
+    group's, until `free` or the group's end.
+    """
+
+    def __init__(self, group: Operations, address: int, shape: tuple[int, ...], dtype: str) -> None:
+        self.group = group
+        self.shape = shape
+        self._address: int | None = address
+        self._dtype = dtype
+        self._lease: Callable[[], _Lease | None] = lambda: None
+
+    @property
+    def interface(self) -> dict[str, Any]:
+        """As NumPy's array interface has it."""
+        if self._address is None:
+            raise ValueError("the symmetric memory has been freed")
+        self.group.pointer  # must be there
+        typestr = _TYPESTRS[self._dtype]
+        return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self._address, False), "strides": None}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there are arrays of it."""
+        return self._lease() is not None
+
+    def numpy(self) -> numpy.ndarray[Any, Any]:
+        """This rank's memory as an array. While one, or a part of one, is alive, neither `free` nor the group's `close`
+        is possible; bfloat16 comes as uint16."""
+        import numpy
+
+        lease = self._lease()
+        if lease is None:
+            lease = _Lease(self)
+            self._lease = weakref.ref(lease)
+        return numpy.asarray(lease)
+
+    def torch(self) -> torch.Tensor:
+        """Likewise as a tensor of PyTorch's."""
+        import torch
+
+        return torch.from_numpy(self.numpy()).view(getattr(torch, self._dtype))
+
+    def free(self) -> None:
+        """Collective: starts with a barrier, then the memory may be given to others. Again: no effect. BufferError while
+        there are arrays of it."""
+        if self._address is None:
+            return
+        if self.in_use:
+            raise BufferError("arrays of the symmetric memory are alive: delete them before it is freed")
+        lib.expar_free(self.group.pointer, self._address)
+        self._address = None
+
+
+def _interface_of(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, Symmetric):
+        return value.interface
+    interface = getattr(value, "__array_interface__", None)
+    if interface is None and hasattr(value, "data_ptr") and hasattr(value, "numpy"):
+        interface = value.detach().numpy().__array_interface__  # of PyTorch's; bfloat16 has no array of NumPy's
+    if interface is None:
+        raise TypeError(f"{name}: {type(value).__name__} is no array: expected one with an array interface")
+    return dict(interface)
+
+
+def _span(value: Any, name: str, writable: bool = False) -> tuple[int, int]:
+    """Address and bytes of a contiguous array."""
+    interface = _interface_of(value, name)
+    size = int(interface["typestr"][2:])
+    strides = interface.get("strides")
+    address, read_only = interface["data"]
+    if writable and read_only:
+        raise TypeError(f"{name}: the array is read only")
+    count = 1
+    for i in range(len(interface["shape"]) - 1, -1, -1):
+        extent = interface["shape"][i]
+        if strides is not None and extent > 1 and strides[i] != count * size:
+            raise ValueError(f"{name}: the array is not contiguous")
+        count *= extent
+    return address, count * size
+
+
+def _word(value: Any, name: str) -> tuple[int, str, Any]:
+    """Address of an array of one word, what its type is called, and the type."""
+    interface = _interface_of(value, name)
+    count = 1
+    for extent in interface["shape"]:
+        count *= extent
+    if count != 1 or interface["typestr"] not in _WORDS:
+        had = f"{count} of {interface['typestr']}"
+        raise TypeError(f"{name}: {had}: expected one word of {', '.join(_WORDS)}, such as array[3:4]")
+    return (interface["data"][0], *_WORDS[interface["typestr"]])
+
+
+def _typed(call: str, suffix: str, arguments: list[Any]) -> Any:
+    """A call of the library that there is for each type of words. TypeError where there is none for this."""
+    function = getattr(lib, f"expar_{call}_{suffix}", None)
+    if function is None:
+        raise TypeError(f"{call}: there is none for {suffix}")
+    return give_types(function, Status, arguments) if function.argtypes is None else function
+
+
+class Operations:
+    """What a group does on symmetric memory.
+
+    Arrays that name places: `Symmetric` or parts of its `numpy()`. Errors of all: Status.ERR_ADDRESS for one that is no
+    symmetric memory, ERR_RANGE (pe), ERR_PEER, ERR_ABORTED; TypeError and ValueError for arrays that cannot serve.
+    """
+
+    _blocks: weakref.WeakSet[Symmetric]
+
+    @property
+    def pointer(self) -> int:
+        raise NotImplementedError
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
+        """Memory of that shape on every rank, not set to anything. Collective: all ranks give the same shape and dtype
+        (a type of NumPy's or PyTorch's, or its name), and it ends with a barrier. Error: ERR_MEMORY, ERR_MISMATCH."""
+        return self._allocate(shape, dtype, lib.expar_malloc)
+
+    def zeros(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
+        """Likewise, all zero."""
+
+        def allocate(group: int, count: int, out: Any) -> None:
+            lib.expar_calloc(group, count, 1, out)
+
+        return self._allocate(shape, dtype, allocate)
+
+    def _allocate(self, shape: int | Sequence[int], dtype: Any, allocate: Any) -> Symmetric:
+        extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+        name = _name_of(dtype)
+        count = int(_TYPESTRS[name][2:])
+        for extent in extents:
+            if extent < 1:
+                raise ValueError(f"shape {extents}: expected extents of 1 or more")
+            count *= extent
+        address = ctypes.c_void_p()
+        allocate(self.pointer, count, ctypes.byref(address))
+        assert address.value is not None
+        block = Symmetric(self, address.value, extents, name)
+        self._blocks.add(block)
+        return block
+
+    def in_use(self) -> bool:
+        """Whether there are arrays of this group's symmetric memory."""
+        return any(block.in_use for block in self._blocks)
+
+    # ---- put and get -------------------------------------------------------------------------------------------------
+
+    def put(self, dest: Any, source: Any, pe: int) -> None:
+        """source to rank pe's memory at dest, of as many bytes. source may be used again; the data is there after
+        `quiet` or `barrier`. Both contiguous."""
+        address, size = self._pair(dest, source, "dest", "source")
+        lib.expar_put(self.pointer, address, _span(source, "source")[0], size, pe)
+
+    def get(self, dest: Any, source: Any, pe: int) -> None:
+        """Rank pe's memory at source to dest, of as many bytes; it is here at the return. Both contiguous."""
+        address, size = self._pair(source, dest, "source", "dest")
+        lib.expar_get(self.pointer, _span(dest, "dest", writable=True)[0], address, size, pe)
+
+    def put_signal(
+        self, dest: Any, source: Any, signal: Any, value: int, pe: int, op: SignalOp = SignalOp.SET
+    ) -> None:
+        """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD more by it. Whoever has
+        seen the new signal sees the data."""
+        address, size = self._pair(dest, source, "dest", "source")
+        word = self._signal(signal)
+        lib.expar_put_signal(self.pointer, address, _span(source, "source")[0], size, word, value, op, pe)
+
+    def signal_fetch(self, signal: Any) -> int:
+        """The value of this rank's own signal; what came before it is seen."""
+        value = ctypes.c_uint64()
+        lib.expar_signal_fetch(self.pointer, self._signal(signal), ctypes.byref(value))
+        return value.value
+
+    def fence(self) -> None:
+        """Puts, signals and atomics to each rank before it arrive before those after it."""
+        lib.expar_fence(self.pointer)
+
+    def quiet(self) -> None:
+        """All of this rank's puts, signals and atomics are complete at their targets."""
+        lib.expar_quiet(self.pointer)
+
+    def _pair(self, symmetric: Any, other: Any, symmetric_name: str, other_name: str) -> tuple[int, int]:
+        address, size = _span(symmetric, symmetric_name)
+        other_size = _span(other, other_name)[1]
+        if size != other_size:
+            raise ValueError(f"{symmetric_name} has {size} bytes, {other_name} {other_size}: expected as many")
+        return address, size
+
+    def _signal(self, signal: Any) -> int:
+        address, suffix, _ = _word(signal, "signal")
+        if suffix != "u64":
+            raise TypeError(f"signal: a word of {suffix}: expected u64")
+        return address
+
+    # ---- words -------------------------------------------------------------------------------------------------------
+
+    def wait_until(self, word: Any, cmp: Cmp, value: int) -> int:
+        """Waits until this rank's own word (int32, int64, uint32 or uint64) compares so with value; what was written
+        before it is seen. Returns the value that ended the wait."""
+        address, suffix, kind = _word(word, "word")
+        seen = kind()
+        arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
+        _typed("wait_until", suffix, arguments)(self.pointer, address, cmp, value, ctypes.byref(seen))
+        return int(seen.value)
+
+    def test(self, word: Any, cmp: Cmp, value: int) -> bool:
+        """Whether this rank's own word compares so with value now; if so, what was written before it is seen."""
+        address, suffix, kind = _word(word, "word")
+        holds = ctypes.c_int()
+        arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
+        _typed("test", suffix, arguments)(self.pointer, address, cmp, value, ctypes.byref(holds))
+        return holds.value != 0
+
+    def _atomic(self, call: str, word: Any, pe: int, values: Sequence[float], fetches: bool) -> Any:
+        address, suffix, kind = _word(word, "word")
+        old = kind()
+        arguments: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, *[kind] * len(values), ctypes.c_int32]
+        given: list[Any] = [self.pointer, address, *values, pe]
+        if fetches:
+            arguments.append(ctypes.c_void_p)
+            given.append(ctypes.byref(old))
+        _typed(f"atomic_{call}", suffix, arguments)(*given)
+        return old.value if fetches else None
+
+    def atomic_fetch(self, word: Any, pe: int) -> Any:
+        """Rank pe's word (int32, int64, uint32, uint64, float32 or float64). Each of these calls is sequentially
+        consistent with all others on the same word."""
+        return self._atomic("fetch", word, pe, (), True)
+
+    def atomic_set(self, word: Any, value: float, pe: int) -> None:
+        self._atomic("set", word, pe, (value,), False)
+
+    def atomic_swap(self, word: Any, value: float, pe: int) -> Any:
+        """Sets it, and returns the value before."""
+        return self._atomic("swap", word, pe, (value,), True)
+
+    def atomic_compare_swap(self, word: Any, expected: int, desired: int, pe: int) -> int:
+        """Sets it to desired if it is expected; returns the value before. Integers, as the calls below."""
+        return int(self._atomic("compare_swap", word, pe, (expected, desired), True))
+
+    def atomic_add(self, word: Any, value: int, pe: int) -> None:
+        self._atomic("add", word, pe, (value,), False)
+
+    def atomic_fetch_add(self, word: Any, value: int, pe: int) -> int:
+        return int(self._atomic("fetch_add", word, pe, (value,), True))
+
+    def atomic_fetch_and(self, word: Any, value: int, pe: int) -> int:
+        return int(self._atomic("fetch_and", word, pe, (value,), True))
+
+    def atomic_fetch_or(self, word: Any, value: int, pe: int) -> int:
+        return int(self._atomic("fetch_or", word, pe, (value,), True))
+
+    def atomic_fetch_xor(self, word: Any, value: int, pe: int) -> int:
+        return int(self._atomic("fetch_xor", word, pe, (value,), True))

@@ -4,6 +4,7 @@
 #include "ep/ep.h"
 #include "exec/event.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ROW_UNIT 16

@@ -157,6 +157,32 @@ void sym_rest_tolerate(sym_rest *rest)
     rest->tolerant = rest->wait.missed_alone = true;
 }
 
+void sym_rest_outlast(sym_rest *rest)
+{
+    rest->outlasts = true;
+}
+
+/* The group has failed by the leaving of ranks alone, none of which is missed. */
+static bool is_outlasted(const sym_rest *rest)
+{
+    const sym *self = rest->sym;
+    if (!sym_failed_by_leaving(self)) return false;
+    for (int32_t r = 0; r < self->size; r++) {
+        const uint8_t gone = atomic_load_explicit(&self->gone[r], memory_order_acquire);
+        if (gone != 0 && (gone != SYM_PEER_LEFT || rest->wait.misses(rest->wait.context, r))) return false;
+    }
+    return true;
+}
+
+/* A loss that the caller does not know of yet: what came from that rank came before. */
+static bool looks_once_more(sym_rest *rest)
+{
+    const uint32_t losses = atomic_load_explicit(&rest->sym->losses, memory_order_acquire);
+    const bool news = rest->outlasts && losses != rest->losses;
+    if (news) rest->losses = losses;
+    return news;
+}
+
 /* Who was silent once may answer again, and is asked. */
 static bool has_gone(const sym *self, int32_t rank)
 {
@@ -181,9 +207,13 @@ bool sym_rest_has_lost(const sym_rest *rest, int32_t rank)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-static expar_status rest_check(const sym_rest *rest)
+static expar_status rest_check(sym_rest *rest)
 {
     if (rest->tolerant) return check_missed(rest);
+    if (rest->outlasts && is_outlasted(rest)) {
+        rest->wait.missed_alone = true;
+        return EXPAR_OK;
+    }
     if (rest->open) return sym_check_losses(rest->sym, rest->tellings, rest->what);
     if (rest->among.size > 0) return sym_check_ranks(rest->sym, &rest->among, rest->what);
     return sym_check(rest->sym, rest->what);
@@ -286,6 +316,7 @@ expar_status sym_rest_turn(sym_rest *rest)
     if (rest->halt && atomic_load_explicit(rest->halt, memory_order_relaxed))
         return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", rest->what);
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) {
+        if (looks_once_more(rest)) return EXPAR_OK;
         expar_status status = rest_check(rest);
         if (status != EXPAR_OK) return status;
     }

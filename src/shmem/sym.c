@@ -368,6 +368,11 @@ expar_status sym_check_ranks(sym *self, const sym_ranks *ranks, const char *what
     return status;
 }
 
+bool sym_failed_by_leaving(const sym *self)
+{
+    return failure_kind(atomic_load_explicit(&self->failure, memory_order_acquire)) == SYM_PEER_LEFT;
+}
+
 expar_status sym_check_self(sym *self, const char *what)
 {
     uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);

@@ -228,6 +228,12 @@ typedef struct sym_ranks {
 } sym_ranks;
 /* The same for what these ranks do together. */
 expar_status sym_check_ranks(sym *sym, const sym_ranks *ranks, const char *what);
+static inline bool sym_is_sound(const sym *self)
+{
+    return atomic_load_explicit(&self->failure, memory_order_acquire) == 0;
+}
+/* Whether it has failed because ranks have left, and for nothing worse. */
+bool sym_failed_by_leaving(const sym *sym);
 /* For what touches nobody: EXPAR_OK while this rank has not aborted. */
 expar_status sym_check_self(sym *sym, const char *what);
 /* An error that names the rank as lost is on its way to a caller. */
@@ -332,6 +338,8 @@ typedef struct sym_rest {
     bool timed_out;   /* set when a turn failed because of those who are waited for */
     bool open;        /* by sym_rest_begin_open */
     bool tolerant;    /* by sym_rest_tolerate */
+    bool outlasts;    /* by sym_rest_outlast */
+    uint32_t losses;  /* then: of sym when the caller was last sent to look again */
     sym_ranks among;  /* those whose loss ends the wait, unless it is open; size 0: all */
     /* Ends it too, once it is set (relaxed): what the wait is for has been abandoned. NULL: nothing does */
     const atomic_bool *halt;
@@ -353,6 +361,10 @@ void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)
 /* Behind sym_rest_expect_all: the loss or silence of a rank ends the wait only while it is missed, and no failed wait
    makes a rank gone for others: the caller goes on without those who are lost (sym_rest_has_lost), by another wait. */
 void sym_rest_tolerate(sym_rest *rest);
+/* Behind sym_rest_expect_all, for what a rank that is not missed has done its whole part in: the wait goes on when such
+   a rank leaves the group, which has failed then, and ends as soon as one has left that is missed. What had come before
+   it left counts: the caller looks once more before a loss ends the wait. */
+void sym_rest_outlast(sym_rest *rest);
 /* Whether the wait, a tolerant one that a turn has failed with EXPAR_ERR_PEER, has failed because of the rank. */
 bool sym_rest_has_lost(const sym_rest *rest, int32_t rank);
 expar_status sym_rest_turn(sym_rest *rest);

@@ -107,14 +107,15 @@ EXPAR_API expar_status expar_group_abort(expar_group *group);
 /* Leaves without the others and waits for nobody: for finalisers, handlers of atexit, exceptions. Any thread, in any
    state, with EP buffers alive, while other threads are in calls: these end well, if all that they wait for has come,
    or with EXPAR_ERR_ABORTED. The other ranks see this one as gone within a second: calls that have ended there stay
-   good, and those that they are in, or call later, end with EXPAR_ERR_PEER; one that they are in does so also where
-   this rank's part of it is done, if what it waits for has not come from all others by then. Pointers into the
-   symmetric heap are invalid from then on; tensors of outputs are not. Buffers of the group are still to be destroyed
-   or abandoned, before or after. What other threads are in a call on is freed when they are out; calls that do not wait
-   (puts, gets, atomics) must not run beside it. Once it is abandoned or destroyed, and for NULL, it has no effect, as
-   long as fewer than 256 groups have ended since; other calls on the group are EXPAR_ERR_STATE where that can be seen.
-   In a child of fork the child's copies of the control sockets are closed, and nothing else happens. Always EXPAR_OK.
-   */
+   good, and those that they are in, or call later, end with EXPAR_ERR_PEER. On the CPU a call on a buffer that they are
+   in goes on, and ends well, where this rank's part in it is done: its own call has ended, or in low-latency mode has
+   sent; any other call that they are in ends so even then, if what it waits for has not come from all others by then.
+   Pointers into the symmetric heap are invalid from then on; tensors of outputs are not. Buffers of the group are still
+   to be destroyed or abandoned, before or after. What other threads are in a call on is freed when they are out; calls
+   that do not wait (puts, gets, atomics) must not run beside it. Once it is abandoned or destroyed, and for NULL, it
+   has no effect, as long as fewer than 256 groups have ended since; other calls on the group are EXPAR_ERR_STATE where
+   that can be seen. In a child of fork the child's copies of the control sockets are closed, and nothing else happens.
+   Always EXPAR_OK. */
 EXPAR_API expar_status expar_group_abandon(expar_group *group);
 
 /* Facts of a group; 0 (rank: -1) for NULL. Any thread. */

@@ -76,6 +76,7 @@ void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusa
 
 void cpu_done_post(cpu_executor *self, uint32_t epoch)
 {
+    self->sound_at_done = sym_is_sound(self->sym);
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
@@ -130,6 +131,9 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     rest.halt = &self->halted;
     const cpu_missing missing = {.self = self, .board = board, .epoch = epoch};
     cpu_expect(&rest, &missing);
+    /* Whoever has posted its done, and has left since this rank did, leaves nothing of the call undone. Before that it
+       has broken the call off, and what it sends may be its program's again. */
+    if (board == EP_BOARD_DONE && self->sound_at_done) sym_rest_outlast(&rest);
     expar_status status = EXPAR_OK;
     int32_t next = 0;
     for (;;) {

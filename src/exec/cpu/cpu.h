@@ -77,6 +77,9 @@ typedef struct cpu_executor {
     /* Rows are moving, by the queue or in a combine. Set by the thread that carries the call out, read by the one that
        opens the next (relaxed: it only decides whether the other's time-out runs). */
     atomic_bool moving;
+    /* The group was sound when this rank posted its last done: who has left since may have heard the end of that call.
+       By the thread that carries calls out. */
+    bool sound_at_done;
     atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
     cpu_sources sources;
     /* Outputs whose rows come by the queue; taken when the first does. By whoever makes a call. */

@@ -507,6 +507,7 @@ static expar_status combine_receive_rows(const ll_combine *c)
                     .what = "low-latency combine: rows",
                     .of = "rows",
                     .due = row_due,
+                    .receives = true,
                     .context = c};
     expar_status status = EXPAR_OK;
     uint64_t changes = self->masks ? self->masks->changes : 0;

@@ -180,6 +180,7 @@ typedef struct ll_wait {
     ll_due (*due)(const void *context, int32_t rank);
     const void *context;
     uint8_t *view; /* of a clean: [N] 1 for those who take part, from which goes whoever is lost. NULL: a call */
+    bool receives; /* for parts of a call that each rank has sent all of when nothing of it is missed */
     bool begun;
     sym_rest rest;
     int64_t idle_ns, idle_since_ns; /* time in which nothing moved, and since when it does not: 0 while it does */

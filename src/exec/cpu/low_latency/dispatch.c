@@ -316,6 +316,7 @@ static expar_status receive_messages(const ll_dispatch *d)
                     .what = "low-latency dispatch: rows",
                     .of = "rows",
                     .due = message_due,
+                    .receives = true,
                     .context = d};
     expar_status status = EXPAR_OK;
     memset(self->progress, 0, (size_t)self->shape.ranks * sizeof(int32_t));

@@ -243,7 +243,13 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
 {
     static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
     ll_record *record = ll_record_of(self, kind, call->epoch);
-    ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = told_due, .context = record};
+    ll_wait wait = {.cpu = self,
+                    .call = call,
+                    .what = phases[kind],
+                    .of = "units",
+                    .due = told_due,
+                    .context = record,
+                    .receives = true};
     expar_status status = EXPAR_OK;
     bool moved;
     while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0)

@@ -128,6 +128,20 @@ static const char *torchrun_secret(void)
     return run && strcmp(run, "none") != 0 ? run : NULL;
 }
 
+/* Variables that were set by hand may tell less than torchrun's. */
+static expar_status refuse_torchrun(int32_t size, int32_t local_size)
+{
+    if (local_size > 0)
+        return error_set(
+            EXPAR_ERR_BOOTSTRAP,
+            "environment: torchrun's ranks are on several hosts and share no secret: give torchrun --rdzv-id "
+            "with a random text, or set EXPAR_BOOTSTRAP_SECRET on all ranks");
+    return error_set(EXPAR_ERR_BOOTSTRAP,
+                     "environment: RANK and WORLD_SIZE are set, but LOCAL_WORLD_SIZE is not: set it to %d where all "
+                     "ranks are on this host; else MASTER_ADDR, MASTER_PORT and EXPAR_BOOTSTRAP_SECRET on all ranks",
+                     size);
+}
+
 static expar_status from_torchrun(boot_request *request)
 {
     int32_t local_size = 0;
@@ -141,12 +155,7 @@ static expar_status from_torchrun(boot_request *request)
         return EXPAR_OK;
     }
     const char *secret = torchrun_secret();
-    if (!secret)
-        return error_set(
-            EXPAR_ERR_BOOTSTRAP,
-            "environment: torchrun's ranks are on several hosts and share no secret: give torchrun --rdzv-id "
-            "with a random text, or set EXPAR_BOOTSTRAP_SECRET on all ranks");
-    return meet_by_tcp(request, secret);
+    return secret ? meet_by_tcp(request, secret) : refuse_torchrun(request->size, local_size);
 }
 
 static bool is_open_mpi(void)

@@ -187,6 +187,7 @@ static void several_hosts_need_a_secret(void **state)
     set_torchrun(1, 4, 2);
     assert_refused(&(bad_value){"TORCHELASTIC_RUN_ID", NULL, "EXPAR_BOOTSTRAP_SECRET"}, EXPAR_ERR_BOOTSTRAP);
     assert_refused(&(bad_value){"TORCHELASTIC_RUN_ID", "none", "EXPAR_BOOTSTRAP_SECRET"}, EXPAR_ERR_BOOTSTRAP);
+    assert_refused(&(bad_value){"LOCAL_WORLD_SIZE", NULL, "LOCAL_WORLD_SIZE is not: set it to 4"}, EXPAR_ERR_BOOTSTRAP);
     setenv("TORCHELASTIC_RUN_ID", "a-random-text", 1);
     assert_int_equal(boot_request_from_env(&request), EXPAR_OK);
     assert_string_equal(request.meeting, "tcp:127.0.0.1:29501");

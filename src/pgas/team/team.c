@@ -257,7 +257,12 @@ expar_status expar_team_destroy(expar_team *team)
     bool formed = team->group && team->slot == TEAM_FORMED_SLOT;
     expar_status status = formed ? EXPAR_OK : team_check(call, team);
     if (status != EXPAR_OK) return team_ended(team, status);
-    if (team->slot < TEAM_FORMED_SLOT) return team_ended(team, error_set(EXPAR_ERR_STATE, "%s: a standing team", call));
+    if (team->slot < TEAM_FORMED_SLOT)
+        return team_ended(team,
+                          error_set(EXPAR_ERR_STATE,
+                                    "%s: team is a standing one, which ends with the group; expected one that was "
+                                    "split off or formed",
+                                    call));
     expar_status unfinished = context_quiet_all(call, team);
     if (!formed) status = team_sync(call, team);
     if (status != EXPAR_OK) return team_ended(team, status);

@@ -32,6 +32,7 @@ static void standing(expar_group *group, void *shared)
     CHECK_OK(expar_team_translate_pe(world, group->rank ^ 1, rail, &pe));
     CHECK(pe == -1, "the neighbour is %d on the rail", pe);
     CHECK_STATUS(EXPAR_ERR_STATE, expar_team_destroy(rail));
+    CHECK_TEXT("expar_team_destroy: team is a standing one", "expected one that was split off");
     CHECK_OK(expar_team_sync(node));
     CHECK_OK(expar_team_barrier(node));
 }

@@ -39,8 +39,16 @@ PORTABLE_FUNC float logfmt_next_term(float sum, float x, float coefficient)
 {
     return number_add(number_multiply(sum, x), coefficient);
 }
-/* Of a normal number: by the number between √½ and √2 that it is a power of two away from, as log2(1 + z) / z in
-   Chebyshev's approximation of degree 7, which is off by less than 3.2e-7. */
+/* Terms of log2(1 + z) / z, the highest power first, in Chebyshev's approximation of degree 7, which is off by less
+   than 3.2e-7. */
+#define LOGFMT_LOG_FIRST -0x1.245f38p-3f
+#define LOGFMT_LOG_TERMS(ADD)                                                                                          \
+    ADD(0x1.dc78f4p-3f)                                                                                                \
+    ADD(-0x1.fe823ap-3f)                                                                                               \
+    ADD(0x1.262f0ep-2f) ADD(-0x1.70dedep-2f) ADD(0x1.ec756ep-2f) ADD(-0x1.71552cp-1f) ADD(0x1.715476p+0f)
+#define LOGFMT_ADD_TERM(coefficient) sum = logfmt_next_term(sum, z, coefficient);
+
+/* Of a normal number: by the number between √½ and √2 that it is a power of two away from. */
 PORTABLE_FUNC logfmt_log logfmt_log_of(uint32_t magnitude)
 {
     const uint32_t root_half = 0x3f3504f3u;
@@ -48,14 +56,8 @@ PORTABLE_FUNC logfmt_log logfmt_log_of(uint32_t magnitude)
     uint32_t beyond = magnitude - root_half;
     log.exponent = (int32_t)beyond >> 23;
     float z = number_add(number_of_bits((beyond & 0x7fffffu) + root_half), -1.0f);
-    float sum = -0x1.245f38p-3f;
-    sum = logfmt_next_term(sum, z, 0x1.dc78f4p-3f);
-    sum = logfmt_next_term(sum, z, -0x1.fe823ap-3f);
-    sum = logfmt_next_term(sum, z, 0x1.262f0ep-2f);
-    sum = logfmt_next_term(sum, z, -0x1.70dedep-2f);
-    sum = logfmt_next_term(sum, z, 0x1.ec756ep-2f);
-    sum = logfmt_next_term(sum, z, -0x1.71552cp-1f);
-    sum = logfmt_next_term(sum, z, 0x1.715476p+0f);
+    float sum = LOGFMT_LOG_FIRST;
+    LOGFMT_LOG_TERMS(LOGFMT_ADD_TERM)
     log.fraction = number_multiply(sum, z);
     return log;
 }

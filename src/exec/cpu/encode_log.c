@@ -3,6 +3,7 @@
  * Codes are made first, then packed. */
 #include "exec/cpu/encode_log.h"
 #include "exec/cpu/clones.h"
+#include "exec/cpu/encode_wide.h"
 
 /* ---- there ------------------------------------------------------------------------------------------------------- */
 
@@ -20,9 +21,24 @@ LOOP_PART void pack_codes(const uint16_t codes[CODEC_GROUP], uint8_t *restrict b
     }
 }
 
+/* Magnitudes of both narrow types are ordered as integers. Without one that counts least is 0, as its bits below are
+   none of a number. */
+LOOP_PART logfmt_range group_range_halves(int32_t dtype, const number_u16 *group)
+{
+    uint16_t least_below = 0xffffu, most = 0;
+    for (int32_t i = 0; i < CODEC_GROUP; i++) {
+        uint16_t magnitude = group[i] & 0x7fffu, below = (uint16_t)(magnitude - 1);
+        most = magnitude > most ? magnitude : most;
+        least_below = below < least_below ? below : least_below;
+    }
+    uint16_t least = (uint16_t)(least_below + 1);
+    return logfmt_range_of(number_bits(codec_load(dtype, &least, 0)) - 1, number_bits(codec_load(dtype, &most, 0)));
+}
+
 /* As codec_log_range. */
 LOOP_PART logfmt_range group_range(int32_t dtype, const void *row, int64_t begin)
 {
+    if (dtype != CODEC_F32) return group_range_halves(dtype, (const number_u16 *)row + begin);
     uint32_t least_below = 0xffffffffu, most = 0;
     for (int32_t i = 0; i < CODEC_GROUP; i++) {
         uint32_t magnitude = number_magnitude(codec_load(dtype, row, begin + i)), below = magnitude - 1;
@@ -42,19 +58,40 @@ LOOP_PART void encode_logs(int32_t dtype, const void *row, int64_t begin, const 
     pack_codes(codes, bytes);
 }
 
+/* By hand, where the processor can. */
+LOOP_PART void encode_log_group(const encode_wide *wide, int32_t dtype, const void *row, int64_t begin,
+                                const logfmt_range *range, uint8_t *bytes)
+{
+    const void *group = (const uint8_t *)row + begin * (dtype == CODEC_F32 ? 4 : 2);
+    if (logfmt_group_bytes(range) == LOGFMT_BF16_BYTES)
+        for (int32_t i = 0; i < CODEC_GROUP; i++)
+            codec_store(CODEC_BF16, bytes, i, codec_load(dtype, group, i));
+    else if (wide)
+        wide->log[dtype](group, range, bytes);
+    else
+        encode_logs(dtype, row, begin, range, bytes);
+}
+
+/* So many ranges are found before the first group is coded: one waits long for its logarithms, several wait at once. */
+#define RANGES_AHEAD 8
+
 LOOP_PART int64_t encode_log_groups(int32_t dtype, int64_t hidden, const void *row, uint8_t *payload, number_f32 *heads)
 {
+    const encode_wide *wide = encode_wide_here();
+    const int64_t groups = hidden / CODEC_GROUP;
     int64_t bytes = 0;
-    for (int64_t begin = 0; begin < hidden; begin += CODEC_GROUP) {
-        logfmt_range range = group_range(dtype, row, begin);
-        *heads++ = range.least;
-        *heads++ = range.most;
-        if (logfmt_group_bytes(&range) == LOGFMT_CODED_BYTES)
-            encode_logs(dtype, row, begin, &range, payload + bytes);
-        else
-            for (int32_t i = 0; i < CODEC_GROUP; i++)
-                codec_store(CODEC_BF16, payload + bytes, i, codec_load(dtype, row, begin + i));
-        bytes += logfmt_group_bytes(&range);
+    for (int64_t first = 0; first < groups; first += RANGES_AHEAD) {
+        const int64_t count = groups - first < RANGES_AHEAD ? groups - first : RANGES_AHEAD;
+        logfmt_range ranges[RANGES_AHEAD];
+        for (int64_t g = 0; g < count; g++) {
+            ranges[g] = group_range(dtype, row, (first + g) * CODEC_GROUP);
+            *heads++ = ranges[g].least;
+            *heads++ = ranges[g].most;
+        }
+        for (int64_t g = 0; g < count; g++) {
+            encode_log_group(wide, dtype, row, (first + g) * CODEC_GROUP, &ranges[g], payload + bytes);
+            bytes += logfmt_group_bytes(&ranges[g]);
+        }
     }
     return bytes;
 }

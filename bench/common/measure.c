@@ -132,6 +132,7 @@ bool bench_measure(const struct bench_world *world, const struct bench_options *
 bool bench_cpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
 {
     if (!bench_good(world, expar_barrier_all(world->group))) return false;
+    if (contender->settled && !bench_good(world, expar_barrier_all(world->group))) return false;
     if (contender->before && !contender->before(contender->context)) return false;
     span->start_ns = now_ns();
     bool good = contender->run(contender->context);

@@ -20,7 +20,8 @@ struct contender {
     bool (*after)(void *context, bool check);
     void (*note)(void *context); /* behind the last timed turn, ahead of `after`. NULL: nothing to do */
     void *context;
-    bool untimed;             /* this rank's clock does not count; rank 0's always must */
+    bool settled; /* on the CPU: ranks meet twice before it, so that none is still waking up from the first time */
+    bool untimed; /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */
     double *series_us;        /* out, [iters] in their order, the same on all ranks; NULL: not wanted */
 };

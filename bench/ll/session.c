@@ -89,6 +89,8 @@ static void fill_routing(const struct ll_session *session)
 bool ll_session_measure(const struct ll_session *session, const char *op, struct contender *contenders, int count)
 {
     char label[64];
+    for (int i = 0; i < count; i++)
+        contenders[i].settled = true;
     snprintf(label, sizeof label, "ll %s, %lld tokens", op, (long long)session->problem->tokens);
     return bench_measure(session->world, session->options, label, contenders, count);
 }

@@ -4,7 +4,7 @@
  *   run.c        the cases, one after another        layout.c    where rows stand, by own code
  *   session.c    memory and objects of one case      format.c    payload formats, from their definitions
  *   dispatch.c, combine.c  the operations            verify.c    outputs against what they must be
- *   limit.c, sum.c  the copy limit                   trip.c      round trips of a flag
+ *   limit*.c, sum.c  the copy limit                  trip.c      round trips of a flag
  *   report.c, json.c  table, CSV, JSON               options.c   what can be refused
  *
  * Called through bench/bench.h and by bench/mpi; calls the public interface of the library, and of bench/ep routings,
@@ -75,7 +75,8 @@ uint64_t ll_measured_salt(const struct ll_session *session);
 /* Rows of this rank's tokens, and its experts' outputs. */
 void ll_fill_x(const struct ll_session *session, uint64_t salt);
 void ll_fill_rows(const struct ll_session *session, uint64_t salt);
-/* bench_measure with a label for this session and operation. */
+/* bench_measure with a label for this session and operation. All contenders are settled: calls take less than a rank
+   needs to wake up. */
 bool ll_session_measure(const struct ll_session *session, const char *op, struct contender *contenders, int count);
 
 /* Each appends its results; collective. False after saying why they cannot be had. */
@@ -146,7 +147,7 @@ void ll_limit_free(struct ll_limit *limit, bool sound);
 /* ---- sum.c ------------------------------------------------------------------------------------------------------- */
 
 /* out[j] = Σ weights[i] · rows[i][j] in FP32, i ascending, product and sum each rounded, then rounded to the type.
-   weights NULL: all 1. Plain loops that the compiler vectorises; the baseline uses them, too. */
+   weights NULL: all 1. The baseline uses it, too. */
 void ll_sum_rows(expar_dtype dtype, const void *const *rows, const float *weights, int count, int hidden, void *out);
 
 /* ---- trip.c ------------------------------------------------------------------------------------------------------ */

@@ -10,26 +10,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._abi import Cmp, HeapKind, HeapPages, SignalOp, Status
-from ._errors import Error
+from ._abi import Cmp, Dtype, HeapKind, HeapPages, Path, SignalOp, Status, SumOrder, WeightsOf
+from ._buffer import Buffer, Combined, Dispatched, Handle, Layout, Route
+from ._errors import DroppedError, Error
+from ._event import Event
 from ._group import Group, UniqueId
 from ._library import library_path, version
 from ._symmetric import Symmetric
+from ._tensor import Tensor, View
 
 if TYPE_CHECKING:
     from ._log import log_to
 
 __version__ = version()
 __all__ = [
+    "Buffer",
     "Cmp",
+    "Combined",
+    "Dispatched",
+    "DroppedError",
+    "Dtype",
     "Error",
+    "Event",
     "Group",
+    "Handle",
     "HeapKind",
     "HeapPages",
+    "Layout",
+    "Path",
+    "Route",
     "SignalOp",
     "Status",
+    "SumOrder",
     "Symmetric",
+    "Tensor",
     "UniqueId",
+    "View",
+    "WeightsOf",
     "library_path",
     "log_to",
     "version",

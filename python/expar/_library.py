@@ -127,13 +127,11 @@ def _compare(lib: ctypes.CDLL) -> None:
 
 
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
-    """What a status becomes: nothing, or an exception."""
+    """What a status becomes: nothing, or an exception. Of a wait that a signal ended it is what the handler raised."""
     if _interrupt.has_raised():
         raise _interrupt.take(lib)
     if status == 0:
         return status
-    if status == _abi.Status.ERR_INTERRUPTED:
-        raise KeyboardInterrupt(last_error())
     kind = DroppedError if status == _abi.Status.ERR_DROPPED else Error
     raise kind(_abi.Status(status), last_error())
 

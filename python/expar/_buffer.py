@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EP buffers: dispatch and combine in normal mode.
+
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows that this
+rank receives, S scales a row. Expert e lives on rank e // L and is local expert e % L there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+from . import _abi
+from ._abi import Dtype, Path, SumOrder, WeightsOf
+from ._errors import DroppedError
+from ._event import Event, keep_until
+from ._group import Group, Owned, fill
+from ._library import lib
+from ._tensor import Counted, ELEMENT_BYTES, Tensor, contiguous, dtype_of, tensor_or_none, view_of
+
+_NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
+_CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
+
+
+class Handle(Counted):
+    """The routing of one dispatch: for its combine, and for later dispatches of the same routing, on any buffer of the
+    group. It lives as long as somebody has it, also when buffer and group are gone."""
+
+    def __init__(self, pointer: int) -> None:
+        super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_destroy)
+        info = _abi.HandleInfo(struct_size=ctypes.sizeof(_abi.HandleInfo))
+        lib.expar_ep_handle_info(pointer, ctypes.byref(info))
+        self._info = info
+
+    @property
+    def num_tokens(self) -> int:
+        """T of the dispatch."""
+        return self._info.num_tokens
+
+    @property
+    def num_recv_tokens(self) -> int:
+        """R."""
+        return self._info.num_recv_tokens
+
+    @property
+    def num_experts(self) -> int:
+        """E."""
+        return self._info.num_experts
+
+    @property
+    def num_topk(self) -> int:
+        """K."""
+        return self._info.num_topk
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Counts that follow from the experts of this rank's tokens alone."""
+
+    tokens_per_rank: list[int]  # [N] a token counts once for a rank, however many of its experts live there
+    tokens_per_node: list[int]  # [M] likewise for a node
+    tokens_per_expert: list[int]  # [E] every occurrence counts
+    token_in_rank: Any  # NumPy's [T, N], bool
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a rank will receive."""
+
+    handle: Handle
+    num_recv_tokens: int  # R
+    num_rows: int  # of outputs of dispatches with the handle: R, or num_worst_tokens
+    num_expert_rows: int  # of expert-major ones
+    num_dropped_tokens: int
+    tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's."""
+
+    x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
+    topk_idx: Any  # [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without
+    topk_weights: Any  # [R, K] f32, 0 where topk_idx is -1. None without
+    scales: Any  # [R, S], dtype of x_scales. None without
+    row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
+    src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
+    tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
+    num_recv_tokens: int  # R
+    num_dropped_tokens: int
+    handle: Handle | None  # None for a dispatch with a handle
+    path: Path  # how this rank's rows came
+    event: Event | None  # with async_finish: until it has happened the tensors are not filled
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Sums, back in the order of the tokens."""
+
+    y: Any  # [T, H], dtype of x: the caller's own, or the library's
+    topk_weights: Any  # [T, K] f32; None for a combine without weights
+    event: Event | None  # with async_finish: until it has happened the tensors are not filled
+
+
+def _ints(pointer: int | None, count: int) -> list[int] | None:
+    return list((ctypes.c_int32 * count).from_address(pointer)) if pointer else None
+
+
+class _Arguments:
+    """The tensors of a call, and what must live as long as it."""
+
+    def __init__(self, struct: Any) -> None:
+        self.struct = struct
+        self.kept: list[Any] = []
+        struct.struct_size = ctypes.sizeof(struct)
+
+    def tensors(self, **values: Any) -> None:
+        for name, value in values.items():
+            if value is not None:
+                setattr(self.struct, name, view_of(value, name, self.kept, writable=name.startswith("out_")))
+
+    def event(self, event: Event | None) -> None:
+        if event is not None:
+            self.kept.append(event)
+            self.struct.wait_event = event.pointer
+
+    def handle(self, handle: Handle | None) -> None:
+        if handle is not None:
+            self.kept.append(handle)
+            self.struct.handle = handle.pointer
+
+
+def _keep(pointer: int | None, arguments: _Arguments, *results: Any) -> Event | None:
+    """The event of a call, if it has one; what the call uses stays until then."""
+    if pointer is None:
+        return None
+    event = Event(pointer)
+    keep_until(event, [*arguments.kept, *results])
+    return event
+
+
+class Buffer(Owned):
+    """What dispatch and combine of a group work in, on the CPU.
+
+    Collective. Options, the same on all ranks but for num_threads; 0 for no limit, or what the library chooses:
+    `max_tokens` (the largest T of any rank), `max_row_bytes` (H times an element's bytes), `max_topk`, `max_experts`,
+    `max_scales`: what is given is reserved now, and a call beyond it is ERR_LIMIT; `num_channels`, `ring_slots`,
+    `num_threads` (worker threads of this rank), `pool_bytes` (memory for outputs that is taken now),
+    `pool_limit_bytes` (the most that outputs may hold of what peers reach).
+
+    Calls are collective, and made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). Tensors
+    are any that take part in DLPack or an array interface: PyTorch's, NumPy's, `Tensor`, `View`. A wrong argument is an
+    Error on this rank, and ERR_REMOTE with rank and reason on the others; the buffer stays usable. After ERR_PEER,
+    ERR_ABORTED, or a signal that ended a call, it is poisoned: later calls fail at once with the same report.
+    """
+
+    _kind = "buffer"
+
+    def __init__(self, group: Group, **options: int) -> None:
+        config = _abi.EpConfig()
+        fill(config, options, _CONFIG_NAMES)
+        pointer = ctypes.c_void_p()
+        lib.expar_ep_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
+        assert pointer.value is not None
+        super().__init__(pointer.value, lib.expar_ep_destroy, lib.expar_ep_abandon)
+        self.group = group
+
+    # ---- routing -----------------------------------------------------------------------------------------------------
+
+    def layout(self, topk_idx: Any, num_experts: int) -> Layout:
+        """Counts of this rank's tokens. topk_idx: [T, K] int32 or int64, -1 for none. Local. Needs NumPy. Error:
+        ERR_INDEX (token and slot of an index outside of [-1, E)) and others."""
+        import numpy
+
+        kept: list[Any] = []
+        view = view_of(topk_idx, "topk_idx", kept)
+        counts = [numpy.zeros(n, "int32") for n in (self.group.size, self.group.num_nodes, max(num_experts, 0))]
+        in_rank = numpy.zeros((view.shape[0], self.group.size), "bool")
+        struct = _abi.Layout(
+            struct_size=ctypes.sizeof(_abi.Layout),
+            tokens_per_rank=counts[0].ctypes.data,
+            tokens_per_node=counts[1].ctypes.data,
+            tokens_per_expert=counts[2].ctypes.data,
+            token_in_rank=in_rank.ctypes.data,
+        )
+        lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), num_experts, ctypes.byref(struct))
+        return Layout(counts[0].tolist(), counts[1].tolist(), counts[2].tolist(), in_rank)
+
+    def route(
+        self,
+        topk_idx: Any = None,
+        num_experts: int = 0,
+        *,
+        token_in_rank: Any = None,
+        tokens_per_expert: Sequence[int] | None = None,
+        expert_alignment: int = 0,
+        num_worst_tokens: int = 0,
+        keep_slots: bool = False,
+        wait_event: Event | None = None,
+    ) -> Route:
+        """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches with
+        the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
+        call = _Arguments(_abi.RouteArgs(num_experts=num_experts, expert_alignment=expert_alignment))
+        call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
+        call.event(wait_event)
+        call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
+        call.struct.num_worst_tokens = num_worst_tokens
+        call.struct.keep_slots = keep_slots
+        result = _abi.RouteResult(struct_size=ctypes.sizeof(_abi.RouteResult))
+        lib.expar_ep_route(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
+        assert result.handle is not None
+        return Route(
+            handle=Handle(result.handle),
+            num_recv_tokens=result.num_recv_tokens,
+            num_rows=result.num_rows,
+            num_expert_rows=result.num_expert_rows,
+            num_dropped_tokens=result.num_dropped_tokens,
+            tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
+        )
+
+    @staticmethod
+    def _counts(counts: Sequence[int] | None, num_experts: int, kept: list[Any]) -> int | None:
+        """[E] on the host."""
+        if counts is None:
+            return None
+        if len(counts) != num_experts:
+            raise ValueError(f"tokens_per_expert has {len(counts)} entries: expected num_experts, {num_experts}")
+        array = (ctypes.c_int32 * len(counts))(*[int(count) for count in counts])
+        kept.append(array)
+        return ctypes.addressof(array)
+
+    # ---- dispatch ----------------------------------------------------------------------------------------------------
+
+    def dispatch(
+        self,
+        x: Any,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        num_experts: int = 0,
+        *,
+        handle: Handle | None = None,
+        x_scales: Any = None,
+        token_in_rank: Any = None,
+        tokens_per_expert: Sequence[int] | None = None,
+        expert_alignment: int = 0,
+        num_worst_tokens: int = 0,
+        expert_major: bool = False,
+        zero_padding: bool = False,
+        keep_slots: bool = False,
+        src_tokens: bool = False,
+        global_experts: bool = False,
+        path: Path = Path.AUTO,
+        out_x: Any = None,
+        out_scales: Any = None,
+        out_topk_idx: Any = None,
+        out_topk_weights: Any = None,
+        out_row_map: Any = None,
+        out_src_token: Any = None,
+        wait_event: Event | None = None,
+        async_finish: bool = False,
+        num_threads: int = 0,
+    ) -> Dispatched:
+        """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there.
+
+        x: [T, H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1
+            for none. topk_weights: [T, K] f32. num_experts: E.
+        handle: the routing of an earlier dispatch or route, instead of topk_idx (which is only carried then).
+        x_scales: [T, S] f32 or i32, for f8e4m3 and i8. token_in_rank: [T, N] bool, drives the routing instead of
+            topk_idx; tokens_per_expert: [E] of this rank, without topk_idx.
+        expert_alignment: counts of experts are rounded up to multiples of it. num_worst_tokens: outputs have so many
+            rows, whatever comes. expert_major: one row a (token, local expert), sorted by expert; zero_padding: rows
+            between them are zero.
+        keep_slots: for combines with a sum_order by slots or weights_of the owner. src_tokens: see Dispatched.
+            global_experts: topk_idx as the senders have it, instead of local numbers.
+        out_…: the caller's own memory for results, with at least as many rows, contiguous.
+        wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
+            all tensors must be left alone until the result's event has happened.
+        num_threads: worker threads of this call.
+
+        Rows are ordered by source rank, then by the source's token. DroppedError where more rows come than
+        num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
+        """
+        call = _Arguments(_abi.DispatchArgs(num_experts=num_experts, expert_alignment=expert_alignment, path=path))
+        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
+        outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
+        call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
+        call.event(wait_event)
+        call.handle(handle)
+        args = call.struct
+        args.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
+        args.num_worst_tokens, args.num_sms, args.async_finish = num_worst_tokens, num_threads, async_finish
+        args.expert_major, args.zero_padding, args.keep_slots = expert_major, zero_padding, keep_slots
+        args.src_tokens, args.global_experts = src_tokens, global_experts
+        result = _abi.DispatchResult(struct_size=ctypes.sizeof(_abi.DispatchResult))
+        dropped = None
+        try:
+            lib.expar_dispatch(self.pointer, ctypes.byref(args), ctypes.byref(result))
+        except DroppedError as error:
+            dropped = error
+        output = _output(result.output)
+
+        def own(given: Any, view: _abi.Tensor) -> Any:
+            return given if given is not None else tensor_or_none(view, output)
+
+        done = Dispatched(
+            x=own(out_x, result.recv_x),
+            topk_idx=own(out_topk_idx, result.recv_topk_idx),
+            topk_weights=own(out_topk_weights, result.recv_topk_weights),
+            scales=own(out_scales, result.recv_x_scales),
+            row_map=own(out_row_map, result.recv_row_map),
+            src_token=own(out_src_token, result.recv_src_token),
+            tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
+            num_recv_tokens=result.num_recv_tokens,
+            num_dropped_tokens=result.num_dropped_tokens,
+            handle=Handle(result.handle) if result.handle else None,
+            path=Path(result.path),
+            event=_keep(result.event, call, output),
+        )
+        if dropped is not None:
+            dropped.result = done
+            raise dropped
+        return done
+
+    # ---- combine -----------------------------------------------------------------------------------------------------
+
+    def combine(
+        self,
+        x: Any,
+        handle: Handle,
+        topk_weights: Any = None,
+        *,
+        y: Any = None,
+        out_topk_weights: Any = None,
+        bias: Any = None,
+        expert_major: bool = False,
+        expert_weights: Any = None,
+        sum_order: SumOrder = SumOrder.BY_RANK,
+        weights_of: WeightsOf = WeightsOf.ALL,
+        path: Path = Path.AUTO,
+        wait_event: Event | None = None,
+        async_finish: bool = False,
+        num_threads: int = 0,
+    ) -> Combined:
+        """Brings the experts' rows back, and sums them. Collective; returns when the sums are there.
+
+        x: [R, H] bf16, f16 or f32, weighted and summed over local experts; expert_major: a row a (token, expert), as
+            such a dispatch gave them. handle: of the dispatch. topk_weights: [R, K] f32, or none.
+        y: [T, H], dtype of x, and out_topk_weights: [T, K] f32: the caller's own memory; None: memory of the pool.
+        bias: [T, H], or a pair of such, added before all rows. expert_weights: with expert_major [R, K] f32, the weight
+            of each slot's row; none: 1.
+        sum_order, weights_of, path: as in C. wait_event, async_finish, num_threads: as of dispatch.
+
+        y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
+        """
+        call = _Arguments(_abi.CombineArgs(path=path, sum_order=sum_order, weights_of=weights_of))
+        args = call.struct
+        call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
+        for index, each in enumerate(bias if isinstance(bias, (tuple, list)) else (bias,)):
+            args.bias[index] = view_of(each, f"bias[{index}]", call.kept)
+        call.handle(handle)
+        call.event(wait_event)
+        if y is None:
+            y = self.alloc((handle.num_tokens, args.x.shape[1]), args.x.dtype)
+        if topk_weights is not None and out_topk_weights is None:
+            out_topk_weights = self.alloc((handle.num_tokens, handle.num_topk), Dtype.F32)
+        args.y = view_of(y, "y", call.kept, writable=True)
+        call.tensors(out_topk_weights=out_topk_weights)
+        event = ctypes.c_void_p()
+        args.event = ctypes.addressof(event)
+        args.expert_major, args.async_finish, args.num_sms = expert_major, async_finish, num_threads
+        lib.expar_combine(self.pointer, ctypes.byref(args))
+        return Combined(y, out_topk_weights, _keep(event.value, call))
+
+    # ---- memory and numbers ------------------------------------------------------------------------------------------
+
+    def alloc(self, shape: Sequence[int], dtype: Any) -> Tensor:
+        """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
+        place. Local. Error: ERR_MEMORY, ERR_BUSY."""
+        element = dtype_of(Dtype(dtype) if isinstance(dtype, int) else dtype)
+        size = ELEMENT_BYTES[element]
+        for extent in shape:
+            size *= extent
+        pointer = ctypes.c_void_p()
+        lib.expar_ep_alloc(self.pointer, max(size, 1), ctypes.byref(pointer))
+        output = _output(pointer.value)
+        view = _abi.Tensor()
+        lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(view))
+        view.dtype, view.ndim = element, len(shape)
+        view.shape[: len(shape)] = list(shape)
+        view.strides[: len(shape)] = list(contiguous(shape))
+        return Tensor(view, output)
+
+    def stats(self) -> dict[str, int]:
+        """Memory and calls of the buffer on this rank, by the names of expar_ep_stats."""
+        stats = _abi.EpStats(struct_size=ctypes.sizeof(_abi.EpStats))
+        lib.expar_ep_get_stats(self.pointer, ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}
+
+    def trim(self) -> None:
+        """Gives memory that no output uses back to the system. Local. Error: ERR_BUSY."""
+        lib.expar_ep_trim(self.pointer)
+
+    def query(self) -> None:
+        """Raises what went wrong in calls that nobody asked about; does not wait."""
+        lib.expar_ep_query(self.pointer)
+
+
+def _output(pointer: int | None) -> Counted:
+    assert pointer is not None
+    return Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events: when something that runs by itself is done, and how it ended."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from typing import Any
+
+from ._library import lib
+
+
+class Event:
+    """Happens once. Calls with async_finish return one; `Event()` makes one for a call to wait for, by `signal`. Any
+    thread may use it."""
+
+    def __init__(self, pointer: int | None = None) -> None:
+        if pointer is None:
+            made = ctypes.c_void_p()
+            lib.expar_event_create(ctypes.byref(made))
+            assert made.value is not None
+            pointer = made.value
+        self.pointer: int = pointer
+        self._finalizer = weakref.finalize(self, lib.expar_event_destroy, pointer)
+
+    def signal(self) -> None:
+        """Happens now. Error: ERR_STATE when it has happened already, or belongs to a call."""
+        lib.expar_event_signal(self.pointer)
+
+    def wait(self) -> None:
+        """Until it has happened; raises what the call behind it ended with."""
+        lib.expar_event_wait(self.pointer)
+        _forget_ended()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has happened; does not wait."""
+        happened = ctypes.c_int()
+        lib.expar_event_query(self.pointer, ctypes.byref(happened))
+        return happened.value != 0
+
+
+# What calls that are under way read and write must stay until they are done, whoever forgets what meanwhile: events of
+# such calls, and what goes with them.
+_under_way: list[tuple[Event, list[Any]]] = []
+_lock = threading.Lock()
+
+
+def keep_until(event: Event, kept: list[Any]) -> None:
+    """Keeps these objects as long as the call behind the event is under way."""
+    _forget_ended()
+    with _lock:
+        _under_way.append((event, kept))
+
+
+def _forget_ended() -> None:
+    ended: list[Any] = []  # freed behind the lock: that may run any finaliser
+    with _lock:
+        for index in range(len(_under_way) - 1, -1, -1):
+            if _under_way[index][0].done:
+                ended.append(_under_way.pop(index))

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors: those of other libraries as arguments, and those of the library for others.
+
+Nothing here imports NumPy or PyTorch before somebody asks for their arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Sequence
+
+from . import _abi
+from ._abi import DeviceType, Dtype
+from ._library import lib
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+# Of NumPy's array interface; bfloat16 and float8_e4m3fn are names that other packages give to types of theirs.
+_BY_TYPESTR = {
+    "<f2": Dtype.F16,
+    "<f4": Dtype.F32,
+    "<i4": Dtype.I32,
+    "<i8": Dtype.I64,
+    "|u1": Dtype.U8,
+    "|b1": Dtype.U8,
+    "|i1": Dtype.I8,
+}
+_BY_NAME = {
+    "bfloat16": Dtype.BF16,
+    "float16": Dtype.F16,
+    "float32": Dtype.F32,
+    "int32": Dtype.I32,
+    "int64": Dtype.I64,
+    "uint8": Dtype.U8,
+    "bool": Dtype.U8,
+    "float8_e4m3fn": Dtype.F8E4M3,
+    "int8": Dtype.I8,
+}
+_TYPESTR = {value: text for text, value in _BY_TYPESTR.items() if text != "|b1"}
+# NumPy has no such numbers: it gets their bits.
+_TYPESTR.update({Dtype.BF16: "<u2", Dtype.F8E4M3: "|u1"})
+_TORCH_NAME = {value: name for name, value in _BY_NAME.items() if name != "bool"}
+ELEMENT_BYTES = {dtype: int(typestr[2]) for dtype, typestr in _TYPESTR.items()}
+
+_DLPACK_NAMES = (b"dltensor_versioned", b"dltensor")
+_DLPACK_1_1 = 1 << 16 | 1
+
+
+def dtype_of(dtype: Any) -> Dtype:
+    """An expar.Dtype, its name ("bf16"), or a type of NumPy's or PyTorch's. TypeError for what is none of these."""
+    if isinstance(dtype, Dtype):
+        return dtype
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
+    name = name.replace("torch.", "")
+    found = _BY_NAME.get(name) or Dtype.__members__.get(name.upper())
+    if found is None:
+        raise TypeError(f"expar has no element type {dtype!r}: expected one of {', '.join(_BY_NAME)}")
+    return found
+
+
+def empty_view() -> _abi.Tensor:
+    """EXPAR_TENSOR_NONE: not given."""
+    return _abi.Tensor()
+
+
+def _fill(
+    data: int | None, dtype: Dtype, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
+) -> _abi.Tensor:
+    if len(shape) > 4:
+        raise TypeError(f"a tensor has {len(shape)} dimensions: expected at most 4")
+    view = _abi.Tensor(data=data or None, dtype=dtype, ndim=len(shape))
+    view.shape[: len(shape)] = list(shape)
+    view.strides[: len(shape)] = list(strides)
+    view.device.type, view.device.index = device
+    return view
+
+
+def contiguous(shape: Sequence[int]) -> list[int]:
+    """Strides in elements."""
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * max(shape[i + 1], 1)
+    return strides
+
+
+def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int]) -> _abi.Tensor:
+    """Of NumPy's array interface, or CUDA's, which is the same for a GPU."""
+    found = dtype or _BY_TYPESTR.get(interface["typestr"])
+    if found is None:
+        raise TypeError(f"expar has no element type {interface['typestr']}: say which it is by expar.View(array, dtype)")
+    shape = interface["shape"]
+    size = ELEMENT_BYTES[found]
+    if int(interface["typestr"][2:]) != size:
+        raise TypeError(f"elements of {interface['typestr']} do not have the {size} bytes of {found.name}")
+    in_bytes = interface.get("strides")
+    if in_bytes is not None and any(stride % size for stride in in_bytes):
+        raise TypeError(f"strides of {in_bytes} bytes are no multiples of an element's {size}")
+    strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
+    return _fill(interface["data"][0], found, shape, strides, device)
+
+
+def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
+    device = tensor.device
+    kinds = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
+    if device.type not in kinds:
+        raise TypeError(f"a tensor lies on {device}: expected the CPU or a CUDA device")
+    found = dtype or dtype_of(tensor.dtype)
+    if tensor.element_size() != ELEMENT_BYTES[found]:
+        raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
+    where = (kinds[device.type], device.index or 0)
+    return _fill(tensor.data_ptr(), found, tensor.shape, tensor.stride(), where)
+
+
+def _capsule_of(value: Any, stream: int | None) -> Any:
+    try:
+        return value.__dlpack__(stream=stream, max_version=(1, 1))
+    except TypeError:  # of before versions
+        return value.__dlpack__(stream=stream)
+
+
+def _view_of_dlpack(value: Any, stream: int | None, writable: bool, keep: list[Any]) -> _abi.Tensor:
+    """The capsule is looked into and not taken: what it holds goes with it, when `keep` does."""
+    on_gpu = int(value.__dlpack_device__()[0]) != DeviceType.CPU
+    capsule = _capsule_of(value, stream if on_gpu else None)
+    keep.append(capsule)
+    name = next(name for name in _DLPACK_NAMES if _is_valid(capsule, name))
+    version = _DLPACK_1_1 if name == _DLPACK_NAMES[0] else 0
+    view = _abi.Tensor()
+    lib.expar_tensor_from_dlpack(_pointer_in(capsule, name), version, writable, ctypes.byref(view))
+    return view
+
+
+class View:
+    """Memory of somebody else's as an argument, with another element type of the same size.
+
+    value: an array that takes part in DLPack, NumPy's array interface or CUDA's. dtype: expar.Dtype, its name, or a type
+    of NumPy's or PyTorch's: NumPy has no bfloat16, so `View(bits, "bf16")` with `bits` of uint16.
+    """
+
+    def __init__(self, value: Any, dtype: Any) -> None:
+        self.value = value
+        self.dtype = dtype_of(dtype)
+
+
+def view_of(
+    value: Any, name: str, keep: list[Any], *, stream: int | None = None, writable: bool = False
+) -> _abi.Tensor:
+    """That argument for a call; None: not given. `keep` gets what must live as long as the view is used.
+
+    TypeError, with the argument's name, for what is no tensor.
+    """
+    if value is None:
+        return empty_view()
+    keep.append(value)
+    dtype = None
+    if isinstance(value, View):
+        value, dtype = value.value, value.dtype
+    try:
+        if isinstance(value, Tensor):
+            return value._view
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor):
+            return _view_of_torch(value, dtype)
+        interface = getattr(value, "__array_interface__", None)
+        if interface is not None:
+            return _view_of_interface(_writable(interface, writable), dtype, (DeviceType.CPU, 0))
+        if hasattr(value, "__dlpack__") and dtype is None:
+            return _view_of_dlpack(value, stream, writable, keep)
+        interface = getattr(value, "__cuda_array_interface__", None)
+        if interface is not None:
+            device = int(getattr(getattr(value, "device", None), "id", 0))
+            return _view_of_interface(_writable(interface, writable), dtype, (DeviceType.CUDA, device))
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    raise TypeError(f"{name}: {type(value).__name__} is no tensor: expected one with __dlpack__ or an array interface")
+
+
+def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
+    if wanted and interface["data"][1]:
+        raise TypeError("the array is read only, and is to be written to")
+    return interface
+
+
+# ---- what the library gives ------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A counted object of the library, and this program's reference to it, which goes back with this."""
+
+    def __init__(self, pointer: int, retain: Any, release: Any) -> None:
+        self.pointer = pointer
+        self._retain = retain
+        self._release = release
+        self._finalizer = weakref.finalize(self, release, pointer)
+
+    def export(self, view: _abi.Tensor, version: int) -> int:
+        """A managed tensor of DLPack's with a reference of its own, which its deleter gives back: all of it in C."""
+        managed = ctypes.c_void_p()
+        self._retain(self.pointer)
+        try:
+            release = ctypes.cast(self._release, ctypes.c_void_p)
+            lib.expar_tensor_to_dlpack(ctypes.byref(view), version, release, self.pointer, ctypes.byref(managed))
+        except BaseException:
+            self._release(self.pointer)
+            raise
+        assert managed.value is not None
+        return managed.value
+
+
+class Tensor:
+    """A tensor in memory of the library's: part of an output or of a handle, which lives as long as this, or whatever
+    was made of it, does; also when its buffer and group are gone.
+
+    Other libraries take it by DLPack (`torch.from_dlpack(t)`, `numpy.from_dlpack(t)`), without a copy; `numpy()` and
+    `torch()` are short for that. Memory is shared and may be written to.
+    """
+
+    def __init__(self, view: _abi.Tensor, owner: Counted) -> None:
+        self._view = view
+        self._owner = owner
+
+    @property
+    def dtype(self) -> Dtype:
+        return Dtype(self._view.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._view.shape[: self._view.ndim])
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(self._view.strides[: self._view.ndim])
+
+    @property
+    def data_ptr(self) -> int:
+        """The address; 0 for a tensor without elements."""
+        return self._view.data or 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"expar.Tensor({self.dtype.name.lower()}, shape={self.shape})"
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if self._view.device.type != DeviceType.CPU:
+            raise AttributeError("the tensor lies on a GPU")
+        return {
+            "version": 3,
+            "typestr": _TYPESTR[self.dtype],
+            "shape": self.shape,
+            "strides": tuple(stride * ELEMENT_BYTES[self.dtype] for stride in self.strides),
+            "data": (self.data_ptr, False),
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._view.device.type, self._view.device.index
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule. BufferError where a copy, or a tensor on another device, is asked for."""
+        if copy:
+            raise BufferError("expar.Tensor makes no copies")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"expar.Tensor lies on {self.__dlpack_device__()}, not on {dl_device}")
+        major, minor = max_version or (0, 0)
+        if major == 0:
+            return _new_capsule(self._owner.export(self._view, 0), _DLPACK_NAMES[1])
+        version = major << 16 | minor if major == 1 else _DLPACK_1_1
+        return _new_capsule(self._owner.export(self._view, version), _DLPACK_NAMES[0])
+
+    def numpy(self) -> numpy.ndarray[Any, Any]:
+        """The same memory as an array of NumPy's; bf16 as uint16 and f8e4m3 as uint8, which are their bits."""
+        import numpy
+
+        return numpy.asarray(self)
+
+    def torch(self) -> torch.Tensor:
+        """The same memory as a tensor of PyTorch's."""
+        import torch
+        from torch.utils.dlpack import from_dlpack
+
+        tensor = from_dlpack(self)
+        return tensor.view(getattr(torch, _TORCH_NAME[self.dtype]))
+
+
+def tensor_or_none(view: _abi.Tensor, owner: Counted) -> Tensor | None:
+    """That member of a result; None where the call gave none."""
+    if not view.data and view.ndim == 0:
+        return None
+    copied = _abi.Tensor()
+    ctypes.pointer(copied)[0] = view
+    return Tensor(copied, owner)
+
+
+# ---- capsules --------------------------------------------------------------------------------------------------------
+
+_api = ctypes.pythonapi
+_make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", _api)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
+_pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# Capsules without a destructor: one in Python could not run where capsules die, which may be with an exception on its
+# way. So whoever takes none of them leaves it to us, and it is given back when the next one is made.
+_capsules: list[Any] = []
+_capsules_lock = threading.Lock()
+
+
+def _references(items: list[Any], index: int) -> int:
+    return sys.getrefcount(items[index])
+
+
+_ONLY_OURS = _references([object()], 0)
+
+
+def _give_back(capsule: Any, name: bytes) -> None:
+    managed = _pointer_in(capsule, name)
+    kind = _abi.DlVersioned if name == _DLPACK_NAMES[0] else _abi.DlManaged
+    _DELETER(kind.from_address(managed).deleter or 0)(managed)
+
+
+def _sweep() -> None:
+    """Forgets capsules that somebody has taken, and gives back those that nobody can take any more."""
+    for index in range(len(_capsules) - 1, -1, -1):
+        name = next((name for name in _DLPACK_NAMES if _is_valid(_capsules[index], name)), None)
+        if name is not None and _references(_capsules, index) > _ONLY_OURS:
+            continue
+        capsule = _capsules.pop(index)
+        if name is not None:
+            _give_back(capsule, name)
+
+
+def _new_capsule(managed: int, name: bytes) -> Any:
+    capsule = _make(managed, name, None)
+    with _capsules_lock:
+        _sweep()
+        _capsules.append(capsule)
+    return capsule

@@ -168,6 +168,59 @@ static void test_any_number_by_expert(void **state)
     assert_true(table_run(&c, kind, play_numbers, NULL));
 }
 
+/* One of a mixture; its handle is of a fresh dispatch before it, or its own. */
+typedef struct mixed {
+    deal *deal; /* NULL: not fresh */
+    deal_move *move;
+    deal_call call;
+} mixed;
+
+/* All ranks draw the same. */
+static void mixed_start(mixed *all, int i, const table *t, random_source *random)
+{
+    static const deal_choice choices[] = {
+        {.async = true}, {.async = true, .path = EXPAR_PATH_QUEUE}, {.async = true, .worst = WORST_LARGER}};
+    const deal_choice *choice = &choices[random_between(random, 0, 2)];
+    int from = (int)random_between(random, 0, MOST);
+    while (from < i && !all[from].deal)
+        from++;
+    const bool fresh = from >= i;
+    const move_kind move = fresh ? MOVE_DISPATCH : random_once_in(random, 2) ? MOVE_REPEAT : MOVE_COMBINE;
+    all[i] = (mixed){.deal = fresh ? table_deal(t, choice, random) : NULL};
+    all[i].move = table_move(t, fresh ? all[i].deal : all[from].deal, move, choice, random);
+    CHECK(deal_call_start(&all[i].call, t->ep, all[i].move, t->rank, &t->area,
+                          fresh ? NULL : all[from].call.result.handle, NULL),
+          "call %d of a mixture", i);
+}
+
+/* Fresh dispatches among them, which wait until all before them are on their way; none is waited for before all have
+   been made. */
+static void play_mixture(table *t)
+{
+    random_source random = random_start(170);
+    for (int round = 0; round < 10; round++) {
+        mixed all[MOST];
+        expar_ep_handle *handles[MOST];
+        for (int i = 0; i < MOST; i++)
+            mixed_start(all, i, t, &random);
+        for (int i = MOST - 1; i >= 0; i--) {
+            handles[i] = all[i].call.result.handle;
+            CHECK(deal_call_finish(&all[i].call), "call %d of a mixture", i);
+            move_free(all[i].move);
+        }
+        for (int i = 0; i < MOST; i++) {
+            if (all[i].deal) expar_ep_handle_destroy(handles[i]);
+            deal_free(all[i].deal);
+        }
+    }
+}
+
+static void test_all_kinds_mixed(void **state)
+{
+    (void)state;
+    run(play_mixture);
+}
+
 /* A call that waits comes behind all. */
 static void play_waiting_behind(table *t)
 {
@@ -339,13 +392,10 @@ static void test_each_ends_with_the_report(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_number_queues),
-        cmocka_unit_test(test_any_number_by_expert),
-        cmocka_unit_test(test_a_call_that_waits_comes_behind_all),
-        cmocka_unit_test(test_refusals_in_a_queue),
-        cmocka_unit_test(test_destroy_waits_for_a_queue),
-        cmocka_unit_test(test_abandon_leaves_a_queue),
-        cmocka_unit_test(test_each_ends_with_the_report),
+        cmocka_unit_test(test_any_number_queues),      cmocka_unit_test(test_any_number_by_expert),
+        cmocka_unit_test(test_all_kinds_mixed),        cmocka_unit_test(test_a_call_that_waits_comes_behind_all),
+        cmocka_unit_test(test_refusals_in_a_queue),    cmocka_unit_test(test_destroy_waits_for_a_queue),
+        cmocka_unit_test(test_abandon_leaves_a_queue), cmocka_unit_test(test_each_ends_with_the_report),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

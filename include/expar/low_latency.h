@@ -69,7 +69,8 @@ typedef struct expar_ll_config {
     int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
     int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_EXACT) | …; 0: all */
     expar_device device;       /* type 0 or EXPAR_CPU: the CPU. All tensors of all calls lie there */
-    int32_t num_threads;       /* CPU: 0 to 1024; one thread carries a call out in this version, whatever it is */
+    int32_t num_threads;       /* CPU: threads of a call on each rank, up to 1024; 0: as EXPAR_THREADS says, or else as
+                                  the host has cores for its ranks and the call has rows for them */
     int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
     int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
     int32_t unmapped;          /* 1: peers' memory is written through the network even where it is mapped; for tests */

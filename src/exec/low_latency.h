@@ -131,6 +131,7 @@ typedef struct ll_plan {
     struct expar_group *group;
     uint32_t number; /* of the buffer in its group, the same on all ranks */
     const ll_shape *shape;
+    int32_t num_threads; /* CPU: of a rank; 0: by the cores of the host */
 } ll_plan;
 /* Collective: takes the buffer's memory, with all words zero; all ranks are made, or none is. EXPAR_ERR_UNSUPPORTED: a
    rank's memory is not mapped here. */

@@ -25,7 +25,7 @@ table='
 5 group            group.h
 6 exec             executor.h step.h index.h event.h low_latency.h ll_index.h
 6 exec/codec       codec.h (logfmt.h) (number.h)
-6 exec/cpu         create.h (rows.h) (encode.h)
+6 exec/cpu         create.h (rows.h) (encode.h) (workers.h)
 6 exec/cpu/low_latency (create.h)
 6 exec/cuda        create.h
 6 exec/cuda/kernels args.h

@@ -77,9 +77,9 @@ void ll_unkeep(expar_ll *ll)
 }
 
 /* On all ranks, or on none. */
-static expar_status ll_make_parts(expar_ll *ll)
+static expar_status ll_make_parts(expar_ll *ll, int32_t num_threads)
 {
-    const ll_plan plan = {.group = ll->group, .number = ll->number, .shape = &ll->shape};
+    const ll_plan plan = {.group = ll->group, .number = ll->number, .shape = &ll->shape, .num_threads = num_threads};
     error_kept kept;
     expar_status status = ep_parting_make(&ll->parting);
     if (status != EXPAR_OK) return status;
@@ -102,7 +102,7 @@ static expar_status ll_make(expar_group *group, const expar_ll_config *given, ex
     if (own == EXPAR_OK) own = ll_check_built(group, &config);
     if (own == EXPAR_OK) own = new_ll(group, &config, &shape, number, &ll);
     expar_status status = ll_agree(group, &config, number, own);
-    if (status == EXPAR_OK) status = ll_make_parts(ll);
+    if (status == EXPAR_OK) status = ll_make_parts(ll, config.num_threads);
     if (status != EXPAR_OK) {
         ll_unkeep(ll);
         return error_prefix(status, "%s", creating);

@@ -4,7 +4,6 @@
  *   create.c    the object: its place in the heap, its pools, its table of operations
  *   count.c     the layout by itself, without a buffer
  *   routing.c   the memory of a routing
- *   workers.c   a pool of threads that run one function side by side
  *   layout.c    routing → targets and counts
  *   board.c     the records that open and close a call: post, await, judge
  *   records.c   where records and rings lie, and how they grow
@@ -15,6 +14,7 @@
  *   expert.c    rows to expert-major order and back, on one rank
  *   report.c    what a wait that failed was waiting for
  *   rows.h      moving rows (copy.c), adding them (sum.c)
+ *   workers.h   a pool of threads that run one function side by side (workers.c)
  *
  * A call goes through the board's phases in the calling thread; in between lanes (one a worker) move the rows. */
 #ifndef EXPAR_EXEC_CPU_CPU_H
@@ -22,11 +22,8 @@
 
 #include "exec/cpu/create.h"
 #include "exec/cpu/rows.h"
+#include "exec/cpu/workers.h"
 #include "group/group.h"
-
-typedef struct cpu_workers cpu_workers;
-
-#define CPU_MOST_WORKERS 1024
 
 /* This rank's two ends of the ring (channel, peer), for one call. Touched only by the lane that has the channel. */
 typedef struct cpu_ring {
@@ -108,16 +105,7 @@ static inline const void **cpu_sources_of(const cpu_executor *self, int32_t work
     return self->sources.rows + worker * self->sources.each;
 }
 
-/* ---- workers.c --------------------------------------------------------------------------------------------------- */
-/* One worker's share; `worker` counts from 0, which is the calling thread. */
-typedef expar_status (*cpu_share_fn)(void *context, int32_t worker);
-expar_status cpu_workers_create(int32_t num_workers, cpu_workers **out);
-void cpu_workers_destroy(cpu_workers *workers);
-/* Runs share on the first `active` workers, of those that there are, and waits for them; the status and error text of
-   the first that failed, if any. */
-expar_status cpu_workers_run(cpu_workers *workers, int32_t active, cpu_share_fn share, void *context);
-/* Starts more, between two runs; how many of so many there are then. */
-int32_t cpu_workers_grow(cpu_workers *workers, int32_t wanted);
+/* ---- records.c: workers of a call -------------------------------------------------------------------------------- */
 /* Before a call's rows move, so many bytes on this rank: self->active is what the call asks for, as far as there is
    memory and there are threads; where the library chose, no more than the bytes are worth. By the thread that moves
    them. */

@@ -13,6 +13,7 @@ expar_ll_config case_config(const ll_case *c)
     config.num_topk = c->topk;
     config.num_experts = c->experts;
     config.max_element_bytes = 4;
+    config.num_threads = c->threads;
     return config;
 }
 

@@ -351,6 +351,7 @@ lowlat_script *lowlat_script_make(uint64_t seed, const lowlat_script_plan *plan)
     s->ranks = (ranks_plan){.kind = plan->kind,
                             .size = plan->num_ranks ? plan->num_ranks : (int32_t)random_between(&random, 1, 8)};
     s->config = draw_config(&random, s->ranks.size);
+    s->config.num_threads = seed % 8 < 2 ? (int32_t)(2 + seed % 3 % 2) : 1; /* they slow a host of few cores down */
     s->ranks.heap_bytes = heap_bytes(s);
     s->with_trouble = plan->with_trouble;
     s->with_normal = plan->with_normal;

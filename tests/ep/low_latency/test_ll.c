@@ -157,7 +157,13 @@ static void test_rows_beyond_the_cache(void **state)
     run((ll_case){.ranks = 2, .max_tokens = 40, .hidden = 4096, .topk = 4, .experts = 8, .tokens = {40, 33}},
         play_rounds);
     /* More than 32 MiB of messages, rows and places: they go past it. */
-    run((ll_case){.ranks = 4, .max_tokens = 20, .hidden = 32768, .topk = 8, .experts = 16, .tokens = {20, 20, 20, 19}},
+    run((ll_case){.ranks = 4,
+                  .max_tokens = 20,
+                  .hidden = 32768,
+                  .topk = 8,
+                  .experts = 16,
+                  .tokens = {20, 20, 20, 19},
+                  .threads = 3},
         play_rounds);
 }
 

@@ -86,7 +86,8 @@ static const void *row_of_slot(const ll_combine *c, int32_t source, const ll_hea
 }
 
 /* Coded rows begin with their heads, since how long the rest is depends on what it holds. */
-static void send_row(const ll_combine *c, const void *row, uint8_t *place, const ll_burst *burst)
+static void send_row(const ll_combine *c, const ll_scratch *scratch, const void *row, uint8_t *place,
+                     const ll_burst *burst)
 {
     const ll_cpu *self = c->self;
     const size_t heads = (size_t)codec_scale_bytes(c->codec, self->shape.hidden);
@@ -95,12 +96,13 @@ static void send_row(const ll_combine *c, const void *row, uint8_t *place, const
         return;
     }
     const int64_t bytes = cpu_encode_row(c->codec, c->step->call.form.dtype, self->shape.hidden, row,
-                                         self->payload + heads, self->payload);
-    ll_burst_copy(burst, place, self->payload, heads + (size_t)bytes);
+                                         scratch->payload + heads, scratch->payload);
+    ll_burst_copy(burst, place, scratch->payload, heads + (size_t)bytes);
 }
 
 /* Rows of one message, each to its slot's place. */
-static void send_slots(const ll_combine *c, int32_t source, const ll_header *header, ll_burst *burst)
+static void send_slots(const ll_combine *c, const ll_scratch *scratch, int32_t source, const ll_header *header,
+                       ll_burst *burst)
 {
     const ll_cpu *self = c->self;
     const uint64_t epoch = c->step->call.epoch;
@@ -109,7 +111,7 @@ static void send_slots(const ll_combine *c, int32_t source, const ll_header *hea
         if (!row) continue;
         const uint64_t place =
             ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
-        send_row(c, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
+        send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
         ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place));
     }
 }
@@ -126,22 +128,23 @@ static const float *weights_of(const ll_combine *c, int32_t source, int32_t mess
 }
 
 /* The sum of one message's rows, made where it belongs. */
-static void send_sum(const ll_combine *c, int32_t source, int32_t message, const ll_header *header)
+static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message,
+                     const ll_header *header)
 {
-    ll_cpu *self = c->self;
+    const ll_cpu *self = c->self;
     const uint64_t epoch = c->step->call.epoch;
     const float *weights = weights_of(c, source, message, header);
     int32_t rows = 0;
     for (int32_t k = 0; k < c->step->call.form.topk; k++) {
         const void *row = row_of_slot(c, source, header, k);
         if (!row) continue;
-        self->rows[rows] = row;
-        self->row_weights[rows++] = weights[k];
+        scratch->rows[rows] = row;
+        scratch->row_weights[rows++] = weights[k];
     }
     const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch),
                                            header->token, header->place);
     cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, ll_at(self, source, ll_row_at(&self->space, place)),
-                     self->rows, self->row_weights, rows, self->shape.hidden);
+                     scratch->rows, scratch->row_weights, rows, self->shape.hidden);
     ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
 }
 
@@ -152,19 +155,35 @@ static bool header_fits(const ll_combine *c, const ll_header *header)
            header->place < c->self->space.places;
 }
 
-static void send_to(const ll_combine *c, int32_t source)
+/* Where rows go back to. */
+typedef struct ll_returns {
+    const ll_combine *c;
+    int32_t source;
+} ll_returns;
+
+static void send_messages_back(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
 {
-    const ll_cpu *self = c->self;
-    ll_burst burst = ll_burst_begin(self, c->step->call.epoch, c->streaming);
-    for (int32_t m = 0; m < c->step->routing->messages[source]; m++) {
+    const ll_returns *returns = context;
+    const ll_combine *c = returns->c;
+    const int32_t source = returns->source;
+    ll_burst burst = ll_burst_begin(c->self, c->step->call.epoch, c->streaming);
+    for (int32_t m = begin; m < end; m++) {
         const ll_header *header = header_of(c, source, m);
         if (!header_fits(c, header)) continue;
         if (c->reduced)
-            send_sum(c, source, m, header);
+            send_sum(c, scratch, source, m, header);
         else
-            send_slots(c, source, header, &burst);
+            send_slots(c, scratch, source, header, &burst);
     }
     ll_burst_end(&burst);
+}
+
+static void send_to(const ll_combine *c, int32_t source)
+{
+    const ll_cpu *self = c->self;
+    const ll_returns returns = {.c = c, .source = source};
+    const int32_t messages = c->step->routing->messages[source];
+    ll_share_out(self, messages, (uint64_t)messages * c->row_bytes, send_messages_back, &returns);
     if (source != self->sym->rank) sym_ring(self->sym, source);
 }
 
@@ -389,13 +408,13 @@ static bool stays_here(const ll_combine *c, const ll_part *part)
 }
 
 /* What has come to a place as the i-th row of a sum, in x's type again. */
-static const void *decode_row(const ll_combine *c, int32_t i, const uint8_t *place)
+static const void *decode_row(const ll_combine *c, const ll_scratch *scratch, int32_t i, const uint8_t *place)
 {
-    ll_cpu *self = c->self;
+    const ll_cpu *self = c->self;
     const int64_t hidden = self->shape.hidden;
     const int32_t dtype = c->step->call.form.dtype;
-    float *decoded = (float *)self->decoded;
-    uint8_t *row = self->decoded + (size_t)hidden * sizeof(float) * (size_t)(i + 1);
+    float *decoded = (float *)scratch->decoded;
+    uint8_t *row = scratch->decoded + (size_t)hidden * sizeof(float) * (size_t)(i + 1);
     cpu_decode_row(c->codec, hidden, place + codec_scale_bytes(c->codec, hidden), place, decoded);
     cpu_encode_row(dtype, CODEC_F32, hidden, decoded, row, NULL);
     return row;
@@ -422,9 +441,9 @@ static const void *row_of_part(const ll_combine *c, int32_t token, const ll_part
 }
 
 /* Adds the token, if all of it is here. */
-static bool add_token(const ll_combine *c, int32_t token)
+static bool add_token(const ll_combine *c, const ll_scratch *scratch, int32_t token)
 {
-    ll_cpu *self = c->self;
+    const ll_cpu *self = c->self;
     ll_part parts[LL_MOST_TOPK];
     const int32_t count = parts_of_token(c, token, parts);
     for (int32_t i = 0; i < count; i++)
@@ -432,11 +451,11 @@ static bool add_token(const ll_combine *c, int32_t token)
     ll_step(self);
     for (int32_t i = 0; i < count; i++) {
         const void *row = row_of_part(c, token, &parts[i]);
-        self->rows[i] = c->coded ? decode_row(c, i, row) : row;
-        self->row_weights[i] = parts[i].weight;
+        scratch->rows[i] = c->coded ? decode_row(c, scratch, i, row) : row;
+        scratch->row_weights[i] = parts[i].weight;
     }
     cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, (uint8_t *)c->step->y + token * c->step->y_pitch_bytes,
-                     self->rows, c->reduced ? NULL : self->row_weights, count, self->shape.hidden);
+                     scratch->rows, c->reduced ? NULL : scratch->row_weights, count, self->shape.hidden);
     return true;
 }
 
@@ -468,13 +487,34 @@ static void combine_find_own(const ll_combine *c)
         self->own_messages[header_of(c, own, m)->token] = m;
 }
 
+/* Of `waiting`: -1 in the place of each token that was added. */
+static void add_some(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
+{
+    const ll_combine *c = context;
+    int32_t *waiting = c->self->waiting;
+    for (int32_t i = begin; i < end; i++)
+        if (add_token(c, scratch, waiting[i])) waiting[i] = -1;
+}
+
+/* Bytes that are there to be added, as the last token tells. */
+static uint64_t bytes_to_add(const ll_combine *c, int32_t count)
+{
+    ll_part parts[LL_MOST_TOPK];
+    if (c->self->num_workers == 1 || count == 0) return 0;
+    const int32_t token = c->self->waiting[count - 1], num_parts = parts_of_token(c, token, parts);
+    for (int32_t i = 0; i < num_parts; i++)
+        if (!part_has_come(c, token, &parts[i])) return 0;
+    return (uint64_t)count * (uint64_t)(num_parts + 1) * c->row_bytes;
+}
+
 /* Adds the tokens whose rows are all here; those that are not stay in `waiting`. */
 static int32_t add_tokens(const ll_combine *c, int32_t count)
 {
     ll_cpu *self = c->self;
     int32_t left = 0;
+    ll_share_out(self, count, bytes_to_add(c, count), add_some, c);
     for (int32_t i = 0; i < count; i++)
-        if (!add_token(c, self->waiting[i])) self->waiting[left++] = self->waiting[i];
+        if (self->waiting[i] >= 0) self->waiting[left++] = self->waiting[i];
     return left;
 }
 

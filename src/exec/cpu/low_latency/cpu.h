@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU's executor of low-latency calls: the calling thread writes to mapped peers and reads its own memory. Private
- * to this folder.
+/* The CPU's executor of low-latency calls: the calling thread, with others where there are cores and rows for them,
+ * writes to mapped peers and reads its own memory. Private to this folder.
  *
  *   create.c    the object: its place in the heap, its table of operations
  *   unit.c      opening units and read words: who is where in which call
@@ -8,6 +8,7 @@
  *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
  *   dispatch.c  messages from their source to the experts' rows
  *   combine.c   rows to the places of their tokens, and sums
+ *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many, and the flags behind them
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     the masks of all ranks, agreed on anew
@@ -21,6 +22,7 @@
 #include "exec/cpu/encode.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cpu/rows.h"
+#include "exec/cpu/workers.h"
 #include "group/group.h"
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
@@ -68,6 +70,14 @@ typedef struct ll_record {
 
 typedef struct ll_cache ll_cache;
 
+/* What a worker needs for itself. */
+typedef struct ll_scratch {
+    uint8_t *payload;  /* one row in a payload format, and its scales */
+    uint8_t *decoded;  /* [1 + K] rows of FP32 at most: what a coded sum is made of */
+    const void **rows; /* [K] of one sum, with their weights */
+    float *row_weights;
+} ll_scratch;
+
 /* Rows of all ranks together that are more than this many bytes bypass the cache on their way out: below, whoever reads
    them finds them there (measured: docs/performance.md). */
 #define LL_STREAM_BYTES (32 << 20)
@@ -103,10 +113,10 @@ typedef struct ll_cpu {
     int32_t *progress;     /* [N] of the phase: what has moved to, or come from, each rank */
     int32_t *waiting;      /* [B] tokens whose rows have not all come */
     int32_t *own_messages; /* [B] number of a token's message to this rank itself, or -1 */
-    uint8_t *payload;      /* one row in a payload format, and its scales */
-    uint8_t *decoded;      /* [1 + K] rows of FP32 at most: what a coded sum is made of */
-    const void **rows;     /* [K] of one sum, with their weights */
-    float *row_weights;
+    cpu_workers *workers;  /* of which so many are started as a call has been worth */
+    int32_t num_workers;   /* at most */
+    bool chose_workers;    /* the library did: what is few bytes is done by fewer */
+    ll_scratch *scratch;   /* [num_workers] */
     ll_cache *cache;
     uint64_t stream_bytes;   /* LL_STREAM_BYTES, but in tests */
     ll_masks *masks;         /* NULL: without */
@@ -218,6 +228,17 @@ static inline bool ll_sends_data(const ll_cpu *self, const ll_record *record, in
 /* The call was read: tells all ranks so, but for one whose stray data may still come (a mismatch). */
 void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
 void ll_cpu_retire(ll_executor *self, const ep_refusal *refusal);
+
+/* ---- share.c ----------------------------------------------------------------------------------------------------- */
+
+expar_status ll_workers_make(ll_cpu *self, const ll_plan *plan);
+/* What has been made of them. */
+void ll_workers_free(ll_cpu *self);
+/* Items [begin, end), by one worker. */
+typedef void (*ll_items_fn)(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end);
+/* All items, of so many bytes together, on as many workers as these are worth; the caller is one, and waits for the
+   others. */
+void ll_share_out(const ll_cpu *self, int32_t items, uint64_t bytes, ll_items_fn share, const void *context);
 
 /* ---- burst.c ----------------------------------------------------------------------------------------------------- */
 

@@ -29,16 +29,13 @@ static void ll_free_arrays(ll_cpu *self)
             free(self->records[kind][half].told);
             free(self->records[kind][half].counts);
         }
+    ll_workers_free(self);
     ll_cache_close(self->cache);
     ll_masks_free(self->masks);
     free(self->sends.arrays);
     free(self->progress);
     free(self->waiting);
     free(self->own_messages);
-    free(self->payload);
-    free(self->decoded);
-    free(self->rows);
-    free(self->row_weights);
     free(self->bases);
 }
 
@@ -87,7 +84,7 @@ static expar_status ll_map_peers(ll_cpu *self)
 static expar_status ll_make_arrays(ll_cpu *self)
 {
     const size_t n = (size_t)self->shape.ranks, locals = (size_t)self->shape.local_experts;
-    const size_t tokens = (size_t)self->shape.tokens, topk = (size_t)self->shape.topk;
+    const size_t tokens = (size_t)self->shape.tokens;
     bool made = true;
     for (int kind = 0; kind < LL_KINDS; kind++)
         for (int half = 0; half < LL_HALVES; half++) {
@@ -99,35 +96,31 @@ static expar_status ll_make_arrays(ll_cpu *self)
     self->progress = calloc(n, sizeof *self->progress);
     self->waiting = calloc(tokens, sizeof *self->waiting);
     self->own_messages = calloc(tokens, sizeof *self->own_messages);
-    self->payload = aligned_alloc(EP_LINE_BYTES, (size_t)self->space.message_bytes);
-    self->decoded = aligned_alloc(EP_LINE_BYTES, ep_round((topk + 1) * (size_t)self->shape.hidden * 4, EP_LINE_BYTES));
-    self->rows = calloc(topk, sizeof *self->rows);
-    self->row_weights = calloc(topk, sizeof *self->row_weights);
     self->cache = ll_cache_make();
     if (self->shape.masking) {
         self->masks = ll_masks_make(&self->shape);
         made = made && self->masks;
     }
-    made = made && self->progress && self->payload && self->decoded && self->waiting && self->own_messages &&
-           self->rows && self->row_weights;
+    made = made && self->progress && self->waiting && self->own_messages;
     if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
     return ll_sends_make(&self->shape, &self->sends);
 }
 
-static expar_status ll_make_part(ll_cpu *self)
+static expar_status ll_make_part(ll_cpu *self, const ll_plan *plan)
 {
     expar_status status = ll_map_peers(self);
     if (status == EXPAR_OK) status = ll_make_arrays(self);
+    if (status == EXPAR_OK) status = ll_workers_make(self, plan);
     /* Memory of the heap may have served others: words must be zero before anybody can write any. */
     if (status == EXPAR_OK) memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
     return status;
 }
 
 /* All parts, or none. */
-static expar_status agree_on_parts(ll_cpu *self)
+static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
 {
     const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};
-    expar_status status = sym_agree(self->sym, &matter, ll_make_part(self));
+    expar_status status = sym_agree(self->sym, &matter, ll_make_part(self, plan));
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;
     error_keep(&kept, status);
@@ -150,7 +143,7 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->base.heap_bytes = self->space.total_bytes;
     self->stream_bytes = LL_STREAM_BYTES;
     expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
-    if (status == EXPAR_OK) status = agree_on_parts(self);
+    if (status == EXPAR_OK) status = agree_on_parts(self, plan);
     if (status != EXPAR_OK) {
         ll_free_arrays(self);
         free(self);

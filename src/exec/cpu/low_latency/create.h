@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making the CPU's executor of low-latency calls, which the calling thread carries out over mapped memory. What it is
+/* Making the CPU's executor of low-latency calls, which threads of the rank carry out over mapped memory. What it is
  * beside that stands in exec/low_latency.h; everything else in this folder is private to it. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_CREATE_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_CREATE_H

@@ -53,11 +53,11 @@ static void write_header(const ll_dispatch *d, ll_header *header, int32_t token,
 }
 
 /* A token's payload, with its scales behind it: x's own row, or one that is made for it and lasts until the next is. */
-static const void *payload_of(const ll_dispatch *d, int32_t token)
+static const void *payload_of(const ll_dispatch *d, int32_t token, const ll_scratch *scratch)
 {
     const void *row = (const uint8_t *)d->step->x + token * d->step->x_pitch_bytes;
     if (d->scales == 0) return row;
-    uint8_t *payload = d->self->payload;
+    uint8_t *payload = scratch->payload;
     cpu_encode_row(d->codec, d->step->call.form.dtype, d->self->shape.hidden, row, payload, payload + d->row_bytes);
     return payload;
 }
@@ -101,23 +101,30 @@ static int32_t find_open(const ll_dispatch *d, int32_t *now)
     return waits;
 }
 
-/* Messages of all tokens to the peers of this round. */
-static void send_round(const ll_dispatch *d)
+/* Messages of these tokens to the peers of this round. */
+static void send_tokens(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
 {
-    ll_cpu *self = d->self;
+    const ll_dispatch *d = context;
+    const ll_cpu *self = d->self;
     const ll_sends *sends = &self->sends;
-    const int32_t tokens = d->step->tokens;
-    ll_burst burst =
-        ll_burst_begin(self, d->step->call.epoch, ll_streams(self, (uint64_t)sends->first[tokens], d->row_bytes));
-    for (int32_t t = 0; t < tokens; t++) {
+    const uint64_t all = (uint64_t)sends->first[d->step->tokens];
+    ll_burst burst = ll_burst_begin(self, d->step->call.epoch, ll_streams(self, all, d->row_bytes));
+    for (int32_t t = begin; t < end; t++) {
         const void *payload = NULL;
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
             if (self->progress[sends->targets[i].rank] != SEND_NOW) continue;
-            if (!payload) payload = payload_of(d, t);
+            if (!payload) payload = payload_of(d, t, scratch);
             send_message(d, t, &sends->targets[i], payload, &burst);
         }
     }
     ll_burst_end(&burst);
+}
+
+static void send_round(const ll_dispatch *d)
+{
+    ll_cpu *self = d->self;
+    const int32_t tokens = d->step->tokens;
+    ll_share_out(self, tokens, (uint64_t)self->sends.first[tokens] * d->row_bytes, send_tokens, d);
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (self->progress[pe] != SEND_NOW) continue;
@@ -275,21 +282,73 @@ static void take_message(const ll_dispatch *d, int32_t source, int32_t message)
     fan_out(d, source, header, at + self->space.header_bytes);
 }
 
+/* Bytes of all rows that come from the source. */
+static uint64_t bytes_from(const ll_dispatch *d, int32_t source)
+{
+    const int32_t locals = d->self->shape.local_experts;
+    uint64_t rows = 0;
+    for (int32_t l = 0; l < locals; l++)
+        rows += (uint64_t)d->record->counts[(int64_t)source * locals + l];
+    return rows * d->row_bytes;
+}
+
+/* Messages of one source, behind those that were taken. */
+typedef struct ll_arrivals {
+    const ll_dispatch *d;
+    int32_t source, first;
+} ll_arrivals;
+
+static void take_arrivals(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
+{
+    const ll_arrivals *arrivals = context;
+    (void)scratch;
+    for (int32_t m = begin; m < end; m++) {
+        ll_step(arrivals->d->self);
+        take_message(arrivals->d, arrivals->source, arrivals->first + m);
+    }
+}
+
+/* How many have come that were not taken yet. */
+static int32_t count_arrivals(const ll_dispatch *d, int32_t source)
+{
+    const ll_cpu *self = d->self;
+    const ll_due due = message_due(d, source);
+    int32_t message = self->progress[source];
+    for (; message < due.all; message++) {
+        const uint64_t flag = ll_message_flag_at(&self->space, &self->shape, source, d->step->call.epoch, message);
+        if (!ll_word_is_of(ll_look(self, flag), d->step->call.epoch)) break;
+    }
+    return message - self->progress[source];
+}
+
 /* All that have come from the source since the last look; how many. */
 static int32_t take_messages(const ll_dispatch *d, int32_t source)
 {
     ll_cpu *self = d->self;
-    const ll_due due = message_due(d, source);
     const int32_t before = self->progress[source];
-    while (self->progress[source] < due.all) {
-        const int32_t message = self->progress[source];
-        const uint64_t flag = ll_message_flag_at(&self->space, &self->shape, source, d->step->call.epoch, message);
-        if (!ll_word_is_of(ll_look(self, flag), d->step->call.epoch)) break;
-        ll_step(self);
-        take_message(d, source, message);
-        self->progress[source]++;
+    for (;;) {
+        const ll_arrivals arrivals = {.d = d, .source = source, .first = self->progress[source]};
+        const int32_t count = count_arrivals(d, source);
+        if (count == 0) break;
+        ll_share_out(self, count, bytes_from(d, source) * (uint64_t)count / (uint64_t)message_due(d, source).all,
+                     take_arrivals, &arrivals);
+        self->progress[source] += count;
     }
     return self->progress[source] - before;
+}
+
+static void take_own_tokens(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
+{
+    const ll_dispatch *d = context;
+    const ll_sends *sends = &d->self->sends;
+    const int32_t own = d->self->sym->rank;
+    for (int32_t t = begin; t < end; t++)
+        for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
+            if (sends->targets[i].rank != own) continue;
+            ll_header *header = header_kept(d, own, sends->targets[i].message);
+            write_header(d, header, t, &sends->targets[i]);
+            fan_out(d, own, header, payload_of(d, t, scratch));
+        }
 }
 
 /* This rank's own rows, which need no slots where they have stayed. */
@@ -298,13 +357,7 @@ static void take_own(const ll_dispatch *d)
     ll_cpu *self = d->self;
     const ll_sends *sends = &self->sends;
     const int32_t own = self->sym->rank;
-    for (int32_t t = 0; t < d->step->tokens; t++)
-        for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
-            if (sends->targets[i].rank != own) continue;
-            ll_header *header = header_kept(d, own, sends->targets[i].message);
-            write_header(d, header, t, &sends->targets[i]);
-            fan_out(d, own, header, payload_of(d, t));
-        }
+    ll_share_out(self, d->step->tokens, bytes_from(d, own), take_own_tokens, d);
     self->progress[own] = sends->messages[own];
 }
 
@@ -355,8 +408,8 @@ static void clear_missing(const ll_dispatch *d, int32_t source)
             int64_t row;
             if (!message_row(d, source, l, came, &row)) continue;
             memset((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, 0, d->row_bytes);
-            memset(self->payload, 0, (size_t)d->scales * sizeof(uint32_t));
-            if (d->scales) place_scales(d, row, self->payload);
+            memset(self->scratch->payload, 0, (size_t)d->scales * sizeof(uint32_t));
+            if (d->scales) place_scales(d, row, self->scratch->payload);
             d->step->routing->src_info[row] = -1;
         }
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LogFMT: bytes worked out by hand, how far logarithms, codes and numbers are off, and which groups go as BF16. */
+#include "ep/low_latency/oracle.h"
 #include "exec/codec/codec.h"
 #include "oracle/oracle.h"
 #include "oracle/random.h"
@@ -274,9 +275,62 @@ static void every_code_comes_back(void **state)
         assert_int_equal(logfmt_code_of(&range, up, logfmt_value_of(&range, down, code)), code);
 }
 
+/* ---- the oracle of low-latency mode ------------------------------------------------------------------------------ */
+
+/* Where the oracle's two ends are one, the number that has arrived is that, else it lies between them. */
+static void assert_arrived(oracle_type type, const float *back, const void *low, const void *high)
+{
+    for (int32_t i = 0; i < CODEC_GROUP; i++) {
+        const uint32_t got = oracle_round(type, back[i]), least = oracle_load(type, low, i);
+        const uint32_t most = oracle_load(type, high, i);
+        const float value = oracle_widen(type, got);
+        if (least == most)
+            assert_int_equal(got, least);
+        else
+            assert_true(value >= oracle_widen(type, least) && value <= oracle_widen(type, most));
+    }
+}
+
+/* Groups of all widths, some of them beyond what is coded. */
+static void draw_group(random_source *random, oracle_type type, void *x)
+{
+    const int below = (int)random_between(random, 1, 40), above = (int)random_between(random, -4, 1);
+    for (int32_t i = 0; i < CODEC_GROUP; i++) {
+        const float unit = (float)random_unit(random) + 0.25f, sign = random_once_in(random, 2) ? -1.0f : 1.0f;
+        const float value = ldexpf(unit * sign, above - (int)random_between(random, 0, below));
+        oracle_store(type, x, i, oracle_round(type, random_once_in(random, 20) ? sign * 0.0f : value));
+    }
+}
+
+static void rows_arrive_as_the_oracle_says(void **state)
+{
+    static const struct {
+        oracle_type type;
+        int32_t dtype;
+        int64_t often; /* at least so many elements for one whose ends differ */
+    } kinds[] = {{ORACLE_BF16, CODEC_BF16, 100}, {ORACLE_F16, CODEC_F16, 10}, {ORACLE_F32, CODEC_F32, 0}};
+    random_source random = random_start(17);
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int64_t unsure = 0, groups = 400;
+        for (int64_t g = 0; g < groups; g++) {
+            uint32_t x[CODEC_GROUP], low[CODEC_GROUP], high[CODEC_GROUP];
+            float heads[2] = {0}, back[CODEC_GROUP];
+            uint8_t payload[4 * CODEC_GROUP];
+            draw_group(&random, kinds[k].type, x);
+            codec_encode_row(CODEC_LOGFMT, kinds[k].dtype, CODEC_GROUP, x, payload, heads);
+            codec_decode_row(CODEC_LOGFMT, CODEC_GROUP, payload, heads, back);
+            unsure += llo_log_row(kinds[k].type, CODEC_GROUP, x, low, high);
+            assert_arrived(kinds[k].type, back, low, high);
+        }
+        assert_true(unsure * kinds[k].often <= groups * CODEC_GROUP);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_arrive_as_the_oracle_says),
         cmocka_unit_test(every_logarithm_is_near),
         cmocka_unit_test(logarithms_never_fall),
         cmocka_unit_test(logarithms_of_powers_of_two_are_whole),

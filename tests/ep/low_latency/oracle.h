@@ -36,6 +36,14 @@ int32_t llo_num_scales(const llo_job *job);
    elements, 0 in INT8. */
 void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales);
 
+/* LogFMT (oracle_log.c). x: [hidden] elements of the type, groups of LLO_GROUP; low and high: what they may be when
+   they have arrived, of the type again. Libm's logarithms and powers are not the library's, so each element has an
+   interval: of the two neighbouring codes where its logarithm lies so near the middle between two steps that either may
+   be meant, and of what a decoded number may be off by (docs/low-latency-formats.md), rounded to the type. Returns how
+   many elements have two ends that differ: few in BF16 and FP16, most in FP32. A group whose magnitudes differ, but by
+   less than logarithms tell, is no case for a test: it aborts. */
+int64_t llo_log_row(oracle_type type, int32_t hidden, const void *x, void *low, void *high);
+
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
 
 /* Whether a token has an index out of range, or one expert twice: it goes nowhere. */

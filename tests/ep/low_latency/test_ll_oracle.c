@@ -115,6 +115,65 @@ static void test_nan_takes_the_group(void **state)
     ASSERT_ARRAY(q, 0x7f, 0x7f, 0x7f, 0x7f);
 }
 
+/* ---- LogFMT ------------------------------------------------------------------------------------------------------ */
+
+static bool lies_between(const uint32_t *low, const uint32_t *high, int i, double value)
+{
+    return oracle_widen(ORACLE_F32, low[i]) <= value && value <= oracle_widen(ORACLE_F32, high[i]);
+}
+
+/* From 2^-11 to 2^-1 there are ten binades of 51 steps each: powers of two arrive as they are, what lies a third of a
+   step above one does, too, and what lies two thirds above it arrives a step higher. */
+static void test_log_of_powers_of_two(void **state)
+{
+    (void)state;
+    uint32_t x[LLO_GROUP], low[LLO_GROUP], high[LLO_GROUP];
+    for (int i = 0; i < LLO_GROUP; i++)
+        x[i] = bits_of(ldexpf(i % 2 ? -1 : 1, -1 - i % 11));
+    x[11] = bits_of(0x1p-9f * exp2f(1.0f / 153));
+    x[12] = bits_of(-0x1p-9f * exp2f(2.0f / 153));
+    x[13] = 0;
+    x[14] = 0x80000000u;
+    assert_int_equal(llo_log_row(ORACLE_F32, LLO_GROUP, x, low, high), LLO_GROUP - 2);
+    for (int i = 0; i < LLO_GROUP; i++)
+        if (i < 11 || i > 14) assert_true(lies_between(low, high, i, oracle_widen(ORACLE_F32, x[i])));
+    assert_true(lies_between(low, high, 11, 0x1p-9) && lies_between(low, high, 12, -0x1p-9 * exp2(1.0 / 51)));
+    assert_true(low[13] == 0 && high[13] == 0 && low[14] == 0x80000000u && high[14] == 0x80000000u);
+    for (int i = 0; i < LLO_GROUP; i++)
+        assert_true(fabs((double)oracle_widen(ORACLE_F32, high[i]) - oracle_widen(ORACLE_F32, low[i])) <=
+                    1e-5 * fabs((double)oracle_widen(ORACLE_F32, x[i])));
+}
+
+/* In the middle between two steps both are meant; numbers below the range are raised to its least. */
+static void test_log_between_two_steps(void **state)
+{
+    (void)state;
+    uint32_t x[LLO_GROUP] = {0}, low[LLO_GROUP], high[LLO_GROUP];
+    x[0] = bits_of(0x1p-1f);
+    x[1] = bits_of(0x1p-11f);
+    x[2] = bits_of(0x1p-6f * exp2f(1.0f / 102));
+    llo_log_row(ORACLE_F32, LLO_GROUP, x, low, high);
+    assert_true(lies_between(low, high, 2, 0x1p-6) && lies_between(low, high, 2, 0x1p-6 * exp2(1.0 / 51)));
+    x[1] = bits_of(-0x1p-70f);
+    llo_log_row(ORACLE_F32, LLO_GROUP, x, low, high);
+    assert_true(lies_between(low, high, 1, -0x1p-33) && !lies_between(low, high, 1, -0x1p-34));
+}
+
+/* As BF16, rounded once: what is not below 1, not a number, too small, all alike, or nothing but zeros. */
+static void test_log_groups_that_go_as_bf16(void **state)
+{
+    static const float odd[][2] = {{1.0f, 0.3f}, {INFINITY, 0.3f}, {-0x1.4p-95f, 0x1p-99f}, {-0.3f, 0.3f}, {0, 0}};
+    (void)state;
+    for (size_t c = 0; c < sizeof odd / sizeof *odd; c++) {
+        uint32_t x[LLO_GROUP] = {0}, low[LLO_GROUP], high[LLO_GROUP];
+        for (int i = 0; i < LLO_GROUP; i++)
+            x[i] = i % 3 == 2 ? 0x80000000u : bits_of(odd[c][i % 3]);
+        assert_int_equal(llo_log_row(ORACLE_F32, LLO_GROUP, x, low, high), 0);
+        for (int i = 0; i < LLO_GROUP; i++)
+            assert_int_equal(low[i], oracle_round(ORACLE_BF16, oracle_widen(ORACLE_F32, x[i])) << 16);
+    }
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* 2 ranks of 2 experts, B 3, H 1; rank 0: {0, 3}, {1, 0}; rank 1: {0, 2}, {-1, 0}, {1, 1}, which is wrong. */
@@ -229,6 +288,9 @@ static void test_zero_is_positive(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_log_of_powers_of_two),
+        cmocka_unit_test(test_log_between_two_steps),
+        cmocka_unit_test(test_log_groups_that_go_as_bf16),
         cmocka_unit_test(test_e4m3),
         cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_fp8_powers_of_two),

@@ -54,12 +54,12 @@ typedef struct lowlat_answers {
     bool logfmt; /* rows travel so */
     void **x;    /* [N] → [L][N*B][H]; what no token has sent is NaN */
     void **y;    /* [N] → [T][H] */
+    void **most; /* with logfmt, likewise: each element is one from y to most; else NULL */
 } lowlat_answers;
 
 /* Weights of its own, but for a reduced combine whose dispatch had some. */
 lowlat_answers *lowlat_answers_make(const lowlat_traffic *t, oracle_type type, expar_ll_sum sum, random_source *random);
-/* Lets rows of an exact combine travel in LogFMT, most of them small enough to be coded. What is left of them is the
-   library's codec's to say, which has an oracle of its own (tests/exec). */
+/* Lets rows of an exact combine travel in LogFMT, most of them small enough to be coded. */
 void lowlat_answers_code(lowlat_answers *a, const lowlat_traffic *t);
 void lowlat_answers_free(lowlat_answers *a, const lowlat_traffic *t);
 

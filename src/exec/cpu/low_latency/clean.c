@@ -9,12 +9,13 @@
  *
  * A rank that was stopped meanwhile, and is in nobody's view any more, finds that out by the others' views and
  * decisions. It begins anew, and waits for the next clean of the others. What a rank says carries the number of its
- * attempt, and those whose end is known (`seen`) count no more. */
+ * attempt, and those that have ended (`seen`) count no more; that of a rank that was left out has not, as long as it
+ * does not know. */
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <string.h>
 
-enum { STEP_COME = 1, STEP_FIRST_VIEW = 2 };
+enum { STEP_COME = 1 };
 
 typedef struct ll_clean {
     ll_cpu *self;
@@ -97,6 +98,14 @@ static void come(ll_clean *c, const ll_clean_step *step)
     }
 }
 
+/* The rank's attempt has come to a decision, which leaves this rank out. */
+static bool has_ended_without(const ll_clean *c, int32_t rank, uint32_t attempt)
+{
+    const int32_t own = c->self->sym->rank, first = LL_CLEAN_VIEWS + (LL_CLEAN_SETS - 1) * set_words(c);
+    if (clean_word(c, rank, LL_CLEAN_DECIDED) != attempt) return false;
+    return !((clean_word(c, rank, first + own / 64) >> (own % 64)) & 1);
+}
+
 /* Takes what the rank has said on its coming, if it has. */
 static bool take_coming(const ll_clean *c, int32_t rank)
 {
@@ -105,6 +114,7 @@ static bool take_coming(const ll_clean *c, int32_t rank)
     uint64_t *constants = masks->constants + (int64_t)rank * LL_CLEAN_VIEWS;
     if (masks->taken[rank]) return true;
     if (attempt_of(stage) <= masks->seen[rank] || (uint32_t)stage < STEP_COME) return false;
+    if (has_ended_without(c, rank, attempt_of(stage))) return false;
     for (int32_t w = LL_CLEAN_ERA; w < LL_CLEAN_VIEWS; w++)
         constants[w] = clean_word(c, rank, w);
     if (attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != attempt_of(stage)) return false;
@@ -123,7 +133,7 @@ static ll_due coming_due(const void *context, int32_t rank)
 /* The rank has gone on behind the attempt that was taken of it. */
 static bool has_decided(const ll_clean *c, int32_t rank)
 {
-    return clean_word(c, rank, LL_CLEAN_DECIDED) == c->masks->taken[rank];
+    return c->masks->taken[rank] && clean_word(c, rank, LL_CLEAN_DECIDED) == c->masks->taken[rank];
 }
 
 static bool has_restarted(const ll_clean *c, int32_t rank)
@@ -136,26 +146,56 @@ static bool has_viewed(const ll_clean *c, int32_t rank)
     return (uint32_t)clean_word(c, rank, LL_CLEAN_STAGE) >= c->step || has_restarted(c, rank) || has_decided(c, rank);
 }
 
+/* A rank in the view is behind this step: it may have left out whom this rank still awaits there. */
+static bool is_ahead(const ll_clean *c, int32_t rank)
+{
+    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    return has_decided(c, rank) || (!has_restarted(c, rank) && (uint32_t)stage > c->step);
+}
+
 static ll_due view_due(const void *context, int32_t rank)
 {
     const ll_clean *c = context;
     return (ll_due){.came = has_viewed(c, rank), .all = 1};
 }
 
-/* For all who are in the view, as long as they are. */
-static expar_status clean_await(const ll_clean *c, const char *what, ll_due (*due)(const void *context, int32_t rank))
+static bool all_have_come(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        if (c->masks->in_view[r] && !take_coming(c, r)) return false;
+    return true;
+}
+
+static bool step_is_over(const ll_clean *c)
+{
+    bool all = true;
+    for (int32_t r = 0; r < c->self->shape.ranks; r++) {
+        if (r == c->self->sym->rank || !c->masks->in_view[r]) continue;
+        if (is_ahead(c, r)) return true;
+        all = all && has_viewed(c, r);
+    }
+    return all;
+}
+
+/* What is awaited of those in the view, as long as they are there, for texts; and whether that has come to its end. */
+typedef struct ll_clean_wait {
+    const char *what;
+    ll_due (*due)(const void *context, int32_t rank);
+    bool (*over)(const ll_clean *c);
+} ll_clean_wait;
+
+static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
 {
     ll_wait wait = {.cpu = c->self,
                     .call = c->call,
-                    .what = what,
+                    .what = how->what,
                     .of = "words",
-                    .due = due,
+                    .due = how->due,
                     .context = c,
                     .view = c->masks->in_view};
     expar_status status = EXPAR_OK;
-    for (int32_t r = 0; r < c->self->shape.ranks && status == EXPAR_OK; r++)
-        while (status == EXPAR_OK && c->masks->in_view[r] && due(c, r).came == 0)
-            status = ll_wait_turn(&wait, false);
+    while (status == EXPAR_OK && !how->over(c))
+        status = ll_wait_turn(&wait, false);
     return ll_wait_end(&wait, status);
 }
 
@@ -200,37 +240,46 @@ static bool meet_view(ll_clean *c, int32_t rank)
     return (uint32_t)stage == c->step && memcmp(own, other, (size_t)set_words(c) * sizeof *own) == 0;
 }
 
+/* Those who have begun anew, without a decision, are taken anew. */
+static void take_again(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        if (c->masks->in_view[r] && has_restarted(c, r) && !has_decided(c, r)) c->masks->taken[r] = 0;
+}
+
 /* One step: a decision, a smaller view, or nothing more to come of this attempt. */
 static expar_status clean_round(ll_clean *c)
 {
+    static const ll_clean_wait views = {.what = "low-latency clean: views", .due = view_due, .over = step_is_over};
     const int32_t own = c->self->sym->rank, ranks = c->self->shape.ranks;
     say_view(c);
-    expar_status status = clean_await(c, "low-latency clean: views", view_due);
+    expar_status status = clean_await(c, &views);
     if (status != EXPAR_OK) return status;
     for (int32_t r = 0; r < ranks && !c->decided && !c->again; r++)
         if (r != own && c->masks->in_view[r] && has_decided(c, r)) take_decision(c, r);
-    if (c->decided || c->again) return EXPAR_OK;
-    bool same = true;
-    for (int32_t r = 0; r < ranks && !c->again; r++) {
+    bool same = !c->decided && !c->again;
+    for (int32_t r = 0; r < ranks && !c->decided && !c->again; r++) {
         if (r == own || !has_bit(c->masks->views, r)) continue;
         same = c->masks->in_view[r] && meet_view(c, r) && same;
-        /* Whoever has begun anew has said before whether it came to a decision. */
-        if (c->masks->in_view[r] && has_restarted(c, r) && !has_decided(c, r)) c->again = true;
     }
-    c->decided = same && !c->again;
+    c->decided = c->decided || (same && !c->again);
     return EXPAR_OK;
 }
 
 /* Until the ranks of the view, this one among them, have all decided for it, or some of them have. */
 static expar_status agree(ll_clean *c, const ll_clean_step *step)
 {
+    static const ll_clean_wait coming = {
+        .what = "low-latency clean: ranks that come", .due = coming_due, .over = all_have_come};
     expar_status status = EXPAR_OK;
     while (status == EXPAR_OK && !c->decided) {
         c->step = STEP_COME;
         come(c, step);
-        status = clean_await(c, "low-latency clean: ranks that come", coming_due);
-        while (status == EXPAR_OK && !c->decided && !c->again)
-            status = clean_round(c);
+        while (status == EXPAR_OK && !c->decided && !c->again) {
+            status = clean_await(c, &coming);
+            if (status == EXPAR_OK) status = clean_round(c);
+            if (!c->decided && !c->again) take_again(c);
+        }
     }
     return status;
 }
@@ -247,7 +296,7 @@ static void say_decision(const ll_clean *c)
     say(c, LL_CLEAN_DECIDED, c->masks->attempt);
     for (int32_t r = 0; r < c->self->shape.ranks; r++) {
         sym_ring(c->self->sym, r);
-        if (c->masks->taken[r]) c->masks->seen[r] = c->masks->taken[r];
+        if (c->masks->in_view[r]) c->masks->seen[r] = c->masks->taken[r];
     }
 }
 

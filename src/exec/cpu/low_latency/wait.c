@@ -31,6 +31,7 @@ static void begin_rest(ll_wait *wait)
 static expar_status lose_rank(const ll_wait *wait, int32_t rank, const char *why)
 {
     if (!wait->view) return ll_mask(wait->cpu, rank, why);
+    LOG(LOG_WARN, "rank %d is left out of the clean: %s", rank, why);
     wait->view[rank] = 0;
     return EXPAR_OK;
 }

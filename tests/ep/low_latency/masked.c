@@ -12,6 +12,7 @@ static void draw_masks(masked_traffic *m)
     for (int32_t r = 0; r < n; r++) {
         m->masks[MASKED_VICTIM * n + r] = r == m->victim;
         m->masks[MASKED_OTHERS * n + r] = r != m->victim;
+        m->masks[MASKED_BOTH * n + r] = r == m->victim || r == m->second;
     }
 }
 
@@ -55,6 +56,7 @@ masked_traffic *masked_traffic_make(const lowlat_plan *plan, int32_t victim, exp
     masked_traffic *m = traffic_alloc(1, sizeof *m);
     m->num_ranks = plan->num_ranks;
     m->victim = victim;
+    m->second = (victim + 1) % plan->num_ranks;
     draw_masks(m);
     for (int view = 0; view < MASKED_VIEWS; view++) {
         random_source random = random_start(seed);

@@ -10,11 +10,12 @@ typedef enum masked_view {
     MASKED_NOBODY, /* all ranks hear each other */
     MASKED_VICTIM, /* of the others: without the victim */
     MASKED_OTHERS, /* of the victim: alone */
+    MASKED_BOTH,   /* of the others: without the victim and the second one */
     MASKED_VIEWS
 } masked_view;
 
 typedef struct masked_traffic {
-    int32_t num_ranks, victim;
+    int32_t num_ranks, victim, second; /* the rank behind the victim */
     lowlat_traffic *there[MASKED_VIEWS];
     lowlat_answers *back[MASKED_VIEWS]; /* rows of a token are the same in all views */
     uint8_t *masks;                     /* [MASKED_VIEWS][N] */

@@ -2,6 +2,8 @@
 /* Masks that callers set: calls of the others without a rank, and of that rank alone, all as the oracle says; masks
  * that are taken back, clean, and bad arguments. */
 #include "ep/check.h"
+#include "ep/holdup.h"
+#include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
 #include "ep/stage.h"
@@ -10,10 +12,12 @@
 
 static ranks_kind kind;
 
-enum { MOST_RANKS = 6, TRIALS = 8, ROUNDS = 5 };
+enum { MOST_RANKS = 6, TRIALS = 8, ROUNDS = 5, SLEEPS = 3 /* of 256 steps */ };
 
 typedef struct mask_show {
     lowlat_plan plan;
+    holdup holdups[MOST_RANKS]; /* of thread ranks, with `late` */
+    bool late;
     int64_t tokens[MOST_RANKS];
     masked_traffic *rounds[TRIALS][ROUNDS]; /* those of a trial have one victim */
     lowlat_choice choices[TRIALS][ROUNDS];
@@ -53,11 +57,14 @@ static void free_show(mask_show *show)
             masked_traffic_free(show->rounds[i][j]);
 }
 
-static void run_show(int32_t ranks, uint64_t seed, ranks_body body)
+static void run_show(int32_t ranks, uint64_t seed, bool late, ranks_body body)
 {
     mask_show show;
     const ranks_plan plan = {.kind = kind, .size = ranks};
+    random_source random = random_start(~seed);
     draw_show(&show, ranks, seed);
+    holdups_draw(show.holdups, MOST_RANKS, SLEEPS, &random);
+    show.late = late;
     const bool passed = ranks_run(&plan, body, &show);
     free_show(&show);
     assert_true(passed);
@@ -84,11 +91,12 @@ static bool check_masks(expar_ll *ll, const uint8_t *wanted, int32_t ranks)
 /* The others mask the victim; it finds that out, and masks them. Clean makes all of them one again. */
 static void play_set(expar_group *group, void *shared)
 {
-    const mask_show *show = shared;
+    mask_show *show = shared;
     const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
     const expar_ll_config config = masked_config(&show->plan);
     expar_ll *ll = NULL;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (show->late) hold_install(ll, holdup_step, &show->holdups[rank]);
     bool good = true;
     for (int i = 0; i < TRIALS && good; i++) {
         masked_traffic *const *rounds = show->rounds[i];
@@ -109,7 +117,49 @@ static void test_set(void **state)
 {
     (void)state;
     for (int32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
-        run_show(ranks, (uint64_t)ranks, play_set);
+        run_show(ranks, (uint64_t)ranks, false, play_set);
+}
+
+/* Each rank is held back at random between any two steps, those of cleans included. */
+static void test_set_late(void **state)
+{
+    (void)state;
+    for (int32_t ranks = 2; ranks <= 4; ranks++)
+        run_show(ranks, 70 + (uint64_t)ranks, true, play_set);
+}
+
+/* ---- ranks that leave -------------------------------------------------------------------------------------------- */
+
+/* One rank after the other abandons the buffer: the others go on without it, and so does a clean, each time. */
+static void play_leavers(expar_group *group, void *shared)
+{
+    const mask_show *show = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = masked_config(&show->plan);
+    const lowlat_choice plain = {0};
+    masked_traffic *const *rounds = show->rounds[0];
+    expar_ll *ll = NULL;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    bool good = play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain);
+    for (int i = 0; i < 2 && good; i++) {
+        const int32_t leaver = i == 0 ? rounds[0]->victim : rounds[0]->second;
+        const masked_view view = i == 0 ? MASKED_VICTIM : MASKED_BOTH;
+        if (rank == leaver) {
+            CHECK_OK(expar_ll_abandon(ll));
+            break;
+        }
+        good = play_view(ll, rounds[1], view, rank, &plain) && play_view(ll, rounds[2], view, rank, &plain) &&
+               CHECK_OK(expar_ll_mask_clean(ll)) && play_view(ll, rounds[3], view, rank, &plain) &&
+               check_masks(ll, rounds[0]->there[view]->job.masked, show->plan.num_ranks);
+    }
+    if (good && rank != rounds[0]->victim && rank != rounds[0]->second) CHECK_OK(expar_ll_destroy(ll));
+    CHECK_OK(expar_group_barrier(group));
+}
+
+static void test_leavers(void **state)
+{
+    (void)state;
+    run_show(4, 81, false, play_leavers);
 }
 
 /* ---- what is left ------------------------------------------------------------------------------------------------ */
@@ -164,7 +214,7 @@ static void play_rest(expar_group *group, void *shared)
 static void test_rest(void **state)
 {
     (void)state;
-    run_show(3, 41, play_rest);
+    run_show(3, 41, false, play_rest);
 }
 
 /* A clean with an open call is refused there, and the others are told; it disturbs nothing. */
@@ -196,7 +246,7 @@ static void play_open(expar_group *group, void *shared)
 static void test_open(void **state)
 {
     (void)state;
-    run_show(3, 42, play_open);
+    run_show(3, 42, false, play_open);
 }
 
 /* ---- bad arguments ----------------------------------------------------------------------------------------------- */
@@ -253,15 +303,16 @@ static void play_bad(expar_group *group, void *shared)
 static void test_bad(void **state)
 {
     (void)state;
-    run_show(1, 51, play_bad);
-    run_show(2, 52, play_bad);
-    run_show(5, 53, play_bad);
+    run_show(1, 51, false, play_bad);
+    run_show(2, 52, false, play_bad);
+    run_show(5, 53, false, play_bad);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_set), cmocka_unit_test(test_rest),
-                                       cmocka_unit_test(test_open), cmocka_unit_test(test_bad)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_set),     cmocka_unit_test(test_set_late),
+                                       cmocka_unit_test(test_leavers), cmocka_unit_test(test_rest),
+                                       cmocka_unit_test(test_open),    cmocka_unit_test(test_bad)};
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* With masks a rank dies, or is stopped, in each phase of low-latency calls, and the others' calls go on without an
+ * error: with what the oracle says without that rank. One that was stopped wakes while they go on, ends its call, finds
+ * itself alone, and counts again behind a clean. Ranks are processes.
+ *
+ * All make rounds of a dispatch and a combine, each with a hook but where weights go ahead. In round FATAL the victim
+ * strikes itself in the phase of the case, at one of its steps, or, if the phase has fewer, behind it. That may also be
+ * a clean before the round: the others decide on one with it, which then is lost in the round, or without it. */
+#include "ep/check.h"
+#include "ep/low_latency/hold.h"
+#include "ep/low_latency/masked.h"
+#include "ep/low_latency/play.h"
+#include "ep/ranks.h"
+#include "oracle/unit.h"
+#include "shmem/kind.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { RANKS = 3, FATAL = 2, BEHIND = 12, TRAFFICS = 3, SIDE_BY_SIDE = 6 };
+#define DEADLINE_MS 120000
+/* Of the others while a victim is stopped: what it takes to be silent is longer all the same. */
+#define SHORT_SILENCE_MS 1500
+
+typedef enum phase {
+    SENDS_THERE,
+    OPEN_THERE,
+    RECEIVES_THERE,
+    SENDS_BACK,
+    OPEN_BACK,
+    RECEIVES_BACK,
+    PHASES,
+    CLEANS = PHASES
+} phase;
+static const char *const phase_names[] = {"dispatch: send", "dispatch: before its hook", "dispatch: receive",
+                                          "combine: send",  "combine: before its hook",  "combine: receive",
+                                          "a clean"};
+
+typedef struct fault_case {
+    int32_t victim;
+    phase phase;
+    int32_t step;
+    int signal; /* SIGKILL, or SIGSTOP */
+    bool ahead; /* combines are reduced, and their weights go ahead: without a hook */
+} fault_case;
+
+/* Rounds of all cases with such a victim, by turns. */
+static masked_traffic *traffics[2][RANKS][TRAFFICS];
+
+/* In memory that all share. */
+typedef struct fault_table {
+    fault_case what;
+    _Atomic int32_t struck;     /* 1: the victim is about to strike itself. By it, for the others */
+    _Atomic int32_t behind;     /* rounds that the first of the others has made without the victim; for the parent */
+    _Atomic int32_t up;         /* 1: a victim that was stopped has made its rounds alone. By it, for the others */
+    _Atomic int32_t left_out;   /* 1: a clean has left the victim out. By the first of the others, for the victim */
+    _Atomic int32_t last_round; /* the round before which the others clean: by the first of them; 0: not known yet */
+} fault_table;
+
+/* ---- a rank ------------------------------------------------------------------------------------------------------ */
+
+typedef struct fault_seat {
+    fault_table *table;
+    expar_group *group;
+    expar_ll *ll;
+    int32_t rank, round;
+    int32_t steps_left; /* of the victim, in its phase */
+    bool cleaned;       /* of a victim: the clean that left it out has become that of the others behind */
+} fault_seat;
+
+static void nap(void)
+{
+    const struct timespec moment = {0, 1000000};
+    nanosleep(&moment, NULL);
+}
+
+static void strike(const fault_seat *seat)
+{
+    atomic_store(&seat->table->struck, 1);
+    raise(seat->table->what.signal);
+}
+
+static void strike_in_time(void *context)
+{
+    fault_seat *seat = context;
+    if (--seat->steps_left == 0) strike(seat);
+}
+
+static bool is_victim(const fault_seat *seat)
+{
+    return seat->rank == seat->table->what.victim;
+}
+
+/* Others are not to go on before the victim is stopped: then nobody is late but it. In a clean it waits for them. */
+static void enter_phase(fault_seat *seat, phase now)
+{
+    const fault_case *what = &seat->table->what;
+    if (seat->round != FATAL || now != what->phase) return;
+    if (is_victim(seat)) {
+        seat->steps_left = what->step;
+        hold_install(seat->ll, strike_in_time, seat);
+    } else if (what->signal == SIGSTOP) {
+        while (now != CLEANS && !atomic_load(&seat->table->struck))
+            nap();
+        kind_set_silence(seat->group, SHORT_SILENCE_MS);
+    }
+}
+
+static void leave_phase(fault_seat *seat, phase now)
+{
+    if (seat->round != FATAL || now != seat->table->what.phase || !is_victim(seat)) return;
+    hold_install(seat->ll, NULL, NULL);
+    if (seat->steps_left > 0) strike(seat);
+}
+
+/* One call with its hook; `now`: its send. */
+static bool play_phases(fault_seat *seat, lowlat_call *call, phase now)
+{
+    enter_phase(seat, now);
+    bool well = CHECK_OK(lowlat_start(call));
+    leave_phase(seat, now);
+    enter_phase(seat, now + 1);
+    leave_phase(seat, now + 1);
+    enter_phase(seat, now + 2);
+    well = well && CHECK_OK(lowlat_end(call));
+    leave_phase(seat, now + 2);
+    return well;
+}
+
+/* ---- what comes of the round in which it happens ----------------------------------------------------------------- */
+
+/* Counts of the victim's rows have come: rows of others are all here, and of its own each is, or is none. */
+static bool check_part(const lowlat_call *call, int32_t victim)
+{
+    const llo_job *job = &call->traffic->job;
+    const lowlat_arrival *wanted = &call->traffic->arrivals[call->rank];
+    const int64_t places = lowlat_places(job), n = job->num_ranks;
+    const size_t row_bytes = (size_t)job->hidden * llo_element_bytes(job);
+    expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
+    char *none = calloc(1, row_bytes);
+    bool right = none && CHECK_OK(expar_ll_handle_info_get(call->there.handle, &info));
+    for (int64_t i = 0; i < lowlat_locals(job) * places && right; i++) {
+        const int64_t range = wanted->range[i / places * n + victim];
+        const bool of_victim = i % places >= range >> 32 && i % places < (range >> 32) + (range & 0x7fffffff);
+        const int32_t token = ((const int32_t *)info.src_info.data)[i];
+        const char *row = (const char *)call->there.recv_x.data + (size_t)i * row_bytes;
+        if (i % places >= wanted->count[i / places]) continue;
+        const bool missing = of_victim && token == -1;
+        right = CHECK(missing || token == wanted->src_info[i], "row %lld is token %d", (long long)i, (int)token) &&
+                CHECK(memcmp(row, missing ? none : (const char *)wanted->x + (size_t)i * row_bytes, row_bytes) == 0,
+                      "row %lld, %s", (long long)i, missing ? "which has not come" : "which has come");
+    }
+    free(none);
+    return right;
+}
+
+/* Whether the victim's counts came; the call is compared with that view. */
+static masked_view find_view(lowlat_call *call, const masked_traffic *m)
+{
+    const lowlat_arrival *all = &m->there[MASKED_NOBODY]->arrivals[call->rank];
+    const int32_t *count = call->there.recv_count.data;
+    masked_view view = MASKED_NOBODY;
+    for (int32_t l = 0; l < lowlat_locals(&m->there[0]->job); l++)
+        if (count[l] != all->count[l]) view = MASKED_VICTIM;
+    call->traffic = m->there[view];
+    return view;
+}
+
+/* All sums have the victim's rows, or none has. */
+static bool check_sums(lowlat_call *call, const masked_traffic *m, masked_view view)
+{
+    const lowlat_answers *all = m->back[MASKED_NOBODY];
+    const size_t bytes = (size_t)(all->inputs[call->rank].num_tokens * all->job.hidden) * 2;
+    const bool whole = view == MASKED_NOBODY && memcmp(call->back.y.data, all->y[call->rank], bytes) == 0;
+    call->answers = m->back[whole ? MASKED_NOBODY : MASKED_VICTIM];
+    return CHECK(lowlat_is_right(call), "sums in the round in which it happens, view %d", (int)view);
+}
+
+static bool play_fatal(fault_seat *seat, const masked_traffic *m)
+{
+    const lowlat_choice hooked = {.hook = true}, choice = {.hook = !seat->table->what.ahead};
+    lowlat_call there, back;
+    lowlat_prepare_dispatch(&there, seat->ll, m->there[MASKED_NOBODY], seat->rank, &hooked);
+    bool well = play_phases(seat, &there, SENDS_THERE);
+    if (well) {
+        const masked_view view = is_victim(seat) ? MASKED_NOBODY : find_view(&there, m);
+        well = is_victim(seat) || (view == MASKED_NOBODY ? check_part(&there, m->victim) : lowlat_is_right(&there));
+        lowlat_prepare_combine(&back, seat->ll, m->there[view], m->back[view], seat->rank, &choice, there.there.handle);
+        well = play_phases(seat, &back, SENDS_BACK) && (is_victim(seat) || check_sums(&back, m, view)) && well;
+        lowlat_clean(&back);
+    }
+    lowlat_clean(&there);
+    return well;
+}
+
+/* ---- before and behind it ---------------------------------------------------------------------------------------- */
+
+static const masked_traffic *traffic_of(const fault_seat *seat)
+{
+    const fault_case *what = &seat->table->what;
+    return traffics[what->ahead][what->victim][seat->round % TRAFFICS];
+}
+
+static bool play_view(fault_seat *seat, masked_view view)
+{
+    const masked_traffic *m = traffic_of(seat);
+    const lowlat_choice hooked = {.hook = true}, choice = {.hook = !seat->table->what.ahead};
+    lowlat_call there, back;
+    lowlat_prepare_dispatch(&there, seat->ll, m->there[view], seat->rank, &hooked);
+    bool well = lowlat_play(&there);
+    if (well) {
+        lowlat_prepare_combine(&back, seat->ll, m->there[view], m->back[view], seat->rank, &choice, there.there.handle);
+        well = lowlat_play(&back);
+        lowlat_clean(&back);
+    }
+    lowlat_clean(&there);
+    seat->round++;
+    return CHECK(well, "round %d, view %d", (int)seat->round - 1, (int)view);
+}
+
+static bool check_masks(const fault_seat *seat, const uint8_t *wanted)
+{
+    int32_t got[RANKS] = {0};
+    const expar_tensor status = expar_tensor_1d(got, EXPAR_I32, RANKS);
+    bool right = CHECK_OK(expar_ll_mask_query(seat->ll, &status, NULL));
+    for (int32_t r = 0; r < RANKS && right; r++)
+        right = CHECK(got[r] == (wanted ? wanted[r] : 0), "the mask of rank %d is %d", (int)r, (int)got[r]);
+    return right;
+}
+
+/* Without the victim, until it is up again or, if it is dead, for a while. */
+static bool play_behind(fault_seat *seat)
+{
+    fault_table *table = seat->table;
+    const bool first = seat->rank == (table->what.victim == 0 ? 1 : 0);
+    bool well = play_view(seat, MASKED_VICTIM) && check_masks(seat, masked_of(traffic_of(seat), seat->rank));
+    kind_set_silence(seat->group, DEADLINE_MS);
+    while (well && seat->round != atomic_load(&table->last_round)) {
+        well = play_view(seat, MASKED_VICTIM);
+        if (!first) continue;
+        const bool enough = atomic_fetch_add(&table->behind, 1) >= 2 * BEHIND;
+        const bool ends =
+            enough && (table->what.signal == SIGKILL || atomic_load(&table->left_out) || atomic_load(&table->up));
+        /* The other one may be a round ahead. */
+        if (ends && !atomic_load(&table->last_round)) atomic_store(&table->last_round, seat->round + 3);
+    }
+    return well;
+}
+
+/* Units of the round behind may have come before the others masked the victim, which is alone for sure in the next. */
+static bool play_alone(fault_seat *seat)
+{
+    bool well = play_fatal(seat, traffic_of(seat));
+    seat->round++;
+    for (int32_t i = 0; i < BEHIND && well; i++)
+        well = play_view(seat, MASKED_OTHERS);
+    well = well && check_masks(seat, masked_of(traffic_of(seat), seat->rank));
+    atomic_store(&seat->table->up, 1);
+    return well;
+}
+
+static bool clean_in_phase(fault_seat *seat)
+{
+    enter_phase(seat, CLEANS);
+    bool well = CHECK_OK(expar_ll_mask_clean(seat->ll));
+    leave_phase(seat, CLEANS);
+    if (is_victim(seat)) {
+        seat->cleaned = atomic_load(&seat->table->left_out);
+        return well;
+    }
+    int32_t masks[RANKS] = {0};
+    const expar_tensor status = expar_tensor_1d(masks, EXPAR_I32, RANKS);
+    well = well && CHECK_OK(expar_ll_mask_query(seat->ll, &status, NULL));
+    if (masks[seat->table->what.victim]) atomic_store(&seat->table->left_out, 1);
+    return well;
+}
+
+/* Twice, with calls behind both. */
+static bool play_cleaned(fault_seat *seat)
+{
+    const bool dead = seat->table->what.signal == SIGKILL;
+    bool well = true;
+    for (int32_t i = 0; i < 4 && well; i++) {
+        well = i % 2 == 1 || (i == 0 && seat->cleaned) || CHECK_OK(expar_ll_mask_clean(seat->ll));
+        /* The victim has made other rounds than the others. */
+        seat->round = i;
+        well = well && check_masks(seat, dead ? masked_of(traffic_of(seat), seat->rank) : NULL) &&
+               play_view(seat, dead ? MASKED_VICTIM : MASKED_NOBODY);
+    }
+    return well;
+}
+
+static void play_rank(expar_group *group, void *shared)
+{
+    fault_seat seat = {.table = shared, .group = group, .rank = expar_group_rank(group)};
+    lowlat_plan plan = {.max_tokens = 12, .hidden = 128, .topk = 4, .num_experts = 3 * RANKS};
+    const expar_ll_config config = masked_config(&plan);
+    if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
+    bool well = true;
+    while (seat.round < FATAL && well)
+        well = play_view(&seat, MASKED_NOBODY);
+    if (seat.table->what.phase == CLEANS) well = well && clean_in_phase(&seat);
+    well = well && (seat.cleaned || play_fatal(&seat, traffic_of(&seat)));
+    seat.round++;
+    if (!seat.cleaned) well = well && (is_victim(&seat) ? play_alone(&seat) : play_behind(&seat));
+    well = well && play_cleaned(&seat);
+    if (well) {
+        CHECK_OK(expar_ll_destroy(seat.ll));
+        CHECK_OK(expar_group_destroy(group));
+    } else {
+        expar_group_abandon(group);
+    }
+}
+
+/* ---- the parent -------------------------------------------------------------------------------------------------- */
+
+static const ranks_plan plan = {
+    .kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = (size_t)16 << 20, .ends_itself = true};
+
+typedef struct fault_show {
+    ranks_host host;
+    fault_table *table;
+    pid_t pids[RANKS];
+} fault_show;
+
+static void make_traffics(void)
+{
+    random_source random = random_start(11);
+    int64_t tokens[RANKS];
+    for (int ahead = 0; ahead < 2; ahead++)
+        for (int32_t victim = 0; victim < RANKS; victim++)
+            for (int i = 0; i < TRAFFICS; i++) {
+                lowlat_plan rows = masked_plan(RANKS, tokens, &random);
+                rows.with_weights = !ahead;
+                traffics[ahead][victim][i] =
+                    masked_traffic_make(&rows, victim, ahead ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT, random_bits(&random));
+            }
+}
+
+static void free_traffics(void)
+{
+    for (int ahead = 0; ahead < 2; ahead++)
+        for (int32_t victim = 0; victim < RANKS; victim++)
+            for (int i = 0; i < TRAFFICS; i++)
+                masked_traffic_free(traffics[ahead][victim][i]);
+}
+
+static bool begin(fault_show *show, const fault_case *what)
+{
+    show->table = mmap(NULL, sizeof *show->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (show->table == MAP_FAILED) abort();
+    show->table->what = *what;
+    if (!ranks_host_start(&show->host)) return false;
+    for (int32_t r = 0; r < RANKS; r++)
+        show->pids[r] = ranks_fork(&plan, &show->host.id, r, play_rank, show->table);
+    return true;
+}
+
+/* A stopped one is woken once the others have gone on for a while. */
+static void wake(const fault_show *show)
+{
+    const int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS / 2;
+    if (show->table->what.signal != SIGSTOP) return;
+    while (atomic_load(&show->table->behind) < BEHIND && ranks_clock_ms() < deadline_ms)
+        nap();
+    kill(show->pids[show->table->what.victim], SIGCONT);
+}
+
+static bool see_through(const fault_show *show)
+{
+    const fault_case *what = &show->table->what;
+    bool passed = true;
+    for (int32_t r = 0; r < RANKS; r++) {
+        const bool killed = r == what->victim && what->signal == SIGKILL;
+        const int status = ranks_wait(show->pids[r], ranks_clock_ms() + DEADLINE_MS, NULL);
+        passed &= CHECK(killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0,
+                        "rank %d ended with wait status %#x", (int)r, (unsigned)status);
+    }
+    if (!passed)
+        fprintf(stderr, "rank %d, %s in %s, step %d%s\n", (int)what->victim,
+                what->signal == SIGKILL ? "killed" : "stopped", phase_names[what->phase], (int)what->step,
+                what->ahead ? ", weights ahead" : "");
+    return passed;
+}
+
+/* Side by side. Hosts end in the other order: later ones have inherited what holds earlier ones. */
+static bool play_cases(const fault_case *cases, int32_t count)
+{
+    fault_show shows[SIDE_BY_SIDE];
+    int32_t begun = 0;
+    check_begin(-1);
+    while (begun < count && begin(&shows[begun], &cases[begun]))
+        begun++;
+    bool passed = begun == count;
+    for (int32_t i = 0; i < begun; i++)
+        wake(&shows[i]);
+    for (int32_t i = 0; i < begun; i++)
+        passed &= see_through(&shows[i]);
+    while (begun-- > 0) {
+        passed &= ranks_host_stop(&shows[begun].host);
+        munmap(shows[begun].table, sizeof *shows[begun].table);
+    }
+    return passed;
+}
+
+static void play_phases_of(int32_t victim, int32_t step, int signal)
+{
+    fault_case cases[PHASES];
+    for (int i = 0; i < PHASES; i++)
+        cases[i] = (fault_case){.victim = victim, .phase = (phase)i, .step = step, .signal = signal};
+    assert_true(play_cases(cases, PHASES));
+}
+
+/* At the first step, in the unit's words, behind them, among the rows, and behind all. */
+static void test_killed(void **state)
+{
+    static const int32_t steps[] = {1, 5, 11, 20, 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        play_phases_of((int32_t)(i % RANKS), steps[i], SIGKILL);
+}
+
+static void play_ahead(int signal)
+{
+    static const int32_t steps[SIDE_BY_SIDE] = {3, 9, 13, 17, 24, 1000};
+    fault_case cases[SIDE_BY_SIDE];
+    for (int i = 0; i < SIDE_BY_SIDE; i++)
+        cases[i] =
+            (fault_case){.victim = i % RANKS, .phase = SENDS_BACK, .step = steps[i], .signal = signal, .ahead = true};
+    assert_true(play_cases(cases, SIDE_BY_SIDE));
+}
+
+/* Among the units, the weights, and the rows. */
+static void test_killed_while_weights_go_ahead(void **state)
+{
+    (void)state;
+    play_ahead(SIGKILL);
+}
+
+static void test_stopped(void **state)
+{
+    static const int32_t steps[] = {1, 9, 17};
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        play_phases_of((int32_t)(i % RANKS), steps[i], SIGSTOP);
+}
+
+static void test_stopped_while_weights_go_ahead(void **state)
+{
+    (void)state;
+    play_ahead(SIGSTOP);
+}
+
+/* Among the words of its coming, its view, its decision, and behind. */
+static void play_cleans(int signal)
+{
+    static const int32_t steps[2 * SIDE_BY_SIDE] = {1, 8, 19, 20, 23, 25, 26, 28, 29, 31, 33, 1000};
+    for (int first = 0; first < 2 * SIDE_BY_SIDE; first += SIDE_BY_SIDE) {
+        fault_case cases[SIDE_BY_SIDE];
+        for (int i = 0; i < SIDE_BY_SIDE; i++)
+            cases[i] = (fault_case){.victim = i % RANKS, .phase = CLEANS, .step = steps[first + i], .signal = signal};
+        assert_true(play_cases(cases, SIDE_BY_SIDE));
+    }
+}
+
+static void test_killed_in_a_clean(void **state)
+{
+    (void)state;
+    play_cleans(SIGKILL);
+}
+
+static void test_stopped_in_a_clean(void **state)
+{
+    (void)state;
+    play_cleans(SIGSTOP);
+}
+
+int main(int argc, char **argv)
+{
+    make_traffics();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
+                                       cmocka_unit_test(test_killed_while_weights_go_ahead),
+                                       cmocka_unit_test(test_stopped),
+                                       cmocka_unit_test(test_stopped_while_weights_go_ahead),
+                                       cmocka_unit_test(test_killed_in_a_clean),
+                                       cmocka_unit_test(test_stopped_in_a_clean)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free_traffics();
+    return failed;
+}

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._abi import Cmp, Dtype, HeapKind, HeapPages, Path, SignalOp, Status, SumOrder, WeightsOf
+from ._abi import Cmp, Dtype, HeapKind, HeapPages, LlFormat, LlSum, Path, SignalOp, Status, SumOrder, WeightsOf
 from ._buffer import Buffer, Combined, Dispatched, Handle, Layout, Route
 from ._errors import DroppedError, Error
 from ._event import Event
 from ._group import Group, UniqueId
 from ._library import library_path, version
+from ._low_latency import Hook, LowLatencyBuffer, LowLatencyCombined, LowLatencyDispatched, LowLatencyHandle
 from ._symmetric import Symmetric
 from ._tensor import Tensor, View
 
@@ -36,7 +37,14 @@ __all__ = [
     "Handle",
     "HeapKind",
     "HeapPages",
+    "Hook",
     "Layout",
+    "LlFormat",
+    "LlSum",
+    "LowLatencyBuffer",
+    "LowLatencyCombined",
+    "LowLatencyDispatched",
+    "LowLatencyHandle",
     "Path",
     "Route",
     "SignalOp",

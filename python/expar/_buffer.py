@@ -107,7 +107,22 @@ def _ints(pointer: int | None, count: int) -> list[int] | None:
     return list((ctypes.c_int32 * count).from_address(pointer)) if pointer else None
 
 
-class _Arguments:
+# Tensors that calls write to.
+_WRITTEN = {
+    "expert_recv_stats",
+    "out",
+    "out_count",
+    "out_row_map",
+    "out_scales",
+    "out_src_token",
+    "out_topk_idx",
+    "out_topk_weights",
+    "out_x",
+    "wait_ns",
+}
+
+
+class Arguments:
     """The tensors of a call, and what must live as long as it."""
 
     def __init__(self, struct: Any) -> None:
@@ -118,20 +133,32 @@ class _Arguments:
     def tensors(self, **values: Any) -> None:
         for name, value in values.items():
             if value is not None:
-                setattr(self.struct, name, view_of(value, name, self.kept, writable=name.startswith("out_")))
+                setattr(self.struct, name, view_of(value, name, self.kept, writable=name in _WRITTEN))
 
     def event(self, event: Event | None) -> None:
         if event is not None:
             self.kept.append(event)
             self.struct.wait_event = event.pointer
 
-    def handle(self, handle: Handle | None) -> None:
+    def handle(self, handle: Counted | None) -> None:
         if handle is not None:
             self.kept.append(handle)
             self.struct.handle = handle.pointer
 
 
-def _keep(pointer: int | None, arguments: _Arguments, *results: Any) -> Event | None:
+def output_of(pointer: int | None) -> Counted | None:
+    """The memory of a call's results; None where all are the caller's own."""
+    if pointer is None:
+        return None
+    return Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release)
+
+
+def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any:
+    """That tensor of a result: the caller's own where one was given, else the library's, or None."""
+    return given if given is not None or output is None else tensor_or_none(view, output)
+
+
+def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:
     """The event of a call, if it has one; what the call uses stays until then."""
     if pointer is None:
         return None
@@ -201,7 +228,7 @@ class Buffer(Owned):
     ) -> Route:
         """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches with
         the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
-        call = _Arguments(_abi.RouteArgs(num_experts=num_experts, expert_alignment=expert_alignment))
+        call = Arguments(_abi.RouteArgs(num_experts=num_experts, expert_alignment=expert_alignment))
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
         call.event(wait_event)
         call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
@@ -281,7 +308,7 @@ class Buffer(Owned):
         Rows are ordered by source rank, then by the source's token. DroppedError where more rows come than
         num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
-        call = _Arguments(_abi.DispatchArgs(num_experts=num_experts, expert_alignment=expert_alignment, path=path))
+        call = Arguments(_abi.DispatchArgs(num_experts=num_experts, expert_alignment=expert_alignment, path=path))
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
         call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
@@ -298,24 +325,21 @@ class Buffer(Owned):
             lib.expar_dispatch(self.pointer, ctypes.byref(args), ctypes.byref(result))
         except DroppedError as error:
             dropped = error
-        output = _output(result.output)
-
-        def own(given: Any, view: _abi.Tensor) -> Any:
-            return given if given is not None else tensor_or_none(view, output)
+        output = output_of(result.output)
 
         done = Dispatched(
-            x=own(out_x, result.recv_x),
-            topk_idx=own(out_topk_idx, result.recv_topk_idx),
-            topk_weights=own(out_topk_weights, result.recv_topk_weights),
-            scales=own(out_scales, result.recv_x_scales),
-            row_map=own(out_row_map, result.recv_row_map),
-            src_token=own(out_src_token, result.recv_src_token),
+            x=own_or_library(out_x, result.recv_x, output),
+            topk_idx=own_or_library(out_topk_idx, result.recv_topk_idx, output),
+            topk_weights=own_or_library(out_topk_weights, result.recv_topk_weights, output),
+            scales=own_or_library(out_scales, result.recv_x_scales, output),
+            row_map=own_or_library(out_row_map, result.recv_row_map, output),
+            src_token=own_or_library(out_src_token, result.recv_src_token, output),
             tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
             num_recv_tokens=result.num_recv_tokens,
             num_dropped_tokens=result.num_dropped_tokens,
             handle=Handle(result.handle) if result.handle else None,
             path=Path(result.path),
-            event=_keep(result.event, call, output),
+            event=keep_call(result.event, call, output),
         )
         if dropped is not None:
             dropped.result = done
@@ -353,7 +377,7 @@ class Buffer(Owned):
 
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
-        call = _Arguments(_abi.CombineArgs(path=path, sum_order=sum_order, weights_of=weights_of))
+        call = Arguments(_abi.CombineArgs(path=path, sum_order=sum_order, weights_of=weights_of))
         args = call.struct
         call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
         for index, each in enumerate(bias if isinstance(bias, (tuple, list)) else (bias,)):
@@ -370,7 +394,7 @@ class Buffer(Owned):
         args.event = ctypes.addressof(event)
         args.expert_major, args.async_finish, args.num_sms = expert_major, async_finish, num_threads
         lib.expar_combine(self.pointer, ctypes.byref(args))
-        return Combined(y, out_topk_weights, _keep(event.value, call))
+        return Combined(y, out_topk_weights, keep_call(event.value, call))
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
 
@@ -383,7 +407,8 @@ class Buffer(Owned):
             size *= extent
         pointer = ctypes.c_void_p()
         lib.expar_ep_alloc(self.pointer, max(size, 1), ctypes.byref(pointer))
-        output = _output(pointer.value)
+        output = output_of(pointer.value)
+        assert output is not None
         view = _abi.Tensor()
         lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(view))
         view.dtype, view.ndim = element, len(shape)
@@ -404,8 +429,3 @@ class Buffer(Owned):
     def query(self) -> None:
         """Raises what went wrong in calls that nobody asked about; does not wait."""
         lib.expar_ep_query(self.pointer)
-
-
-def _output(pointer: int | None) -> Counted:
-    assert pointer is not None
-    return Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release)

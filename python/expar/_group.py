@@ -11,7 +11,7 @@ from typing import Any, Callable, TypeVar
 from . import _abi, _interrupt
 from ._errors import Error
 from ._library import lib
-from ._symmetric import Operations, Symmetric
+from ._symmetric import Operations
 
 _Options = _abi.GroupOptions
 _OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
@@ -115,7 +115,7 @@ class Group(Owned, Operations):
     def __init__(self, pointer: int) -> None:
         """Takes over an expar_group *; groups are made by `from_env` and the others."""
         super().__init__(pointer, lib.expar_group_destroy, lib.expar_group_abandon)
-        self._blocks = weakref.WeakSet[Symmetric]()
+        self._blocks = weakref.WeakSet[Any]()
 
     # ---- making one --------------------------------------------------------------------------------------------------
 

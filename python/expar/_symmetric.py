@@ -173,7 +173,7 @@ class Operations:
     symmetric memory, ERR_RANGE (pe), ERR_PEER, ERR_ABORTED; TypeError and ValueError for arrays that cannot serve.
     """
 
-    _blocks: weakref.WeakSet[Symmetric]
+    _blocks: weakref.WeakSet[Any]
 
     @property
     def pointer(self) -> int:
@@ -204,8 +204,12 @@ class Operations:
         allocate(self.pointer, count, ctypes.byref(address))
         assert address.value is not None
         block = Symmetric(self, address.value, extents, name)
-        self._blocks.add(block)
+        self.lend(block)
         return block
+
+    def lend(self, block: Any) -> None:
+        """Memory that is in use as its `in_use` says, as long as it is there."""
+        self._blocks.add(block)
 
     def in_use(self) -> bool:
         """Whether there are arrays of this group's symmetric memory."""

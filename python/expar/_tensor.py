@@ -63,12 +63,19 @@ def dtype_of(dtype: Any) -> Dtype:
     return found
 
 
+def torch_dtype(dtype: Dtype) -> Any:
+    """PyTorch's name for it."""
+    import torch
+
+    return getattr(torch, _TORCH_NAME[dtype])
+
+
 def empty_view() -> _abi.Tensor:
     """EXPAR_TENSOR_NONE: not given."""
     return _abi.Tensor()
 
 
-def _fill(
+def make_view(
     data: int | None, dtype: Dtype, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
 ) -> _abi.Tensor:
     if len(shape) > 4:
@@ -101,7 +108,7 @@ def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: t
     if in_bytes is not None and any(stride % size for stride in in_bytes):
         raise TypeError(f"strides of {in_bytes} bytes are no multiples of an element's {size}")
     strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
-    return _fill(interface["data"][0], found, shape, strides, device)
+    return make_view(interface["data"][0], found, shape, strides, device)
 
 
 def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
@@ -113,7 +120,7 @@ def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
     if tensor.element_size() != ELEMENT_BYTES[found]:
         raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
     where = (kinds[device.type], device.index or 0)
-    return _fill(tensor.data_ptr(), found, tensor.shape, tensor.stride(), where)
+    return make_view(tensor.data_ptr(), found, tensor.shape, tensor.stride(), where)
 
 
 def _capsule_of(value: Any, stream: int | None) -> Any:
@@ -220,7 +227,7 @@ class Tensor:
     `torch()` are short for that. Memory is shared and may be written to.
     """
 
-    def __init__(self, view: _abi.Tensor, owner: Counted) -> None:
+    def __init__(self, view: _abi.Tensor, owner: Counted | None) -> None:
         self._view = view
         self._owner = owner
 
@@ -276,6 +283,7 @@ class Tensor:
             raise BufferError("expar.Tensor makes no copies")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"expar.Tensor lies on {self.__dlpack_device__()}, not on {dl_device}")
+        assert self._owner is not None
         major, minor = max_version or (0, 0)
         if major == 0:
             return _new_capsule(self._owner.export(self._view, 0), _DLPACK_NAMES[1])
@@ -290,11 +298,9 @@ class Tensor:
 
     def torch(self) -> torch.Tensor:
         """The same memory as a tensor of PyTorch's."""
-        import torch
         from torch.utils.dlpack import from_dlpack
 
-        tensor = from_dlpack(self)
-        return tensor.view(getattr(torch, _TORCH_NAME[self.dtype]))
+        return from_dlpack(self).view(torch_dtype(self.dtype))
 
 
 def tensor_or_none(view: _abi.Tensor, owner: Counted) -> Tensor | None:

@@ -104,3 +104,33 @@ class Traffic:
                 rows[token, slot] = begin + index
                 sources[begin + index] = token
         return rows, sources
+
+    # ---- low latency: no expert stands twice in a token --------------------------------------------------------------
+
+    def received_by_expert(self, rank: int) -> tuple[list[Array], list[Array], Array]:
+        """Of each local expert its rows and their tokens, by source, then token; and [L, N] how many of each source."""
+        rows, tokens = [], []
+        counts = numpy.zeros((self.local, self.shape.ranks), "int64")
+        for expert in range(self.local):
+            chosen = [
+                numpy.flatnonzero((experts == rank * self.local + expert).any(axis=1)) for experts in self.topk_idx
+            ]
+            counts[expert] = [len(each) for each in chosen]
+            rows.append(numpy.concatenate([x[each] for x, each in zip(self.x, chosen)]))
+            tokens.append(numpy.concatenate(chosen))
+        return rows, tokens, counts
+
+    def weighted(self, rank: int, reduced: bool) -> Array:
+        """y of that rank's tokens. Exact: slots ascending, FP32, product and addition each rounded. Reduced: so on each
+        rank, rounded to the dtype; then ranks ascending."""
+        dtype, experts = self.shape.dtype, self.topk_idx[rank]
+        y = numpy.zeros(self.x[rank].shape, "float32")
+        for others in ([r] for r in range(self.shape.ranks)) if reduced else [range(self.shape.ranks)]:
+            part = numpy.zeros_like(y)
+            for slot in range(self.shape.topk):
+                for other in others:
+                    here = (experts[:, slot] >= 0) & (experts[:, slot] // self.local == other)
+                    answer = to_float(self.answer(other, self.x[rank][here]), dtype)
+                    part[here] += self.weights[rank][here, slot, None] * answer
+            y += to_float(from_float(part, dtype), dtype) if reduced else part
+        return from_float(y, dtype)

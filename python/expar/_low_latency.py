@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EP buffers for low latency: dispatch and combine of few tokens, for decoding.
+
+Letters in shapes: B tokens a rank at most, T tokens of this rank in a call (0 to B), H hidden, K top-k, E experts, N
+ranks, L = E/N local experts. Expert e lives on rank e // L and is local expert e % L there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from . import _abi
+from ._abi import DeviceType, Dtype, LlFormat, LlSum
+from ._buffer import Arguments, keep_call, output_of, own_or_library
+from ._event import Event
+from ._group import Group, Owned, fill
+from ._library import lib
+from ._tensor import Counted, Tensor, make_view, torch_dtype
+
+_NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device", "num_sms")
+_OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
+
+
+class LowLatencyHandle(Counted):
+    """Where the rows of one dispatch came from: for its combines. It lives as long as somebody has it."""
+
+    def __init__(self, pointer: int) -> None:
+        super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_destroy)
+        self._info = _abi.LlHandleInfo(struct_size=ctypes.sizeof(_abi.LlHandleInfo))
+        lib.expar_ll_handle_info_get(pointer, ctypes.byref(self._info))
+
+    @property
+    def src_info(self) -> Tensor:
+        """[L, N*B] i32: the row's token number at its source; -1 for a row that did not come. Filled when rows are."""
+        return Tensor(self._info.src_info, self)
+
+    @property
+    def range(self) -> Tensor:
+        """[L, N] i64: where the rows of each source begin << 32 | how many there are. Filled when rows are."""
+        return Tensor(self._info.range, self)
+
+    @property
+    def num_tokens(self) -> int:
+        """T of the dispatch."""
+        return self._info.num_tokens
+
+
+class Hook:
+    """The second half of a call, which receives when this is called: once, in any order with others. What the call's
+    result names is filled then. One that is never called holds one of the two places of its kind."""
+
+    def __init__(self, pointer: int, kept: list[Any]) -> None:
+        self._pointer = pointer
+        self._kept = kept
+        self._finalizer = weakref.finalize(self, lib.expar_ll_hook_destroy, pointer)
+
+    def __call__(self) -> None:
+        """Error: ERR_STATE when it has been called, or the buffer is gone; else those of the call."""
+        lib.expar_ll_hook_call(self._pointer, None)
+
+
+class LentTensor(Tensor):
+    """Memory of a low-latency buffer, which stays where it is as long as the buffer does. Other libraries have it by
+    `numpy()` and `torch()`; while such arrays are alive, or this is, the buffer cannot be closed."""
+
+    def __init__(self, view: _abi.Tensor, buffer: LowLatencyBuffer) -> None:
+        super().__init__(view, None)
+        self._buffer = buffer
+
+    @property
+    def in_use(self) -> bool:
+        return True
+
+    def __dlpack__(self, **_: Any) -> Any:
+        """BufferError: a capsule could outlive the buffer."""
+        raise BufferError("memory of a buffer goes to other libraries by numpy() or torch()")
+
+    def torch(self) -> Any:
+        """The same memory as a tensor of PyTorch's."""
+        import torch
+
+        return torch.from_numpy(self.numpy()).view(torch_dtype(self.dtype))
+
+
+@dataclass(frozen=True)
+class LowLatencyDispatched:
+    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's. With a hook
+    it is filled when that has been called, with async_finish when the event has happened."""
+
+    x: Any  # [L, N*B, H], dtype of x or of the format; rows of expert e from x[e, 0] on without gaps
+    scales: Any  # [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32; the token dimension contiguous. None without
+    count: Any  # [L] i32: rows of each local expert
+    handle: LowLatencyHandle
+    hook: Hook | None
+    event: Event | None
+
+
+@dataclass(frozen=True)
+class LowLatencyCombined:
+    """Sums, back in the order of the tokens. Filled as LowLatencyDispatched."""
+
+    y: Any  # [T, H], dtype of x
+    hook: Hook | None
+    event: Event | None
+
+
+class LowLatencyBuffer(Owned):
+    """What low-latency calls of a group work in, on the CPU: for B, H, K and E, which it never outgrows.
+
+    Collective; all arguments are the same on all ranks. Options: `max_element_bytes` of x (2, the default, or 4), `sums`
+    (the combines that will be made: 1 << LlSum.EXACT | …; 0: all), `num_threads`, `masking` (1: a rank that is lost is
+    masked, and the calls of the others go on), `unmapped` (for tests of the network). ERR_UNSUPPORTED for what this
+    version of the library has not.
+
+    Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches
+    and two combines are open at once; a third is ERR_STATE.
+    """
+
+    _kind = "low-latency buffer"
+
+    def __init__(
+        self, group: Group, max_tokens: int, hidden: int, num_topk: int, num_experts: int, **options: int
+    ) -> None:
+        config = _abi.LlConfig(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        fill(config, options, _OPTION_NAMES)
+        pointer = ctypes.c_void_p()
+        lib.expar_ll_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
+        assert pointer.value is not None
+        super().__init__(pointer.value, lib.expar_ll_destroy, lib.expar_ll_abandon)
+        self.group = group
+        self._lent: dict[int, Callable[[], LentTensor | None]] = {}
+
+    def close(self) -> None:
+        """Collective: every rank ends it; hooks that were not called cannot be any more. Again: no effect. BufferError
+        while memory of `combine_buffer` is in use."""
+        if not self.closed and any(lent() is not None for lent in self._lent.values()):
+            raise BufferError("memory of combine_buffer is alive: delete it, and its arrays, before the buffer is closed")
+        super().close()
+
+    def dispatch(
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any = None,
+        *,
+        format: LlFormat = LlFormat.PLAIN,
+        out_x: Any = None,
+        out_scales: Any = None,
+        out_count: Any = None,
+        expert_recv_stats: Any = None,
+        wait_ns: Any = None,
+        hook: bool = False,
+        async_finish: bool = False,
+        wait_event: Event | None = None,
+    ) -> LowLatencyDispatched:
+        """Carries each token to the ranks that hold its experts, and places it there once an expert.
+
+        x: [T, H] bf16, f16 or f32, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1 for none, an
+            expert at most once in a token. topk_weights: [T, K] f32, for a reduced combine.
+        format: of rows on their way and in the result, the same on all ranks; quantised ones need H a multiple of 128.
+        out_…: the caller's own results, with shape, dtype and strides of the library's.
+        expert_recv_stats: [L] i32, rows received are added; wait_ns: [N] i64, waiting for each source is added.
+        hook: only sends; the result's hook receives. async_finish: returns once the results' places are known.
+
+        Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH and others.
+        """
+        call = Arguments(_abi.LlDispatchArgs(format=format, hook=hook, async_finish=async_finish))
+        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights)
+        call.tensors(out_x=out_x, out_scales=out_scales, out_count=out_count)
+        call.tensors(expert_recv_stats=expert_recv_stats, wait_ns=wait_ns)
+        call.event(wait_event)
+        result = _abi.LlDispatchResult(struct_size=ctypes.sizeof(_abi.LlDispatchResult))
+        lib.expar_ll_dispatch(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
+        output = output_of(result.output)
+        assert result.handle is not None
+        return LowLatencyDispatched(
+            x=own_or_library(out_x, result.recv_x, output),
+            scales=own_or_library(out_scales, result.recv_scales, output),
+            count=own_or_library(out_count, result.recv_count, output),
+            handle=LowLatencyHandle(result.handle),
+            hook=Hook(result.hook, [*call.kept, output]) if result.hook else None,
+            event=keep_call(result.event, call, output),
+        )
+
+    def combine(
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: LowLatencyHandle,
+        *,
+        sum: LlSum = LlSum.EXACT,
+        format: LlFormat = LlFormat.PLAIN,
+        out: Any = None,
+        wait_ns: Any = None,
+        hook: bool = False,
+        async_finish: bool = False,
+        wait_event: Event | None = None,
+    ) -> LowLatencyCombined:
+        """Brings the experts' rows back, and sums them with their weights.
+
+        x: [L, N*B, H] bf16, f16 or f32 in dispatch's layout, or memory of `combine_buffer`, which is sent without a copy.
+            topk_idx: [T, K] of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several combines.
+        sum: EXACT, a row a slot travels, and the token's rank sums in the order of slots; REDUCED, each rank sums its rows
+            of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
+        out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
+        """
+        call = Arguments(_abi.LlCombineArgs(sum=sum, format=format, hook=hook, async_finish=async_finish))
+        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, out=out, wait_ns=wait_ns)
+        call.handle(handle)
+        call.event(wait_event)
+        result = _abi.LlCombineResult(struct_size=ctypes.sizeof(_abi.LlCombineResult))
+        lib.expar_ll_combine(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
+        output = output_of(result.output)
+        return LowLatencyCombined(
+            y=own_or_library(out, result.y, output),
+            hook=Hook(result.hook, [*call.kept, output]) if result.hook else None,
+            event=keep_call(result.event, call, output),
+        )
+
+    def combine_buffer(self, handle: LowLatencyHandle, dtype: Dtype) -> LentTensor:
+        """Memory in dispatch's layout, [L, N*B, H] of the dtype, for a GEMM to write to: a combine sends from there
+        without a copy. The same memory at each call; rows may lie further apart than H."""
+        view = _abi.Tensor()
+        lib.expar_ll_combine_buffer(self.pointer, handle.pointer, dtype, ctypes.byref(view))
+        held = self._lent.get(dtype, lambda: None)()
+        if held is None:
+            held = LentTensor(view, self)
+            self._lent[dtype] = weakref.ref(held)
+            self.group.lend(held)
+        return held
+
+    # ---- masks -------------------------------------------------------------------------------------------------------
+
+    def mask_set(self, rank: int, masked: bool = True) -> None:
+        """A masked rank is sent nothing and waited for by nobody here; its experts add nothing. Local. Error: ERR_STATE
+        (the buffer was made without `masking`), ERR_ARGUMENT."""
+        lib.expar_ll_mask_set(self.pointer, rank, masked)
+
+    def mask_query(self) -> list[bool]:
+        """[N]: who is masked here. Local. Error: ERR_STATE."""
+        size = self.group.size
+        status = (ctypes.c_int32 * size)()
+        view = make_view(ctypes.addressof(status), Dtype.I32, (size,), (1,), (DeviceType.CPU, 0))
+        lib.expar_ll_mask_query(self.pointer, ctypes.byref(view), None)
+        return [value != 0 for value in status]
+
+    def mask_clean(self) -> None:
+        """Collective among the living: agrees on who is masked, and takes a rank that has come back in again."""
+        lib.expar_ll_mask_clean(self.pointer)
+
+    def stats(self) -> dict[str, int]:
+        """What the buffer has done on this rank, by the names of expar_ll_stats."""
+        stats = _abi.LlStats(struct_size=ctypes.sizeof(_abi.LlStats))
+        lib.expar_ll_get_stats(self.pointer, ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}

@@ -48,3 +48,18 @@ bool check_text(const char *file, int line, const char *const *words)
         all &= check_that(strstr(text, *words) != NULL, file, line, "\"%s\" does not say \"%s\"", text, *words);
     return all;
 }
+
+#define FILL_BYTE 0x3c
+
+void check_fill(void *memory, size_t bytes)
+{
+    memset(memory, FILL_BYTE, bytes);
+}
+
+void check_filled(const void *memory, size_t bytes, const char *call)
+{
+    bool same = true;
+    for (size_t i = 0; i < bytes; i++)
+        same &= ((const unsigned char *)memory)[i] == FILL_BYTE;
+    CHECK(same, "%s that failed wrote what it gives", call);
+}

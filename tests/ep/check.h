@@ -6,6 +6,7 @@
 
 #include <expar/expar.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Says as which rank this thread's checks print, and starts its count at 0. */
 void check_begin(int32_t rank);
@@ -23,5 +24,12 @@ bool check_status(expar_status expected, expar_status got, const char *call, con
 /* The text of the last error holds each of the words. */
 #define CHECK_TEXT(...) check_text(__FILE__, __LINE__, (const char *const[]){__VA_ARGS__, NULL})
 bool check_text(const char *file, int line, const char *const *words);
+
+/* What a call that fails has to leave alone: filled before it, and checked behind it to be as it was. `call` is
+   "a dispatch". A result's struct_size is the caller's to set. */
+void check_fill(void *memory, size_t bytes);
+void check_filled(const void *memory, size_t bytes, const char *call);
+#define CHECK_RESULT_LEFT(result, call)                                                                                \
+    check_filled(&(result)->struct_size + 1, sizeof *(result) - sizeof(result)->struct_size, call)
 
 #endif

@@ -12,16 +12,6 @@ typedef struct refusal {
     answers *answers;
 } refusal;
 
-/* The results of a call that failed are as they were before. */
-#define UNTOUCHED 0x3c
-
-static bool untouched(const void *memory, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (((const unsigned char *)memory)[i] != UNTOUCHED) return false;
-    return true;
-}
-
 static expar_status call_dispatch(const refusal_scene *scene, const refusal_case *what)
 {
     play_choice choice = {0};
@@ -29,12 +19,11 @@ static expar_status call_dispatch(const refusal_scene *scene, const refusal_case
         play_dispatch_args(scene->traffic, scene->stage->rank, &choice, &scene->stage->area, NULL);
     expar_dispatch_args args = given;
     expar_dispatch_result result;
-    memset(&result, UNTOUCHED, sizeof result);
+    check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
     if (what && what->spoil_dispatch) what->spoil_dispatch(&args, scene);
     expar_status status = expar_dispatch(scene->stage->ep, &args, &result);
-    CHECK(untouched((char *)&result + sizeof result.struct_size, sizeof result - sizeof result.struct_size),
-          "a dispatch that failed wrote its result");
+    CHECK_RESULT_LEFT(&result, "a dispatch");
     play_dispatch_args_free(&given);
     return status;
 }
@@ -51,11 +40,11 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
     given.out_topk_weights = pitched_make(EXPAR_F32, num_tokens, t->job.topk, 0, false);
     given.handle = scene->handle;
     size_t y_bytes = (size_t)num_tokens * traffic_row_bytes(t);
-    memset(given.y.data, UNTOUCHED, y_bytes);
+    check_fill(given.y.data, y_bytes);
     expar_combine_args args = given;
     if (what && what->spoil_combine) what->spoil_combine(&args, scene);
     expar_status status = expar_combine(scene->stage->ep, &args);
-    CHECK(untouched(given.y.data, y_bytes), "a combine that failed wrote y");
+    check_filled(given.y.data, y_bytes, "a combine");
     pitched_free(&given.x);
     pitched_free(&given.topk_weights);
     pitched_free(&given.y);
@@ -72,12 +61,11 @@ static expar_status call_route(const refusal_scene *scene, const refusal_case *w
     expar_route_result result;
     args.topk_idx = given.topk_idx;
     args.num_experts = given.num_experts;
-    memset(&result, UNTOUCHED, sizeof result);
+    check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
     if (what && what->spoil_route) what->spoil_route(&args, scene);
     expar_status status = expar_ep_route(scene->stage->ep, &args, &result);
-    CHECK(untouched((char *)&result + sizeof result.struct_size, sizeof result - sizeof result.struct_size),
-          "a route that failed wrote its result");
+    CHECK_RESULT_LEFT(&result, "a route");
     play_dispatch_args_free(&given);
     return status;
 }

@@ -11,18 +11,6 @@ typedef struct wrong_play {
     lowlat_answers *back;
 } wrong_play;
 
-/* The results of a call that failed are as they were before. */
-#define UNTOUCHED 0x3c
-
-/* Of any result; all begin with their struct_size, which the caller has set. */
-static void check_untouched(const void *result, size_t bytes, const char *call)
-{
-    bool same = true;
-    for (size_t i = sizeof(size_t); i < bytes; i++)
-        same &= ((const unsigned char *)result)[i] == UNTOUCHED;
-    CHECK(same, "%s that failed wrote its result", call);
-}
-
 expar_event *wrong_event_gone(void)
 {
     expar_event *event = NULL;
@@ -65,7 +53,7 @@ static expar_status call_dispatch(const wrong_scene *scene, const wrong_case *sp
     lowlat_prepare_dispatch(&call, scene->ll, scene->traffic, scene->rank, &choice);
     expar_ll_dispatch_args args = call.there_args;
     expar_ll_dispatch_result result;
-    memset(&result, UNTOUCHED, sizeof result);
+    check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
     if (spoiler) spoiler->spoil_dispatch(&args, scene);
     expar_status status = expar_ll_dispatch(scene->ll, &args, &result);
@@ -73,7 +61,7 @@ static expar_status call_dispatch(const wrong_scene *scene, const wrong_case *sp
         status = expar_ll_hook_call(result.hook, NULL);
         call.there = result;
     } else {
-        check_untouched(&result, sizeof result, "a dispatch");
+        CHECK_RESULT_LEFT(&result, "a dispatch");
     }
     lowlat_clean(&call);
     return status;
@@ -87,7 +75,7 @@ static expar_status call_combine(const wrong_scene *scene, const wrong_case *spo
     lowlat_prepare_combine(&call, scene->ll, scene->traffic, back, scene->rank, &choice, scene->handle);
     expar_ll_combine_args args = call.back_args;
     expar_ll_combine_result result;
-    memset(&result, UNTOUCHED, sizeof result);
+    check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
     if (spoiler) spoiler->spoil_combine(&args, scene);
     expar_status status = expar_ll_combine(scene->ll, &args, &result);
@@ -95,7 +83,7 @@ static expar_status call_combine(const wrong_scene *scene, const wrong_case *spo
         status = expar_ll_hook_call(result.hook, NULL);
         call.back = result;
     } else {
-        check_untouched(&result, sizeof result, "a combine");
+        CHECK_RESULT_LEFT(&result, "a combine");
     }
     lowlat_clean(&call);
     return status;

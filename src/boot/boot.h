@@ -57,8 +57,11 @@ typedef enum boot_kind {
     BOOT_KIND_BARRIER, /* over the heaps; number: its epoch */
     BOOT_KIND_TEAM,    /* a collective of a team; object: the team's slot; number: 0 */
     BOOT_KIND_BUFFER,  /* a call on an EP buffer; object: the buffer's number; number: epoch */
-    BOOT_KIND_END,     /* the end of an EP buffer, to which all ranks come; object: the buffer's number; number: 0 */
-    BOOT_KIND_ALL      /* of what has ended: all of these */
+    /* A call on a low-latency buffer: likewise; number: twice the call's, and one more for a combine, since ranks that
+       make calls of different kinds do not meet. */
+    BOOT_KIND_LOW_LATENCY,
+    BOOT_KIND_END, /* the end of an EP buffer, to which all ranks come; object: the buffer's number; number: 0 */
+    BOOT_KIND_ALL  /* of what has ended: all of these */
 } boot_kind;
 #define BOOT_KINDS (BOOT_KIND_ALL + 1)
 

@@ -190,6 +190,8 @@ static int describe_object(const boot_topic *topic, char *text, size_t bytes)
 {
     if (topic->kind == BOOT_KIND_BUFFER)
         return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)topic->number, topic->object);
+    if (topic->kind == BOOT_KIND_LOW_LATENCY)
+        return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)topic->number / 2, topic->object);
     if (topic->kind == BOOT_KIND_END) return snprintf(text, bytes, " (buffer %u)", topic->object);
     if (topic->kind == BOOT_KIND_BARRIER)
         return snprintf(text, bytes, " (number %llu)", (unsigned long long)topic->number);
@@ -202,7 +204,8 @@ static int describe_object(const boot_topic *topic, char *text, size_t bytes)
 static void describe_call(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes)
 {
     const uint32_t kind = wait->topic.kind;
-    const bool part = kind == BOOT_KIND_BUFFER || kind == BOOT_KIND_END || kind == BOOT_KIND_CONTROL;
+    const bool part =
+        kind == BOOT_KIND_BUFFER || kind == BOOT_KIND_LOW_LATENCY || kind == BOOT_KIND_END || kind == BOOT_KIND_CONTROL;
     const char *name = atomic_load_explicit(&call_of(self, &wait->topic)->name, memory_order_relaxed);
     if (!part || !name || strcmp(name, wait->what) == 0) name = "";
     int length = snprintf(text, bytes, "%s%s%s", name, name[0] ? ": " : "", wait->what);

@@ -27,7 +27,8 @@ typedef struct ll_verdict {
 
 /* What both kinds of call have. */
 typedef struct ll_call {
-    uint64_t number; /* of the buffer's calls, of either kind: what waits are noted for (boot_topic) */
+    uint64_t number; /* twice that of the buffer's call, and one more for a combine: what waits are noted for
+                        (boot_topic) */
     ll_form form;
     /* In: why ep refuses the call; status 0: it does not. Out of send: what the executor refuses it for,
        EXPAR_ERR_STATE among them. EXPAR_ERR_INDEX is no refusal but a report: such a call goes on without the tokens.

@@ -148,7 +148,7 @@ static void ll_retire(const expar_ll *ll)
     snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", ll->rank);
     ll->exec->ops->retire(ll->exec, &refusal);
     /* For those who are in the next call already, or await something else of it. */
-    const boot_topic next = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = ll->calls + 1};
+    const boot_topic next = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = 2 * (ll->calls + 1)};
     boot_note_ended(ll->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
 }
 

@@ -19,7 +19,7 @@ static expar_status ll_poison(expar_ll *ll, const ll_call *call, expar_status st
     const bool first = ll->poison.status == EXPAR_OK;
     if (first) error_keep(&ll->poison, status);
     pthread_mutex_unlock(&ll->poison_lock);
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = call->number};
+    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = call->number};
     if (first) boot_note_ended(ll->group->boot, &topic, status, expar_last_error());
     return status;
 }
@@ -61,11 +61,12 @@ expar_status ll_end(expar_ll *ll, expar_status status)
     return status;
 }
 
-uint64_t ll_number_call(expar_ll *ll, const char *name)
+uint64_t ll_number_call(expar_ll *ll, const char *name, ll_kind kind)
 {
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = ++ll->calls};
+    const uint64_t number = 2 * ++ll->calls + (kind == LL_COMBINE);
+    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = number};
     boot_note_call(ll->group->boot, &topic, name);
-    return ll->calls;
+    return number;
 }
 
 /* ---- how phases went --------------------------------------------------------------------------------------------- */

@@ -87,7 +87,7 @@ expar_status ll_end(expar_ll *ll, expar_status status);
 /* Puts the call's name and this rank before the last error's text. Returns status. */
 expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status);
 /* The number of a call that begins now, noted for others who ask. */
-uint64_t ll_number_call(expar_ll *ll, const char *name);
+uint64_t ll_number_call(expar_ll *ll, const char *name, ll_kind kind);
 /* This rank refuses the call for status, which the last error tells: the others are to learn of it. OK: nothing. */
 void ll_refuse(ll_call *call, expar_status status);
 /* How a send went: its failure, or this rank's refusal. kept: of ll_refuse, with its whole text. */

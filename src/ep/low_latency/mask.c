@@ -62,14 +62,14 @@ expar_status expar_ll_mask_clean(expar_ll *ll)
     static const char name[] = "expar_ll_mask_clean";
     expar_status status = mask_begin(ll, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ll->number, .number = CLEAN_NUMBER};
+    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = CLEAN_NUMBER};
     ll_clean_step step = {.call = {.number = CLEAN_NUMBER}, .calls = ll->calls};
     boot_note_call(ll->group->boot, &topic, name);
     status = ll_received(ll, name, &step.call, ll->exec->ops->mask_clean(ll->exec, &step));
     if (status == EXPAR_OK) {
         ll->calls = step.calls;
         /* Others may have given this rank up, which is in again. */
-        boot_note_new(ll->group->boot, BOOT_KIND_BUFFER, ll->number);
+        boot_note_new(ll->group->boot, BOOT_KIND_LOW_LATENCY, ll->number);
     }
     return ll_ended(ll, ll_end(ll, status));
 }

@@ -141,7 +141,7 @@ static bool refusal_issue(expar_ll *ll, const char *name, const ll_rest *rest, c
     }
     job->refused = *refused;
     job->rest.kind = rest->kind;
-    call_of_rest(&job->rest)->number = ll_number_call(ll, name);
+    call_of_rest(&job->rest)->number = ll_number_call(ll, name, job->rest.kind);
     job_put(job);
     return true;
 }
@@ -154,7 +154,7 @@ expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_mann
     ll_call *call = call_of_rest(rest);
     error_kept kept;
     if (own == EXPAR_OK && manner->job) {
-        call->number = ll_number_call(ll, name);
+        call->number = ll_number_call(ll, name, rest->kind);
         *event = job_issue(manner->job, rest, manner->wait_event);
         manner->job = NULL;
         return EXPAR_OK;
@@ -164,7 +164,7 @@ expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_mann
         return ll_prefix(ll, name, error_restore(&kept));
     expar_status status = ll_settle(ll, name);
     if (status != EXPAR_OK) return status;
-    call->number = ll_number_call(ll, name);
+    call->number = ll_number_call(ll, name, rest->kind);
     status = ll_rest_send(ll, name, rest, manner->wait_event, error_restore(&kept));
     if (status != EXPAR_OK) return status;
     if (!manner->hook) return ll_rest_receive(ll, name, rest);

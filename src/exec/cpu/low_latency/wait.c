@@ -15,7 +15,7 @@ static bool wait_misses(const void *context, int32_t rank)
 
 static void begin_rest(ll_wait *wait)
 {
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = wait->cpu->number, .number = wait->call->number};
+    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = wait->cpu->number, .number = wait->call->number};
     wait->rest = sym_rest_begin(wait->cpu->sym, wait->what);
     wait->rest.halt = &wait->cpu->halted;
     sym_rest_expect_all(&wait->rest, &topic, wait_misses, wait);

@@ -307,6 +307,86 @@ static void test_own_calls_are_waited_for_again(void **state)
     calls_rows_free(&rows);
 }
 
+/* ---- other waits of low-latency calls ---------------------------------------------------------------------------- */
+
+static expar_status dispatch_interrupted(lowlat_call *call)
+{
+    stops = true;
+    expar_status status = lowlat_start(call);
+    stops = false;
+    return status;
+}
+
+/* The late rank has not read its two open calls: rank 0's third one says that it is there, and waits for their half. */
+static void wait_for_half(expar_group *group, void *shared)
+{
+    static const lowlat_choice hooks = {.hook = true};
+    scene *s = shared;
+    calls_view v;
+    lowlat_call calls[3];
+    if (!calls_open(&v, group, s->rows)) return;
+    for (int32_t i = 0; i < 3; i++)
+        lowlat_prepare_dispatch(&calls[i], v.ll, s->rows->lowlat, group->rank, &hooks);
+    CHECK_OK(lowlat_start(&calls[0]));
+    CHECK_OK(lowlat_start(&calls[1]));
+    if (group->rank == CALLS_LATE) await_count(&s->interrupted, 1);
+    for (int32_t i = 0; i < 2; i++)
+        CHECK(lowlat_end(&calls[i]) == EXPAR_OK && lowlat_is_right(&calls[i]), "call %d: %s", i, expar_last_error());
+    if (group->rank == 0) {
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_interrupted(&calls[2]));
+        CHECK_TEXT("expar_ll_dispatch", "reading of the half before: interrupted");
+        atomic_fetch_add(&s->interrupted, 1);
+    } else {
+        expar_status status = lowlat_start(&calls[2]);
+        if (status == EXPAR_OK) status = lowlat_end(&calls[2]);
+        /* Rank 1's half was free: it has all of that call, and misses rank 0 in the next one. */
+        if (group->rank == 1 && status == EXPAR_OK) status = calls_find("ll dispatch")->make(&v);
+        CHECK_STATUS(EXPAR_ERR_PEER, status);
+        CHECK_TEXT("rank 0", "does not come any more", "EXPAR_ERR_INTERRUPTED");
+    }
+    stay(group, s);
+    for (int32_t i = 0; i < 3; i++)
+        lowlat_clean(&calls[i]);
+    if (calls_replace(&v)) CHECK_OK(calls_find("ll dispatch")->make(&v));
+    calls_close(&v);
+}
+
+/* Rank 0 waits for an event of its own before it tells anybody anything: the call is refused, and the buffer stays. */
+static void wait_for_event(expar_group *group, void *shared)
+{
+    static const lowlat_choice plainly = {0};
+    scene *s = shared;
+    calls_view v;
+    lowlat_call call;
+    expar_event *never = NULL;
+    if (!calls_open(&v, group, s->rows)) return;
+    CHECK_OK(expar_event_create(&never));
+    lowlat_prepare_dispatch(&call, v.ll, s->rows->lowlat, group->rank, &plainly);
+    if (group->rank == 0) {
+        call.there_args.wait_event = never;
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_interrupted(&call));
+        CHECK_TEXT("expar_ll_dispatch", "interrupted");
+    } else {
+        CHECK_STATUS(EXPAR_ERR_REMOTE, lowlat_start(&call));
+        CHECK_TEXT("rank 0 refused", "EXPAR_ERR_INTERRUPTED");
+    }
+    lowlat_clean(&call);
+    expar_event_destroy(never);
+    CHECK_OK(calls_find("ll dispatch")->make(&v));
+    CHECK_OK(calls_find("ll combine")->make(&v));
+    calls_close(&v);
+}
+
+static void test_other_waits_of_low_latency(void **state)
+{
+    (void)state;
+    if (!calls_have_rows()) skip();
+    calls_rows rows = calls_rows_make();
+    run_scene(wait_for_half, &(scene){.rows = &rows});
+    run_scene(wait_for_event, &(scene){.rows = &rows});
+    calls_rows_free(&rows);
+}
+
 /* ---- the buffer's own thread ------------------------------------------------------------------------------------- */
 
 /* Asked by it for rank 0. */
@@ -451,6 +531,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call),
         cmocka_unit_test(test_own_calls_are_waited_for_again),
+        cmocka_unit_test(test_other_waits_of_low_latency),
         cmocka_unit_test(test_own_thread),
         cmocka_unit_test(test_moves_over_the_network),
     };

@@ -365,34 +365,55 @@ static void test_ranks_must_divide_experts(void **state)
     }
 }
 
+/* ---- in normal mode, or with the argument low_latency in that ---------------------------------------------------- */
+
 #define EVERY_VARIANT(test)                                                                                            \
     cmocka_unit_test_prestate(test, &variants[0]), cmocka_unit_test_prestate(test, &variants[1]),                      \
         cmocka_unit_test_prestate(test, &variants[2]), cmocka_unit_test_prestate(test, &variants[3]),                  \
         cmocka_unit_test_prestate(test, &variants[4]), cmocka_unit_test_prestate(test, &variants[5]),                  \
-        cmocka_unit_test_prestate(test, &variants[6]), cmocka_unit_test_prestate(test, &variants[7]),                  \
-        cmocka_unit_test_prestate(test, &variants[8]), cmocka_unit_test_prestate(test, &variants[9]),                  \
-        cmocka_unit_test_prestate(test, &variants[10]), cmocka_unit_test_prestate(test, &variants[11])
+        cmocka_unit_test_prestate(test, &variants[6]), cmocka_unit_test_prestate(test, &variants[7])
 
-int main(void)
+static int run_normal(void)
 {
     static variant variants[] = {
-        {1, EXPAR_PATH_DIRECT, false}, {1, EXPAR_PATH_QUEUE, false}, {1, EXPAR_PATH_AUTO, true},
-        {2, EXPAR_PATH_DIRECT, false}, {2, EXPAR_PATH_QUEUE, false}, {2, EXPAR_PATH_AUTO, true},
-        {4, EXPAR_PATH_DIRECT, false}, {4, EXPAR_PATH_QUEUE, false}, {4, EXPAR_PATH_AUTO, true},
-        {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false}, {8, EXPAR_PATH_AUTO, true},
+        {1, EXPAR_PATH_DIRECT, false}, {1, EXPAR_PATH_QUEUE, false},  {2, EXPAR_PATH_DIRECT, false},
+        {2, EXPAR_PATH_QUEUE, false},  {4, EXPAR_PATH_DIRECT, false}, {4, EXPAR_PATH_QUEUE, false},
+        {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false},
     };
-    static int32_t one = 1, two = 2, eight = 8;
     const struct CMUnitTest tests[] = {
         EVERY_VARIANT(test_logits),
         EVERY_VARIANT(test_shipped_texts),
         EVERY_VARIANT(test_own_prompts),
-        cmocka_unit_test_prestate(test_modes_do_the_same, &one),
-        cmocka_unit_test_prestate(test_modes_do_the_same, &two),
-        cmocka_unit_test_prestate(test_modes_do_the_same, &eight),
         cmocka_unit_test(test_ranks_with_other_prompts),
-        cmocka_unit_test(test_rank_with_another_mode),
         cmocka_unit_test(test_rank_without_weights),
         cmocka_unit_test(test_ranks_must_divide_experts),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("normal mode", tests, NULL, NULL);
+}
+
+static int run_low_latency(void)
+{
+    static variant variants[] = {
+        {1, EXPAR_PATH_AUTO, true}, {2, EXPAR_PATH_AUTO, true}, {4, EXPAR_PATH_AUTO, true}, {8, EXPAR_PATH_AUTO, true}};
+    static int32_t one = 1, two = 2, eight = 8;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_logits, &variants[0]),
+        cmocka_unit_test_prestate(test_logits, &variants[1]),
+        cmocka_unit_test_prestate(test_logits, &variants[2]),
+        cmocka_unit_test_prestate(test_logits, &variants[3]),
+        cmocka_unit_test_prestate(test_shipped_texts, &variants[0]),
+        cmocka_unit_test_prestate(test_shipped_texts, &variants[1]),
+        cmocka_unit_test_prestate(test_shipped_texts, &variants[2]),
+        cmocka_unit_test_prestate(test_shipped_texts, &variants[3]),
+        cmocka_unit_test_prestate(test_modes_do_the_same, &one),
+        cmocka_unit_test_prestate(test_modes_do_the_same, &two),
+        cmocka_unit_test_prestate(test_modes_do_the_same, &eight),
+        cmocka_unit_test(test_rank_with_another_mode),
+    };
+    return cmocka_run_group_tests_name("low-latency mode", tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    return argc > 1 && !strcmp(argv[1], "low_latency") ? run_low_latency() : run_normal();
 }

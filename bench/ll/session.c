@@ -10,7 +10,8 @@
 void *ll_reserve(size_t bytes)
 {
     void *data = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return data == MAP_FAILED ? NULL : data;
+    if (data == MAP_FAILED) return NULL;
+    return data;
 }
 
 void ll_unreserve(void *data, size_t bytes)
@@ -140,6 +141,7 @@ static bool make_ll(struct ll_session *session)
     config.num_topk = problem->topk;
     config.num_experts = problem->experts;
     config.max_element_bytes = (int32_t)expar_dtype_bytes(problem->dtype);
+    config.num_threads = 1; /* as the copies and the baseline have */
     config.sums = (options->ll.exact ? 1 << EXPAR_LL_EXACT : 0) | (options->ll.reduced ? 1 << EXPAR_LL_REDUCED : 0);
     return bench_good(session->world, expar_ll_create(session->world->group, &config, &session->ll));
 }

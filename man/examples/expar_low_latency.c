@@ -25,3 +25,16 @@ expar_status decode_layer(expar_ll *ll, void *x, void *y, int64_t *topk_idx, flo
     expar_ep_output_release(rows.output);
     return status;
 }
+
+/* Behind each step of a buffer with masks: whether a rank of up to 64 is missing. Once its program is back it calls
+   expar_ll_mask_clean, and so do all others, with no call open. */
+expar_status find_missing(expar_ll *ll, int32_t ranks, int32_t *missing)
+{
+    int32_t masked[64];
+    const expar_tensor masks = expar_tensor_1d(masked, EXPAR_I32, ranks);
+    expar_status status = expar_ll_mask_query(ll, &masks, NULL);
+    *missing = -1;
+    for (int32_t rank = 0; status == EXPAR_OK && rank < ranks; rank++)
+        if (masked[rank]) *missing = rank;
+    return status;
+}

@@ -298,6 +298,30 @@ static void test_regions(void **state)
     run_show(6, 61, false, play_regions);
 }
 
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* What masks add: words, and three more regions of the places of two halves. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    config.max_tokens = 64;
+    config.hidden = 2048;
+    config.num_topk = 8;
+    config.num_experts = 24;
+    const size_t places = 2 * 64 * 8, row_bytes = 2048 * 2 + 2048 / 128 * 8;
+    size_t without = 0, with = 0;
+    assert_int_equal(expar_ll_buffer_size(&config, 8, &without), EXPAR_OK);
+    config.masking = 1;
+    assert_int_equal(expar_ll_buffer_size(&config, 8, &with), EXPAR_OK);
+    assert_true(with - without >= 3 * places * (row_bytes + 8));
+    assert_true(with - without < 3 * places * (row_bytes + 8) + 16384);
+    assert_int_equal(expar_ll_buffer_size(&config, 1, &with), EXPAR_OK);
+    config.masking = 0;
+    assert_int_equal(expar_ll_buffer_size(&config, 1, &without), EXPAR_OK);
+    assert_true(with >= without && with - without <= 4096);
+}
+
 /* ---- bad arguments ----------------------------------------------------------------------------------------------- */
 
 static void check_bad(expar_ll *ll, int32_t rank, int32_t ranks)
@@ -362,7 +386,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_set),     cmocka_unit_test(test_set_late),
                                        cmocka_unit_test(test_leavers), cmocka_unit_test(test_rest),
                                        cmocka_unit_test(test_open),    cmocka_unit_test(test_regions),
-                                       cmocka_unit_test(test_bad)};
+                                       cmocka_unit_test(test_bytes),   cmocka_unit_test(test_bad)};
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

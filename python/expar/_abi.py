@@ -955,7 +955,7 @@ ENUMS: dict[str, type[IntEnum]] = {
 }
 
 
-# What each call returns, and its arguments. Status: what looks at it is given to the call that has been found.
+# What each call returns, and its arguments. Who loads the library has a Status looked at.
 CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_broadcast": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
     "expar_broadcast_others": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),

@@ -226,8 +226,8 @@ class Buffer(Owned):
         keep_slots: bool = False,
         wait_event: Event | None = None,
     ) -> Route:
-        """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches with
-        the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
+        """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches
+        with the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
         call = Arguments(_abi.RouteArgs(num_experts=num_experts, expert_alignment=expert_alignment))
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
         call.event(wait_event)
@@ -290,8 +290,8 @@ class Buffer(Owned):
     ) -> Dispatched:
         """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there.
 
-        x: [T, H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1
-            for none. topk_weights: [T, K] f32. num_experts: E.
+        x: [T, H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64,
+            -1 for none. topk_weights: [T, K] f32. num_experts: E.
         handle: the routing of an earlier dispatch or route, instead of topk_idx (which is only carried then).
         x_scales: [T, S] f32 or i32, for f8e4m3 and i8. token_in_rank: [T, N] bool, drives the routing instead of
             topk_idx; tokens_per_expert: [E] of this rank, without topk_idx.

@@ -87,8 +87,8 @@ class LentTensor(Tensor):
 
 @dataclass(frozen=True)
 class LowLatencyDispatched:
-    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's. With a hook
-    it is filled when that has been called, with async_finish when the event has happened."""
+    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's. With a
+    hook it is filled when that has been called, with async_finish when the event has happened."""
 
     x: Any  # [L, N*B, H], dtype of x or of the format; rows of expert e from x[e, 0] on without gaps
     scales: Any  # [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32; the token dimension contiguous. None without
@@ -110,8 +110,8 @@ class LowLatencyCombined:
 class LowLatencyBuffer(Owned):
     """What low-latency calls of a group work in, on the CPU: for B, H, K and E, which it never outgrows.
 
-    Collective; all arguments are the same on all ranks. Options: `max_element_bytes` of x (2, the default, or 4), `sums`
-    (the combines that will be made: 1 << LlSum.EXACT | …; 0: all), `num_threads`, `masking` (1: a rank that is lost is
+    Collective; all arguments are the same on all ranks. Options: `max_element_bytes` of x (2, the default, or 4);
+    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`, `masking` (1: a rank that is lost is
     masked, and the calls of the others go on), `unmapped` (for tests of the network). ERR_UNSUPPORTED for what this
     version of the library has not.
 
@@ -137,7 +137,7 @@ class LowLatencyBuffer(Owned):
         """Collective: every rank ends it; hooks that were not called cannot be any more. Again: no effect. BufferError
         while memory of `combine_buffer` is in use."""
         if not self.closed and any(lent() is not None for lent in self._lent.values()):
-            raise BufferError("memory of combine_buffer is alive: delete it, and its arrays, before the buffer is closed")
+            raise BufferError("memory of combine_buffer is alive: delete it before the buffer is closed")
         super().close()
 
     def dispatch(
@@ -158,14 +158,14 @@ class LowLatencyBuffer(Owned):
     ) -> LowLatencyDispatched:
         """Carries each token to the ranks that hold its experts, and places it there once an expert.
 
-        x: [T, H] bf16, f16 or f32, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1 for none, an
-            expert at most once in a token. topk_weights: [T, K] f32, for a reduced combine.
+        x: [T, H] bf16, f16 or f32, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1 for none,
+            an expert at most once in a token. topk_weights: [T, K] f32, for a reduced combine.
         format: of rows on their way and in the result, the same on all ranks; quantised ones need H a multiple of 128.
         out_…: the caller's own results, with shape, dtype and strides of the library's.
         expert_recv_stats: [L] i32, rows received are added; wait_ns: [N] i64, waiting for each source is added.
         hook: only sends; the result's hook receives. async_finish: returns once the results' places are known.
 
-        Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH and others.
+        Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
         call = Arguments(_abi.LlDispatchArgs(format=format, hook=hook, async_finish=async_finish))
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights)
@@ -202,10 +202,10 @@ class LowLatencyBuffer(Owned):
     ) -> LowLatencyCombined:
         """Brings the experts' rows back, and sums them with their weights.
 
-        x: [L, N*B, H] bf16, f16 or f32 in dispatch's layout, or memory of `combine_buffer`, which is sent without a copy.
-            topk_idx: [T, K] of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several combines.
-        sum: EXACT, a row a slot travels, and the token's rank sums in the order of slots; REDUCED, each rank sums its rows
-            of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
+        x: [L, N*B, H] bf16, f16 or f32 in dispatch's layout, or memory of `combine_buffer`, which is sent without a
+            copy. topk_idx: [T, K] of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several.
+        sum: EXACT, a row a slot travels, and the token's rank sums in the order of slots; REDUCED, each rank sums its
+            rows of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
         out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
         call = Arguments(_abi.LlCombineArgs(sum=sum, format=format, hook=hook, async_finish=async_finish))

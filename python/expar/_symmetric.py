@@ -108,8 +108,8 @@ class Symmetric:
         return torch.from_numpy(self.numpy()).view(getattr(torch, self._dtype))
 
     def free(self) -> None:
-        """Collective: starts with a barrier, then the memory may be given to others. Again: no effect. BufferError while
-        there are arrays of it."""
+        """Collective: starts with a barrier, then the memory may be given to others. Again: no effect. BufferError
+        while there are arrays of it."""
         if self._address is None:
             return
         if self.in_use:
@@ -231,8 +231,8 @@ class Operations:
     def put_signal(
         self, dest: Any, source: Any, signal: Any, value: int, pe: int, op: SignalOp = SignalOp.SET
     ) -> None:
-        """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD more by it. Whoever has
-        seen the new signal sees the data."""
+        """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD more by it. Whoever
+        has seen the new signal sees the data."""
         address, size = self._pair(dest, source, "dest", "source")
         word = self._signal(signal)
         lib.expar_put_signal(self.pointer, address, _span(source, "source")[0], size, word, value, op, pe)

@@ -99,7 +99,7 @@ def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: t
     """Of NumPy's array interface, or CUDA's, which is the same for a GPU."""
     found = dtype or _BY_TYPESTR.get(interface["typestr"])
     if found is None:
-        raise TypeError(f"expar has no element type {interface['typestr']}: say which it is by expar.View(array, dtype)")
+        raise TypeError(f"expar has no element type {interface['typestr']}: say which by expar.View(array, dtype)")
     shape = interface["shape"]
     size = ELEMENT_BYTES[found]
     if int(interface["typestr"][2:]) != size:
@@ -145,8 +145,8 @@ def _view_of_dlpack(value: Any, stream: int | None, writable: bool, keep: list[A
 class View:
     """Memory of somebody else's as an argument, with another element type of the same size.
 
-    value: an array that takes part in DLPack, NumPy's array interface or CUDA's. dtype: expar.Dtype, its name, or a type
-    of NumPy's or PyTorch's: NumPy has no bfloat16, so `View(bits, "bf16")` with `bits` of uint16.
+    value: an array that takes part in DLPack, NumPy's array interface or CUDA's. dtype: expar.Dtype, its name, or a
+    type of NumPy's or PyTorch's: NumPy has no bfloat16, so `View(bits, "bf16")` with `bits` of uint16.
     """
 
     def __init__(self, value: Any, dtype: Any) -> None:

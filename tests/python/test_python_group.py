@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -110,6 +112,30 @@ class Making(unittest.TestCase):
         for text in said:
             self.assertIn("ERR_ARGUMENT rank 0 has no unique id:", text)
             self.assertIn("nosuch0", text)
+
+    def test_torch(self) -> None:
+        """Where it is installed: a process group of all ranks, and one of some, in another order."""
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("there is no PyTorch")
+        code = """
+import os, sys
+import torch.distributed as dist
+import expar
+import test_python_group
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(os.environ["EXPAR_RANK"]), world_size=3)
+with expar.Group.from_torch() as group:
+    assert (group.rank, group.size) == (dist.get_rank(), 3)
+    test_python_group.gather(group)
+some = dist.new_group([2, 1])
+if dist.get_rank() > 0:
+    with expar.Group.from_torch(some, timeout_ms=20000) as group:
+        assert (group.rank, group.size) == (dist.get_rank(some), 2)
+        test_python_group.gather(group)
+dist.destroy_process_group()
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            ended = ranks.launched(3, "-c", code, folder + "/meeting")
+        self.assertEqual(ended.returncode, 0, ended.stdout)
 
     def test_options(self) -> None:
         with expar.Group.from_env(timeout_ms=1234, heap_bytes=1 << 22, heap_kind=expar.HeapKind.STATIC) as group:
@@ -260,7 +286,13 @@ class Signals(unittest.TestCase):
     MAKES = "import expar, signal, sys\ngroups = expar.Group.threads(2)\n"
 
     def test_interrupt(self) -> None:
-        code = self.MAKES + "try:\n    print('waits')\n    groups[0].barrier()\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+        code = f"""{self.MAKES}
+try:
+    print("waits")
+    groups[0].barrier()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
         ended = interrupted_after(code)
         self.assertEqual((ended.returncode, ended.stdout), (0, "interrupted\n"))
 

@@ -111,9 +111,9 @@ class LowLatencyBuffer(Owned):
     """What low-latency calls of a group work in, on the CPU: for B, H, K and E, which it never outgrows.
 
     Collective; all arguments are the same on all ranks. Options: `max_element_bytes` of x (2, the default, or 4);
-    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`, `masking` (1: a rank that is lost is
-    masked, and the calls of the others go on), `unmapped` (for tests of the network). ERR_UNSUPPORTED for what this
-    version of the library has not.
+    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `masking` (1: a rank that is
+    lost is masked, and the calls of the others go on); `unmapped` (for tests of the network). ERR_UNSUPPORTED for what
+    this version of the library has not.
 
     Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches
     and two combines are open at once; a third is ERR_STATE.

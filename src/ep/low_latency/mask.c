@@ -16,7 +16,7 @@ static expar_status mask_begin(expar_ll *ll, const char *name)
 static expar_status mask_end(expar_ll *ll, const char *name, expar_status status)
 {
     if (status != EXPAR_OK) error_prefix(status, "%s on rank %d", name, ll->rank);
-    return ll_ended(ll, ll_end(ll, status));
+    return ll_end(ll, status);
 }
 
 static expar_status check_mask(const expar_ll *ll, int32_t rank, int32_t masked)
@@ -35,7 +35,7 @@ expar_status expar_ll_mask_set(expar_ll *ll, int32_t rank, int32_t masked)
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = check_mask(ll, rank, masked);
     if (status == EXPAR_OK) status = ll->exec->ops->mask_set(ll->exec, rank, masked != 0);
-    return mask_end(ll, name, status);
+    return ll_ended(ll, mask_end(ll, name, status));
 }
 
 static expar_status check_query(const expar_ll *ll, const expar_tensor *status)
@@ -54,7 +54,7 @@ expar_status expar_ll_mask_query(expar_ll *ll, const expar_tensor *status, void 
     if (begun != EXPAR_OK) return ll_ended(ll, begun);
     expar_status checked = check_query(ll, status);
     if (checked == EXPAR_OK) ll->exec->ops->mask_query(ll->exec, status->data);
-    return mask_end(ll, name, checked);
+    return ll_ended(ll, mask_end(ll, name, checked));
 }
 
 expar_status expar_ll_mask_clean(expar_ll *ll)

@@ -7,9 +7,9 @@
  * asked about that one: where that chain comes back to this rank's own wait nobody in it will ever move. Every wait
  * in it has to have looked in vain for the time-out, so that all of them were there at one time.
  *
- * Ranks in one call may await each other without being the reason: each awaits the rest of the other's rows, which
- * wait for a third one. So a circle within one call is none, and who looks for the end of the chain begins at a rank
- * that does not wait there itself. */
+ * Ranks in one call that await several others may await each other without being the reason: each awaits the rest of
+ * the other's rows, which wait for a third one. So a circle within such a call is none, and who looks for the end of
+ * the chain begins at a rank that does not wait there itself. */
 #include "base/interrupt.h"
 #include "boot/notes.h"
 #include "boot/ranks.h"
@@ -280,7 +280,7 @@ static bool walk_on(inquiry *q, walk *w)
     w->unknown = !walk_look(q, w, &answer);
     if (w->unknown) return false;
     if (is_own(q, w, &answer)) {
-        if (!w->elsewhere) return false;
+        if (!w->elsewhere && q->wait->misses) return false;
         q->wait->circled = true;
         q->wait->circle = w->topic;
         if (w->blocked) deadlock(q, w);

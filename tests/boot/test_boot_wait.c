@@ -160,16 +160,17 @@ static void answer_where_all_are_in_first(played_boot *self, const boot_topic *t
     wait_in_first(answer);
 }
 
-/* What ends rank 0's wait for both others. */
-static boot_verdict verdict_on_both(void (*answer)(played_boot *, const boot_topic *, int32_t, boot_answer *),
-                                    int32_t *culprit)
+/* What ends rank 0's wait for both others, or for rank 1 alone. */
+static boot_verdict verdict_on(bool both, void (*answer)(played_boot *, const boot_topic *, int32_t, boot_answer *),
+                               int32_t *culprit)
 {
     played_boot played = {.answer = answer};
     boot_wait wait;
     begin_play(&played);
     played.boot.late_limit_ms = 3 * TIMEOUT_MS;
     boot_wait_begin(&wait, &played.boot, &first, "dispatch");
-    wait.misses = all_are_missed;
+    if (both) wait.misses = all_are_missed;
+    if (!both) boot_wait_for(&wait, 1);
     look_until_it_fails(&wait);
     boot_wait_end(&wait);
     notes_destroy(&played.notes);
@@ -181,8 +182,8 @@ static void ranks_of_one_call_are_no_circle(void **state)
 {
     (void)state;
     int32_t culprit;
-    assert_int_equal(verdict_on_both(answer_where_all_are_in_first, &culprit), BOOT_LATE);
-    assert_int_equal(verdict_on_both(answer_where_rank_2_computes, &culprit), BOOT_LATE);
+    assert_int_equal(verdict_on(true, answer_where_all_are_in_first, &culprit), BOOT_LATE);
+    assert_int_equal(verdict_on(true, answer_where_rank_2_computes, &culprit), BOOT_LATE);
     assert_int_equal(culprit, 2);
 }
 
@@ -191,8 +192,17 @@ static void a_circle_behind_them_is_found(void **state)
 {
     (void)state;
     int32_t culprit;
-    assert_int_equal(verdict_on_both(answer_where_rank_2_is_in_third, &culprit), BOOT_DEADLOCK);
+    assert_int_equal(verdict_on(true, answer_where_rank_2_is_in_third, &culprit), BOOT_DEADLOCK);
     assert_int_equal(culprit, 2);
+}
+
+/* As with two roots of one collective. */
+static void ranks_that_await_one_each_are_a_circle(void **state)
+{
+    (void)state;
+    int32_t culprit;
+    assert_int_equal(verdict_on(false, answer_where_all_are_in_first, &culprit), BOOT_DEADLOCK);
+    assert_int_equal(culprit, 1);
 }
 
 int main(void)
@@ -200,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_one_call_are_no_circle),
         cmocka_unit_test(a_circle_behind_them_is_found),
+        cmocka_unit_test(ranks_that_await_one_each_are_a_circle),
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
     };

@@ -488,7 +488,7 @@ static void play_slow_rows(expar_group *group, void *shared)
     CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_combine(ep, &back));
     CHECK_OK(expar_event_wait(came.event));
     if (event) CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(event));
-    executor_cpu_delay(ep->exec, NULL, NULL);
+    if (rank == 1) executor_cpu_delay(ep->exec, NULL, NULL); /* rank 0's refused call may still be told */
     expar_event_destroy(event);
     expar_event_destroy(came.event);
     expar_ep_handle_destroy(came.handle);

@@ -161,6 +161,8 @@ class Group(Owned, Operations):
     def threads(cls, size: int, **options: int) -> list[Group]:
         """All ranks of a group at once, for `size` threads of this process: each uses and closes its own. Not
         collective. Calls let other threads of Python run."""
+        if not isinstance(size, int):
+            raise TypeError(f"size is {size!r}: expected a number of ranks")
         made = (ctypes.c_void_p * max(size, 1))()
         struct = _Options()
         fill(struct, options, _OPTION_NAMES)

@@ -152,6 +152,8 @@ dist.destroy_process_group()
         with self.assertRaises(expar.Error) as caught:
             expar.Group.threads(0)
         self.assertEqual(caught.exception.status, expar.Status.ERR_RANGE)
+        with self.assertRaisesRegex(TypeError, "size is 'two': expected a number of ranks"):
+            expar.Group.threads("two")  # type: ignore[arg-type]
         with expar.Group.from_env() as group:
             with self.assertRaisesRegex(expar.Error, r"root 5.*\(EXPAR_ERR_RANGE\)"):
                 group.broadcast(b"x", root=5)

@@ -10,8 +10,11 @@
 #include "group/group.h"
 #include "netns/netns.h"
 
+#include <expar/interrupt.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +49,49 @@ static inline void kind_set_timeout(expar_group *group, int64_t timeout_ms)
 {
     kind_set_silence(group, timeout_ms);
     group->boot->late_limit_ms = timeout_ms;
+}
+
+/* Ranks that wait in one call for one that does not come there. The late limit that ends their waits begins when all of
+   them wait, and each has heard what those before it had to tell: so however busy the machine is, nobody but that one
+   is late. In memory that all share. */
+#define KIND_LOOKS 8
+typedef struct kind_vigil {
+    int32_t size; /* who wait; set before the ranks are made */
+    /* Ranks that have looked so often, and one time more, in vain, each time since all had looked one time less. Raised
+       by each rank once, read by all. */
+    _Atomic int32_t looked[KIND_LOOKS];
+} kind_vigil;
+
+/* Of one rank. Touched by its own waits alone. */
+typedef struct kind_watcher {
+    expar_group *group;
+    kind_vigil *vigil;
+    int32_t looks;
+} kind_watcher;
+
+/* Asked by each wait about every 50 ms, behind a look at what it waits for. */
+static inline int kind_look(void *context)
+{
+    kind_watcher *own = context;
+    if (own->looks > 0 && atomic_load(&own->vigil->looked[own->looks - 1]) < own->vigil->size) return 0;
+    if (own->looks < KIND_LOOKS)
+        atomic_fetch_add(&own->vigil->looked[own->looks++], 1);
+    else
+        own->group->boot->late_limit_ms = 1;
+    return 0;
+}
+
+/* For the calls of this thread, until the end; the watcher stays until then. */
+static inline void kind_watch_begin(kind_watcher *own, expar_group *group, kind_vigil *vigil)
+{
+    *own = (kind_watcher){.group = group, .vigil = vigil};
+    expar_set_thread_interrupt(kind_look, own);
+}
+
+static inline void kind_watch_end(const kind_watcher *own)
+{
+    expar_set_thread_interrupt(NULL, NULL);
+    own->group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
 }
 
 /* Runs the body on `size` ranks with the other members of *plan as given. */

@@ -45,6 +45,7 @@ typedef struct scene {
     _Atomic int32_t blaming; /* ranks whose call failed */
     _Atomic int32_t heard;   /* survivors whose call has ended */
     _Atomic int32_t done;    /* survivors who need the others no more */
+    kind_vigil vigil;        /* of those who wait for one that stays away */
 } scene;
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
@@ -118,7 +119,7 @@ static view look(expar_group *group)
 static void go_on(const view *v, scene *s)
 {
     const int32_t me = v->group->rank;
-    kind_set_timeout(v->group, RANKS_TIMEOUT_MS);
+    kind_set_silence(v->group, RANKS_TIMEOUT_MS);
     meet(&s->heard, s->size - 1);
     if (expar_quiet(v->group) != EXPAR_OK) CHECK_TEXT("rank 2"); /* told once of what was under way to it */
     for (int32_t pe = 0; pe < s->size; pe++) {
@@ -130,7 +131,7 @@ static void go_on(const view *v, scene *s)
         CHECK(back == mine, "rank %d gave back %llu", pe, (unsigned long long)back);
     }
     meet(&s->done, s->size - 1);
-    kind_set_timeout(v->group, SILENCE_MS); /* leaving waits for all whose end is not known */
+    kind_set_silence(v->group, SILENCE_MS); /* leaving waits for all whose end is not known */
 }
 
 static void check_loss(const view *v, const char *how)
@@ -168,7 +169,7 @@ static void survive(expar_group *group, void *shared)
     if (s->inside) await_inside(&v, s);
     atomic_fetch_add(&s->ready, 1);
     await_count(&s->go, 1);
-    kind_set_timeout(group, SILENCE_MS);
+    kind_set_silence(group, SILENCE_MS);
     expar_status status = calls[s->call](&v);
     if (status != EXPAR_OK) {
         CHECK_STATUS(EXPAR_ERR_PEER, status);
@@ -266,27 +267,21 @@ static void test_stopped(void **state)
 
 /* ---- alive, but it does not come --------------------------------------------------------------------------------- */
 
-/* Whoever times out first takes one that has not come either for the culprit. So all who call begin together, and have
-   so long to get into the call, on a busy machine, too. */
-#define TOGETHER_MS 1500
-
-static void come_together(expar_group *group, scene *s, int32_t count)
-{
-    kind_set_timeout(group, TOGETHER_MS);
-    meet(&s->ready, count);
-}
-
+/* The call has been made before, so that all who tell each other something in it are connected. */
 static void stay_away(expar_group *group, void *shared)
 {
     scene *s = shared;
     const view v = look(group);
+    kind_watcher watcher;
+    CHECK_OK(calls[s->call](&v));
     if (group->rank == VICTIM) {
         await_count(&s->done, s->size - 1);
         return;
     }
-    come_together(group, s, s->size - 1);
+    kind_watch_begin(&watcher, group, &s->vigil);
     CHECK_STATUS(EXPAR_ERR_PEER, calls[s->call](&v));
     CHECK_TEXT("rank 2 is alive but has not come to this call");
+    kind_watch_end(&watcher);
     check_loss(&v, "rank 2");
     go_on(&v, s);
 }
@@ -297,7 +292,7 @@ static void run_shared(int32_t size, int32_t call, ranks_body body)
     ranks_plan plan = {.kind = kind_of_ranks, .size = size, .heap_bytes = (size_t)4 << 20};
     plan.ranks_per_node = kind_ranks_per_node(&plan);
     assert_true(s != MAP_FAILED);
-    *s = (scene){.call = call, .size = size};
+    *s = (scene){.call = call, .size = size, .vigil.size = size - 1};
     assert_true(ranks_run(&plan, body, s));
     munmap(s, sizeof *s);
 }
@@ -315,8 +310,7 @@ static void disagree(expar_group *group, void *shared)
 {
     scene *s = shared;
     const view v = look(group);
-    kind_set_silence(group, TOGETHER_MS);
-    meet(&s->ready, 2);
+    kind_set_silence(group, SILENCE_MS);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_broadcast(v.world, v.b->dest, v.b->source, 8, 1 - group->rank));
     CHECK_TEXT("circle");
     meet(&s->done, 2);

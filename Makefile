@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: release run test test-gpu bench asan tsan nightly soak install format lint clean
+.PHONY: release run test test-gpu bench asan tsan nightly soak install uninstall wheel format lint clean
 
 release:
 	scripts/setup.sh build
@@ -61,6 +61,16 @@ soak:
 install: release
 	cmake --install build/release --prefix $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+uninstall:
+	cmake --build build/release --target uninstall
+
+# build/dist/expar-….whl, for this machine's glibc or a later one, with the library and the tool inside; and the sources.
+wheel:
+	scripts/setup.sh build wheel
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target expar expar_command
+	scripts/wheel.sh build/release build/dist wheel sdist
 
 format:
 	scripts/setup.sh lint

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh run|build|test|lint…
+# usage: setup.sh run|build|wheel|test|lint…
 set -eu
 
 # Everything that `make run` needs.
@@ -9,9 +9,11 @@ run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev lib
 # And that `make` needs: the network transport and the start by PMIx are built where their headers are, the tests where
 # cmocka is.
 build="libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
+# And that `make wheel` needs.
+wheel="python3 python3-pip python3-venv"
 # And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,
 # tc and nft for networks of its own, Python with NumPy for the package.
-test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3 python3-numpy"
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
 # And that `make lint` needs.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
 wanted=""
@@ -19,10 +21,11 @@ for set in "$@"; do
     case $set in
         run) wanted="$wanted $run" ;;
         build) wanted="$wanted $run $build" ;;
+        wheel) wanted="$wanted $wheel" ;;
         test) wanted="$wanted $run $build $test" ;;
         lint) wanted="$wanted $run $build $test $lint" ;;
         *)
-            echo "setup: unknown set '$set'; there are run, build, test, lint" >&2
+            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint" >&2
             exit 1
             ;;
     esac

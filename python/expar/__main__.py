@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m expar: the expar command that belongs to the library."""
+"""python -m expar, and the program expar of a wheel: the expar command that belongs to the library."""
+
+from __future__ import annotations
 
 import os
 import shutil
@@ -9,17 +11,23 @@ from . import library_path
 
 
 def _tool() -> str:
-    """Beside the library, as a build tree, an installed one and a wheel have it; else the one in PATH."""
-    folder = os.path.dirname(library_path())
-    for path in (os.path.join(folder, os.pardir, "bin", "expar"), os.path.join(folder, "bin", "expar")):
-        if os.access(path, os.X_OK):
-            return os.path.normpath(path)
-    found = shutil.which("expar")
-    if found is None:
-        sys.exit(f"expar: no expar command beside {library_path()}, and none in PATH")
-    return found
+    """In the package, as a wheel has it, or beside the library, as a tree has it; else another one in PATH."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for path in (os.path.join(here, "bin"), os.path.join(os.path.dirname(library_path()), os.pardir, "bin")):
+        if os.access(os.path.join(path, "expar"), os.X_OK):
+            return os.path.normpath(os.path.join(path, "expar"))
+    own = os.path.realpath(sys.argv[0])
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        found = shutil.which("expar", path=folder)
+        if found is not None and os.path.realpath(found) != own:
+            return found
+    sys.exit(f"expar: no expar command in {here}, none beside {library_path()}, and none in PATH")
+
+
+def main() -> None:
+    tool = _tool()
+    os.execv(tool, [tool, *sys.argv[1:]])
 
 
 if __name__ == "__main__":
-    tool = _tool()
-    os.execv(tool, [tool, *sys.argv[1:]])
+    main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds libexpar.so, holds it to what these bindings were written for, and gives its calls their types.
 
-The library is, in this order: the file that EXPAR_LIBRARY names; the one beside this package, as a wheel has it; that
+The library is, in this order: the file that EXPAR_LIBRARY names; the one in this folder, as a wheel has it; that
 of the source tree which this package lies in (build/release, build/debug); the one that the system's loader finds.
 """
 

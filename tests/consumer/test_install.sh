@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs into a prefix of its own, moves it, and builds and runs a consumer by CMake, by pkg-config, by the compilers'
-# wrappers, and in C++17.
+# Installs into a prefix of its own, copies it to another one, uninstalls the first, and builds and runs a consumer by CMake, by
+# pkg-config, by the compilers' wrappers, and in C++17.
 # usage: test_install.sh BUILD_DIR VERSION
 set -eu
 build=$1
@@ -11,10 +11,23 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/../script.sh"
 
 # A job's variables would make the consumer look for ranks that do not exist.
-unset EXPAR_RANK EXPAR_SIZE EXPAR_UNIQUE_ID RANK WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE || true
+unset EXPAR_LIBRARY EXPAR_RANK EXPAR_SIZE EXPAR_UNIQUE_ID RANK WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE || true
 
+# Of what somebody has installed from this build before the list stays his.
+manifest=$build/install_manifest.txt
+[ ! -e "$manifest" ] || cp "$manifest" "$work/before"
 cmake --install "$build" --prefix "$work/first" >"$work/install.log" || fail "$(cat "$work/install.log")"
-mv "$work/first" "$work/prefix"
+mv "$manifest" "$work/manifest"
+[ ! -e "$work/before" ] || mv "$work/before" "$manifest"
+
+cp -a "$work/first" "$work/prefix"
+for package in "$work"/first/lib/python*/*/expar; do
+    [ ! -d "$package" ] || mkdir "$package/__pycache__"
+done
+cmake -DMANIFEST="$work/manifest" -P "$here/../../cmake/uninstall.cmake" >"$work/uninstall.log" || fail "$(cat "$work/uninstall.log")"
+left=$(find "$work/first" ! -type d -o -name expar -o -name __pycache__)
+[ -z "$left" ] || fail "uninstalling has left $left"
+
 prefix=$work/prefix
 pc=$(find "$prefix" -name expar.pc)
 [ -n "$pc" ] || fail "no expar.pc was installed"
@@ -48,6 +61,16 @@ for asked in 0.0 0.2 1.0; do
 done
 
 cmp -s "$prefix/share/expar/abi.json" "$build/abi/abi.json" || fail "the table of structs is not installed"
+
+# The package of Python takes the library that is installed with it.
+for package in "$prefix"/lib/python*/*/expar/__init__.py; do
+    [ -e "$package" ] || continue
+    export PYTHONPATH="${package%/expar/*}" PYTHONDONTWRITEBYTECODE=1
+    used=$(python3 -c "import expar; print(expar.library_path())")
+    [ "$used" = "$(realpath "$lib/libexpar.so.$version")" ] || fail "the installed Python package takes $used"
+    [ ! -e "$build/bin/expar" ] || [ "$(env PATH=/usr/bin:/bin "$(command -v python3)" -m expar --version)" = "expar $version" ] ||
+        fail "the installed Python package does not find the tool"
+done
 
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 [ "$(pkg-config --modversion expar)" = "$version" ] || fail "pkg-config knows another version"

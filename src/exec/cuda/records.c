@@ -104,16 +104,19 @@ static expar_status check_growth(const gpu_executor *self, const ep_grow_step *s
                      step->form.experts, gpu_experts_room(&self->world.shape));
 }
 
-/* Opens the growth, and closes what it has on its stream. */
+/* Opens the growth, and closes what it has on its stream, which is the buffer's own; the call that grows goes on with
+   the caller's. */
 static expar_status exchange_forms(gpu_executor *self, const ep_grow_step *step, ep_verdict *verdict)
 {
     const expar_status own = check_growth(self, step);
     ep_refusal refusal = {0};
     exec_call call = {.asked = true};
     ep_notify_step notify = {.epoch = step->epoch, .form = step->form, .verdict = {.rank = -1}};
+    void *const called_on = self->called_on;
     if (own != EXPAR_OK) notify.refusal = refusal = ep_refusal_of(own);
     expar_status status = gpu_notify(&self->base, &call, &notify);
     expar_status ended = gpu_end(&self->base, &call);
+    self->called_on = called_on;
     *verdict = notify.verdict;
     /* What this rank refuses itself it says, whoever else does. */
     if (own != EXPAR_OK) *verdict = (ep_verdict){.rank = self->world.rank, .reason = refusal};

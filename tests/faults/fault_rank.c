@@ -47,7 +47,7 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     if (!waits_for_strike(w)) return;
     while (!atomic_load(&w->board->struck))
         nap();
-    if (plan->timeout_ms > 0) kind_set_timeout(w->group, plan->timeout_ms);
+    if (plan->timeout_ms > 0) kind_set_silence(w->group, plan->timeout_ms);
 }
 
 /* Memory of the group must have no name in the file system. */

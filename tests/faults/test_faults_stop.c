@@ -47,7 +47,6 @@ static void test_inside_a_dispatch(void **state)
     fault_plan plan = plan_at(FAULT_DISPATCHES, 0, false);
     plan.by_itself = false;
     plan.held_back = 2;
-    plan.timeout_ms = 3000; /* the victim has said its hello: who says his so late is named in its stead */
     plan.path = EXPAR_PATH_QUEUE;
     assert_true(fault_run(&plan));
 }

@@ -4,7 +4,6 @@
 #include "ep/stage.h"
 
 #include <expar/collective.h>
-#include <time.h>
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -516,21 +515,6 @@ const calls_call *calls_find(const char *name)
 
 bool calls_await_waiting(expar_group *group, int32_t count, int64_t waited_ns)
 {
-    static const boot_topic any = {.kind = BOOT_KIND_ALL}; /* whatever keeps the thread that called last */
-    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
-    bool waits[CALLS_RANKS] = {false};
-    int32_t waiting = 0;
-    while (waiting < count && ranks_clock_ms() < until_ms) {
-        boot_answer replies[CALLS_RANKS] = {{0}};
-        for (int32_t r = 0; r < group->size; r++)
-            replies[r].asked = r != group->rank && !waits[r];
-        group->boot->ops->ask(group->boot, &any, replies, INT64_C(1000000000));
-        for (int32_t r = 0; r < group->size; r++) {
-            if (!replies[r].came || !replies[r].waits || replies[r].waited_ns < waited_ns) continue;
-            waits[r] = true;
-            waiting++;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-    }
-    return CHECK(waiting >= count, "%d wait", waiting);
+    static const boot_topic any = {.kind = BOOT_KIND_ALL};
+    return kind_await_waiting(group, &any, count, waited_ns);
 }

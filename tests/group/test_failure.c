@@ -200,14 +200,24 @@ static void check_first_error(const expar_group *group, const stage *s)
     if (s->silence && (mapped || s->where != IN_RMA)) CHECK_TEXT("silent: rank 2");
 }
 
-/* The time-out of the wait runs only once the victim is stopped: before, who is a little late would be named instead.
-   Of the barrier the text says who has not come, so all others have to be there within it. */
+/* Of the barrier the text says who has not come: all others are there before the victim is stopped. Elsewhere they come
+   behind that, so that it is stopped before it can have done its part. */
 static void await_stop(expar_group *group, const stage *s)
 {
     int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
-    while (!atomic_load(&s->stopped) && ranks_clock_ms() < until_ms)
+    while (s->where != IN_BARRIER && !atomic_load(&s->stopped) && ranks_clock_ms() < until_ms)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    kind_set_timeout(group, s->where == IN_BARRIER ? 2 * SILENCE_MS : SILENCE_MS);
+    kind_set_silence(group, SILENCE_MS);
+}
+
+/* The victim's part: until it is killed, or stopped and then killed. */
+static void fall(const expar_group *group, stage *s)
+{
+    const boot_topic barrier = {.kind = BOOT_KIND_BARRIER, .number = UINT64_MAX};
+    if (s->silence && s->where == IN_BARRIER) kind_await_waiting(group, &barrier, RANKS - 1, 0);
+    atomic_fetch_add(&s->waiting, 1);
+    for (;;)
+        pause();
 }
 
 static void survive(expar_group *group, void *shared)
@@ -216,20 +226,19 @@ static void survive(expar_group *group, void *shared)
     words *w;
     CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
     CHECK_OK(expar_group_barrier(group));
+    if (group->rank == VICTIM) fall(group, s);
     atomic_fetch_add(&s->waiting, 1);
-    while (group->rank == VICTIM) /* until it is killed, or stopped and then killed */
-        pause();
     if (s->silence) await_stop(group, s);
     CHECK_STATUS(EXPAR_ERR_PEER, wait_in(group, s, w));
     check_first_error(group, s);
     atomic_store(&s->ended_ms, ranks_clock_ms());
     if (s->silence && s->where == IN_RMA && !sym_at(group->sym, VICTIM, 0)) find_silence(group, w);
-    kind_set_timeout(group, RANKS_TIMEOUT_MS);
+    kind_set_silence(group, RANKS_TIMEOUT_MS);
     lose_touch(group, w);
     quiet_once_told(group);
     go_round(group, w);
     part(group, w);
-    if (s->silence) kind_set_timeout(group, SILENCE_MS); /* leaving waits for all whose end is not known */
+    if (s->silence) kind_set_silence(group, SILENCE_MS); /* leaving waits for all whose end is not known */
 }
 
 static void await_all_waiting(const stage *s)

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -92,6 +93,30 @@ static inline void kind_watch_end(const kind_watcher *own)
 {
     expar_set_thread_interrupt(NULL, NULL);
     own->group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+}
+
+/* Until `count` other ranks wait in this topic, and have for so long. Its number may be any (UINT64_MAX), and its kind
+   too (BOOT_KIND_ALL): whatever keeps the thread that called last. */
+static inline bool kind_await_waiting(const expar_group *group, const boot_topic *topic, int32_t count,
+                                      int64_t waited_ns)
+{
+    enum { MOST = 16 };
+    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    bool waits[MOST] = {false};
+    int32_t waiting = 0;
+    while (waiting < count && ranks_clock_ms() < until_ms) {
+        boot_answer replies[MOST] = {{0}};
+        for (int32_t r = 0; r < group->size; r++)
+            replies[r].asked = r != group->rank && !waits[r];
+        group->boot->ops->ask(group->boot, topic, replies, INT64_C(1000000000));
+        for (int32_t r = 0; r < group->size; r++) {
+            if (!replies[r].came || !replies[r].waits || replies[r].waited_ns < waited_ns) continue;
+            waits[r] = true;
+            waiting++;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    return CHECK(waiting >= count, "%d wait", waiting);
 }
 
 /* Runs the body on `size` ranks with the other members of *plan as given. */

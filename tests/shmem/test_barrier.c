@@ -2,6 +2,7 @@
 /* The barrier: nobody leaves before all have come, for every size, for large epochs, and across pretended nodes. */
 #include "shmem/kind.h"
 
+#include <sys/mman.h>
 #include <time.h>
 
 #define ROUNDS 500
@@ -68,24 +69,19 @@ static const char *seen_missing(const expar_group *group)
     return group->rank == 0 ? "rank 3" : "rank 1";
 }
 
-/* Where all is seen rank 2 must have come before rank 0 times out, and the other way round: time for a busy machine. */
-static int64_t patience_ms(const expar_group *group)
-{
-    return group->sym->all_mapped ? 3000 : 1000;
-}
-
 /* Ranks 1 and 3 do not come; the others hear exactly that, at once again on later calls, and can leave. */
 static void some_stay_away(expar_group *group, void *shared)
 {
-    (void)shared;
+    kind_watcher watcher;
     CHECK_OK(expar_barrier_all(group));
-    group->boot->late_limit_ms = patience_ms(group);
     if (group->rank % 2 == 1) {
         while (sym_check(group->sym, "test") == EXPAR_OK) /* until the others have left */
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         return;
     }
+    kind_watch_begin(&watcher, group, shared);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    kind_watch_end(&watcher);
     if (group->sym->failure >> 32 == SYM_PEER_SILENT) { /* else another one was faster and has left already */
         CHECK_TEXT("expar_barrier_all", seen_missing(group));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
@@ -96,7 +92,13 @@ static void some_stay_away(expar_group *group, void *shared)
 static void test_silence_is_named(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){.heap_bytes = 4 << 20}, 4, some_stay_away);
+    kind_vigil *vigil = mmap(NULL, sizeof *vigil, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ranks_plan plan = {.kind = kind_of_ranks, .size = 4, .heap_bytes = 4 << 20};
+    plan.ranks_per_node = kind_ranks_per_node(&plan);
+    assert_true(vigil != MAP_FAILED);
+    vigil->size = 2;
+    assert_true(ranks_run(&plan, some_stay_away, vigil));
+    munmap(vigil, sizeof *vigil);
 }
 
 /* Where heaps are neither mapped nor reached by atomics the control sockets carry the barrier. */

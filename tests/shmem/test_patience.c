@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank whose process does not come to make the network's progress, by many time-outs of an operation: it is late, and
+/* A rank whose process does not come to make the network's progress, by some time-outs of an operation: it is late, and
  * waited for, as long as it can still be that it answers on its line. */
 #include "shmem/kind.h"
 
@@ -10,9 +10,10 @@
 
 #define RANKS   2
 #define STOPPED 1
-/* The time-out, and how long the rank stands still: less than what makes it silent. */
+/* The time-out of an operation, and how long the rank stands still. What makes it silent is longer than any machine
+   takes to wake it. */
 #define SHORT_MS 200
-#define PAUSE_MS 1500
+#define PAUSE_MS 900
 
 static bool is_stopped(const expar_group *group)
 {
@@ -30,6 +31,11 @@ static void await_stop(const expar_group *group)
     while (!is_stopped(group) && ranks_clock_ms() < end_ms)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     CHECK(is_stopped(group), "rank 1 does not stand still");
+}
+
+static void set_timeout(expar_group *group, int64_t timeout_ms)
+{
+    group->sym->timeout_ms = group->sym->site.timeout_ms = timeout_ms;
 }
 
 static void *wake_later(void *argument)
@@ -84,9 +90,9 @@ static void wait_for_stopped(expar_group *group, void *shared)
         } else {
             await_stop(group);
             if (pthread_create(&waker, NULL, wake_later, group)) abort();
-            kind_set_silence(group, SHORT_MS);
+            set_timeout(group, SHORT_MS);
             CHECK_OK(operations[i](group, block, mine));
-            kind_set_silence(group, RANKS_TIMEOUT_MS);
+            set_timeout(group, RANKS_TIMEOUT_MS);
             pthread_join(waker, NULL);
         }
         CHECK_OK(expar_group_barrier(group));

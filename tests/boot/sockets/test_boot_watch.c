@@ -217,7 +217,8 @@ static expar_status die_in_collective(int32_t rank, void *context)
     boot *group;
     expar_status status;
     BODY_OK(join(rank, context, &group));
-    if (rank == 3) alarm(1); /* SIGALRM kills */
+    BODY_OK(group->ops->barrier(group)); /* all are in */
+    if (rank == 3) alarm(1);             /* SIGALRM kills */
     do {
         status = group->ops->allgather(group, mine, all, sizeof mine);
     } while (status == EXPAR_OK);

@@ -21,8 +21,8 @@
 enum { RANKS = 3, FATAL = 2, ROUNDS = 50 };
 /* Survivors must have ended by then; they are expected to need a second, or their time-out and some. */
 #define DEADLINE_MS 60000
-/* Of survivors of a silence. */
-#define SHORT_TIMEOUT_MS 1500
+/* Of survivors of a silence: what it takes to be silent is longer all the same. */
+#define SHORT_SILENCE_MS 1500
 
 typedef enum phase { SENDS_THERE, OPEN_THERE, RECEIVES_THERE, SENDS_BACK, OPEN_BACK, RECEIVES_BACK, PHASES } phase;
 static const char *const phase_names[] = {"dispatch: send", "dispatch: before its hook", "dispatch: receive",
@@ -80,8 +80,7 @@ static void strike_in_time(void *context)
     if (--seat->steps_left == 0) strike(seat);
 }
 
-/* Before a phase. Survivors of a silence have short time-outs from then on, and all of them come late to it, so that
-   nobody is late but the victim. */
+/* Before a phase. Survivors of a silence come late to it, when the victim is about to stop. */
 static void enter_phase(fault_seat *seat, phase now)
 {
     const fault_case *what = &seat->table->what;
@@ -92,7 +91,7 @@ static void enter_phase(fault_seat *seat, phase now)
     } else if (what->signal == SIGSTOP) {
         while (!atomic_load(&seat->table->struck))
             nap();
-        kind_set_timeout(seat->group, SHORT_TIMEOUT_MS);
+        kind_set_silence(seat->group, SHORT_SILENCE_MS);
     }
 }
 

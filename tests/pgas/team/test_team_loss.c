@@ -179,10 +179,10 @@ static void touch_the_silent(const stage *s)
 {
     uint64_t word;
     if (sym_at(s->group->sym, VICTIM, 0)) return;
-    kind_set_timeout(s->group, SILENCE_MS);
+    kind_set_silence(s->group, SILENCE_MS);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_get(s->group, &word, s->dest, 8, VICTIM));
     CHECK_TEXT("rank 5");
-    kind_set_timeout(s->group, RANKS_TIMEOUT_MS);
+    kind_set_silence(s->group, RANKS_TIMEOUT_MS);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_put(s->group, s->dest, s->source, 8, VICTIM));
     CHECK_TEXT("rank 5");
 }
@@ -190,9 +190,9 @@ static void touch_the_silent(const stage *s)
 /* What was under way is given up after the time-out, unless the victim has answered before it was stopped. */
 static void end_with_the_lost(const stage *s)
 {
-    kind_set_timeout(s->group, SILENCE_MS);
+    kind_set_silence(s->group, SILENCE_MS);
     check_told(expar_quiet(s->group));
-    kind_set_timeout(s->group, RANKS_TIMEOUT_MS);
+    kind_set_silence(s->group, RANKS_TIMEOUT_MS);
 }
 
 /* ---- the test ---------------------------------------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ static void outlive(expar_group *group, void *shared)
     CHECK_OK(expar_ctx_destroy(s.ctx));
     CHECK_OK(expar_team_sync(s.team));
     part(plot);
-    if (plot->silence) kind_set_timeout(group, SILENCE_MS); /* leaving waits for all whose end is not known */
+    if (plot->silence) kind_set_silence(group, SILENCE_MS); /* leaving waits for all whose end is not known */
 }
 
 static void strike(scene *plot, pid_t victim)

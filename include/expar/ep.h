@@ -15,6 +15,8 @@
  * is in use meanwhile, room in the pool included; the structs of their arguments are copied, and need not live on, what
  * these point to has to. docs/normal-mode.md, "Asynchronous calls", says which part waits for which.
  *
+ * Members of arguments that say yes or no are 1 or 0; any other value is refused.
+ *
  * A rank whose arguments are refused returns its own error, and still tells the others: they return EXPAR_ERR_REMOTE
  * with that rank and reason. Arguments that do not fit between ranks (H, dtype, K, E, cached or not) are
  * EXPAR_ERR_MISMATCH on all. Either way the buffer stays usable. After EXPAR_ERR_PEER or EXPAR_ERR_ABORTED in a call,

@@ -57,7 +57,7 @@ typedef struct expar_ep_config {
                               Those beside them, rows to expert-major order and back, are as large as their work. Ranks
                               that share a GPU must fit on it side by side. May differ between ranks */
     /* The most that outputs of this buffer may hold at a time of the memory that peers reach; 0: no limit but the
-       machine's. What does not fit comes by the queue, to memory of alloc's. */
+       machine's; else at least pool_bytes. What does not fit comes by the queue, to memory of alloc's. */
     int64_t pool_limit_bytes;
     /* With free; both NULL: private memory, which is kept from call to call, on a GPU the driver's stream-ordered
        allocator's. May differ between ranks. */

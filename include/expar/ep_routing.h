@@ -24,12 +24,13 @@ typedef struct expar_layout {
 } expar_layout;
 #define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
 
-/* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. The arrays lie where it does: in host
-   memory, or in the memory of a GPU. Local, no communication; any thread; nothing is written on an error. On a GPU the
-   counts are put on the stream and not waited for, also into a graph; an index out of range counts as -1 there (a
-   dispatch refuses it). Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE,
-   EXPAR_ERR_ALIGNMENT, EXPAR_ERR_INDEX (token and slot of an index outside [-1, E)), EXPAR_ERR_DEVICE (an array that
-   lies elsewhere), EXPAR_ERR_STATE (the group has ended), EXPAR_ERR_MEMORY, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_CUDA. */
+/* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. num_experts: E, at most 2^22, as in calls
+   on a buffer. The arrays lie where topk_idx does: in host memory, or in the memory of a GPU. Local, no communication;
+   any thread; nothing is written on an error. On a GPU the counts are put on the stream and not waited for, also into a
+   graph; an index out of range counts as -1 there (a dispatch refuses it). Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT,
+   EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_INDEX (token and slot of an index
+   outside [-1, E)), EXPAR_ERR_DEVICE (an array that lies elsewhere), EXPAR_ERR_STATE (the group has ended),
+   EXPAR_ERR_MEMORY, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                        const expar_layout *layout);
 

@@ -184,6 +184,14 @@ expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t
     return status;
 }
 
+expar_status ep_check_flags(const ep_flag *flags, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (flags[i].value != 0 && flags[i].value != 1)
+            return error_set(EXPAR_ERR_ARGUMENT, "%s is %d; expected 0 or 1", flags[i].name, flags[i].value);
+    return EXPAR_OK;
+}
+
 /* Any strides, also negative ones; but the bytes from the first element to the furthest must be a number. */
 static expar_status check_span(const char *name, const expar_tensor *tensor)
 {

@@ -148,6 +148,12 @@ static expar_status check_sums(const combine_call *call)
     return adds_each_slot(call) ? check_each_slot(call) : EXPAR_OK;
 }
 
+static expar_status combine_check_flags(const expar_combine_args *args)
+{
+    const ep_flag flags[] = {{"expert_major", args->expert_major}, {"async_finish", args->async_finish}};
+    return ep_check_flags(flags, ARRAY_LENGTH(flags));
+}
+
 static expar_status combine_check_options(const expar_combine_args *args)
 {
     if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
@@ -163,6 +169,7 @@ static expar_status combine_check(combine_call *call, const expar_combine_args *
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, true);
     call->base.wait_event = call->args.wait_event;
     call->base.by_itself = call->args.async_finish != 0;
+    if (status == EXPAR_OK) status = combine_check_flags(&call->args);
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_sums(call);
     if (status == EXPAR_OK) status = combine_check_x(call);

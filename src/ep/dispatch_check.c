@@ -79,6 +79,14 @@ static expar_status check_cached(const dispatch_call *call)
     return status == EXPAR_OK ? check_topk_beside_handle(call) : status;
 }
 
+static expar_status dispatch_check_flags(const expar_dispatch_args *args)
+{
+    const ep_flag flags[] = {{"expert_major", args->expert_major}, {"zero_padding", args->zero_padding},
+                             {"async_finish", args->async_finish}, {"keep_slots", args->keep_slots},
+                             {"src_tokens", args->src_tokens},     {"global_experts", args->global_experts}};
+    return ep_check_flags(flags, ARRAY_LENGTH(flags));
+}
+
 static expar_status dispatch_check_options(const expar_dispatch_args *args)
 {
     if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
@@ -160,6 +168,7 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     call->given = call->args.handle;
     call->opening = dispatch_opening(&call->args);
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
+    if ((status = dispatch_check_flags(&call->args)) != EXPAR_OK) return status;
     if ((status = dispatch_check_x(call)) != EXPAR_OK) return status;
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);
     if (status == EXPAR_OK) status = dispatch_check_options(&call->args);

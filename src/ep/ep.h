@@ -236,6 +236,14 @@ typedef struct ep_array {
 } ep_array;
 expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t count);
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks);
+/* The largest E of any call. */
+#define EP_MOST_EXPERTS (1 << 22)
+/* Members that say yes or no, each 0 or 1. */
+typedef struct ep_flag {
+    const char *name;
+    int32_t value;
+} ep_flag;
+expar_status ep_check_flags(const ep_flag *flags, size_t count);
 /* That somebody holds it; NULL: none is given. */
 expar_status ep_check_wait_event(const expar_event *wait_event);
 /* That it is one of this rank's in this group, and that the buffer can carry it out. */

@@ -13,6 +13,13 @@ static expar_status check_arrays(expar_device device, const expar_layout *layout
     return ep_check_arrays(device, arrays, ARRAY_LENGTH(arrays));
 }
 
+/* As of a buffer; arrays of 2^31 counts would take all memory before any index is looked at. */
+static expar_status check_experts(int32_t num_experts, int32_t ranks)
+{
+    if (num_experts <= EP_MOST_EXPERTS) return ep_check_experts(num_experts, ranks);
+    return error_set(EXPAR_ERR_ARGUMENT, "num_experts is %d; expected at most %d", num_experts, EP_MOST_EXPERTS);
+}
+
 /* Counts are of 31 bits. */
 static expar_status check_slots(const expar_tensor *topk_idx)
 {
@@ -30,7 +37,7 @@ static expar_status layout_check(const expar_group *group, const expar_tensor *t
     const expar_device device = executor_kind_of(topk_idx->device.type) ? topk_idx->device : cpu;
     expar_status status = ep_copy_struct("layout", layout, sizeof *layout, given);
     if (status == EXPAR_OK) status = check_arrays(device, layout);
-    if (status == EXPAR_OK) status = ep_check_experts(num_experts, group->size);
+    if (status == EXPAR_OK) status = check_experts(num_experts, group->size);
     if (status == EXPAR_OK)
         status =
             ep_check_matrix(device, "topk_idx", topk_idx, topk_idx->shape[0], topk_idx->shape[1], EXPAR_I64, EXPAR_I32);

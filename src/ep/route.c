@@ -38,6 +38,12 @@ static expar_status route_check_tokens(const expar_ep *ep, const ep_opening *ope
                      (long long)ep->limits.tokens);
 }
 
+static expar_status route_check_flags(const expar_route_args *args)
+{
+    const ep_flag flags[] = {{"async_finish", args->async_finish}, {"keep_slots", args->keep_slots}};
+    return ep_check_flags(flags, ARRAY_LENGTH(flags));
+}
+
 static expar_status route_check(route_call *call, const expar_route_args *args, const expar_route_result *result)
 {
     expar_route_result unused;
@@ -51,6 +57,7 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     call->opening = route_opening(&call->args);
     status = ep_copy_struct("result", &unused, sizeof unused, result);
     const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;
+    if (status == EXPAR_OK) status = route_check_flags(&call->args);
     if (status == EXPAR_OK) status = opening_check(base->ep, &call->opening, needs);
     if (status == EXPAR_OK) status = route_check_tokens(base->ep, &call->opening);
     if (status == EXPAR_OK) status = opening_check_capture(base, &call->opening);

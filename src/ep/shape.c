@@ -7,7 +7,6 @@
 #define MAX_CHANNELS    1024
 #define MAX_RING_SLOTS  65536
 #define MAX_TOPK        4096
-#define MAX_EXPERTS     (1 << 22)
 #define MAX_ROW_BYTES   (1 << 26)
 #define MAX_SCALES      (1 << 20)
 #define MAX_RECV_TOKENS INT32_MAX
@@ -38,7 +37,7 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
         {"max_tokens", config->max_tokens, 0, MAX_RECV_TOKENS / ranks},
         {"max_row_bytes", config->max_row_bytes, least, MAX_ROW_BYTES},
         {"max_topk", config->max_topk, least, MAX_TOPK},
-        {"max_experts", config->max_experts, least, MAX_EXPERTS},
+        {"max_experts", config->max_experts, least, EP_MOST_EXPERTS},
         {"num_channels", config->num_channels, 0, MAX_CHANNELS},
         {"ring_slots", config->ring_slots, 0, MAX_RING_SLOTS},
         {"num_threads", config->num_threads, 0, 1024},
@@ -54,9 +53,13 @@ static expar_status check_members(const expar_ep_config *config, int32_t ranks)
     }
     if (config->device.index && config->device.type != EXPAR_CUDA)
         return error_set(EXPAR_ERR_ARGUMENT, "config.device.index is %d; expected 0 on the CPU", config->device.index);
-    if (config->max_experts % ranks == 0) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "config.max_experts is %d; expected a multiple of the %d ranks",
-                     config->max_experts, ranks);
+    if (config->max_experts % ranks)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.max_experts is %d; expected a multiple of the %d ranks",
+                         config->max_experts, ranks);
+    if (config->pool_limit_bytes == 0 || config->pool_bytes <= config->pool_limit_bytes) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT,
+                     "config.pool_limit_bytes is %lld; expected 0 (none), or at least the %lld of config.pool_bytes",
+                     (long long)config->pool_limit_bytes, (long long)config->pool_bytes);
 }
 
 /* As the pool rounds large blocks. */
@@ -154,7 +157,7 @@ ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape)
     return (ep_limits){.tokens = limit_or(config->max_tokens, MAX_RECV_TOKENS / shape->ranks),
                        .row_bytes = limit_or(config->max_row_bytes, MAX_ROW_BYTES),
                        .topk = (int32_t)limit_or(config->max_topk, MAX_TOPK),
-                       .experts = (int32_t)limit_or(config->max_experts, MAX_EXPERTS),
+                       .experts = (int32_t)limit_or(config->max_experts, EP_MOST_EXPERTS),
                        .scales = (int32_t)limit_or(config->max_scales, MAX_SCALES)};
 }
 

@@ -224,6 +224,15 @@ static void event_that_has_gone(expar_combine_args *args, const refusal_scene *s
     args->wait_event = refusal_event_gone();
 }
 
+#define NEITHER(member, value)                                                                                         \
+    static void member##_neither(expar_combine_args *args, const refusal_scene *scene)                                 \
+    {                                                                                                                  \
+        (void)scene;                                                                                                   \
+        args->member = value;                                                                                          \
+    }
+NEITHER(expert_major, 2)
+NEITHER(async_finish, 3)
+
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_combine = function                       \
@@ -273,6 +282,8 @@ static const refusal_case cases[] = {
     SPOILED_DISPATCH(weights_of_integers_beside_a_handle, EXPAR_ERR_DTYPE, "topk_weights.dtype", "i32", "f32"),
     SPOILED_DISPATCH(weights_without_idx_beside_a_handle, EXPAR_ERR_NULL, "topk_idx is not given", "topk_weights"),
     SPOILED_DISPATCH(handle_of_another_t, EXPAR_ERR_SHAPE, "x has", "4 tokens", "5"),
+    SPOILED(expert_major_neither, EXPAR_ERR_ARGUMENT, "expert_major is 2; expected 0 or 1"),
+    SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
     SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

@@ -359,6 +359,21 @@ static void event_that_has_gone(expar_dispatch_args *args, const refusal_scene *
     args->wait_event = refusal_event_gone();
 }
 
+/* ---- members that say yes or no ---------------------------------------------------------------------------------- */
+
+#define NEITHER(member, value)                                                                                         \
+    static void member##_neither(expar_dispatch_args *args, const refusal_scene *scene)                                \
+    {                                                                                                                  \
+        (void)scene;                                                                                                   \
+        args->member = value;                                                                                          \
+    }
+NEITHER(expert_major, 2)
+NEITHER(zero_padding, -1)
+NEITHER(async_finish, 3)
+NEITHER(keep_slots, 2)
+NEITHER(src_tokens, 256)
+NEITHER(global_experts, -7)
+
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
@@ -422,6 +437,12 @@ static const refusal_case cases[] = {
     SPOILED(out_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_x.data", "multiple of 16"),
     SPOILED(out_on_a_gpu, EXPAR_ERR_DEVICE, "out_x", "2", "CPU"),
     SPOILED(out_not_symmetric, EXPAR_ERR_ADDRESS, "out_x.data", "symmetric"),
+    SPOILED(expert_major_neither, EXPAR_ERR_ARGUMENT, "expert_major is 2; expected 0 or 1"),
+    SPOILED(zero_padding_neither, EXPAR_ERR_ARGUMENT, "zero_padding is -1; expected 0 or 1"),
+    SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
+    SPOILED(keep_slots_neither, EXPAR_ERR_ARGUMENT, "keep_slots is 2; expected 0 or 1"),
+    SPOILED(src_tokens_neither, EXPAR_ERR_ARGUMENT, "src_tokens is 256; expected 0 or 1"),
+    SPOILED(global_experts_neither, EXPAR_ERR_ARGUMENT, "global_experts is -7; expected 0 or 1"),
     SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

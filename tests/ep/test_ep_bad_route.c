@@ -131,6 +131,15 @@ static void event_that_has_gone(expar_route_args *args, const refusal_scene *sce
     args->wait_event = refusal_event_gone();
 }
 
+#define NEITHER(member, value)                                                                                         \
+    static void member##_neither(expar_route_args *args, const refusal_scene *scene)                                   \
+    {                                                                                                                  \
+        (void)scene;                                                                                                   \
+        args->member = value;                                                                                          \
+    }
+NEITHER(async_finish, 3)
+NEITHER(keep_slots, -1)
+
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_route = function                         \
@@ -163,6 +172,8 @@ static const refusal_case cases[] = {
     SPOILED(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
     SPOILED(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     SPOILED(negative_counts, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4] is -4"),
+    SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
+    SPOILED(keep_slots_neither, EXPAR_ERR_ARGUMENT, "keep_slots is -1; expected 0 or 1"),
     SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

@@ -56,6 +56,9 @@ static const wrong_member wrong_members[] = {
     WRONG(max_scales, -7, "-7"),
     WRONG(pool_limit_bytes, -8, "-8"),
     WRONG(max_scales, INT32_MAX, "2147483647"),
+    {.words = {"config.pool_limit_bytes is 4095", "at least the 4096 of config.pool_bytes"},
+     .config =
+         {.struct_size = sizeof(expar_ep_config), .max_experts = 6, .pool_bytes = 4096, .pool_limit_bytes = 4095}},
 };
 #pragma GCC diagnostic pop
 

@@ -299,6 +299,28 @@ static void test_wrong_number_of_experts(void **state)
     setting_end(&s);
 }
 
+/* As many as a buffer takes; beyond that nobody waits for memory that is not there. */
+static void test_too_many_experts(void **state)
+{
+    (void)state;
+    const int32_t most = 1 << 22, wrong[] = {(1 << 22) + 1, INT32_MAX};
+    setting s = setting_make(1, 1);
+    expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
+    counts c = counts_make(1, 1, most, 4), untouched = counts_make(1, 1, 1, 4);
+    expar_layout layout = layout_of(&c);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, wrong[i], &layout), EXPAR_ERR_ARGUMENT, "num_experts is ",
+                       i ? "2147483647" : "4194305", "expected at most 4194304");
+    assert_memory_equal(c.ranks, untouched.ranks, sizeof *c.ranks);
+    assert_int_equal(expar_ep_layout(s.groups[0], &idx, most, &layout), EXPAR_OK);
+    assert_int_equal(c.ranks[0], 4);
+    assert_memory_equal(c.experts, ((int32_t[]){2, 2, 2, 2, 0}), 20);
+    assert_int_equal(c.experts[most - 1], 0);
+    counts_free(&c);
+    counts_free(&untouched);
+    setting_end(&s);
+}
+
 static void test_struct_without_size(void **state)
 {
     (void)state;
@@ -317,7 +339,7 @@ int main(void)
         cmocka_unit_test(test_index_below_minus_one),   cmocka_unit_test(test_index_of_64_bits),
         cmocka_unit_test(test_null_arguments),          cmocka_unit_test(test_wrong_tensors),
         cmocka_unit_test(test_wrong_number_of_experts), cmocka_unit_test(test_struct_without_size),
-        cmocka_unit_test(test_indices_elsewhere),
+        cmocka_unit_test(test_indices_elsewhere),       cmocka_unit_test(test_too_many_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,10 +133,10 @@ expar_status ll_check_manner(int32_t hook, int32_t async_finish, const expar_eve
 {
     const expar_status status = ep_check_wait_event(wait_event);
     if (status != EXPAR_OK) return status;
-    if (hook != 0 && hook != 1) return error_set(EXPAR_ERR_ARGUMENT, "hook is %d; expected 0 or 1", hook);
-    if (!hook || !async_finish) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "hook is 1 and async_finish is %d; expected one of the two at most",
-                     async_finish);
+    const ep_flag flags[] = {{"hook", hook}, {"async_finish", async_finish}};
+    const expar_status wrong = ep_check_flags(flags, ARRAY_LENGTH(flags));
+    if (wrong != EXPAR_OK || !hook || !async_finish) return wrong;
+    return error_set(EXPAR_ERR_ARGUMENT, "hook is 1 and async_finish is 1; expected one of the two at most");
 }
 
 ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights)

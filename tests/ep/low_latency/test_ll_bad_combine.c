@@ -224,6 +224,12 @@ static void hook_of_two(back_args *args, const wrong_scene *scene)
     args->hook = 2;
 }
 
+static void async_of_three(back_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->async_finish = 3;
+}
+
 static void out_of_another_dtype(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -313,6 +319,10 @@ static const wrong_case cases[] = {
      {"wait_event", "is not a living event"},
      .spoil_combine = event_that_has_gone},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_combine = hook_of_two},
+    {"async_finish of 3",
+     EXPAR_ERR_ARGUMENT,
+     {"async_finish is 3", "expected 0 or 1"},
+     .spoil_combine = async_of_three},
     {"out of another dtype", EXPAR_ERR_DTYPE, {"out.dtype is f16", "bf16"}, .spoil_combine = out_of_another_dtype},
     {"out of fewer tokens", EXPAR_ERR_SHAPE, {"out", "4", "5"}, .spoil_combine = out_of_fewer_tokens},
     {"out at an odd address", EXPAR_ERR_ALIGNMENT, {"out.data"}, .spoil_combine = out_at_odd_address},

@@ -261,6 +261,12 @@ static void hook_of_two(there_args *args, const wrong_scene *scene)
     args->hook = 2;
 }
 
+static void async_of_three(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->async_finish = 3;
+}
+
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* Memory that no refused call writes to. */
@@ -430,6 +436,10 @@ static const wrong_case cases[] = {
      {"wait_event", "is not a living event"},
      .spoil_dispatch = event_that_has_gone},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_dispatch = hook_of_two},
+    {"async_finish of 3",
+     EXPAR_ERR_ARGUMENT,
+     {"async_finish is 3", "expected 0 or 1"},
+     .spoil_dispatch = async_of_three},
     {"out_x of another dtype",
      EXPAR_ERR_DTYPE,
      {"out_x.dtype is f16", "bf16"},

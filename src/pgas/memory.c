@@ -49,8 +49,10 @@ expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     if (size_mul_overflows(count, size, &bytes))
         return group_ended(group, sym_refuse(group->sym, what,
-                                             error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow",
-                                                       what, count, size)));
+                                             error_set(EXPAR_ERR_ARGUMENT,
+                                                       "%s: count %zu, expected at most %zu: elements of %zu bytes "
+                                                       "overflow",
+                                                       what, count, SIZE_MAX / size, size)));
     expar_status status = allocate(group, what, DEFAULT_ALIGNMENT, bytes, out ? &block : NULL);
     if (status != EXPAR_OK) return group_ended(group, status);
     if (block) {

@@ -97,8 +97,8 @@ static expar_status move_elements(mover move, const ops_origin *from, void *dest
 {
     size_t bytes;
     if (size_mul_overflows(count, element_bytes, &bytes))
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes overflow", from->call, count,
-                         element_bytes);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: count %zu, expected at most %zu: elements of %zu bytes overflow",
+                         from->call, count, SIZE_MAX / element_bytes, element_bytes);
     return move(from, dest, source, bytes, pe);
 }
 

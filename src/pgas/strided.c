@@ -20,8 +20,9 @@ static bool extent_overflows(const ops_strided *shape, ptrdiff_t stride, size_t 
 static expar_status strided_check_extent(const char *call, const ops_strided *shape, ptrdiff_t stride, size_t *bytes)
 {
     if (!extent_overflows(shape, stride, bytes)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements of %zu bytes, %td apart, overflow", call, shape->count,
-                     shape->element_bytes, stride);
+    return error_set(EXPAR_ERR_ARGUMENT,
+                     "%s: count %zu, expected fewer: %zu elements of %zu bytes, %td apart, overflow", call,
+                     shape->count, shape->count, shape->element_bytes, stride);
 }
 
 static expar_status check_shape(const char *call, const ops_strided *shape)

@@ -308,6 +308,74 @@ static void test_who_refuses_is_not_waited_for(void **state)
     kind_run((ranks_plan){.heap_bytes = 4 << 20}, 2, refuse);
 }
 
+/* Each with one argument that does not do where `wrong` is set. */
+static expar_status wrong_strides(const calls_view *v, bool wrong)
+{
+    return expar_alltoalls(v->world, v->b->dest, v->b->source, wrong ? 0 : 1, 1, 8, 2);
+}
+
+static expar_status wrong_count(const calls_view *v, bool wrong)
+{
+    return expar_sum_reduce_u64(v->world, v->b->dest, v->b->source, wrong ? SIZE_MAX / 4 : 2);
+}
+
+static void keep_first(void *into, const void *from, size_t count)
+{
+    (void)into;
+    (void)from;
+    (void)count;
+}
+
+static expar_status wrong_function(const calls_view *v, bool wrong)
+{
+    return expar_reduce(v->world, v->b->dest, v->b->source, 2, 8, wrong ? NULL : keep_first);
+}
+
+static expar_status wrong_members(const calls_view *v, bool wrong)
+{
+    expar_team *made;
+    return expar_team_split_strided(v->world, 0, 1, wrong ? 3 : 2, NULL, &made);
+}
+
+static expar_status wrong_range(const calls_view *v, bool wrong)
+{
+    expar_team *rows, *columns;
+    return expar_team_split_2d(v->world, wrong ? 0 : 2, NULL, NULL, &rows, &columns);
+}
+
+typedef struct refused_call {
+    expar_status (*make)(const calls_view *v, bool wrong);
+    const char *why;
+} refused_call;
+
+static void refuse_over_heaps(expar_group *group, void *shared)
+{
+    const refused_call *call = shared;
+    calls_view v;
+    if (!calls_open(&v, group, NULL)) return;
+    const expar_status status = call->make(&v, group->rank == 1);
+    CHECK(group->rank == 1 ? status != EXPAR_OK && status != EXPAR_ERR_PEER : status == EXPAR_ERR_PEER, "%s",
+          expar_last_error());
+    CHECK_TEXT(call->why);
+    if (group->rank != 1) CHECK_TEXT("rank 1 does not come any more");
+    while (group->rank == 1 && sym_check(group->sym, "test") == EXPAR_OK) /* until the other one has left */
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+static void test_who_refuses_a_collective_is_not_waited_for(void **state)
+{
+    (void)state;
+    static const refused_call calls[] = {{wrong_strides, "dest_stride 0"},
+                                         {wrong_count, "count 4611686018427387903"},
+                                         {wrong_function, "combine is NULL"},
+                                         {wrong_members, "size 3, expected 1 to 2"},
+                                         {wrong_range, "x_range 0"}};
+    ranks_plan plan = {.kind = kind_of_ranks, .size = 2, .heap_bytes = 4 << 20};
+    plan.ranks_per_node = kind_ranks_per_node(&plan);
+    for (size_t i = 0; i < ARRAY_LENGTH(calls); i++)
+        assert_true(ranks_run(&plan, refuse_over_heaps, (void *)(uintptr_t)&calls[i]));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +388,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_kinds),
         cmocka_unit_test(test_late_limits),
         cmocka_unit_test(test_who_refuses_is_not_waited_for),
+        cmocka_unit_test(test_who_refuses_a_collective_is_not_waited_for),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

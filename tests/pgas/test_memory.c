@@ -190,6 +190,7 @@ static void one_rank_errs(expar_group *group, void *shared)
     CHECK_STATUS(odd ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_align(group, odd ? 24 : 32, 64, &block));
     CHECK_STATUS(odd ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE,
                  expar_calloc(group, odd ? SIZE_MAX / 2 : 8, odd ? 3 : 8, &block));
+    CHECK_TEXT("count 9223372036854775807, expected at most 6148914691236517205");
     CHECK_STATUS(odd ? EXPAR_ERR_ADDRESS : EXPAR_ERR_REMOTE, expar_free(group, odd ? (void *)&local : NULL));
     check_intact(group, &stats, "a refused call");
     CHECK(block == group, "an output was written");

@@ -185,7 +185,7 @@ static void refuse_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put_nbi_u64(group, box, local, bytes / 8, 0));
     CHECK_TEXT("expar_put_nbi_u64", "leaves the symmetric heap");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_put_u64(group, box, local, SIZE_MAX / 4, 0));
-    CHECK_TEXT("expar_put_u64", "overflow");
+    CHECK_TEXT("expar_put_u64", "count 4611686018427387903", "at most 2305843009213693951", "overflow");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_get(NULL, local, box, 8, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_get(group, NULL, box, 8, 0));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_get(group, local, NULL, 8, 0));

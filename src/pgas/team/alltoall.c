@@ -78,38 +78,50 @@ expar_status expar_alltoall(expar_team *team, void *dest, const void *source, si
     size_t all_bytes;
     collective c = {.call = "expar_alltoall", .team = team, .dest = dest, .source = source};
     expar_status status = team_check(c.call, team);
-    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, bytes, &all_bytes);
+    if (status == EXPAR_OK) status = collective_bytes(&c, "bytes", bytes, (size_t)team->size, &all_bytes);
     if (status == EXPAR_OK) status = collective_check(&c, all_bytes, bytes);
     const blocks b = plain_blocks(bytes);
     return team_ended(team, status == EXPAR_OK ? blocks_exchange(&c, &b) : status);
 }
 
-/* Bytes from dest's start to the end of its last element; 0 when there is none. */
-static expar_status strided_bytes(const char *call, size_t elements, const blocks *b, size_t *bytes)
+/* Bytes from the start of dest, or of source, to the end of its last element; 0 when there is none. */
+static expar_status strided_bytes(const collective *c, const blocks *b, size_t step, size_t *bytes)
 {
+    size_t elements;
+    expar_status status = collective_bytes(c, "count", b->count, (size_t)c->team->size, &elements);
     *bytes = 0;
-    if (elements == 0) return EXPAR_OK;
-    expar_status status = collective_bytes(call, elements - 1, b->dest_step, bytes);
-    if (status == EXPAR_OK && size_add_overflows(*bytes, b->element_bytes, bytes))
-        status = error_set(EXPAR_ERR_ARGUMENT, "%s: %zu elements overflow", call, elements);
-    return status;
+    if (status != EXPAR_OK || elements == 0) return status;
+    if (!size_mul_overflows(elements - 1, step, bytes) && !size_add_overflows(*bytes, b->element_bytes, bytes))
+        return EXPAR_OK;
+    return team_note(c->team, error_set(EXPAR_ERR_ARGUMENT,
+                                        "%s: count %zu, expected fewer: %zu elements of %zu bytes, %zu bytes apart, "
+                                        "overflow",
+                                        c->call, b->count, elements, b->element_bytes, step));
+}
+
+static expar_status alltoalls_check_strides(const collective *c, ptrdiff_t dest_stride, ptrdiff_t source_stride)
+{
+    if (dest_stride >= 1 && source_stride >= 1) return EXPAR_OK;
+    return team_note(c->team,
+                     error_set(EXPAR_ERR_ARGUMENT, "%s: dest_stride %td and source_stride %td, expected 1 or more",
+                               c->call, dest_stride, source_stride));
 }
 
 expar_status expar_alltoalls(expar_team *team, void *dest, const void *source, ptrdiff_t dest_stride,
                              ptrdiff_t source_stride, size_t element_bytes, size_t count)
 {
-    size_t elements, bytes = 0;
+    size_t dest_bytes = 0, source_bytes = 0;
     collective c = {.call = "expar_alltoalls", .team = team, .dest = dest, .source = source};
     blocks b = {.element_bytes = element_bytes, .count = count};
     expar_status status = team_check(c.call, team);
-    if (status == EXPAR_OK && (dest_stride < 1 || source_stride < 1))
-        status = error_set(EXPAR_ERR_ARGUMENT, "%s: dest_stride %td and source_stride %td, expected 1 or more", c.call,
-                           dest_stride, source_stride);
-    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)dest_stride, element_bytes, &b.dest_step);
-    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)source_stride, element_bytes, &b.source_step);
-    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, count, &elements);
-    if (status == EXPAR_OK) status = strided_bytes(c.call, elements, &b, &bytes);
-    if (status == EXPAR_OK) status = collective_check(&c, bytes, bytes);
+    if (status == EXPAR_OK) status = alltoalls_check_strides(&c, dest_stride, source_stride);
+    if (status == EXPAR_OK)
+        status = collective_bytes(&c, "dest_stride", (size_t)dest_stride, element_bytes, &b.dest_step);
+    if (status == EXPAR_OK)
+        status = collective_bytes(&c, "source_stride", (size_t)source_stride, element_bytes, &b.source_step);
+    if (status == EXPAR_OK) status = strided_bytes(&c, &b, b.dest_step, &dest_bytes);
+    if (status == EXPAR_OK) status = strided_bytes(&c, &b, b.source_step, &source_bytes);
+    if (status == EXPAR_OK) status = collective_check(&c, dest_bytes, source_bytes);
     if (dest_stride == 1 && source_stride == 1) b = plain_blocks(count * element_bytes);
     return team_ended(team, status == EXPAR_OK ? blocks_exchange(&c, &b) : status);
 }

@@ -59,7 +59,7 @@ static expar_status broadcast_run(broadcast *b, bool own_too)
         status = error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", b->c.call, b->root, team->size - 1);
     if (status == EXPAR_OK && b->bytes > 0)
         status = target_check_range(b->c.call, team->group, "source", b->c.source, b->bytes, &b->source_offset);
-    if (status != EXPAR_OK) return collective_note(&b->c, status);
+    if (status != EXPAR_OK) return team_note(b->c.team, status);
     b->root_node = node_of(team, b->root);
     status = team_turn_begin(b->c.call, team);
     if (status == EXPAR_OK) status = team_turn_end(team, down(b));

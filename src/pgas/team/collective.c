@@ -4,15 +4,6 @@
 
 #include <string.h>
 
-expar_status collective_note(const collective *c, expar_status status)
-{
-    const boot_topic topic = team_topic(c->team->slot);
-    boot *ctl = c->team->group->boot;
-    boot_note_new(ctl, BOOT_KIND_TEAM, topic.object);
-    if (status != EXPAR_OK) boot_note_ended(ctl, &topic, status, expar_last_error());
-    return status;
-}
-
 expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes)
 {
     expar_status status = team_check(c->call, c->team);
@@ -21,14 +12,14 @@ expar_status collective_check(collective *c, size_t dest_bytes, size_t source_by
         status = target_check_range(c->call, c->team->group, "dest", c->dest, dest_bytes, &c->dest_offset);
     if (status == EXPAR_OK && source_bytes > 0 && !c->source)
         status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", c->call);
-    return collective_note(c, status);
+    return team_note(c->team, status);
 }
 
-expar_status collective_bytes(const char *call, size_t count, size_t bytes, size_t *product)
+expar_status collective_bytes(const collective *c, const char *argument, size_t count, size_t each, size_t *bytes)
 {
-    if (size_mul_overflows(count, bytes, product))
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: %zu times %zu bytes overflow", call, count, bytes);
-    return EXPAR_OK;
+    if (!size_mul_overflows(count, each, bytes)) return EXPAR_OK;
+    return team_note(c->team, error_set(EXPAR_ERR_ARGUMENT, "%s: %s %zu, expected at most %zu", c->call, argument,
+                                        count, SIZE_MAX / each));
 }
 
 void collective_copy(void *to, const void *from, size_t bytes)

@@ -23,11 +23,9 @@ typedef struct collective {
 
 /* Checks the team, that dest is symmetric over dest_bytes (0: none is needed), and that there is a source. */
 expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes);
-/* A member that is refused its arguments does not come to what the others are in, which is noted; the next call is
-   another one. Returns status. By collective_check, and for what it does not check. */
-expar_status collective_note(const collective *c, expar_status status);
-/* The product of two sizes, or an error. */
-expar_status collective_bytes(const char *call, size_t count, size_t bytes, size_t *product);
+/* What an argument of the size `count` comes to, so many bytes for each of it; where that is no size the member is
+   refused the argument. Of a team that is sound. */
+expar_status collective_bytes(const collective *c, const char *argument, size_t count, size_t each, size_t *bytes);
 /* This member's own part of a result. */
 void collective_copy(void *to, const void *from, size_t bytes);
 

@@ -47,7 +47,7 @@ expar_status expar_fcollect(expar_team *team, void *dest, const void *source, si
     place p;
     collective c = {.call = "expar_fcollect", .team = team, .dest = dest, .source = source};
     expar_status status = team_check(c.call, team);
-    if (status == EXPAR_OK) status = collective_bytes(c.call, (size_t)team->size, bytes, &p.all_bytes);
+    if (status == EXPAR_OK) status = collective_bytes(&c, "bytes", bytes, (size_t)team->size, &p.all_bytes);
     if (status == EXPAR_OK) status = collective_check(&c, p.all_bytes, bytes);
     if (status != EXPAR_OK) return team_ended(team, status);
     const circle node = circle_of_node(team);
@@ -142,7 +142,8 @@ static expar_status blocks_collect(collective *c, size_t bytes)
     place p = {.own = {.bytes = bytes}};
     expar_status status = find_place(c, bytes, &mine, &p.node);
     if (status == EXPAR_OK && mine.all == SIZE_MAX)
-        status = error_set(EXPAR_ERR_ARGUMENT, "%s: the members' sizes overflow", c->call);
+        status =
+            error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected less: the members' sizes overflow", c->call, bytes);
     if (status == EXPAR_OK) status = collective_check(c, mine.all, bytes);
     p.own.at = mine.before;
     p.all_bytes = mine.all;

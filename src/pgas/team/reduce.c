@@ -206,6 +206,15 @@ static expar_status reduce_all(const reduction *r, size_t count)
     return reduce_in_rounds(r, count, piece_elements);
 }
 
+/* What the typed calls have right. */
+static expar_status check_combine(const reduction *r)
+{
+    if (!r->combine) return team_note(r->c.team, error_set(EXPAR_ERR_NULL, "%s: combine is NULL", r->c.call));
+    if (r->element_bytes >= 1 && r->element_bytes <= EXPAR_REDUCE_ELEMENT_BYTES) return EXPAR_OK;
+    return team_note(r->c.team, error_set(EXPAR_ERR_ARGUMENT, "%s: element_bytes %zu, expected 1 to %d", r->c.call,
+                                          r->element_bytes, EXPAR_REDUCE_ELEMENT_BYTES));
+}
+
 static expar_status reduction_run(const char *call, expar_team *team, void *dest, const void *source, size_t count,
                                   size_t element_bytes, expar_reduce_fn combine)
 {
@@ -213,7 +222,9 @@ static expar_status reduction_run(const char *call, expar_team *team, void *dest
     reduction r = {.c = {.call = call, .team = team, .dest = dest, .source = source},
                    .element_bytes = element_bytes,
                    .combine = combine};
-    expar_status status = collective_bytes(call, count, element_bytes, &bytes);
+    expar_status status = team_check(call, team);
+    if (status == EXPAR_OK) status = check_combine(&r);
+    if (status == EXPAR_OK) status = collective_bytes(&r.c, "count", count, element_bytes, &bytes);
     if (status == EXPAR_OK) status = collective_check(&r.c, bytes, bytes);
     if (status == EXPAR_OK) status = team_turn_begin(call, team);
     return status == EXPAR_OK ? team_turn_end(team, reduce_all(&r, count)) : status;
@@ -222,12 +233,7 @@ static expar_status reduction_run(const char *call, expar_team *team, void *dest
 expar_status expar_reduce(expar_team *team, void *dest, const void *source, size_t count, size_t element_bytes,
                           expar_reduce_fn combine)
 {
-    static const char call[] = "expar_reduce";
-    if (!combine) return team_ended(team, error_set(EXPAR_ERR_NULL, "%s: combine is NULL", call));
-    if (element_bytes < 1 || element_bytes > EXPAR_REDUCE_ELEMENT_BYTES)
-        return team_ended(team, error_set(EXPAR_ERR_ARGUMENT, "%s: element_bytes %zu, expected 1 to %d", call,
-                                          element_bytes, EXPAR_REDUCE_ELEMENT_BYTES));
-    return team_ended(team, reduction_run(call, team, dest, source, count, element_bytes, combine));
+    return team_ended(team, reduction_run("expar_reduce", team, dest, source, count, element_bytes, combine));
 }
 
 /* ---- the operations ---------------------------------------------------------------------------------------------- */

@@ -19,6 +19,15 @@ expar_status team_check(const char *call, const expar_team *team)
     return check_team_named(call, "team", team);
 }
 
+expar_status team_note(const expar_team *team, expar_status status)
+{
+    const boot_topic topic = team_topic(team->slot);
+    boot *ctl = team->group->boot;
+    boot_note_new(ctl, BOOT_KIND_TEAM, topic.object);
+    if (status != EXPAR_OK) boot_note_ended(ctl, &topic, status, expar_last_error());
+    return status;
+}
+
 sym_ranks team_awaited(const expar_team *team)
 {
     if (team->slot == TEAM_FORMED_SLOT) return (sym_ranks){.start = 0, .stride = 1, .size = team->group->size};
@@ -156,9 +165,11 @@ expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t
     static const char call[] = "expar_team_split_strided";
     const selection members = {start, stride, size};
     expar_status status = check_team_named(call, "parent", parent);
-    if (status == EXPAR_OK && !team) status = error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
+    if (status != EXPAR_OK) return team_ended(parent, status);
+    if (!team) status = error_set(EXPAR_ERR_NULL, "%s: team is NULL", call);
     if (status == EXPAR_OK) status = check_config(call, "config", config);
     if (status == EXPAR_OK) status = check_selection(call, &members, parent->size);
+    status = team_note(parent, status);
     return team_ended(parent, status == EXPAR_OK ? split(call, parent, &members, config, team) : status);
 }
 
@@ -187,13 +198,13 @@ expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expa
 {
     static const char call[] = "expar_team_split_2d";
     expar_status status = check_team_named(call, "parent", parent);
-    if (status == EXPAR_OK && (!x_team || !y_team))
-        status = error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, x_team ? "y_team" : "x_team");
+    if (status != EXPAR_OK) return team_ended(parent, status);
+    if (!x_team || !y_team) status = error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, x_team ? "y_team" : "x_team");
     if (status == EXPAR_OK && x_range < 1)
         status = error_set(EXPAR_ERR_RANGE, "%s: x_range %d, expected 1 or more", call, x_range);
     if (status == EXPAR_OK) status = check_config(call, "x_config", x_config);
     if (status == EXPAR_OK) status = check_config(call, "y_config", y_config);
-    if (status != EXPAR_OK) return team_ended(parent, status);
+    if (team_note(parent, status) != EXPAR_OK) return team_ended(parent, status);
     if (x_range > parent->size) x_range = parent->size;
     return team_ended(parent, split_rows_and_columns(call, parent, x_range, x_config, y_config, x_team, y_team));
 }

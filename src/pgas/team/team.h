@@ -96,6 +96,10 @@ typedef struct team_table {
 /* ---- teams (team.c) ---------------------------------------------------------------------------------------------- */
 
 expar_status team_check(const char *call, const expar_team *team);
+/* What the other arguments of a member's call on a team that is sound were found to be: one that is refused does not
+   come to what the others are in, which is noted; the next call is another one. Returns status. By collective_check,
+   collective_bytes and splits, and for what they do not check. */
+expar_status team_note(const expar_team *team, expar_status status);
 static inline int32_t team_rank(const expar_team *team, int32_t member)
 {
     return team->start + member * team->stride;

@@ -392,16 +392,27 @@ static void refusals(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast_others(world, box, box + 1, 0, -1));
     CHECK_TEXT("expar_broadcast_others", "root -1", "0 to 1");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_fcollect(world, box, local, SIZE_MAX / 2 + 1));
+    CHECK_TEXT("expar_fcollect", "bytes 9223372036854775808", "at most 9223372036854775807");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_fcollect(world, box, local, RANKS_HEAP_BYTES));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_collect(world, box, NULL, 8));
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_collect(world, local, box, 8)); /* found by all, after the sizes */
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoalls(world, box, local, 0, 1, 8, 1));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoalls(world, box, local, 1, -1, 8, 1));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoalls(world, box, local, PTRDIFF_MAX, 1, 8, 2));
+    CHECK_TEXT("expar_alltoalls", "dest_stride 9223372036854775807", "at most 2305843009213693951");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoalls(world, box, local, 1, PTRDIFF_MAX, 8, 2));
+    CHECK_TEXT("expar_alltoalls", "source_stride 9223372036854775807", "at most 2305843009213693951");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoalls(world, box, local, 1, 1, 8, SIZE_MAX));
+    CHECK_TEXT("expar_alltoalls", "count 18446744073709551615", "at most 9223372036854775807");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoalls(world, box, local, 1, 8, 8, SIZE_MAX / 64));
+    CHECK_TEXT("expar_alltoalls", "count 288230376151711743", "elements of 8 bytes, 64 bytes apart, overflow");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_alltoall(world, box, local, SIZE_MAX));
+    CHECK_TEXT("expar_alltoall", "bytes 18446744073709551615", "at most 9223372036854775807");
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_alltoall(world, local, box, 8));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_sum_reduce_u64(world, box, NULL, 1));
     CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_sum_reduce_u64(world, local, box, 1));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_sum_reduce_u64(world, box, local, SIZE_MAX / 4));
+    CHECK_TEXT("expar_sum_reduce_u64", "count 4611686018427387903", "at most 2305843009213693951");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_reduce(world, box, local, 1, 8, NULL));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_reduce(world, box, local, 1, 0, keep_larger));
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_reduce(world, box, local, 1, 65, keep_larger));

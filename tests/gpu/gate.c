@@ -2,6 +2,7 @@
 /* Before main: without a GPU the program ends as skipped; tests of what GPUs do not have (CMakeLists.txt) are left out;
  * so it does without ready kernels where only these are to be used. */
 #include "cuda/gpus.h"
+#include "gpu/hand.h"
 #include "oracle/unit.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,7 +31,8 @@ __attribute__((constructor)) static void gate(int argc, char **argv)
     /* Streams beyond this many share queues to the GPU, where a kernel that waits would hold up the one that it waits
        for. Tests run up to 16 ranks on one GPU. Contexts of many processes have no room for so many. */
     if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    cmocka_set_skip_filter(GPU_LEAVES_OUT);
+    if (hand_is_host()) return;
     if (gpus_count(1) < 1) _Exit(GPUS_SKIP);
     choose_kernels();
-    cmocka_set_skip_filter(GPU_LEAVES_OUT);
 }

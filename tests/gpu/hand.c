@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hands and buffers of the mirror. */
 #include "gpu/hand.h"
-#include "ep/ep.h"
-#include "exec/cuda/gpu.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define OWN_BYTES     ((size_t)32 << 20)
-#define SHARED_BYTES  ((size_t)16 << 20)
 #define UNIT_BYTES    256
 #define STAGING_BYTES ((size_t)1 << 20)
 #define MOST_GPUS     16
+#define SPOILT_BYTE   0xc3
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static hand *idle;      /* guarded by lock */
@@ -37,6 +35,20 @@ void mirror_need(expar_status status, const char *what)
     abort();
 }
 
+bool hand_is_host(void)
+{
+    const char *device = getenv("EXPAR_TEST_DEVICE");
+    return device && strcmp(device, "cpu") == 0;
+}
+
+expar_device hand_device(int32_t rank)
+{
+    int32_t count = 0;
+    if (hand_is_host()) return (expar_device){.type = EXPAR_CPU};
+    mirror_need(cuda_device_count(&count), "count GPUs");
+    return (expar_device){.type = EXPAR_CUDA, .index = rank % count};
+}
+
 /* ---- hands ------------------------------------------------------------------------------------------------------- */
 
 static void put_back(void *value)
@@ -55,11 +67,16 @@ static void make_once(void)
         pthread_mutex_init(&ways[i].lock, NULL);
 }
 
+static bool is_for(const hand *h, int32_t device)
+{
+    return !h->device || h->device->index == device;
+}
+
 static hand *take_idle(int32_t device)
 {
     pthread_mutex_lock(&lock);
     hand **place = &idle;
-    while (*place && (*place)->device->index != device)
+    while (*place && !is_for(*place, device))
         place = &(*place)->next;
     hand *found = *place;
     if (found) *place = found->next;
@@ -79,8 +96,19 @@ static void open_way_back(int32_t device)
     pthread_mutex_unlock(&way->lock);
 }
 
+static hand *make_for_host(void)
+{
+    hand *h = calloc(1, sizeof *h);
+    void *memory = aligned_alloc(UNIT_BYTES, OWN_BYTES);
+    if (!h || !memory) abort();
+    h->own.bytes = OWN_BYTES;
+    h->own.at = (cu_address)(uintptr_t)memory;
+    return h;
+}
+
 static hand *make(int32_t device)
 {
+    if (hand_is_host()) return make_for_host();
     hand *h = calloc(1, sizeof *h);
     if (!h) abort();
     mirror_need(cuda_device_open(device, &h->device), "open the GPU");
@@ -93,8 +121,17 @@ static hand *make(int32_t device)
     return h;
 }
 
+static void *host_at(cu_address at)
+{
+    return (void *)(uintptr_t)at;
+}
+
 void hand_send(hand *h, cu_address to, const void *from, size_t bytes)
 {
+    if (!h->device) {
+        memcpy(host_at(to), from, bytes);
+        return;
+    }
     if (bytes > h->stage.bytes - h->staged) mirror_need(EXPAR_ERR_MEMORY, "the stage is too small");
     char *staged = (char *)h->stage.host + h->staged;
     h->staged += (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
@@ -104,6 +141,10 @@ void hand_send(hand *h, cu_address to, const void *from, size_t bytes)
 
 void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes)
 {
+    if (!h->device) {
+        memcpy(to, host_at(from), bytes);
+        return;
+    }
     way_back *way = &ways[h->device->index];
     mirror_need(cuda_enter(h->device), "enter the GPU");
     pthread_mutex_lock(&way->lock);
@@ -117,40 +158,41 @@ void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes)
     cuda_leave();
 }
 
+void hand_spoil(const hand *h, cu_address at, size_t bytes)
+{
+    if (!h->device)
+        memset(host_at(at), SPOILT_BYTE, bytes);
+    else
+        mirror_need(CUDA_CALL(MemsetD8Async, at, SPOILT_BYTE, bytes, h->stream), "overwrite");
+}
+
+void hand_wait(const hand *h)
+{
+    if (h->device) mirror_need(CUDA_CALL(StreamSynchronize, h->stream), "wait for the stream");
+}
+
 hand *hand_of(int32_t device)
 {
     pthread_once(&once, make_once);
-    if (mine && mine->device->index == device) return mine;
+    if (mine && is_for(mine, device)) return mine;
     if (mine) put_back(mine);
     mine = take_idle(device);
-    if (mine)
-        mirror_need(cuda_enter(mine->device), "enter the GPU");
-    else
-        mine = make(device);
+    if (mine && mine->device) mirror_need(cuda_enter(mine->device), "enter the GPU");
+    if (!mine) mine = make(device);
     pthread_setspecific(key, mine);
     return mine;
 }
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
-/* Collective, as making a buffer is. */
-static void take_shared(buffer *b)
-{
-    uint64_t offset;
-    if (device_heap_take(gpu_of(b->ep->exec)->heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
-    b->shared.at = device_heap_at(gpu_of(b->ep->exec)->heap, offset);
-    b->shared.bytes = SHARED_BYTES;
-}
-
-buffer *buffer_add(expar_ep *ep, expar_group *group, int32_t device)
+buffer *buffer_add(const void *of, expar_group *group, int32_t device)
 {
     buffer *b = calloc(1, sizeof *b);
     if (!b) abort();
-    b->ep = ep;
+    b->of = of;
     b->group = group;
     b->rank = expar_group_rank(group);
     b->device = device;
-    take_shared(b);
     pthread_mutex_lock(&lock);
     b->next = buffers;
     buffers = b;
@@ -158,25 +200,26 @@ buffer *buffer_add(expar_ep *ep, expar_group *group, int32_t device)
     return b;
 }
 
-buffer *buffer_find(const expar_ep *ep)
+buffer *buffer_find(const void *of)
 {
     pthread_mutex_lock(&lock);
     buffer *b = buffers;
-    while (b && b->ep != ep)
+    while (b && b->of != of)
         b = b->next;
     pthread_mutex_unlock(&lock);
     return b;
 }
 
-void buffer_drop(const expar_ep *ep)
+void buffer_drop(const void *of)
 {
     pthread_mutex_lock(&lock);
     buffer **place = &buffers;
-    while (*place && (*place)->ep != ep)
+    while (*place && (*place)->of != of)
         place = &(*place)->next;
     buffer *b = *place;
     if (b) *place = b->next;
     pthread_mutex_unlock(&lock);
+    if (b) free(b->rows);
     free(b);
 }
 

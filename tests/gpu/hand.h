@@ -2,6 +2,9 @@
 /* What the mirror works with: a thread's own stream and memory on a GPU, and the GPU memory that stands for the
  * symmetric heap of a buffer's ranks.
  *
+ * With EXPAR_TEST_DEVICE=cpu hands work with other memory of the host's instead, and no GPU is needed: so the mirror of
+ * low-latency calls is itself tested.
+ *
  * Hands are made once and handed on from thread to thread: making or freeing one may wait for kernels, and these for a
  * rank that is not there yet. They keep their GPU's context for the life of the process, too. */
 #ifndef TESTS_GPU_HAND_H
@@ -20,7 +23,7 @@ typedef struct arena {
 } arena;
 
 typedef struct hand {
-    cuda_device *device;
+    cuda_device *device; /* NULL: the host's memory, and calls on the CPU */
     cu_stream stream;
     arena own; /* out of the peers' reach */
     /* What is on its way to the GPU: a copy from ordinary memory may wait for the kernels ahead of it in the stream. */
@@ -31,19 +34,27 @@ typedef struct hand {
 
 /* A buffer that the mirror made. */
 typedef struct buffer {
-    expar_ep *ep;
+    const void *of; /* an expar_ep or an expar_ll */
     expar_group *group;
     int32_t rank, device;
     arena shared; /* in the device heap; bytes 0 where that cannot grow */
+    /* What stands for the memory of expar_ll_combine_buffer, of which the test sees `rows`; NULL until it is asked. */
+    void *rows;
+    expar_tensor rows_on;
     struct buffer *next;
 } buffer;
 
+/* Whether calls are played on the CPU. */
+bool hand_is_host(void);
+/* The device of a rank. */
+expar_device hand_device(int32_t rank);
+
 /* This thread's, on that GPU; its context is current then. */
 hand *hand_of(int32_t device);
-buffer *buffer_add(expar_ep *ep, expar_group *group, int32_t device);
+buffer *buffer_add(const void *of, expar_group *group, int32_t device);
 /* NULL: not one of the mirror's. */
-buffer *buffer_find(const expar_ep *ep);
-void buffer_drop(const expar_ep *ep);
+buffer *buffer_find(const void *of);
+void buffer_drop(const void *of);
 
 /* Memory that lies against its page as `host` does, so that a wrong alignment stays one. Ends the test when there is
    none. */
@@ -57,6 +68,10 @@ void hand_send(hand *h, cu_address to, const void *from, size_t bytes);
 /* What has been written, from any thread. Not on the calls' stream, where the copy would wait for the calls behind, and
    not straight to ordinary memory, when the driver would hold up the process's other ranks meanwhile. */
 void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes);
+/* Overwrites it, in stream order. */
+void hand_spoil(const hand *h, cu_address at, size_t bytes);
+/* Until all that is on the stream is done. */
+void hand_wait(const hand *h);
 
 /* Trouble with the mirror itself ends the test. */
 void mirror_need(expar_status status, const char *what);

@@ -4,13 +4,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define PARTS 6
-
 typedef struct kept {
-    const expar_ep_output *output;
-    void *host[PARTS];
+    const void *owner;
+    void *host[KEPT_PARTS];
+    expar_tensor on[KEPT_PARTS]; /* as they lie on the GPU */
     int32_t *counts;
-    expar_tensor x; /* the first one, as it lies on the GPU */
     struct kept *next;
 } kept;
 
@@ -19,7 +17,6 @@ static kept *all; /* guarded by lock */
 
 static void *bring(trip *t, expar_tensor *tensor)
 {
-    if (!tensor->data && tensor->ndim == 0) return NULL;
     void *host = calloc(trip_span_bytes(tensor) + 1, 1);
     if (!host) abort();
     trip_fetch(t, tensor, host);
@@ -28,60 +25,90 @@ static void *bring(trip *t, expar_tensor *tensor)
     return host;
 }
 
-void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args)
+void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS])
 {
-    expar_tensor *const parts[PARTS] = {args->out_x.ndim ? NULL : &result->recv_x,
-                                        args->out_topk_idx.ndim ? NULL : &result->recv_topk_idx,
-                                        args->out_topk_weights.ndim ? NULL : &result->recv_topk_weights,
-                                        args->out_scales.ndim ? NULL : &result->recv_x_scales,
-                                        args->out_row_map.ndim ? NULL : &result->recv_row_map,
-                                        args->out_src_token.ndim ? NULL : &result->recv_src_token};
     kept *k = calloc(1, sizeof *k);
     if (!k) abort();
-    k->output = result->output;
-    k->x = result->recv_x;
-    for (int i = 0; i < PARTS; i++)
-        if (parts[i]) k->host[i] = bring(t, parts[i]);
+    k->owner = owner;
+    for (int i = 0; i < KEPT_PARTS; i++) {
+        if (!parts[i] || (!parts[i]->data && parts[i]->ndim == 0)) continue;
+        k->on[i] = *parts[i];
+        k->host[i] = bring(t, parts[i]);
+    }
     pthread_mutex_lock(&lock);
     k->next = all;
     all = k;
     pthread_mutex_unlock(&lock);
 }
 
+void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args)
+{
+    expar_tensor *const parts[KEPT_PARTS] = {args->out_x.ndim ? NULL : &result->recv_x,
+                                             args->out_topk_idx.ndim ? NULL : &result->recv_topk_idx,
+                                             args->out_topk_weights.ndim ? NULL : &result->recv_topk_weights,
+                                             args->out_scales.ndim ? NULL : &result->recv_x_scales,
+                                             args->out_row_map.ndim ? NULL : &result->recv_row_map,
+                                             args->out_src_token.ndim ? NULL : &result->recv_src_token};
+    kept_put(t, result->output, parts);
+}
+
 const int32_t *kept_counts(const expar_ep_output *output, int32_t *counts)
 {
     pthread_mutex_lock(&lock);
     kept *k = all;
-    while (k && k->output != output)
+    while (k && k->owner != output)
         k = k->next;
     if (k) k->counts = counts;
     pthread_mutex_unlock(&lock);
     return counts;
 }
 
-bool kept_find(const void *host, expar_tensor *x)
+static bool is_first_part(const kept *k, const void *host)
 {
-    bool found = false;
-    pthread_mutex_lock(&lock);
-    for (const kept *k = all; k && !found; k = k->next) {
-        found = host && k->host[0] == host;
-        if (found) *x = k->x;
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
+    return host && k->host[0] == host;
 }
 
-void kept_drop(const expar_ep_output *output)
+/* Those of the caller's own device alone: another one is an error that the call is to find. */
+expar_tensor kept_lend(trip *t, const expar_tensor *host)
+{
+    expar_tensor on = *host;
+    pthread_mutex_lock(&lock);
+    const kept *k = host->device.type == EXPAR_CPU ? all : NULL;
+    while (k && !is_first_part(k, host->data))
+        k = k->next;
+    if (k) {
+        on.data = k->on[0].data;
+        on.device = k->on[0].device;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!k) return trip_lend(t, host);
+    size_t bytes = trip_span_bytes(host);
+    if (bytes) hand_send(t->hand, (cu_address)(uintptr_t)on.data, host->data, bytes);
+    return on;
+}
+
+void *kept_host(const void *owner, const void *on_gpu)
+{
+    void *host = NULL;
+    pthread_mutex_lock(&lock);
+    for (const kept *k = all; k && !host; k = k->next)
+        for (int i = 0; k->owner == owner && i < KEPT_PARTS && !host; i++)
+            if (on_gpu && k->on[i].data == on_gpu) host = k->host[i];
+    pthread_mutex_unlock(&lock);
+    return host;
+}
+
+void kept_drop(const void *owner)
 {
     pthread_mutex_lock(&lock);
     kept **place = &all;
-    while (*place && (*place)->output != output)
+    while (*place && (*place)->owner != owner)
         place = &(*place)->next;
     kept *k = *place;
     if (k) *place = k->next;
     pthread_mutex_unlock(&lock);
     if (!k) return;
-    for (int i = 0; i < PARTS; i++) {
+    for (int i = 0; i < KEPT_PARTS; i++) {
         trip_forget(k->host[i]);
         free(k->host[i]);
     }

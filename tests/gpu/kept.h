@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host copies of a dispatch's results, for as long as the test has its output. */
+/* Host copies of results, for as long as the test has their output or handle. */
 #ifndef TESTS_GPU_KEPT_H
 #define TESTS_GPU_KEPT_H
 
 #include "gpu/trip.h"
 
-/* Puts host memory in place of the result's GPU memory, filled when the trip ends; but for what args say is the
-   caller's. */
+/* Puts host memory in place of the GPU memory of each tensor, filled when the trip ends. They belong to `owner`, an
+   output or a handle; NULL parts, and none, are left out. */
+#define KEPT_PARTS 6
+void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS]);
+/* Likewise of a dispatch's result, but for what args say is the caller's. */
 void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args);
 /* Keeps counts, which are freed with the rest; NULL is allowed. */
 const int32_t *kept_counts(const expar_ep_output *output, int32_t *counts);
-/* The recv_x on the GPU whose host copy begins there. */
-bool kept_find(const void *host, expar_tensor *x);
-void kept_drop(const expar_ep_output *output);
+/* The host copy of a tensor of the owner's that lies there on the GPU; NULL: there is none. */
+void *kept_host(const void *owner, const void *on_gpu);
+/* Rows as a combine is to see them: those that lie in a result's host copy go back there, others are lent. */
+expar_tensor kept_lend(trip *t, const expar_tensor *host);
+void kept_drop(const void *owner);
 
 #endif

@@ -10,22 +10,32 @@
 /* On a GPU handles and maps lie in the pool, too; what the library chooses (0) has room for them. */
 #define MORE_POOL_BYTES ((int64_t)64 << 20)
 #define SURE_POOL_BYTES ((int64_t)1 << 20)
+#define SHARED_BYTES    ((size_t)16 << 20)
+#define UNIT_BYTES      256
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
+/* Collective, as making a buffer is. */
+static void take_shared(buffer *b, const expar_ep *ep)
+{
+    uint64_t offset;
+    if (device_heap_take(gpu_of(ep->exec)->heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
+    b->shared.at = device_heap_at(gpu_of(ep->exec)->heap, offset);
+    b->shared.bytes = SHARED_BYTES;
+}
+
 expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep)
 {
-    int32_t count = 0;
-    if (!group || !config || !ep || config->struct_size != sizeof *config) return expar_ep_create(group, config, ep);
-    mirror_need(cuda_device_count(&count), "count GPUs");
+    bool sound = group && config && ep && config->struct_size == sizeof *config;
+    if (!sound || hand_is_host()) return expar_ep_create(group, config, ep);
     expar_ep_config on_gpu = *config;
-    on_gpu.device = (expar_device){.type = EXPAR_CUDA, .index = expar_group_rank(group) % count};
+    on_gpu.device = hand_device(expar_group_rank(group));
     if (config->pool_limit_bytes > 0) on_gpu.pool_limit_bytes += MORE_POOL_BYTES;
     /* Where tests are sure of room, they may begin with calls that wait for no counts, which let nothing grow. */
     if (config->pool_limit_bytes > SURE_POOL_BYTES && !config->pool_bytes) on_gpu.pool_bytes = on_gpu.pool_limit_bytes;
     hand_of(on_gpu.device.index);
     expar_status status = expar_ep_create(group, &on_gpu, ep);
-    if (status == EXPAR_OK) buffer_add(*ep, group, on_gpu.device.index);
+    if (status == EXPAR_OK) take_shared(buffer_add(*ep, group, on_gpu.device.index), *ep);
     return status;
 }
 
@@ -39,37 +49,12 @@ expar_status mirror_ep_destroy(expar_ep *ep)
     return status;
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
-
-expar_status mirror_event_wait(expar_event *event)
-{
-    expar_status status = expar_event_wait(event);
-    trip_land(event, status == EXPAR_OK || status == EXPAR_ERR_DROPPED);
-    return status;
-}
-
-expar_status mirror_event_query(expar_event *event, int *done)
-{
-    return expar_event_query(event, done);
-}
-
-void mirror_event_destroy(expar_event *event)
-{
-    trip_land(event, false);
-    expar_event_destroy(event);
-}
+/* ---- the end of a call ------------------------------------------------------------------------------------------- */
 
 /* What a call is to wait for has happened before anything is copied for it; how it ended is the call's business. */
 static void await(expar_event *event)
 {
     if (event) (void)expar_event_wait(event);
-}
-
-/* Whether calls are made without an event where the test asks for none. */
-static bool calls_are_plain(void)
-{
-    const char *text = getenv("EXPAR_TEST_PLAIN");
-    return text && *text == '1';
 }
 
 /* The call is done at its event, and the test need not know that there was one. Without one the call has said how it
@@ -215,7 +200,7 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
     given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->hand->stream;
-    given.async_finish = args->async_finish || args->num_worst_tokens || !calls_are_plain();
+    given.async_finish = args->async_finish || args->num_worst_tokens || !trip_is_plain();
     expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;
     trip_note(t, "lending what is dispatched");
@@ -231,26 +216,7 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     return status;
 }
 
-void mirror_output_release(expar_ep_output *output)
-{
-    kept_drop(output);
-    expar_ep_output_release(output);
-}
-
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
-
-/* Rows that lie in a result go back there, others are lent. */
-static expar_tensor lend_rows(trip *t, const expar_tensor *host)
-{
-    expar_tensor x;
-    if (host->device.type != EXPAR_CPU || !kept_find(host->data, &x)) return trip_lend(t, host);
-    expar_tensor on = *host;
-    on.data = x.data;
-    on.device = x.device;
-    size_t bytes = trip_span_bytes(host);
-    if (bytes) hand_send(t->hand, (cu_address)(uintptr_t)x.data, host->data, bytes);
-    return on;
-}
 
 expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
 {
@@ -260,7 +226,7 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     await(args->wait_event);
     trip *t = trip_begin(b);
     expar_combine_args given = *args;
-    given.x = lend_rows(t, &args->x);
+    given.x = kept_lend(t, &args->x);
     given.topk_weights = trip_lend(t, &args->topk_weights);
     given.expert_weights = trip_lend(t, &args->expert_weights);
     given.bias[0] = trip_lend(t, &args->bias[0]);
@@ -269,7 +235,7 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     given.out_topk_weights = trip_lend(t, &args->out_topk_weights);
     given.path = path_on_gpu(b, args->path, &args->x);
     given.stream = t->hand->stream;
-    given.async_finish = args->async_finish || !calls_are_plain();
+    given.async_finish = args->async_finish || !trip_is_plain();
     if (!args->async_finish && given.async_finish) given.event = &event;
     trip_note(t, "lending what is combined");
     expar_status status = expar_combine(ep, &given);
@@ -278,7 +244,7 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     bool sound = args->y.device.type == EXPAR_CPU && (args->y.shape[1] <= 1 || args->y.strides[1] == 1);
     if (status == EXPAR_OK || sound) trip_fetch(t, &given.y, args->y.data);
     if (status != EXPAR_OK) {
-        mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for what was refused");
+        hand_wait(t->hand);
         trip_end(t, true);
         return status;
     }

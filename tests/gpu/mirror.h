@@ -9,10 +9,13 @@
  * num_worst_tokens, are read there. Rows for memory that peers cannot reach pass through the pool on a GPU, where they
  * come by the queue on the CPU: the test is told the latter.
  *
+ * mirror_ll.h has the calls of low-latency mode.
+ *
  *   hand.h  a thread's stream and memory     trip.h  what a call was lent     kept.h  results that a test looks at */
 #ifndef TESTS_GPU_MIRROR_H
 #define TESTS_GPU_MIRROR_H
 
+#include "gpu/mirror_ll.h"
 #include <expar/expar.h>
 
 expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);

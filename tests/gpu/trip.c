@@ -15,6 +15,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static trip *parked; /* guarded by lock */
 
+bool trip_is_plain(void)
+{
+    const char *text = getenv("EXPAR_TEST_PLAIN");
+    return text && *text == '1';
+}
+
 trip *trip_begin(buffer *b)
 {
     trip *t = calloc(1, sizeof *t);
@@ -42,10 +48,11 @@ static size_t extent(const expar_tensor *t, int64_t *first)
 {
     int64_t ends[2] = {0, 0}, element = (int64_t)expar_dtype_bytes(t->dtype);
     *first = 0;
-    if (t->ndim < 1 || t->ndim > 2 || t->shape[0] < 1 || (t->ndim == 2 && t->shape[1] < 1)) return 0;
+    if (t->ndim < 1 || t->ndim > 3) return 0;
     for (int i = 0; i < t->ndim; i++) {
         int64_t far;
-        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far) || far > MOST_BYTES || far < -MOST_BYTES)
+        if (t->shape[i] < 1 || __builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far) || far > MOST_BYTES ||
+            far < -MOST_BYTES)
             return 0;
         ends[far > 0] += far;
     }
@@ -71,11 +78,13 @@ expar_tensor trip_lend(trip *t, const expar_tensor *host)
 {
     expar_tensor on = *host;
     int64_t first;
+    const bool on_host = !t->hand->device;
     if (host->device.type == EXPAR_CUDA) {
-        on.device = (expar_device){.type = EXPAR_CPU};
+        if (!on_host) on.device = (expar_device){.type = EXPAR_CPU};
         return on;
     }
-    if (host->device.type == EXPAR_CPU) on.device = (expar_device){.type = EXPAR_CUDA, .index = t->buffer->device};
+    if (host->device.type == EXPAR_CPU && !on_host)
+        on.device = (expar_device){.type = EXPAR_CUDA, .index = t->buffer->device};
     if (!host->data) return on;
     size_t bytes = extent(host, &first);
     const char *from = (const char *)host->data + first;
@@ -146,25 +155,48 @@ void trip_end(trip *t, bool arrived)
     free(t);
 }
 
-void trip_park(trip *t, expar_event *event)
+void trip_park(trip *t, const void *key)
 {
-    t->event = event;
+    t->key = key;
     pthread_mutex_lock(&lock);
     t->next = parked;
     parked = t;
     pthread_mutex_unlock(&lock);
 }
 
-void trip_land(const expar_event *event, bool arrived)
+static trip *unpark(const void *key)
 {
     pthread_mutex_lock(&lock);
     trip **place = &parked;
-    while (*place && (*place)->event != event)
+    while (*place && (*place)->key != key)
         place = &(*place)->next;
     trip *t = *place;
     if (t) *place = t->next;
     pthread_mutex_unlock(&lock);
-    if (t) trip_end(t, arrived);
+    return t;
+}
+
+const hand *trip_hand(const void *key)
+{
+    pthread_mutex_lock(&lock);
+    const trip *t = parked;
+    while (t && t->key != key)
+        t = t->next;
+    const hand *h = t ? t->hand : NULL;
+    pthread_mutex_unlock(&lock);
+    return h;
+}
+
+void trip_land(const void *key, expar_status status)
+{
+    trip *t = unpark(key);
+    if (t) trip_end(t, t->partly || status == EXPAR_OK || status == EXPAR_ERR_DROPPED);
+}
+
+void trip_lose(const void *key)
+{
+    trip *t = unpark(key);
+    if (t) trip_end(t, false);
 }
 
 void trip_forget(const void *to)
@@ -193,7 +225,7 @@ void trip_drop(const buffer *b)
     pthread_mutex_unlock(&lock);
     while (dropped) {
         trip *next = dropped->next;
-        trip_end(dropped, false);
+        trip_end(dropped, dropped->partly);
         dropped = next;
     }
 }

@@ -11,7 +11,8 @@
 typedef struct trip {
     buffer *buffer;
     hand *hand;
-    expar_event *event; /* of an asynchronous call, by which the trip is found */
+    const void *key; /* event or hook of a call that is open, by which the trip is found */
+    bool partly;     /* what a call has written that failed is fetched, too */
     struct {
         expar_tensor from;
         void *to;
@@ -21,6 +22,8 @@ typedef struct trip {
     struct trip *next;
 } trip;
 
+/* Whether calls are made without an event where the test asks for none (EXPAR_TEST_PLAIN=1). */
+bool trip_is_plain(void);
 /* By the thread that makes the call. */
 trip *trip_begin(buffer *b);
 /* A host matrix as the call is to see it: a copy on the GPU, in the device heap where the host's lies in symmetric
@@ -43,10 +46,14 @@ size_t trip_span_bytes(const expar_tensor *tensor);
 
 /* Ends it here: fetches (if `arrived`), waits for that, frees. */
 void trip_end(trip *t, bool arrived);
-/* Keeps it until its event is waited for. */
-void trip_park(trip *t, expar_event *event);
-/* The call with this event is done or given up. No such trip is no trouble. */
-void trip_land(const expar_event *event, bool arrived);
+/* Keeps it until its event is waited for, or its hook called. */
+void trip_park(trip *t, const void *key);
+/* The call with this event or hook has ended with this status. No such trip is no trouble. */
+void trip_land(const void *key, expar_status status);
+/* Likewise: it is given up. */
+void trip_lose(const void *key);
+/* The hand of the call with this event or hook; NULL: there is no such trip. */
+const hand *trip_hand(const void *key);
 /* That host memory goes. */
 void trip_forget(const void *to);
 /* The buffer goes, and with it whatever is still parked. */

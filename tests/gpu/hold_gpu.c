@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hold.h where calls are carried out by kernels: between their steps no thread of the host's can be held. What a test
+ * would do there it does behind the call. */
+#include "ep/low_latency/hold.h"
+#include "ep/low_latency/ll.h"
+#include "exec/cpu/low_latency/create.h"
+#include "gpu/hand.h"
+
+void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
+{
+    if (hand_is_host()) ll_executor_cpu_delay(ll->exec, step, context);
+}
+
+void hold_stream(expar_ll *ll, uint64_t bytes)
+{
+    if (hand_is_host()) ll_executor_cpu_stream(ll->exec, bytes);
+}
+
+void hold_skip(expar_ll *ll, uint64_t calls)
+{
+    if (hand_is_host()) ll_executor_cpu_skip(ll->exec, calls);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events and outputs of mirrored calls, of both modes. */
+#include "gpu/kept.h"
+#include "gpu/mirror.h"
+
+expar_status mirror_event_wait(expar_event *event)
+{
+    expar_status status = expar_event_wait(event);
+    trip_land(event, status);
+    return status;
+}
+
+expar_status mirror_event_query(expar_event *event, int *done)
+{
+    return expar_event_query(event, done);
+}
+
+void mirror_event_destroy(expar_event *event)
+{
+    trip_lose(event);
+    expar_event_destroy(event);
+}
+
+void mirror_output_release(expar_ep_output *output)
+{
+    kept_drop(output);
+    expar_ep_output_release(output);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of low-latency mode, on the GPU. */
+#include "gpu/mirror_ll.h"
+#include "gpu/kept.h"
+#include "gpu/mirror.h"
+#include <stdlib.h>
+
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+expar_status mirror_ll_create(expar_group *group, const expar_ll_config *config, expar_ll **ll)
+{
+    if (!group || !config || !ll || config->struct_size != sizeof *config) return expar_ll_create(group, config, ll);
+    expar_ll_config there = *config;
+    there.device = hand_device(expar_group_rank(group));
+    hand_of(there.device.index);
+    expar_status status = expar_ll_create(group, &there, ll);
+    if (status == EXPAR_OK) buffer_add(*ll, group, there.device.index);
+    return status;
+}
+
+expar_status mirror_ll_destroy(expar_ll *ll)
+{
+    buffer *b = buffer_find(ll);
+    expar_status status = expar_ll_destroy(ll);
+    if (status != EXPAR_OK || !b) return status;
+    trip_drop(b);
+    buffer_drop(ll);
+    return status;
+}
+
+/* ---- the end of a call ------------------------------------------------------------------------------------------- */
+
+/* The call is done at its event, and the test need not know that there was one. */
+static expar_status ll_settle_trip(trip *t, expar_event *event)
+{
+    expar_status status = event ? expar_event_wait(event) : EXPAR_OK;
+    hand_wait(t->hand);
+    trip_note(t, "the wait for the call");
+    trip_end(t, true);
+    expar_event_destroy(event);
+    return status;
+}
+
+/* Its stream is this thread's. */
+expar_status mirror_ll_hook_call(expar_ll_hook *hook, void *stream)
+{
+    const hand *h = trip_hand(hook);
+    expar_status status = expar_ll_hook_call(hook, h ? h->stream : stream);
+    if (h) hand_wait(h);
+    trip_land(hook, status);
+    return status;
+}
+
+void mirror_ll_hook_destroy(expar_ll_hook *hook)
+{
+    trip_lose(hook);
+    expar_ll_hook_destroy(hook);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* The test is shown its own memory. */
+static void show(const expar_tensor *own, expar_tensor *got)
+{
+    if (!own->ndim) return;
+    got->data = own->data;
+    got->device = own->device;
+}
+
+/* Of a call that failed: whether its tensors are sound, and may have been written to. */
+static bool rows_came(expar_status status)
+{
+    return status == EXPAR_ERR_INDEX || status == EXPAR_ERR_REMOTE || status == EXPAR_ERR_PEER;
+}
+
+/* Rows of a call that has sent and is to receive by a hook. */
+static void spoil_sent(const trip *t, const expar_tensor *rows)
+{
+    size_t bytes = trip_span_bytes(rows);
+    if (bytes) hand_spoil(t->hand, (cu_address)(uintptr_t)rows->data, bytes);
+}
+
+static expar_tensor *unless_own(const expar_tensor *own, expar_tensor *got)
+{
+    return own->ndim ? NULL : got;
+}
+
+expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info)
+{
+    expar_status status = expar_ll_handle_info_get(handle, info);
+    if (status != EXPAR_OK) return status;
+    expar_tensor *const parts[] = {&info->src_info, &info->range};
+    for (int i = 0; i < 2; i++) {
+        void *host = kept_host(handle, parts[i]->data);
+        if (!host) continue;
+        parts[i]->data = host;
+        parts[i]->device = (expar_device){.type = EXPAR_CPU};
+    }
+    return status;
+}
+
+void mirror_ll_handle_destroy(expar_ll_handle *handle)
+{
+    kept_drop(handle);
+    expar_ll_handle_destroy(handle);
+}
+
+static void keep_handle(trip *t, const expar_ll_handle *handle)
+{
+    expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
+    mirror_need(expar_ll_handle_info_get(handle, &info), "ask what a handle knows");
+    kept_put(t, handle, (expar_tensor *const[KEPT_PARTS]){&info.src_info, &info.range});
+}
+
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
+
+static void lend_dispatch(trip *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_args *given)
+{
+    *given = *args;
+    given->x = trip_lend(t, &args->x);
+    given->topk_idx = trip_lend(t, &args->topk_idx);
+    given->topk_weights = trip_lend(t, &args->topk_weights);
+    given->out_x = trip_lend(t, &args->out_x);
+    given->out_scales = trip_lend(t, &args->out_scales);
+    given->out_count = trip_lend(t, &args->out_count);
+    given->expert_recv_stats = trip_lend(t, &args->expert_recv_stats);
+    given->wait_ns = trip_lend(t, &args->wait_ns);
+    given->stream = t->hand->stream;
+    if (!args->hook && !trip_is_plain()) given->async_finish = 1;
+}
+
+/* What the call writes to the caller's own memory. */
+static void fetch_dispatch(trip *t, const expar_ll_dispatch_args *args, const expar_ll_dispatch_args *given)
+{
+    trip_fetch(t, &given->out_x, args->out_x.data);
+    trip_fetch(t, &given->out_scales, args->out_scales.data);
+    trip_fetch(t, &given->out_count, args->out_count.data);
+    trip_fetch(t, &given->expert_recv_stats, args->expert_recv_stats.data);
+    trip_fetch(t, &given->wait_ns, args->wait_ns.data);
+}
+
+static void show_dispatch(trip *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *got)
+{
+    kept_put(t, got->output,
+             (expar_tensor *const[KEPT_PARTS]){unless_own(&args->out_x, &got->recv_x),
+                                               unless_own(&args->out_scales, &got->recv_scales),
+                                               unless_own(&args->out_count, &got->recv_count)});
+    keep_handle(t, got->handle);
+    show(&args->out_x, &got->recv_x);
+    show(&args->out_scales, &got->recv_scales);
+    show(&args->out_count, &got->recv_count);
+}
+
+expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *result)
+{
+    buffer *b = buffer_find(ll);
+    bool sound = b && args && args->struct_size == sizeof *args && result && result->struct_size == sizeof *result;
+    if (!sound) return expar_ll_dispatch(ll, args, result);
+    trip *t = trip_begin(b);
+    expar_ll_dispatch_args given;
+    expar_ll_dispatch_result got = EXPAR_LL_DISPATCH_RESULT_INIT;
+    t->partly = true;
+    lend_dispatch(t, args, &given);
+    trip_note(t, "lending what is dispatched");
+    expar_status status = expar_ll_dispatch(ll, &given, &got);
+    trip_note(t, "expar_ll_dispatch");
+    if (status == EXPAR_OK || rows_came(status)) fetch_dispatch(t, args, &given);
+    if (status != EXPAR_OK) {
+        hand_wait(t->hand);
+        trip_end(t, true);
+        return status;
+    }
+    show_dispatch(t, args, &got);
+    if (got.hook) spoil_sent(t, &given.x);
+    if (args->hook || args->async_finish) {
+        trip_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
+    } else {
+        status = ll_settle_trip(t, got.event);
+        got.event = NULL;
+    }
+    if (status == EXPAR_OK) {
+        *result = got;
+    } else {
+        mirror_output_release(got.output);
+        mirror_ll_handle_destroy(got.handle);
+    }
+    return status;
+}
+
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
+
+/* Rows in the memory of expar_ll_combine_buffer lie at the same place there. */
+static expar_tensor lend_rows(trip *t, const expar_tensor *host)
+{
+    const buffer *b = t->buffer;
+    if (!b->rows || host->data != b->rows || host->device.type != EXPAR_CPU) return kept_lend(t, host);
+    expar_tensor on = *host;
+    on.data = b->rows_on.data;
+    on.device = b->rows_on.device;
+    size_t bytes = trip_span_bytes(host);
+    if (bytes) hand_send(t->hand, (cu_address)(uintptr_t)on.data, host->data, bytes);
+    return on;
+}
+
+expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, expar_ll_combine_result *result)
+{
+    buffer *b = buffer_find(ll);
+    bool sound = b && args && args->struct_size == sizeof *args && result && result->struct_size == sizeof *result;
+    if (!sound) return expar_ll_combine(ll, args, result);
+    trip *t = trip_begin(b);
+    expar_ll_combine_args given = *args;
+    expar_ll_combine_result got = EXPAR_LL_COMBINE_RESULT_INIT;
+    t->partly = true;
+    given.x = lend_rows(t, &args->x);
+    given.topk_idx = trip_lend(t, &args->topk_idx);
+    given.topk_weights = trip_lend(t, &args->topk_weights);
+    given.out = trip_lend(t, &args->out);
+    given.wait_ns = trip_lend(t, &args->wait_ns);
+    given.stream = t->hand->stream;
+    if (!args->hook && !trip_is_plain()) given.async_finish = 1;
+    trip_note(t, "lending what is combined");
+    expar_status status = expar_ll_combine(ll, &given, &got);
+    trip_note(t, "expar_ll_combine");
+    if (status == EXPAR_OK || rows_came(status)) {
+        trip_fetch(t, &given.out, args->out.data);
+        trip_fetch(t, &given.wait_ns, args->wait_ns.data);
+    }
+    if (status != EXPAR_OK) {
+        hand_wait(t->hand);
+        trip_end(t, true);
+        return status;
+    }
+    kept_put(t, got.output, (expar_tensor *const[KEPT_PARTS]){unless_own(&args->out, &got.y)});
+    show(&args->out, &got.y);
+    if (got.hook && args->x.data != b->rows) spoil_sent(t, &given.x);
+    if (args->hook || args->async_finish) {
+        trip_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
+    } else {
+        status = ll_settle_trip(t, got.event);
+        got.event = NULL;
+    }
+    if (status == EXPAR_OK)
+        *result = got;
+    else
+        mirror_output_release(got.output);
+    return status;
+}
+
+/* The pitch of rows is one for all dtypes, in bytes; so is the memory. */
+expar_status mirror_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
+{
+    buffer *b = buffer_find(ll);
+    expar_status status = expar_ll_combine_buffer(ll, handle, dtype, x);
+    if (status != EXPAR_OK || !b) return status;
+    if (!b->rows) {
+        size_t bytes = (size_t)(x->shape[0] * x->strides[0]) * sizeof(float);
+        b->rows = aligned_alloc(64, (bytes + 63) / 64 * 64);
+        if (!b->rows) abort();
+        b->rows_on = *x;
+    }
+    x->data = b->rows;
+    x->device = (expar_device){.type = EXPAR_CPU};
+    return status;
+}
+
+/* ---- masks ------------------------------------------------------------------------------------------------------- */
+
+expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream)
+{
+    buffer *b = buffer_find(ll);
+    if (!b || !status) return expar_ll_mask_query(ll, status, stream);
+    trip *t = trip_begin(b);
+    const expar_tensor there = trip_lend(t, status);
+    expar_status ended = expar_ll_mask_query(ll, &there, t->hand->stream);
+    hand_wait(t->hand);
+    trip_fetch(t, &there, status->data);
+    trip_end(t, ended == EXPAR_OK);
+    return ended;
+}

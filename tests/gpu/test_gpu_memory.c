@@ -100,6 +100,7 @@ static void play_refusals(expar_group *group, void *shared)
     for (int32_t i = 0; i < 2; i++) {
         lap *p = &one.laps[1];
         own.gives_none = odd;
+        lap_release(p);
         const expar_status status = lap_dispatch(p, one.ep, one.in->t, one.card.streams[0]);
         CHECK(status == (odd ? EXPAR_ERR_MEMORY : EXPAR_ERR_REMOTE), "%s: %s", expar_status_string(status),
               expar_last_error());

@@ -17,7 +17,7 @@ from ._errors import DroppedError
 from ._event import Event, keep_until
 from ._group import Group, Owned, fill
 from ._library import lib
-from ._tensor import Counted, ELEMENT_BYTES, Tensor, contiguous, dtype_of, tensor_or_none, view_of
+from ._tensor import Counted, ELEMENT_BYTES, Tensor, dtype_of, pool_view, tensor_or_none, view_of
 
 _NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
 _CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
@@ -27,11 +27,20 @@ class Handle(Counted):
     """The routing of one dispatch: for its combine, and for later dispatches of the same routing, on any buffer of the
     group. It lives as long as somebody has it, also when buffer and group are gone."""
 
+    __slots__ = ("_known",)
+
     def __init__(self, pointer: int) -> None:
         super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_destroy)
-        info = _abi.HandleInfo(struct_size=ctypes.sizeof(_abi.HandleInfo))
-        lib.expar_ep_handle_info(pointer, ctypes.byref(info))
-        self._info = info
+        self._known: _abi.HandleInfo | None = None
+
+    @property
+    def _info(self) -> _abi.HandleInfo:
+        """Asked for when it is needed: most programs only hand a handle on."""
+        if self._known is None:
+            info = _abi.HandleInfo(struct_size=ctypes.sizeof(_abi.HandleInfo))
+            lib.expar_ep_handle_info(self.pointer, ctypes.byref(info))
+            self._known = info
+        return self._known
 
     @property
     def num_tokens(self) -> int:
@@ -54,7 +63,7 @@ class Handle(Counted):
         return self._info.num_topk
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Layout:
     """Counts that follow from the experts of this rank's tokens alone."""
 
@@ -64,7 +73,7 @@ class Layout:
     token_in_rank: Any  # NumPy's [T, N], bool
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Route:
     """What a rank will receive."""
 
@@ -76,7 +85,7 @@ class Route:
     tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Dispatched:
     """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's."""
 
@@ -94,7 +103,7 @@ class Dispatched:
     event: Event | None  # with async_finish: until it has happened the tensors are not filled
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Combined:
     """Sums, back in the order of the tokens."""
 
@@ -122,8 +131,15 @@ _WRITTEN = {
 }
 
 
+# Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
+_PATHS = {path.value: path for path in Path}
+_DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
+
+
 class Arguments:
     """The tensors of a call, and what must live as long as it."""
+
+    __slots__ = ("kept", "struct")
 
     def __init__(self, struct: Any) -> None:
         self.struct = struct
@@ -319,7 +335,7 @@ class Buffer(Owned):
         args.num_worst_tokens, args.num_sms, args.async_finish = num_worst_tokens, num_threads, async_finish
         args.expert_major, args.zero_padding, args.keep_slots = expert_major, zero_padding, keep_slots
         args.src_tokens, args.global_experts = src_tokens, global_experts
-        result = _abi.DispatchResult(struct_size=ctypes.sizeof(_abi.DispatchResult))
+        result = _abi.DispatchResult(_DISPATCHED_BYTES)
         dropped = None
         try:
             lib.expar_dispatch(self.pointer, ctypes.byref(args), ctypes.byref(result))
@@ -338,7 +354,7 @@ class Buffer(Owned):
             num_recv_tokens=result.num_recv_tokens,
             num_dropped_tokens=result.num_dropped_tokens,
             handle=Handle(result.handle) if result.handle else None,
-            path=Path(result.path),
+            path=_PATHS[result.path],
             event=keep_call(result.event, call, output),
         )
         if dropped is not None:
@@ -380,12 +396,13 @@ class Buffer(Owned):
         call = Arguments(_abi.CombineArgs(path=path, sum_order=sum_order, weights_of=weights_of))
         args = call.struct
         call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
-        for index, each in enumerate(bias if isinstance(bias, (tuple, list)) else (bias,)):
-            args.bias[index] = view_of(each, f"bias[{index}]", call.kept)
+        if bias is not None:
+            for index, each in enumerate(bias if isinstance(bias, (tuple, list)) else (bias,)):
+                args.bias[index] = view_of(each, f"bias[{index}]", call.kept)
         call.handle(handle)
         call.event(wait_event)
         if y is None:
-            y = self.alloc((handle.num_tokens, args.x.shape[1]), args.x.dtype)
+            y = self.alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype))
         if topk_weights is not None and out_topk_weights is None:
             out_topk_weights = self.alloc((handle.num_tokens, handle.num_topk), Dtype.F32)
         args.y = view_of(y, "y", call.kept, writable=True)
@@ -401,20 +418,18 @@ class Buffer(Owned):
     def alloc(self, shape: Sequence[int], dtype: Any) -> Tensor:
         """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
         place. Local. Error: ERR_MEMORY, ERR_BUSY."""
-        element = dtype_of(Dtype(dtype) if isinstance(dtype, int) else dtype)
+        element = dtype_of(dtype)
+        extents = tuple(shape)
         size = ELEMENT_BYTES[element]
-        for extent in shape:
+        for extent in extents:
             size *= extent
         pointer = ctypes.c_void_p()
         lib.expar_ep_alloc(self.pointer, max(size, 1), ctypes.byref(pointer))
         output = output_of(pointer.value)
         assert output is not None
-        view = _abi.Tensor()
-        lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(view))
-        view.dtype, view.ndim = element, len(shape)
-        view.shape[: len(shape)] = list(shape)
-        view.strides[: len(shape)] = list(contiguous(shape))
-        return Tensor(view, output)
+        bytes_of_it = _abi.Tensor()
+        lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
+        return Tensor(pool_view(bytes_of_it.data, element, extents), output)
 
     def stats(self) -> dict[str, int]:
         """Memory and calls of the buffer on this rank, by the names of expar_ep_stats."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import weakref
 from typing import Any
 
 from ._library import lib
@@ -15,6 +14,8 @@ class Event:
     """Happens once. Calls with async_finish return one; `Event()` makes one for a call to wait for, by `signal`. Any
     thread may use it."""
 
+    __slots__ = ("__weakref__", "_destroy", "pointer")
+
     def __init__(self, pointer: int | None = None) -> None:
         if pointer is None:
             made = ctypes.c_void_p()
@@ -22,7 +23,10 @@ class Event:
             assert made.value is not None
             pointer = made.value
         self.pointer: int = pointer
-        self._finalizer = weakref.finalize(self, lib.expar_event_destroy, pointer)
+        self._destroy = lib.expar_event_destroy
+
+    def __del__(self) -> None:
+        self._destroy(self.pointer)
 
     def signal(self) -> None:
         """Happens now. Error: ERR_STATE when it has happened already, or belongs to a call."""

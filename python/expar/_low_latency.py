@@ -27,10 +27,20 @@ _OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT
 class LowLatencyHandle(Counted):
     """Where the rows of one dispatch came from: for its combines. It lives as long as somebody has it."""
 
+    __slots__ = ("_known",)
+
     def __init__(self, pointer: int) -> None:
         super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_destroy)
-        self._info = _abi.LlHandleInfo(struct_size=ctypes.sizeof(_abi.LlHandleInfo))
-        lib.expar_ll_handle_info_get(pointer, ctypes.byref(self._info))
+        self._known: _abi.LlHandleInfo | None = None
+
+    @property
+    def _info(self) -> _abi.LlHandleInfo:
+        """Asked for when it is needed: most programs only hand a handle on."""
+        if self._known is None:
+            info = _abi.LlHandleInfo(struct_size=ctypes.sizeof(_abi.LlHandleInfo))
+            lib.expar_ll_handle_info_get(self.pointer, ctypes.byref(info))
+            self._known = info
+        return self._known
 
     @property
     def src_info(self) -> Tensor:
@@ -52,10 +62,15 @@ class Hook:
     """The second half of a call, which receives when this is called: once, in any order with others. What the call's
     result names is filled then. One that is never called holds one of the two places of its kind."""
 
+    __slots__ = ("__weakref__", "_destroy", "_kept", "_pointer")
+
     def __init__(self, pointer: int, kept: list[Any]) -> None:
-        self._pointer = pointer
         self._kept = kept
-        self._finalizer = weakref.finalize(self, lib.expar_ll_hook_destroy, pointer)
+        self._pointer = pointer
+        self._destroy = lib.expar_ll_hook_destroy
+
+    def __del__(self) -> None:
+        self._destroy(self._pointer)
 
     def __call__(self) -> None:
         """Error: ERR_STATE when it has been called, or the buffer is gone; else those of the call."""
@@ -85,7 +100,7 @@ class LentTensor(Tensor):
         return torch.from_numpy(self.numpy()).view(torch_dtype(self.dtype))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LowLatencyDispatched:
     """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's. With a
     hook it is filled when that has been called, with async_finish when the event has happened."""
@@ -98,7 +113,7 @@ class LowLatencyDispatched:
     event: Event | None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LowLatencyCombined:
     """Sums, back in the order of the tokens. Filled as LowLatencyDispatched."""
 

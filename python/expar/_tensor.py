@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-import weakref
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi
 from ._abi import DeviceType, Dtype
@@ -70,14 +69,27 @@ def torch_dtype(dtype: Dtype) -> Any:
     return getattr(torch, _TORCH_NAME[dtype])
 
 
-def empty_view() -> _abi.Tensor:
-    """EXPAR_TENSOR_NONE: not given."""
-    return _abi.Tensor()
+# What calls say of a tensor but its address, by what its library says of it: the same few come again in every step.
+_templates: dict[Any, bytes] = {}
+_MOST_TEMPLATES = 4096
+
+
+def _by_template(key: Any, data: int, make: Callable[[], _abi.Tensor]) -> _abi.Tensor:
+    template = _templates.get(key)
+    if template is None:
+        template = bytes(make())
+        if len(_templates) >= _MOST_TEMPLATES:
+            _templates.clear()
+        _templates[key] = template
+    view = _abi.Tensor.from_buffer_copy(template)
+    view.data = data
+    return view
 
 
 def make_view(
     data: int | None, dtype: Dtype, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
 ) -> _abi.Tensor:
+    """TypeError for more dimensions than a tensor of the library's has."""
     if len(shape) > 4:
         raise TypeError(f"a tensor has {len(shape)} dimensions: expected at most 4")
     view = _abi.Tensor(data=data or None, dtype=dtype, ndim=len(shape))
@@ -95,32 +107,51 @@ def contiguous(shape: Sequence[int]) -> list[int]:
     return strides
 
 
+def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...]) -> _abi.Tensor:
+    """A contiguous tensor in memory of the CPU's."""
+
+    def make() -> _abi.Tensor:
+        return make_view(None, dtype, shape, contiguous(shape), (DeviceType.CPU, 0))
+
+    return _by_template((dtype.value, shape), data or 0, make)
+
+
 def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int]) -> _abi.Tensor:
     """Of NumPy's array interface, or CUDA's, which is the same for a GPU."""
-    found = dtype or _BY_TYPESTR.get(interface["typestr"])
-    if found is None:
-        raise TypeError(f"expar has no element type {interface['typestr']}: say which by expar.View(array, dtype)")
-    shape = interface["shape"]
-    size = ELEMENT_BYTES[found]
-    if int(interface["typestr"][2:]) != size:
-        raise TypeError(f"elements of {interface['typestr']} do not have the {size} bytes of {found.name}")
-    in_bytes = interface.get("strides")
-    if in_bytes is not None and any(stride % size for stride in in_bytes):
-        raise TypeError(f"strides of {in_bytes} bytes are no multiples of an element's {size}")
-    strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
-    return make_view(interface["data"][0], found, shape, strides, device)
+    typestr, shape, in_bytes = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
+
+    def make() -> _abi.Tensor:
+        found = dtype or _BY_TYPESTR.get(typestr)
+        if found is None:
+            raise TypeError(f"expar has no element type {typestr}: say which by expar.View(array, dtype)")
+        size = ELEMENT_BYTES[found]
+        if int(typestr[2:]) != size:
+            raise TypeError(f"elements of {typestr} do not have the {size} bytes of {found.name}")
+        if in_bytes is not None and any(stride % size for stride in in_bytes):
+            raise TypeError(f"strides of {in_bytes} bytes are no multiples of an element's {size}")
+        strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
+        return make_view(None, found, shape, strides, device)
+
+    key = (typestr, shape, in_bytes, dtype and dtype.value, device[0], device[1])
+    return _by_template(key, interface["data"][0], make)
 
 
 def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
-    device = tensor.device
-    kinds = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
-    if device.type not in kinds:
-        raise TypeError(f"a tensor lies on {device}: expected the CPU or a CUDA device")
-    found = dtype or dtype_of(tensor.dtype)
-    if tensor.element_size() != ELEMENT_BYTES[found]:
-        raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
-    where = (kinds[device.type], device.index or 0)
-    return make_view(tensor.data_ptr(), found, tensor.shape, tensor.stride(), where)
+    def make() -> _abi.Tensor:
+        device = tensor.device
+        kinds = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
+        if device.type not in kinds:
+            raise TypeError(f"a tensor lies on {device}: expected the CPU or a CUDA device")
+        found = dtype or dtype_of(tensor.dtype)
+        if tensor.element_size() != ELEMENT_BYTES[found]:
+            raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
+        where = (kinds[device.type], device.index or 0)
+        # Those of a tensor without elements may be anything, such as 0 where it was made from an array.
+        strides = tensor.stride() if tensor.numel() > 0 else contiguous(tensor.shape)
+        return make_view(None, found, tensor.shape, strides, where)
+
+    key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.device, dtype and dtype.value)
+    return _by_template(key, tensor.data_ptr(), make)
 
 
 def _capsule_of(value: Any, stream: int | None) -> Any:
@@ -162,7 +193,7 @@ def view_of(
     TypeError, with the argument's name, for what is no tensor.
     """
     if value is None:
-        return empty_view()
+        return _abi.Tensor()
     keep.append(value)
     dtype = None
     if isinstance(value, View):
@@ -199,11 +230,16 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 class Counted:
     """A counted object of the library, and this program's reference to it, which goes back with this."""
 
+    __slots__ = ("__weakref__", "_release", "_retain", "pointer")
+
     def __init__(self, pointer: int, retain: Any, release: Any) -> None:
         self.pointer = pointer
         self._retain = retain
         self._release = release
-        self._finalizer = weakref.finalize(self, release, pointer)
+
+    def __del__(self) -> None:
+        # On any thread, and when the interpreter ends: nothing but C is behind it.
+        self._release(self.pointer)
 
     def export(self, view: _abi.Tensor, version: int) -> int:
         """A managed tensor of DLPack's with a reference of its own, which its deleter gives back: all of it in C."""
@@ -226,6 +262,8 @@ class Tensor:
     Other libraries take it by DLPack (`torch.from_dlpack(t)`, `numpy.from_dlpack(t)`), without a copy; `numpy()` and
     `torch()` are short for that. Memory is shared and may be written to.
     """
+
+    __slots__ = ("__weakref__", "_owner", "_view")
 
     def __init__(self, view: _abi.Tensor, owner: Counted | None) -> None:
         self._view = view
@@ -304,12 +342,8 @@ class Tensor:
 
 
 def tensor_or_none(view: _abi.Tensor, owner: Counted) -> Tensor | None:
-    """That member of a result; None where the call gave none."""
-    if not view.data and view.ndim == 0:
-        return None
-    copied = _abi.Tensor()
-    ctypes.pointer(copied)[0] = view
-    return Tensor(copied, owner)
+    """That member of a result, whose struct lives on with it; None where the call gave none."""
+    return Tensor(view, owner) if view.ndim > 0 or view.data else None
 
 
 # ---- capsules --------------------------------------------------------------------------------------------------------

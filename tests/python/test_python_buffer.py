@@ -443,6 +443,9 @@ class Arguments(unittest.TestCase):
                 y = torch.empty_like(x)
                 buffer.combine(received * 2, rows.handle, y=y)
                 self.assertTrue(torch.equal(y, x * 2))
+            empty = torch.from_numpy(numpy.zeros((0, 8), "float32"))  # whose strides NumPy may leave to be anything
+            for x in (empty, empty.as_strided((0, 8), (0, 0))):
+                self.assertEqual(len(buffer.dispatch(x, torch.zeros((0, 1), dtype=torch.int64), num_experts=1).x), 0)
             x = torch.arange(256).to(torch.uint8).reshape(2, 128).view(torch.float8_e4m3fn)
             received = buffer.dispatch(x, torch.zeros((2, 1), dtype=torch.int32), num_experts=1).x.torch()
             self.assertEqual(received.dtype, torch.float8_e4m3fn)

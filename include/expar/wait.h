@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for, and testing, words of one's own copy of the symmetric heap. Errors as in expar/rma.h; a wait ends with
  * EXPAR_ERR_PEER after a death, when some rank is silent for the group's time-out ("silent: rank 2"; it is gone from
- * then on), or at the group's late limit, and with EXPAR_ERR_INTERRUPTED; the text then says what the word holds. */
+ * then on), or at the group's late limit, and with EXPAR_ERR_INTERRUPTED; the text then says what the word holds;
+ * at the late limit also what each rank is doing, as far as there is room: who will change it is not known. */
 #ifndef EXPAR_WAIT_H
 #define EXPAR_WAIT_H
 

@@ -24,6 +24,7 @@
 #define LAST_ASK_RANK (10 * NS_PER_MS) /* and so much for each rank, since all may ask all */
 #define ANSWER        (50 * NS_PER_MS) /* what a look waits for answers */
 #define FIRST_LOG     (10000 * NS_PER_MS)
+#define LATE_TEXT     640 /* bytes: three ranks that have much to say */
 
 int64_t boot_silence_ns(const boot *self)
 {
@@ -320,13 +321,37 @@ static void follow_chain(inquiry *q)
 
 /* ---- those who are late ------------------------------------------------------------------------------------------ */
 
+/* What the others are told of one rank; as long as snprintf says. */
+static int describe_rank(const inquiry *q, int32_t rank, char *text, size_t bytes)
+{
+    if (!q->answers[rank].came) return snprintf(text, bytes, "rank %d has not answered yet", rank);
+    return snprintf(text, bytes, "rank %d is %s", rank, q->answers[rank].doing);
+}
+
+/* Who will change a word is not known: it may be any of those that were asked. What finds no room is counted. */
+static void describe_all(const inquiry *q, char *text, size_t bytes)
+{
+    char one[BOOT_DOING_TEXT + 32];
+    size_t length = (size_t)snprintf(text, bytes, "no rank is silent");
+    int32_t left = 0, told = 0;
+    for (int32_t r = 0; r < q->wait->boot->size; r++) {
+        if (!q->answers[r].asked) continue;
+        const size_t more = (size_t)describe_rank(q, r, one, sizeof one) + 2;
+        if (left > 0 || length + more + sizeof "; and 2147483647 more" > bytes)
+            left++;
+        else
+            length += (size_t)snprintf(text + length, bytes - length, "%s%s", told++ ? "; " : ": ", one);
+    }
+    if (left > 0) snprintf(text + length, bytes - length, "; and %d more", left);
+}
+
 /* "rank 2 is alive but has not come to this call: it is in …" */
 static void describe_late(const inquiry *q, char *text, size_t bytes)
 {
     const boot_wait *wait = q->wait;
     const int32_t rank = q->end >= 0 ? q->end : atomic_load_explicit(&wait->awaited, memory_order_relaxed);
     if (rank < 0)
-        snprintf(text, bytes, "no rank is silent");
+        describe_all(q, text, bytes);
     else if (!q->answers[rank].came)
         snprintf(text, bytes, "rank %d has not come, and not answered yet", rank);
     else if (q->answers[rank].waits && same_topic(&q->answers[rank].topic, &wait->topic))
@@ -348,7 +373,7 @@ static void judge_lateness(inquiry *q)
     boot_wait *wait = q->wait;
     const int64_t limit_ms = wait->boot->late_limit_ms;
     const int32_t awaited = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
-    char text[320], whom[48] = "";
+    char text[LATE_TEXT], whom[48] = "";
     if (limit_ms == 0 || q->waited_ns < limit_ms * NS_PER_MS || somebody_owes(q)) return;
     if (awaited >= 0) snprintf(whom, sizeof whom, " waiting for rank %d", awaited);
     describe_late(q, text, sizeof text);
@@ -360,7 +385,7 @@ static void judge_lateness(inquiry *q)
 static void log_wait(inquiry *q)
 {
     boot_wait *wait = q->wait;
-    char own[BOOT_DOING_TEXT], text[320];
+    char own[BOOT_DOING_TEXT], text[LATE_TEXT];
     if (q->now_ns < wait->log_ns) return;
     wait->log_pause_ns *= 2;
     wait->log_ns = q->now_ns + wait->log_pause_ns;

@@ -65,10 +65,13 @@ static expar_status change_mine(const lock_call *call, transport_atomic_op op, u
     return lock_change(call, &call->words->mine, call->group->rank, op, operand, 0, old);
 }
 
-static expar_status wait_mine(const lock_call *call, expar_cmp cmp, uint32_t value, uint32_t *seen)
+/* before: who stands in the queue right before this rank, or has the lock; -1: that is not known. */
+static expar_status wait_mine(const lock_call *call, int32_t before, expar_cmp cmp, uint32_t value, uint32_t *seen)
 {
     expar_status status = expar_wait_until_u32(call->group, &call->words->mine, cmp, value, seen);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call->name);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    return before < 0 ? error_prefix(status, "%s", call->name)
+                      : error_prefix(status, "%s: behind rank %d", call->name, before);
 }
 
 /* ---- in the queue ------------------------------------------------------------------------------------------------ */
@@ -81,9 +84,9 @@ static expar_status go_away(const lock_call *call, expar_status failed)
     return change_mine(call, TRANSPORT_AND, TICKET, NULL);
 }
 
-static expar_status await_turn(const lock_call *call)
+static expar_status await_turn(const lock_call *call, int32_t before)
 {
-    expar_status status = wait_mine(call, EXPAR_CMP_GE, GRANTED, NULL);
+    expar_status status = wait_mine(call, before, EXPAR_CMP_GE, GRANTED, NULL);
     return status == EXPAR_OK ? change_mine(call, TRANSPORT_AND, TICKET, NULL) : go_away(call, status);
 }
 
@@ -91,7 +94,7 @@ static expar_status await_turn(const lock_call *call)
 static expar_status queue_behind(const lock_call *call, int32_t before)
 {
     expar_status status = lock_change(call, &call->words->mine, before, TRANSPORT_ADD, own_ticket(call), 0, NULL);
-    return status == EXPAR_OK ? await_turn(call) : go_away(call, status);
+    return status == EXPAR_OK ? await_turn(call, before) : go_away(call, status);
 }
 
 static expar_status is_away(const lock_call *call, int *away)
@@ -109,7 +112,7 @@ static expar_status come_back(const lock_call *call, bool *back)
     do {
         seen = old;
         if (status != EXPAR_OK || !(seen & AWAY)) return status;
-        if (seen & GRANTED) return wait_mine(call, EXPAR_CMP_LT, AWAY, NULL);
+        if (seen & GRANTED) return wait_mine(call, -1, EXPAR_CMP_LT, AWAY, NULL);
         status =
             lock_change(call, &call->words->mine, call->group->rank, TRANSPORT_COMPARE_SWAP, seen & TICKET, seen, &old);
     } while (status == EXPAR_OK && old != seen);
@@ -182,7 +185,7 @@ expar_status expar_lock_set(expar_group *group, uint64_t *lock)
     if (status == EXPAR_OK) status = is_away(&call, &away);
     if (status == EXPAR_OK && away) status = come_back(&call, &back);
     if (status != EXPAR_OK) return group_ended(group, status);
-    return group_ended(group, back ? await_turn(&call) : queue_up(&call));
+    return group_ended(group, back ? await_turn(&call, -1) : queue_up(&call));
 }
 
 expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
@@ -215,6 +218,6 @@ expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
     if (status != EXPAR_OK || last == own_ticket(&call)) return group_ended(group, status);
     if (last == 0) return group_ended(group, error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name));
     /* Somebody has asked, and is about to say who it is. */
-    status = wait_mine(&call, EXPAR_CMP_NE, 0, &behind);
+    status = wait_mine(&call, -1, EXPAR_CMP_NE, 0, &behind);
     return group_ended(group, status == EXPAR_OK ? lock_hand_over(&call, behind) : status);
 }

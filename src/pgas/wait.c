@@ -174,9 +174,9 @@ static expar_status say_what_is_missing(const word_set *set, expar_status status
     while (i + 1 < set->count && (!takes_part(set, i) || word_holds(set, i, &seen)))
         i++;
     snprintf(why, sizeof why, "%s", expar_last_error());
-    return error_set(status, "%s: %s at offset %llu of the heap holds %s, waited for %s %s", why, set->name,
-                     (unsigned long long)(set->offset + i * set->bytes), number(set, load_word(set, i), has),
-                     cmp_signs[set->cmp], number(set, value_of(set, i), wants));
+    return error_set(status, "%s; %s at offset %llu of the heap holds %s, waited for %s %s: any rank may change it",
+                     why, set->name, (unsigned long long)(set->offset + i * set->bytes),
+                     number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
 }
 
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)

@@ -68,17 +68,19 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
-    const ep_refusal *refusal = a->checked ? &world->state->checked : &a->refusal;
+    /* The call's own stands among the arguments, where one pointer to either would not find it as fast. */
+    const int32_t status = a->checked ? world->state->checked.status : a->refusal.status;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         ep_hello *hello = hello_at(world, pe, epoch, world->rank);
         ep_reply *reply = reply_at(world, pe, epoch, world->rank);
+        ep_refusal *refusal = cached ? &hello->refusal : &reply->refusal;
         ep_offer offer = arrival->offer;
         offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
         if (cached) hello->form = a->form;
         *(cached ? &hello->offer : &reply->offer) = offer;
-        copy_words(cached ? &hello->refusal : &reply->refusal, refusal,
-                   refusal->status ? sizeof *refusal : sizeof refusal->status);
+        refusal->status = status;
+        if (status) copy_words(refusal, a->checked ? &world->state->checked : &a->refusal, sizeof *refusal);
         store_release((uint64_t *)(cached ? &hello->flag : &reply->flag), ep_word(epoch, 1));
     }
 }

@@ -24,8 +24,11 @@
  * After EXPAR_ERR_PEER, EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED in a call that had begun it is poisoned: later calls
  * and hooks return that report at once. With config.masking the loss of a rank is no error: it is masked.
  *
- * This version has the mode on the CPU, for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns
- * for a GPU, across nodes or unmapped. */
+ * On a GPU a call is put on its stream and returns. How it ended is told by its event, or else by the buffer's next
+ * call without a hook, or hook, that finds it ended: that one is carried out, returns the error, and gives no result.
+ *
+ * This version has the mode for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns across nodes
+ * or unmapped; on a GPU also with masks, and what calls return there for LogFMT and for wait_ns. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -68,7 +71,7 @@ typedef struct expar_ll_config {
     int32_t num_experts;       /* E, a multiple of N */
     int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
     int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_EXACT) | …; 0: all */
-    expar_device device;       /* type 0 or EXPAR_CPU: the CPU. All tensors of all calls lie there */
+    expar_device device;       /* type 0 or EXPAR_CPU: the CPU; or a GPU. All tensors of all calls lie there */
     int32_t num_threads;       /* CPU: threads of a call on each rank, up to 1024; 0: as EXPAR_THREADS says, or else as
                                   the host has cores for its ranks and the call has rows for them */
     int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
@@ -77,8 +80,8 @@ typedef struct expar_ll_config {
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
-/* Bytes of symmetric heap that expar_ll_create takes on each of num_ranks ranks. Local, no group needed. Errors:
-   EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64 bits). */
+/* Bytes of symmetric heap (of a GPU: of its memory) that expar_ll_create takes on each of num_ranks ranks. Local, no
+   group needed. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
 /* Collective; every member of config but num_threads, num_sms and device.index is the same on all ranks
    (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:

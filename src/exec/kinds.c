@@ -4,6 +4,7 @@
 #include "exec/cpu/create.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/create.h"
+#include "exec/cuda/low_latency/create.h"
 
 const executor_kind *executor_kind_of(expar_device_type type)
 {
@@ -12,7 +13,7 @@ const executor_kind *executor_kind_of(expar_device_type type)
 
 ll_create_fn ll_create_of(expar_device_type type)
 {
-    return type == EXPAR_CPU ? ll_executor_cpu_create : NULL;
+    return type == EXPAR_CPU ? ll_executor_cpu_create : type == EXPAR_CUDA ? ll_executor_cuda_create : NULL;
 }
 
 /* As far as a driver that is loaded in this process knows the address. */

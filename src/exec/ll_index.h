@@ -293,9 +293,10 @@ EP_FUNC int32_t ll_range_count(int64_t range)
 
 /* The block that holds it, with parts aligned for their elements:
    range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent), idx [B][K] i32 (experts of
-   this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came. */
+   this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came; stamp u64, of the
+   dispatch once all of it has come, where hosts do not know it. */
 typedef struct ll_route_map {
-    uint64_t range, src_info, messages, idx, headers, header_bytes, total_bytes;
+    uint64_t range, src_info, messages, idx, headers, stamp, header_bytes, total_bytes;
 } ll_route_map;
 EP_FUNC ll_route_map ll_route_map_of(const ll_shape *shape)
 {
@@ -308,7 +309,8 @@ EP_FUNC ll_route_map ll_route_map_of(const ll_shape *shape)
     map.messages = map.src_info + locals * n * tokens * 4;
     map.idx = map.messages + n * 4;
     map.headers = ep_round(map.idx + tokens * topk * 4, EP_LINE_BYTES);
-    map.total_bytes = map.headers + n * tokens * map.header_bytes;
+    map.stamp = map.headers + n * tokens * map.header_bytes;
+    map.total_bytes = map.stamp + sizeof(uint64_t);
     return map;
 }
 

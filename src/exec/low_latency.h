@@ -2,8 +2,8 @@
 /* How the phases of a low-latency call are carried out: the seam between ep/low_latency and its executors.
  *
  * Called by ep/low_latency only; ep checks arguments and takes memory for results, executors own the buffer's memory
- * and the words between ranks, epochs included. exec/cpu/low_latency is the one that there is. What the words are, and
- * where they lie, is in exec/ll_index.h.
+ * and the words between ranks, epochs included. exec/cpu/low_latency and exec/cuda/low_latency are the two that there
+ * are. What the words are, and where they lie, is in exec/ll_index.h.
  *
  * A call has two phases. The send takes the call's epoch, tells all ranks of it by opening units, and puts rows on
  * their way; the receive takes what the others have sent. In between there may be other calls, two of a kind open at a
@@ -13,6 +13,8 @@
 
 #include "exec/executor.h"
 #include "exec/ll_index.h"
+
+#include <string.h>
 
 typedef struct ll_executor ll_executor;
 
@@ -34,8 +36,17 @@ typedef struct ll_call {
        EXPAR_ERR_STATE among them. EXPAR_ERR_INDEX is no refusal but a report: such a call goes on without the tokens.
        */
     ep_refusal refusal;
-    uint64_t epoch;     /* out of send */
-    bool open;          /* out of send: a receive is to follow */
+    uint64_t epoch; /* out of send */
+    bool open;      /* out of send: a receive is to follow */
+    bool whole;     /* the receive follows the send at once */
+    /* Of an executor that streams: where the call is put, what its stream awaits before anything of it, and the
+       library's own memory of its results; NULL: none. exec.asked and exec.num_sms are set by ep, as before
+       executor_ops.begin. */
+    void *stream;
+    expar_event *wait_event;
+    mem_block *results;
+    exec_call exec;
+    mem_block *record;  /* the executor's, between the phases of a call with a hook: given back with the hook */
     int64_t *wait_ns;   /* [N], added to by receive; NULL: not wanted */
     ll_verdict verdict; /* out of receive */
 } ll_call;
@@ -95,6 +106,9 @@ typedef struct ll_counts {
    */
 typedef struct ll_executor_ops {
     const char *name;
+    /* Phases only put work on the caller's stream: how a call went is said by tell, or else by untold, and a verdict
+       that is not known is rank -1. */
+    bool streams;
     /* Gives the buffer's memory back: collective while `sound`. Blocks that were taken stay good. */
     void (*destroy)(ll_executor *self, bool sound);
     /* The buffer has been abandoned: whoever waits here in a call of this rank's ends with EXPAR_ERR_ABORTED. Any
@@ -112,6 +126,17 @@ typedef struct ll_executor_ops {
        results are whole. */
     expar_status (*dispatch_receive)(ll_executor *self, ll_dispatch_step *step);
     expar_status (*combine_receive)(ll_executor *self, ll_combine_step *step);
+    /* How the calls went that have returned before it was known: EXPAR_OK, or why the buffer cannot be used any more.
+       `what` is for the error's text. From any thread. */
+    expar_status (*check)(ll_executor *self, const char *what);
+    /* Of calls that nobody asks for: the first since the last look that did not end well. False: there is none. */
+    bool (*untold)(ll_executor *self, ll_verdict *verdict);
+    /* As executor_ops.tell, of a call with exec.asked, behind its receive; ll_verdict_of makes its verdict one of
+       here. */
+    expar_status (*tell)(ll_executor *self, const ll_call *call, executor_done_fn done, void *context,
+                         event_keeper *keeper);
+    /* Brings `counts` up to date. Any thread. */
+    void (*count)(ll_executor *self);
     /* With masks: masks another rank, or takes that back. EXPAR_ERR_STATE, EXPAR_ERR_LIMIT. */
     expar_status (*mask_set)(ll_executor *self, int32_t rank, bool masked);
     /* status: [N], 1 for masked ranks. */
@@ -119,6 +144,14 @@ typedef struct ll_executor_ops {
     /* Collective among the ranks that come. */
     expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
 } ll_executor_ops;
+
+/* A verdict on its way through what both modes have: the form lies where an ep_form would. */
+static inline ll_verdict ll_verdict_of(const ep_verdict *verdict)
+{
+    ll_verdict out = {.rank = verdict->rank, .reason = verdict->reason};
+    memcpy(&out.form, &verdict->form, sizeof out.form);
+    return out;
+}
 
 struct ll_executor {
     const ll_executor_ops *ops;
@@ -132,10 +165,12 @@ typedef struct ll_plan {
     struct expar_group *group;
     uint32_t number; /* of the buffer in its group, the same on all ranks */
     const ll_shape *shape;
+    expar_device device;
     int32_t num_threads; /* CPU: of a rank; 0: by the cores of the host */
+    int32_t num_sms;     /* CUDA: of a call; 0: the library's choice */
 } ll_plan;
 /* Collective: takes the buffer's memory, with all words zero; all ranks are made, or none is. EXPAR_ERR_UNSUPPORTED: a
-   rank's memory is not mapped here. */
+   rank's memory is not mapped here, or the device cannot carry such calls out. */
 typedef expar_status (*ll_create_fn)(const ll_plan *plan, ll_executor **out);
 /* NULL: there is none for such a device. */
 ll_create_fn ll_create_of(expar_device_type type);

@@ -27,8 +27,9 @@ table='
 6 exec/codec       codec.h (logfmt.h) (number.h)
 6 exec/cpu         create.h (rows.h) (encode.h) (workers.h)
 6 exec/cpu/low_latency (create.h)
-6 exec/cuda        create.h
-6 exec/cuda/kernels args.h
+6 exec/cuda        create.h (gpu.h)
+6 exec/cuda/kernels args.h (ll_args.h)
+6 exec/cuda/low_latency (create.h)
 7 ep               ep.h
 7 ep/low_latency
 7 pgas             pgas.h

@@ -36,11 +36,9 @@ static expar_status ll_agree(expar_group *group, const expar_ll_config *config, 
 /* What this version does not carry out. */
 static expar_status ll_check_built(const expar_group *group, const expar_ll_config *config)
 {
-    if (!ll_create_of(config->device.type ? config->device.type : EXPAR_CPU))
+    if (config->device.type == EXPAR_CUDA && config->masking)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "config.device.type is %d; expected %d (CPU): low-latency mode has no "
-                         "other executor yet",
-                         (int)config->device.type, (int)EXPAR_CPU);
+                         "config.masking is 1; expected 0: a low-latency buffer on a GPU has no masks yet");
     if (config->unmapped || group->num_nodes > 1)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "%s; expected a group on one node: low-latency mode is not built across networks yet",
@@ -77,9 +75,14 @@ void ll_unkeep(expar_ll *ll)
 }
 
 /* On all ranks, or on none. */
-static expar_status ll_make_parts(expar_ll *ll, int32_t num_threads)
+static expar_status ll_make_parts(expar_ll *ll, const expar_ll_config *config)
 {
-    const ll_plan plan = {.group = ll->group, .number = ll->number, .shape = &ll->shape, .num_threads = num_threads};
+    const ll_plan plan = {.group = ll->group,
+                          .number = ll->number,
+                          .shape = &ll->shape,
+                          .device = ll->device,
+                          .num_threads = config->num_threads,
+                          .num_sms = config->num_sms};
     error_kept kept;
     expar_status status = ep_parting_make(&ll->parting);
     if (status != EXPAR_OK) return status;
@@ -102,7 +105,7 @@ static expar_status ll_make(expar_group *group, const expar_ll_config *given, ex
     if (own == EXPAR_OK) own = ll_check_built(group, &config);
     if (own == EXPAR_OK) own = new_ll(group, &config, &shape, number, &ll);
     expar_status status = ll_agree(group, &config, number, own);
-    if (status == EXPAR_OK) status = ll_make_parts(ll, config.num_threads);
+    if (status == EXPAR_OK) status = ll_make_parts(ll, &config);
     if (status != EXPAR_OK) {
         ll_unkeep(ll);
         return error_prefix(status, "%s", creating);
@@ -280,6 +283,7 @@ expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
     expar_status status = ll_enter(ll, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     const ll_counts *counts = &ll->exec->counts;
+    ll->exec->ops->count(ll->exec);
     const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes + ep_parting_bytes(ll->shape.ranks),
                                  .dispatches = count_of(&counts->dispatches),
                                  .combines = count_of(&counts->combines),

@@ -24,6 +24,18 @@ static expar_status ll_poison(expar_ll *ll, const ll_call *call, expar_status st
     return status;
 }
 
+/* A call that has returned may have come to its end in vain since. */
+static expar_status ll_check_earlier(expar_ll *ll)
+{
+    expar_status status = ll_check_poison(ll);
+    if (status != EXPAR_OK) return status;
+    status = ll->exec->ops->check(ll->exec, "an earlier call");
+    if (status == EXPAR_OK) return EXPAR_OK;
+    const ll_call earlier = {.number = 2 * ll->calls};
+    ll_poison(ll, &earlier, status);
+    return ll_check_poison(ll);
+}
+
 expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status)
 {
     return error_prefix(status, "%s on rank %d", name, ll->rank);
@@ -34,7 +46,7 @@ expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status
 expar_status ll_settle(expar_ll *ll, const char *name)
 {
     expar_status status = ep_issuer_await(ll->issuer, EP_CALL_ENDED);
-    if (status == EXPAR_OK) status = ll_check_poison(ll);
+    if (status == EXPAR_OK) status = ll_check_earlier(ll);
     return status == EXPAR_OK ? EXPAR_OK : ll_prefix(ll, name, status);
 }
 
@@ -50,7 +62,7 @@ expar_status ll_begin(expar_ll *ll, const char *name, bool alone)
     /* Whoever abandons the buffer now sees that it is busy, or has been seen. */
     if (atomic_load(&ll->ended))
         status = error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", name);
-    if (status == EXPAR_OK) status = alone ? ll_settle(ll, name) : ll_prefix(ll, name, ll_check_poison(ll));
+    if (status == EXPAR_OK) status = alone ? ll_settle(ll, name) : ll_prefix(ll, name, ll_check_earlier(ll));
     return status == EXPAR_OK ? EXPAR_OK : ll_end(ll, status);
 }
 
@@ -66,6 +78,7 @@ uint64_t ll_number_call(expar_ll *ll, const char *name, ll_kind kind)
     const uint64_t number = 2 * ++ll->calls + (kind == LL_COMBINE);
     const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = number};
     boot_note_call(ll->group->boot, &topic, name);
+    boot_note_came(ll->group->boot, BOOT_KIND_LOW_LATENCY, ll->number);
     return number;
 }
 
@@ -116,6 +129,8 @@ static expar_status ll_verdict_status(const expar_ll *ll, const ll_call *call)
     if (verdict->rank < 0) return EXPAR_OK;
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return ll_form_mismatch(ll, verdict, &call->form);
+    /* What only kernels find wrong with this rank's own arguments. */
+    if (verdict->rank == ll->rank) return error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text);
     if (verdict->reason.status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", verdict->reason.text);
     return error_set(EXPAR_ERR_REMOTE, "rank %d refused its arguments: %s: %s", verdict->rank,
                      expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);

@@ -123,6 +123,9 @@ static void ll_combine_fill(ll_combine_call *call)
     step->y = call->y.data;
     step->y_pitch_bytes = tensor_pitch(&call->y) * element;
     step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;
+    step->call.whole = !args->hook;
+    step->call.results = call->rest.output ? call->rest.output->block : NULL;
+    step->call.exec.asked = args->async_finish != 0;
     step->call.form = (ll_form){.format = (int32_t)args->format,
                                 .dtype = (int32_t)args->x.dtype,
                                 .sum = (int32_t)args->sum,
@@ -164,6 +167,8 @@ expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, e
     expar_status status = ll_begin(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_combine_check(&call, args, result);
+    call.rest.step.combine.call.stream = call.args.stream;
+    call.rest.step.combine.call.exec.num_sms = call.args.num_sms;
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
     status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);
     ll_job_free(call.manner.job);

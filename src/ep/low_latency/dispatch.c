@@ -48,6 +48,9 @@ static void ll_dispatch_fill(ll_dispatch_call *call)
     step->out_count = call->recv_count.data;
     step->stats = tensor_given(&args->expert_recv_stats) ? args->expert_recv_stats.data : NULL;
     step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;
+    step->call.whole = !args->hook;
+    step->call.results = call->rest.output ? call->rest.output->block : NULL;
+    step->call.exec.asked = args->async_finish != 0;
     step->call.form = (ll_form){.format = (int32_t)args->format,
                                 .dtype = (int32_t)args->x.dtype,
                                 .weights = tensor_given(&args->topk_weights),
@@ -96,6 +99,8 @@ expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
     expar_status status = ll_begin(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_dispatch_check(&call, args, result);
+    call.rest.step.dispatch.call.stream = call.args.stream;
+    call.rest.step.dispatch.call.exec.num_sms = call.args.num_sms;
     if (status == EXPAR_OK) status = ll_dispatch_prepare(&call);
     status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);
     ll_job_free(call.manner.job);

@@ -37,11 +37,9 @@ static expar_status hook_check(const expar_ll_hook *hook, const char *name)
     return error_set(EXPAR_ERR_HANDLE, "%s: hook is not a living hook", name);
 }
 
-/* On the CPU there are no streams. */
 expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
 {
     static const char name[] = "expar_ll_hook_call";
-    (void)stream;
     expar_status status = hook_check(hook, name);
     if (status != EXPAR_OK) return call_ended(status);
     expar_ll *ll = hook->ll;
@@ -51,7 +49,9 @@ expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
         status = error_set(EXPAR_ERR_STATE, "%s: the hook has been called already", name);
     } else {
         hook->called = true;
+        ll_rest_call(&hook->rest)->stream = stream;
         status = ll_rest_receive(ll, name, &hook->rest);
+        if (status == EXPAR_OK) status = ll_rest_earlier(ll, name, &hook->rest);
     }
     return ll_ended(ll, ll_end(ll, status));
 }
@@ -62,6 +62,7 @@ void expar_ll_hook_destroy(expar_ll_hook *hook)
     life_end end = life_drop(&hook->life, LL_HOOK_MAGIC);
     if (end == LIFE_SPENT) LOG(LOG_WARN, "expar_ll_hook_destroy: hook %p is not a living hook", (void *)hook);
     if (end != LIFE_LAST) return;
+    mem_block_release(ll_rest_call(&hook->rest)->record);
     ll_rest_drop(&hook->rest);
     ll_unkeep(hook->ll);
     life_keep(&spent, hook);

@@ -138,6 +138,7 @@ typedef struct ll_rest {
     expar_ll_handle *handle; /* a reference, and one of the output, where there is one */
     expar_ep_output *output;
 } ll_rest;
+ll_call *ll_rest_call(ll_rest *rest);
 /* A reference more of each, and back. */
 void ll_rest_hold(const ll_rest *rest);
 void ll_rest_drop(const ll_rest *rest);
@@ -146,7 +147,10 @@ expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_e
 /* Receives, and says so of the handle. */
 expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest);
 
-/* A call that finishes on the buffer's thread. */
+/* Where calls only put work on streams: how an earlier one ended that nobody had asked for. */
+expar_status ll_rest_earlier(expar_ll *ll, const char *name, ll_rest *rest);
+
+/* A call that finishes on the buffer's thread, or on its stream. */
 typedef struct ll_job ll_job;
 /* Room for it, its event, and the thread. */
 expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out);

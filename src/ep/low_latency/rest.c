@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The phases of a call: both in the caller's thread, or the receive by a hook, or both on the buffer's own thread. */
+/* The phases of a call: both in the caller's thread, or the receive by a hook, or both on the buffer's own thread.
+ * Where phases only put work on a stream, the caller's thread does that in any case, and an event is the stream's. */
 #include "ep/low_latency/ll.h"
 #include "exec/event.h"
 
@@ -16,7 +17,7 @@ struct ll_job {
 
 /* ---- phases ------------------------------------------------------------------------------------------------------ */
 
-static ll_call *call_of_rest(ll_rest *rest)
+ll_call *ll_rest_call(ll_rest *rest)
 {
     return rest->kind == LL_DISPATCH ? &rest->step.dispatch.call : &rest->step.combine.call;
 }
@@ -45,9 +46,10 @@ static expar_status await_event(expar_event *event)
 expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_event *wait_event, expar_status own)
 {
     ll_executor *exec = ll->exec;
-    ll_call *call = call_of_rest(rest);
+    ll_call *call = ll_rest_call(rest);
     error_kept kept;
-    if (own == EXPAR_OK) own = await_event(wait_event);
+    call->wait_event = wait_event;
+    if (own == EXPAR_OK && !exec->ops->streams) own = await_event(wait_event);
     error_keep(&kept, own);
     ll_refuse(call, own);
     expar_status status = rest->kind == LL_DISPATCH ? exec->ops->dispatch_send(exec, &rest->step.dispatch)
@@ -61,9 +63,60 @@ expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest)
     const bool dispatch = rest->kind == LL_DISPATCH;
     expar_status status = dispatch ? exec->ops->dispatch_receive(exec, &rest->step.dispatch)
                                    : exec->ops->combine_receive(exec, &rest->step.combine);
-    status = ll_received(ll, name, call_of_rest(rest), status);
+    status = ll_received(ll, name, ll_rest_call(rest), status);
     if (dispatch && status == EXPAR_OK) atomic_store_explicit(&rest->handle->filled, true, memory_order_release);
     return status;
+}
+
+expar_status ll_rest_earlier(expar_ll *ll, const char *name, ll_rest *rest)
+{
+    ll_executor *exec = ll->exec;
+    ll_call earlier = {.number = ll_rest_call(rest)->number, .form = ll_rest_call(rest)->form};
+    if (!exec->ops->streams || ll_rest_call(rest)->exec.captured) return EXPAR_OK;
+    if (!exec->ops->untold(exec, &earlier.verdict)) return EXPAR_OK;
+    expar_status status = ll_received(ll, "an earlier call", &earlier, EXPAR_OK);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name);
+}
+
+/* ---- on the call's stream ---------------------------------------------------------------------------------------- */
+
+/* What is left of a call when its stream comes to its end. */
+typedef struct ll_ending {
+    expar_ll *ll;
+    const char *name;
+    ll_call call;
+    expar_event *event;
+} ll_ending;
+
+/* Of executor_done_fn: the executor tells all ends before it goes, and the buffer with it. */
+static void ll_end_by_stream(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped)
+{
+    ll_ending *end = context;
+    (void)dropped;
+    end->call.verdict = ll_verdict_of(verdict);
+    event_finish(end->event, ll_received(end->ll, end->name, &end->call, status));
+    free(end);
+}
+
+/* The event is the caller's from then on. */
+static expar_status job_tell(expar_ll *ll, const char *name, ll_rest *rest, ll_manner *manner, expar_event **event)
+{
+    ll_executor *exec = ll->exec;
+    ll_job *job = manner->job;
+    event_keeper keeper;
+    ll_ending *end = malloc(sizeof *end);
+    if (!end) return ll_prefix(ll, name, error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call"));
+    *end = (ll_ending){.ll = ll, .name = name, .call = *ll_rest_call(rest), .event = job->event};
+    expar_status status = exec->ops->tell(exec, &end->call, ll_end_by_stream, end, &keeper);
+    if (status != EXPAR_OK) {
+        free(end);
+        return ll_prefix(ll, name, status);
+    }
+    event_keep(job->event, &keeper);
+    *event = job->event;
+    free(job);
+    manner->job = NULL;
+    return EXPAR_OK;
 }
 
 /* ---- on the buffer's own thread ---------------------------------------------------------------------------------- */
@@ -76,7 +129,7 @@ static expar_status job_make(expar_ll *ll, const char *name, ll_job **out)
     *out = job;
     job->ll = ll;
     job->name = name;
-    if (ll->issuer) return EXPAR_OK;
+    if (ll->issuer || ll->exec->ops->streams) return EXPAR_OK;
     expar_status status = ep_issuer_start(&ll->issuer);
     if (status == EXPAR_OK) life_hold(&ll->life);
     return status;
@@ -141,7 +194,7 @@ static bool refusal_issue(expar_ll *ll, const char *name, const ll_rest *rest, c
     }
     job->refused = *refused;
     job->rest.kind = rest->kind;
-    call_of_rest(&job->rest)->number = ll_number_call(ll, name, job->rest.kind);
+    ll_rest_call(&job->rest)->number = ll_number_call(ll, name, job->rest.kind);
     job_put(job);
     return true;
 }
@@ -151,23 +204,28 @@ static bool refusal_issue(expar_ll *ll, const char *name, const ll_rest *rest, c
 expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_manner *manner, expar_status own,
                           expar_event **event)
 {
-    ll_call *call = call_of_rest(rest);
+    ll_call *call = ll_rest_call(rest);
+    const bool streams = ll->exec->ops->streams;
     error_kept kept;
-    if (own == EXPAR_OK && manner->job) {
+    if (own == EXPAR_OK && manner->job && !streams) {
         call->number = ll_number_call(ll, name, rest->kind);
         *event = job_issue(manner->job, rest, manner->wait_event);
         manner->job = NULL;
         return EXPAR_OK;
     }
     error_keep(&kept, own);
-    if (own != EXPAR_OK && manner->by_itself && refusal_issue(ll, name, rest, &kept))
+    if (own != EXPAR_OK && manner->by_itself && !streams && refusal_issue(ll, name, rest, &kept))
         return ll_prefix(ll, name, error_restore(&kept));
     expar_status status = ll_settle(ll, name);
     if (status != EXPAR_OK) return status;
     call->number = ll_number_call(ll, name, rest->kind);
     status = ll_rest_send(ll, name, rest, manner->wait_event, error_restore(&kept));
     if (status != EXPAR_OK) return status;
-    if (!manner->hook) return ll_rest_receive(ll, name, rest);
-    ll_hook_fill(manner->hook, rest);
-    return EXPAR_OK;
+    if (manner->hook) {
+        ll_hook_fill(manner->hook, rest);
+        return EXPAR_OK;
+    }
+    status = ll_rest_receive(ll, name, rest);
+    if (status == EXPAR_OK) status = ll_rest_earlier(ll, name, rest);
+    return status == EXPAR_OK && manner->job ? job_tell(ll, name, rest, manner, event) : status;
 }

@@ -120,8 +120,7 @@ expar_status gpu_agree(const gpu_executor *self, expar_status own, cu_uuid *uuid
     return sym_agree(self->sym, &matter, own);
 }
 
-/* How many ranks have this rank's GPU. Collective. */
-static expar_status count_sharers(const gpu_executor *self, int32_t *sharers)
+expar_status gpu_count_sharers(const gpu_executor *self, int32_t *sharers)
 {
     const int32_t size = self->sym->size;
     cu_uuid *uuids = calloc((size_t)size, sizeof *uuids);
@@ -135,34 +134,40 @@ static expar_status count_sharers(const gpu_executor *self, int32_t *sharers)
 }
 
 /* Kernels of ranks on one GPU wait for each other, so they must run side by side. */
-static expar_status choose_sms(const executor_plan *plan, const cuda_device *device, int32_t sharers, int32_t *chosen,
-                               int32_t *share)
+static expar_status share_sms(gpu_executor *self, int32_t asked, int32_t usual, int32_t sharers)
 {
-    int32_t asked = plan->num_sms, all = device->num_sms, most = all / sharers;
-    *share = most;
-    *chosen = asked ? asked : most < DEFAULT_SMS ? most : DEFAULT_SMS;
-    if (*chosen >= 1 && *chosen <= most) return EXPAR_OK;
+    const int32_t index = self->device->index, all = self->device->num_sms, most = all / sharers;
+    self->most_sms = most;
+    self->num_sms = asked ? asked : most < usual ? most : usual;
+    if (self->num_sms >= 1 && self->num_sms <= most) return EXPAR_OK;
     if (most < 1)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "%d ranks share GPU %d, which has %d SM%s; expected at most one rank an SM", sharers,
-                         plan->device.index, all, all == 1 ? "" : "s");
+                         "%d ranks share GPU %d, which has %d SM%s; expected at most one rank an SM", sharers, index,
+                         all, all == 1 ? "" : "s");
     return error_set(EXPAR_ERR_ARGUMENT,
                      "config.num_sms is %d; expected 1 to %d, or 0 for the library's choice: GPU %d has %d SMs for %d "
                      "rank%s",
-                     asked, most, plan->device.index, all, sharers, sharers == 1 ? "" : "s");
+                     asked, most, index, all, sharers, sharers == 1 ? "" : "s");
 }
 
 /* Streams of one process share the queues to a GPU, 8 unless its environment says more: kernels in one queue would wait
    for those behind them. */
-static expar_status check_queues(const executor_plan *plan, int32_t sharers)
+static expar_status check_queues(const gpu_executor *self, int32_t sharers)
 {
     const char *text = env_foreign("CUDA_DEVICE_MAX_CONNECTIONS");
     int32_t queues = text ? atoi(text) : 8;
-    if (!plan->group->threads || sharers <= queues) return EXPAR_OK;
+    if (!self->group->threads || sharers <= queues) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "%d ranks of this process share GPU %d, but its streams only %d queues; set "
                      "CUDA_DEVICE_MAX_CONNECTIONS to %d or more (32 at most) before the process first uses CUDA",
-                     sharers, plan->device.index, queues, sharers);
+                     sharers, self->device->index, queues, sharers);
+}
+
+expar_status gpu_choose_sms(gpu_executor *self, int32_t asked, int32_t usual, int32_t sharers)
+{
+    self->shares_gpu = self->group->threads && sharers > 1;
+    expar_status status = check_queues(self, sharers);
+    return status == EXPAR_OK ? share_sms(self, asked, usual, sharers) : status;
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -187,7 +192,7 @@ static expar_status make_memory(gpu_executor *self)
     return status;
 }
 
-static expar_status read_orphan_time(gpu_world *world)
+expar_status gpu_read_orphan_time(gpu_world *world)
 {
     int64_t orphan_ms = ORPHAN_MS;
     expar_status status = env_seconds_ms("EXPAR_CUDA_ORPHAN_TIMEOUT", &orphan_ms);
@@ -197,11 +202,9 @@ static expar_status read_orphan_time(gpu_world *world)
 
 static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
 {
-    self->shares_gpu = plan->group->threads && sharers > 1;
+    expar_status status = gpu_choose_sms(self, plan->num_sms, DEFAULT_SMS, sharers);
     self->base.offers_room = !self->shares_gpu;
-    expar_status status = check_queues(plan, sharers);
-    if (status == EXPAR_OK) status = choose_sms(plan, self->device, sharers, &self->num_sms, &self->most_sms);
-    if (status == EXPAR_OK) status = read_orphan_time(&self->world);
+    if (status == EXPAR_OK) status = gpu_read_orphan_time(&self->world);
     if (status == EXPAR_OK) status = gpu_own_stream_make(self);
     if (status == EXPAR_OK) status = make_memory(self);
     if (status == EXPAR_OK) status = gpu_programs_open(self);
@@ -232,7 +235,7 @@ static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
         self->world.space = ep_space_of(&self->world.shape);
     }
     status = gpu_home_take(self, "expar_ep_create", &self->world.buffer);
-    if (status == EXPAR_OK) status = count_sharers(self, &sharers);
+    if (status == EXPAR_OK) status = gpu_count_sharers(self, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(self, gpu_make_part(self, plan, sharers), NULL);
     if (status == EXPAR_OK) status = gpu_home_start(self);
     if (status == EXPAR_OK) return EXPAR_OK;
@@ -252,6 +255,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
                        .group = plan->group,
                        .sym = symmetric,
                        .number = plan->number,
+                       .topic_kind = BOOT_KIND_BUFFER,
                        .with_threads = plan->group->threads && plan->group->size > 1,
                        .given_slots = plan->ring_slots,
                        .world = {.shape = *plan->shape, .space = ep_space_of(plan->shape), .rank = symmetric->rank}};
@@ -264,7 +268,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
     return EXPAR_OK;
 }
 
-/* The GPU's own SMs bound num_sms, on either side (choose_sms). */
+/* The GPU's own SMs bound num_sms, on either side (share_sms). */
 const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
                                      .grows = true,

@@ -55,7 +55,8 @@ void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
     (void)base, (void)epoch, (void)refusal;
 }
 
-static const char *const waits[] = {"nothing", "hello", "offer", "end of rows", "free slot", "row"};
+static const char *const waits[] = {"nothing", "hello", "offer",     "end of rows", "free slot",
+                                    "row",     "unit",  "free half", "row",         "weights"};
 
 static expar_status failure(const gpu_executor *self, const char *what)
 {

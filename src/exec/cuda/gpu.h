@@ -21,6 +21,9 @@
  *   endings.c   who is told of it, and when
  *   kernels/    the kernels; args.h is what both sides know
  *
+ * The executor of low-latency calls (low_latency/) has one of these objects for its place on the GPU: home, order,
+ * guard, endings, launches, and nothing of what follows from an EP buffer's form.
+ *
  * A group's kernels wait for each other. Ranks that share a GPU must therefore fit on it side by side: num_sms of each,
  * added up, at most the GPU's SMs (create.c checks). */
 #ifndef EXPAR_EXEC_CUDA_GPU_H
@@ -96,6 +99,7 @@ typedef struct gpu_executor {
     int32_t most_sms;    /* of a call: this rank's share of its GPU */
     int32_t stamped_sms; /* of the last dispatch or combine; by whoever calls */
     uint32_t number;     /* of the buffer, the same on all ranks */
+    uint32_t topic_kind; /* boot_kind of its calls */
     int32_t given_slots; /* of a ring, by the config; 0: the library chooses */
     bool with_threads;   /* other ranks are threads of this process: the default stream is theirs, too */
     bool shares_gpu;     /* with such ranks: nothing is loaded once the buffer is made */
@@ -160,6 +164,9 @@ static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *
 /* ---- programs.c -------------------------------------------------------------------------------------------------- */
 /* Tests: kernels loaded from now on hold threads back at random (kernels/delay.h); 0 ends it. Needs NVRTC. */
 void gpu_programs_delay(uint32_t seed);
+/* A source with macros for the buffer's shape, or without where it serves any. */
+expar_status gpu_program_load(const gpu_executor *self, const char *source, const cuda_macro *macros, size_t num_macros,
+                              cuda_program **out);
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
 /* Whether a combine takes the kernel that knows of slots (combine_slots.cu). */
@@ -216,6 +223,13 @@ void gpu_trim(executor *base);
 /* ---- create.c ---------------------------------------------------------------------------------------------------- */
 /* All ranks learn whether all could; then uuids[r], where they are asked for, is that of rank r's GPU. Collective. */
 expar_status gpu_agree(const gpu_executor *self, expar_status own, cu_uuid *uuids);
+/* How many ranks have this rank's GPU. Collective. */
+expar_status gpu_count_sharers(const gpu_executor *self, int32_t *sharers);
+/* SMs of a buffer and the most of a call: asked (0: usual, or as many as there are), of what sharers leave each other.
+   Also what the environment says of queues. */
+expar_status gpu_choose_sms(gpu_executor *self, int32_t asked, int32_t usual, int32_t sharers);
+/* For kernels whose own host has stopped: world.orphan_ns. */
+expar_status gpu_read_orphan_time(gpu_world *world);
 
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
 int32_t gpu_experts_room(const ep_shape *shape);

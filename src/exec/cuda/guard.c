@@ -75,17 +75,27 @@ static bool guard_is_awaited(const void *context, int32_t rank)
 
 /* ---- one beat ---------------------------------------------------------------------------------------------------- */
 
-static const char *const what_is_awaited[] = {
-    "a kernel",       "hellos on the GPU", "offers on the GPU", "ends of rows on the GPU", "free slots on the GPU",
-    "rows on the GPU"};
+static const char *const what_is_awaited[] = {"a kernel",
+                                              "hellos on the GPU",
+                                              "offers on the GPU",
+                                              "ends of rows on the GPU",
+                                              "free slots on the GPU",
+                                              "rows on the GPU",
+                                              "low-latency units on the GPU",
+                                              "low-latency halves on the GPU",
+                                              "low-latency rows on the GPU",
+                                              "low-latency weights on the GPU"};
 
 /* Graphs move the epoch on, and captured calls do not, so that their calls are not counted alike by hosts and GPUs:
-   then all of the buffer's calls are one. */
+   then all of the buffer's calls are one; and so are those of a low-latency buffer, of which kernels count each kind
+   by itself. */
 static boot_topic topic_of(const gpu_executor *self, uint32_t epoch)
 {
-    const bool graphs = atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed);
-    const uint64_t number = graphs ? boot_graph_number(self->sym->boot, BOOT_KIND_BUFFER, self->number) : epoch;
-    return (boot_topic){.kind = BOOT_KIND_BUFFER, .object = self->number, .number = number};
+    const bool alike =
+        self->topic_kind == BOOT_KIND_BUFFER && !atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed);
+    const boot_kind kind = (boot_kind)self->topic_kind;
+    const uint64_t number = alike ? epoch : boot_graph_number(self->sym->boot, kind, self->number);
+    return (boot_topic){.kind = self->topic_kind, .object = self->number, .number = number};
 }
 
 static void guard_end_wait(gpu_executor *self)
@@ -120,7 +130,7 @@ static bool look_at_wait(gpu_executor *self)
     expar_status status = sym_wait_look(self->sym, &watch->wait);
     if (status == EXPAR_OK) return true;
     gpu_end_waits(self, status);
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = self->number, .number = watch->wait.topic.number};
+    const boot_topic topic = {.kind = self->topic_kind, .object = self->number, .number = watch->wait.topic.number};
     boot_note_ended(self->sym->boot, &topic, status, expar_last_error());
     guard_end_wait(self);
     return true;

@@ -19,8 +19,8 @@ void gpu_programs_delay(uint32_t seed)
 }
 
 /* With delays one compilation serves all shapes: tests use many. */
-static expar_status load_program(const gpu_executor *self, const char *source, const cuda_macro *macros,
-                                 size_t num_macros, cuda_program **out)
+expar_status gpu_program_load(const gpu_executor *self, const char *source, const cuda_macro *macros, size_t num_macros,
+                              cuda_program **out)
 {
     const cuda_macro seed = {"EXPAR_DELAYS", delays};
     if (delays) return cuda_program_load(self->device, source, &seed, 1, out);
@@ -51,7 +51,7 @@ static expar_status load_rows(gpu_executor *self, const gpu_programs *shape, con
                                  {"EXPAR_TOPK", shape->topk},
                                  {"EXPAR_DTYPE", shape->dtype}};
     const bool adds = strcmp(name, "ep_combine") == 0; /* a dispatch does not ask for the type */
-    expar_status status = load_program(self, source, macros, adds ? 4 : 3, program);
+    expar_status status = gpu_program_load(self, source, macros, adds ? 4 : 3, program);
     if (status != EXPAR_OK) return status;
     return cuda_program_kernel(*program, name, self->device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);
 }
@@ -128,7 +128,7 @@ expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes)
 expar_status gpu_programs_open(gpu_executor *self)
 {
     const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
-    expar_status status = load_program(self, "layout.cu", &ranks, 1, &self->open_program);
+    expar_status status = gpu_program_load(self, "layout.cu", &ranks, 1, &self->open_program);
     if (status == EXPAR_OK) status = cuda_program_load(self->device, "expert.cu", NULL, 0, &self->expert_program);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_check_topk", 0, &self->check_kernel);

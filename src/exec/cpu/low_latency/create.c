@@ -21,6 +21,32 @@ static expar_status ll_cpu_take(ll_executor *base, uint64_t bytes, mem_block **o
     return ll_cache_take(ll_cpu_of(base)->cache, bytes, out);
 }
 
+/* Calls return once it is known how they went. */
+static expar_status ll_cpu_check(ll_executor *base, const char *what)
+{
+    (void)base, (void)what;
+    return EXPAR_OK;
+}
+
+static bool ll_cpu_untold(ll_executor *base, ll_verdict *verdict)
+{
+    (void)base, (void)verdict;
+    return false;
+}
+
+static expar_status ll_cpu_tell(ll_executor *base, const ll_call *call, executor_done_fn done, void *context,
+                                event_keeper *keeper)
+{
+    (void)base, (void)call, (void)done, (void)context, (void)keeper;
+    return error_set(EXPAR_ERR_STATE, "calls on the CPU have no stream");
+}
+
+/* They are raised as calls are made. */
+static void ll_cpu_count(ll_executor *base)
+{
+    (void)base;
+}
+
 /* Without its place in the heap. */
 static void ll_free_arrays(ll_cpu *self)
 {
@@ -59,6 +85,10 @@ static const ll_executor_ops ll_cpu_ops = {
     .dispatch_receive = ll_cpu_dispatch_receive,
     .combine_send = ll_cpu_combine_send,
     .combine_receive = ll_cpu_combine_receive,
+    .check = ll_cpu_check,
+    .untold = ll_cpu_untold,
+    .tell = ll_cpu_tell,
+    .count = ll_cpu_count,
     .mask_set = ll_cpu_mask_set,
     .mask_query = ll_cpu_mask_query,
     .mask_clean = ll_cpu_mask_clean,

@@ -22,6 +22,9 @@
 /* expar_status values that kernels name; the host checks them. */
 #define EXPAR_STATUS_ARGUMENT 2
 #define EXPAR_STATUS_INDEX    8
+#define EXPAR_STATUS_HANDLE   12
+#define EXPAR_STATUS_STATE    16
+#define EXPAR_STATUS_PEER     23
 
 /* What a kernel was waiting for when it gave up. */
 typedef enum gpu_wait {
@@ -30,7 +33,12 @@ typedef enum gpu_wait {
     GPU_WAIT_REPLY = 2,
     GPU_WAIT_DONE = 3,
     GPU_WAIT_SLOT = 4, /* queue: a free slot in the peer's ring */
-    GPU_WAIT_ROW = 5   /* queue: a row from the peer */
+    GPU_WAIT_ROW = 5,  /* queue: a row from the peer */
+    /* Of low-latency mode: */
+    GPU_WAIT_UNIT = 6,    /* an opening unit */
+    GPU_WAIT_HALF = 7,    /* that the half before was read */
+    GPU_WAIT_MESSAGE = 8, /* a message of a dispatch, or a row of a combine */
+    GPU_WAIT_WEIGHTS = 9  /* weights that go ahead of rows */
 } gpu_wait;
 
 /* Whether a wait on this buffer was given up. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu. */
+/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu,
+ * ll_dispatch.cu and ll_combine.cu. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_REFUSAL_H
 #define EXPAR_EXEC_CUDA_KERNELS_REFUSAL_H
 
@@ -24,6 +25,14 @@ GPU_FUNC int32_t put_words(char *text, int32_t at, const char *words, int64_t va
     while (*words)
         text[at++] = *words++;
     return put_number(text, at, value);
+}
+
+/* Words alone. */
+GPU_FUNC void put_text(char *text, const char *words)
+{
+    while (*words)
+        *text++ = *words++;
+    *text = 0;
 }
 
 /* EXPAR_ERR_ARGUMENT, with the words of the host's check. */

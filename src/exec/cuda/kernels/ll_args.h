@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host hands to the kernels of a low-latency buffer, beside args.h. Compiles as C17, under NVRTC and under
+ * nvcc.
+ *
+ *   ll_gpu_call    the same for both kinds of call, a member of either kernel's arguments
+ *   ll_gpu_state   device memory of this rank alone, touched by its own kernels
+ *   ll_gpu_counts  pinned host memory: kernels write, the host reads whenever it is asked */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
+
+#include "exec/cuda/kernels/args.h"
+#include "exec/ll_index.h"
+
+#define LL_GPU_THREADS 512 /* of a block; the kernels' registers are bounded by it */
+
+/* Parts of a call that one kernel carries out. */
+#define LL_GPU_SEND    1
+#define LL_GPU_RECEIVE 2
+
+/* Kernels of a rank follow each other, so that what one has left here the next one finds. Blocks of one kernel read it
+   as they begin, and the last of them to end writes it. */
+typedef struct ll_gpu_state {
+    uint64_t epochs[LL_KINDS];                /* of the last call */
+    uint64_t open[LL_KINDS][LL_HALVES];       /* epoch of the call whose receive is still to come; 0: none */
+    uint64_t swept[LL_KINDS][LL_HALVES];      /* of the last sweep of the half's flags */
+    uint32_t unread[LL_KINDS][LL_HALVES];     /* 1: the half's last call was not read here */
+    uint32_t kept[LL_KINDS][LL_HALVES];       /* 1: units of the call that is open lie in ll_gpu_call.kept */
+    unsigned long long messages, rows, bytes; /* sent so far; by all blocks */
+} ll_gpu_state;
+
+/* Of ll_gpu_state, for expar_ll_get_stats: each word by itself (relaxed, system scope). */
+typedef struct ll_gpu_counts {
+    uint64_t messages, rows, bytes;
+} ll_gpu_counts;
+
+/* Of a call with a hook: what its send leaves for its receive. By kernels alone. */
+typedef struct ll_gpu_record {
+    uint64_t epoch; /* 0: nothing is to be received */
+} ll_gpu_record;
+
+/* Times that the blocks write for benchmarks, in nanoseconds of the GPU's clock: start; rows on their way; the last
+   block its end. */
+#define LL_GPU_MOMENTS 3
+
+typedef struct ll_gpu_call {
+    gpu_world world; /* its shape and space are not those of an EP buffer, and only `ranks` of them counts */
+    ll_shape shape;
+    ll_space space;
+    ll_form form;       /* route: 0, it lies with the handle */
+    ep_refusal refusal; /* status 0: the host finds nothing wrong */
+    ll_gpu_state *state;
+    ll_gpu_counts *counts;
+    uint8_t *kept;         /* [kind][half][N] units, each of unit_bytes[LL_DISPATCH] */
+    ll_gpu_record *record; /* NULL: the call has both phases in one kernel */
+    uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks], or NULL */
+    int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */
+    int32_t unused;
+} ll_gpu_call;
+
+/* The handle's arrays (ll_route_map_of), in device memory. */
+typedef struct ll_gpu_routing {
+    int64_t *range;
+    int32_t *src_info, *messages, *idx;
+    uint8_t *headers;
+    uint64_t *stamp; /* of the dispatch, when its rows are all there; 0: it serves no combine */
+    uint64_t header_bytes;
+    int32_t tokens, topk; /* T, K */
+} ll_gpu_routing;
+
+typedef struct ll_dispatch_args {
+    ll_gpu_call call;
+    gpu_route route;
+    ll_gpu_routing routing;
+    int32_t codec, scales; /* codec_format of the payload; words of a row's scales */
+    const uint8_t *x;
+    int64_t x_pitch_bytes, row_bytes; /* row_bytes: of the payload */
+    uint8_t *out_x;
+    uint32_t *out_scales;
+    int32_t *out_count;
+    int32_t *stats; /* NULL: not wanted */
+} ll_dispatch_args;
+
+typedef struct ll_combine_args {
+    ll_gpu_call call;
+    gpu_route route;
+    ll_gpu_routing routing;
+    const uint8_t *x;
+    int64_t x_expert_pitch_bytes, x_row_pitch_bytes, row_bytes;
+    uint8_t *y;
+    int64_t y_pitch_bytes;
+} ll_combine_args;
+
+/* ---- shared memory of a block ------------------------------------------------------------------------------------
+ *
+ * bases [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source has told [4][N];
+ * notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the experts of all tokens [K][pitch]. */
+
+#define LL_GPU_TOLD  4
+#define LL_GPU_NOTES 4
+
+/* So that neighbours in a column of K lie in different banks. */
+EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
+{
+    return (tokens + 31) / 32 * 32 + 4;
+}
+EP_FUNC uint64_t ll_gpu_words_bytes(int32_t ranks)
+{
+    const uint64_t words = (uint64_t)LL_GPU_TOLD * (uint64_t)ranks + LL_GPU_NOTES * LL_MOST_TOPK;
+    return 8 * ((uint64_t)ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
+}
+/* Of a dispatch of so many tokens. */
+EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens, int32_t topk)
+{
+    const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;
+    return ll_gpu_words_bytes(shape->ranks) + 4 * (firsts + (uint64_t)topk * (uint64_t)ll_gpu_idx_pitch(tokens));
+}
+
+#endif

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What both kernels of low-latency mode have: the call's epoch, opening units, halves, read words, verdicts. The
+ * protocol is that of exec/low_latency.h; where words lie, and what they mean, is in exec/ll_index.h.
+ *
+ * There is no barrier over the grid. Each block finds out by itself what it needs (the epoch from the state, the
+ * others' units from this rank's own memory), and the last one to end moves the state on and says that the half was
+ * read. Words of units carry their stamp and are complete by themselves, so they are stored without an order; a
+ * refusal's text stands before its status, which is stored with release. Rows are stored by all threads of a block,
+ * which then meet, and flagged with release by threads that were there. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_DEVICE_H
+#define EXPAR_EXEC_CUDA_KERNELS_LL_DEVICE_H
+
+#include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/ll_args.h"
+#include "exec/cuda/kernels/refusal.h"
+
+#define LL_BLOCK_WARPS (LL_GPU_THREADS / 32)
+#define LL_GPU_PARTS   4 /* rows that a thread loads before it uses the first */
+
+#ifdef EXPAR_TOPK
+#define LL_BUFFER_TOPK(c) EXPAR_TOPK
+#else
+#define LL_BUFFER_TOPK(c) ((c)->shape.topk)
+#endif
+#define LL_RANKS(c) GPU_RANKS(&(c)->world)
+
+/* The call, as a block sees it. */
+typedef struct ll_now {
+    uint64_t epoch;
+    uint32_t stamp, between, before; /* of the epoch, and of the two before it */
+    int32_t kind, half;
+    bool kept;   /* this call's units are where they were kept */
+    bool behind; /* its send stands behind a call of the half that was not read */
+} ll_now;
+
+/* A block's shared memory. */
+typedef struct ll_shared {
+    uint64_t *bases;                          /* [N] where the buffer of each rank lies */
+    uint64_t *places;                         /* [32] */
+    int32_t *status, *tag, *route, *messages; /* [N] that each rank has told */
+    int32_t *notes;                           /* [LL_GPU_NOTES][32] */
+    ep_refusal *refusal;                      /* of this rank */
+    unsigned long long *first_bad;            /* slot; ~0: none */
+    int32_t *sum;                             /* one word */
+    int32_t *rest;                            /* what one kernel has behind that */
+} ll_shared;
+
+GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
+{
+    const int32_t ranks = LL_RANKS(c);
+    ll_shared s;
+    s.bases = (uint64_t *)memory;
+    s.places = s.bases + ranks;
+    s.first_bad = (unsigned long long *)(s.places + LL_MOST_TOPK);
+    s.sum = (int32_t *)(s.first_bad + 1);
+    s.status = s.sum + 2;
+    s.tag = s.status + ranks;
+    s.route = s.tag + ranks;
+    s.messages = s.route + ranks;
+    s.notes = s.messages + ranks;
+    s.refusal = (ep_refusal *)(s.notes + LL_GPU_NOTES * LL_MOST_TOPK);
+    s.rest = (int32_t *)(s.refusal + 1);
+    return s;
+}
+
+GPU_FUNC uint8_t *ll_there(const ll_shared *s, int32_t pe, uint64_t offset)
+{
+    return (uint8_t *)(s->bases[pe] + offset);
+}
+GPU_FUNC uint8_t *ll_own(const ll_gpu_call *c, const ll_shared *s, uint64_t offset)
+{
+    return ll_there(s, c->world.rank, offset);
+}
+GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
+{
+    return (uint64_t)now->stamp << 32 | value;
+}
+
+GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)
+{
+    if (c->stamps && threadIdx.x == 0) c->stamps[which * gridDim.x + blockIdx.x] = clock_now();
+}
+
+/* ---- a call begins ----------------------------------------------------------------------------------------------- */
+
+/* By all threads: the epoch, the bases, this rank's refusal. False: the call has nothing to receive. */
+GPU_FUNC bool ll_open(const ll_gpu_call *c, const ll_shared *s, int32_t kind, ll_now *now)
+{
+    const bool sends = (c->phases & LL_GPU_SEND) != 0;
+    now->kind = kind;
+    now->epoch = sends ? c->state->epochs[kind] + 1 : c->record->epoch;
+    now->half = ll_half(now->epoch);
+    now->stamp = ll_stamp(now->epoch);
+    now->between = now->epoch > 1 ? ll_stamp(now->epoch - 1) : 0;
+    now->before = now->epoch > 2 ? ll_stamp(now->epoch - 2) : 0;
+    now->kept = !sends && c->state->kept[kind][now->half];
+    const bool pending = sends && c->state->open[kind][now->half] != 0;
+    now->behind = sends && (pending || c->state->unread[kind][now->half]);
+    for (int32_t pe = threadIdx.x; pe < LL_RANKS(c); pe += blockDim.x)
+        s->bases[pe] = c->world.heaps[pe] + c->world.buffer;
+    if (threadIdx.x == 0) {
+        *s->first_bad = ~0ull;
+        s->refusal->status = c->refusal.status;
+        if (c->refusal.status) copy_words(s->refusal, &c->refusal, sizeof *s->refusal);
+        if (pending && !c->refusal.status) {
+            s->refusal->status = EXPAR_STATUS_STATE;
+            put_text(s->refusal->text, "the call before the last of this kind is still open; expected its hook to be "
+                                       "called first: two are open at most");
+        }
+    }
+    __syncthreads();
+    return now->epoch != 0;
+}
+
+GPU_FUNC bool ll_status_goes_on(int32_t status)
+{
+    return status == 0 || status == EXPAR_STATUS_INDEX;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+/* Until the word has the stamp; what it says. */
+GPU_FUNC bool ll_await(const ll_gpu_call *c, const uint64_t *word, uint32_t stamp, int32_t wait, int32_t peer,
+                       uint64_t *seen)
+{
+    gpu_waiting p = {0, 0, 0};
+    for (;;) {
+        *seen = load_acquire(word);
+        if ((uint32_t)(*seen >> 32) == stamp) return true;
+        if (!may_wait(&c->world, &p, wait, peer, *seen, (uint64_t)stamp << 32)) return false;
+    }
+}
+
+/* Whether this rank's data of the call may go to the peer. */
+typedef enum ll_gpu_door { LL_GPU_LEAVES = -1, LL_GPU_REFUSES = 0, LL_GPU_OPEN = 1 } ll_gpu_door;
+
+/* Until the peer's half is free, or it refuses: its read word of the call before the last, or its unit of this one. */
+GPU_FUNC ll_gpu_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe)
+{
+    if (pe == c->world.rank || now->before == 0) return LL_GPU_OPEN;
+    const ll_kind kind = (ll_kind)now->kind;
+    const uint64_t *read = (const uint64_t *)ll_own(c, s, ll_read_at(&c->space, kind, pe, now->epoch));
+    const uint64_t *unit = (const uint64_t *)ll_own(c, s, ll_unit_at(&c->space, kind, pe, now->epoch));
+    gpu_waiting p = {0, 0, 0};
+    for (;;) {
+        const uint64_t seen = load_acquire(read);
+        if ((uint32_t)(seen >> 32) == now->before) return LL_GPU_OPEN;
+        const uint64_t status = load_acquire(unit + LL_UNIT_STATUS);
+        if ((uint32_t)(status >> 32) == now->stamp)
+            return ll_status_goes_on((int32_t)(uint32_t)status) ? LL_GPU_OPEN : LL_GPU_REFUSES;
+        if (!may_wait(&c->world, &p, GPU_WAIT_HALF, pe, seen, ll_flag_of(now, 0))) return LL_GPU_LEAVES;
+    }
+}
+
+/* ---- opening units ----------------------------------------------------------------------------------------------- */
+
+GPU_FUNC int32_t ll_unit_words(const ll_gpu_call *c, int32_t kind)
+{
+    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? c->shape.local_experts : 0);
+}
+
+GPU_FUNC uint8_t *ll_kept_unit(const ll_gpu_call *c, int32_t kind, int32_t half, int32_t source)
+{
+    const int64_t number = ((int64_t)kind * LL_HALVES + half) * LL_RANKS(c) + source;
+    return c->kept + number * (int64_t)c->space.unit_bytes[LL_DISPATCH];
+}
+
+/* The half's last call was not read here: until all ranks have made the one between. Of a call that is still open the
+   units are kept, which this one lets others overtake. By one block, before its units leave. */
+GPU_FUNC bool ll_await_between(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+{
+    const ll_kind kind = (ll_kind)now->kind;
+    const int32_t words = (int32_t)(c->space.unit_bytes[kind] / 8);
+    const uint64_t open = c->state->open[kind][now->half];
+    bool ok = true;
+    for (int32_t pe = threadIdx.x; pe < LL_RANKS(c) && now->between; pe += blockDim.x) {
+        uint64_t seen;
+        const uint8_t *unit = ll_own(c, s, ll_unit_at(&c->space, kind, pe, now->epoch - 1));
+        ok &= ll_await(c, (const uint64_t *)unit + LL_UNIT_STATUS, now->between, GPU_WAIT_UNIT, pe, &seen);
+    }
+    if (__syncthreads_or(!ok)) return false;
+    for (int32_t pe = 0; pe < LL_RANKS(c) && open && !c->state->kept[kind][now->half]; pe++) {
+        const uint64_t *unit = (const uint64_t *)ll_own(c, s, ll_unit_at(&c->space, kind, pe, open));
+        uint64_t *keep = (uint64_t *)ll_kept_unit(c, kind, now->half, pe);
+        for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
+            keep[w] = load_relaxed_64(unit + w);
+    }
+    __syncthreads();
+    return true;
+}
+
+/* Whether this block opens the call at some ranks, and from which one on: block b at the b-th rank behind this one. */
+GPU_FUNC int32_t ll_first_opened(const ll_now *now)
+{
+    return now->behind && blockIdx.x ? 1 << 30 : (int32_t)blockIdx.x;
+}
+GPU_FUNC int32_t ll_opened_stride(const ll_now *now)
+{
+    return now->behind ? 1 : (int32_t)gridDim.x;
+}
+
+/* One rank's unit; messages and counts ([L], shared) of a dispatch. By all threads of a block. */
+GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe, uint32_t route,
+                           int32_t messages, const int32_t *counts)
+{
+    const ll_kind kind = (ll_kind)now->kind;
+    const uint64_t at = ll_unit_at(&c->space, kind, c->world.rank, now->epoch);
+    uint64_t *unit = (uint64_t *)ll_there(s, pe, at);
+    const int32_t status = s->refusal->status;
+    const bool goes = ll_status_goes_on(status);
+    for (int32_t w = threadIdx.x; w < ll_unit_words(c, kind); w += blockDim.x) {
+        uint32_t value = 0;
+        if (w == LL_UNIT_TAG) value = ll_form_tag(&c->form);
+        if (w == LL_UNIT_ROUTE) value = route;
+        if (w == LL_UNIT_MESSAGES && goes) value = (uint32_t)messages;
+        if (w >= LL_UNIT_COUNTS && goes) value = (uint32_t)counts[w - LL_UNIT_COUNTS];
+        if (w != LL_UNIT_STATUS || !status) store_relaxed_64(unit + w, ll_flag_of(now, value));
+    }
+    if (!status) return;
+    const uint32_t *text = (const uint32_t *)s->refusal->text;
+    uint32_t *to = (uint32_t *)(ll_there(s, pe, at) + ll_unit_text_at(&c->shape, kind));
+    for (int32_t i = threadIdx.x; i < EP_REFUSAL_TEXT / 4; i += blockDim.x)
+        to[i] = text[i];
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(unit + LL_UNIT_STATUS, ll_flag_of(now, (uint32_t)status));
+}
+
+GPU_FUNC const uint64_t *ll_unit_of(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source)
+{
+    if (now->kept) return (const uint64_t *)ll_kept_unit(c, now->kind, now->half, source);
+    return (const uint64_t *)ll_own(c, s, ll_unit_at(&c->space, (ll_kind)now->kind, source, now->epoch));
+}
+
+/* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
+GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const int32_t *counts)
+{
+    const int32_t locals = c->shape.local_experts;
+    for (int32_t i = threadIdx.x; i < LL_RANKS(c) * locals; i += blockDim.x)
+        if ((uint32_t)counts[i] > (uint32_t)c->shape.tokens) s->status[i / locals] = EXPAR_STATUS_PEER;
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
+        if ((uint32_t)s->messages[r] > (uint32_t)c->shape.tokens) s->status[r] = EXPAR_STATUS_PEER;
+    __syncthreads();
+}
+
+/* All ranks' units, into shared memory; counts: [N][L], of a dispatch. By all threads of each block; false: a wait was
+   given up. */
+GPU_FUNC bool ll_take_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
+{
+    const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    bool ok = true, fits = true;
+    for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
+        const int32_t source = i / words, w = i - source * words;
+        uint64_t seen = 0;
+        ok &= ll_await(c, ll_unit_of(c, s, now, source) + w, now->stamp, GPU_WAIT_UNIT, source, &seen);
+        const int32_t value = (int32_t)(uint32_t)seen;
+        if (w == LL_UNIT_STATUS) s->status[source] = value;
+        if (w == LL_UNIT_TAG) s->tag[source] = value;
+        if (w == LL_UNIT_ROUTE) s->route[source] = value;
+        if (w == LL_UNIT_MESSAGES) s->messages[source] = value;
+        if (w >= LL_UNIT_COUNTS) counts[source * c->shape.local_experts + w - LL_UNIT_COUNTS] = value;
+        if (w >= LL_UNIT_MESSAGES) fits &= (uint32_t)value <= (uint32_t)c->shape.tokens;
+    }
+    if (__syncthreads_or(!ok)) return false;
+    if (now->kind == LL_DISPATCH && __syncthreads_or(!fits)) ll_doubt_counts(c, s, counts);
+    return true;
+}
+
+GPU_FUNC bool ll_sends_data(const ll_shared *s, int32_t source)
+{
+    return ll_status_goes_on(s->status[source]);
+}
+
+/* How the call stands once all units are known. */
+typedef struct ll_outcome {
+    bool odd;        /* somebody refused, reports or differs */
+    bool mismatched; /* a rank that goes on has another form: nothing more is awaited */
+} ll_outcome;
+
+GPU_FUNC bool ll_has_form(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint32_t route)
+{
+    return (uint32_t)s->tag[source] == ll_form_tag(&c->form) && (uint32_t)s->route[source] == route;
+}
+
+/* By all threads of a block. */
+GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t route)
+{
+    bool odd = false, differs = false;
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
+        const bool other = !ll_has_form(c, s, r, route);
+        odd |= other || s->status[r];
+        differs |= other && ll_sends_data(s, r);
+    }
+    ll_outcome outcome = {__syncthreads_or(odd) != 0, false};
+    if (outcome.odd) outcome.mismatched = __syncthreads_or(differs) != 0;
+    return outcome;
+}
+
+/* Of a call that is odd, by one thread: the lowest rank that refused, with its reason, else the lowest that differs. */
+GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route)
+{
+    gpu_verdict *slot = verdict_slot(&c->world);
+    int32_t rank = 0;
+    if (!slot) return;
+    while (rank < LL_RANKS(c) && !s->status[rank])
+        rank++;
+    const bool refused = rank < LL_RANKS(c);
+    for (rank = refused ? rank : 0; !refused && rank < LL_RANKS(c) && ll_has_form(c, s, rank, route);)
+        rank++;
+    const ll_form form = ll_form_of((uint32_t)s->tag[rank], (uint32_t)s->route[rank]);
+    slot->rank = rank;
+    slot->dropped = 0;
+    slot->reason.status = refused ? s->status[rank] : 0;
+    slot->reason.text[0] = 0;
+    if (refused && s->status[rank] != EXPAR_STATUS_PEER) {
+        const uint8_t *unit = (const uint8_t *)ll_unit_of(c, s, now, rank);
+        copy_words(slot->reason.text, unit + ll_unit_text_at(&c->shape, (ll_kind)now->kind), EP_REFUSAL_TEXT);
+    } else if (refused) {
+        put_text(slot->reason.text, "its counts are beyond this buffer's tokens");
+    }
+    copy_words(&slot->form, &form, sizeof form);
+    publish_verdict(&c->world, slot);
+}
+
+/* ---- a call ends ------------------------------------------------------------------------------------------------- */
+
+/* Flags of the half, whose data have all been read and whose next have no leave yet: once in so many calls, that none
+   of them is taken for one of a call with the same stamp. */
+GPU_FUNC void ll_sweep(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+{
+    const ll_space *space = &c->space;
+    const uint64_t half = (uint64_t)now->half, share = (uint64_t)LL_RANKS(c) * space->flag_share_bytes;
+    const uint64_t rows = (uint64_t)c->shape.tokens * (uint64_t)space->places * 8;
+    if (now->epoch - c->state->swept[now->kind][now->half] < LL_SWEEP_CALLS) return;
+    const bool dispatch = now->kind == LL_DISPATCH;
+    uint64_t *flags =
+        (uint64_t *)ll_own(c, s, dispatch ? space->message_flags + half * share : space->row_flags + half * rows);
+    for (uint64_t i = threadIdx.x; i < (dispatch ? share : rows) / 8; i += blockDim.x)
+        flags[i] = 0;
+    flags = (uint64_t *)ll_own(c, s, space->weight_flags + half * share);
+    for (uint64_t i = threadIdx.x; !dispatch && c->shape.reduced && i < share / 8; i += blockDim.x)
+        flags[i] = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) c->state->swept[now->kind][now->half] = now->epoch;
+}
+
+GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+{
+    ll_sweep(c, s, now);
+    for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        store_release((uint64_t *)ll_there(s, pe, ll_read_at(&c->space, (ll_kind)now->kind, c->world.rank, now->epoch)),
+                      ll_flag_of(now, 0));
+    }
+}
+
+/* What the next kernel is to find. By one thread. */
+GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, bool refused, bool received, bool mismatched)
+{
+    ll_gpu_state *state = c->state;
+    const int32_t kind = now->kind, half = now->half;
+    if (c->phases & LL_GPU_SEND) {
+        state->epochs[kind] = now->epoch;
+        if (state->open[kind][half] && now->behind) state->kept[kind][half] = 1;
+        state->unread[kind][half] = refused;
+        if (!refused) state->open[kind][half] = now->epoch;
+        if (c->record) c->record->epoch = refused ? 0 : now->epoch;
+    }
+    if (received) {
+        state->open[kind][half] = 0;
+        state->kept[kind][half] = 0;
+        if (mismatched) state->unread[kind][half] = 1;
+    }
+    store_relaxed_64(&c->counts->messages, state->messages);
+    store_relaxed_64(&c->counts->rows, state->rows);
+    store_relaxed_64(&c->counts->bytes, state->bytes);
+}
+
+/* By all threads of all blocks. */
+GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
+{
+    const bool refused = !ll_status_goes_on(s->refusal->status);
+    if (!last_block(&c->world, false)) return;
+    if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) ll_say_read(c, s, now);
+    if (threadIdx.x == 0) ll_move_on(c, now, refused, received, mismatched);
+    ll_stamp_time(c, 2);
+}
+
+#endif

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ll_dispatch: a low-latency dispatch, or one of its two phases.
+ *
+ *   grid     as many blocks as the call may use SMs, all resident with those of the other ranks; LL_GPU_THREADS each
+ *   units    blocks 0 to N-1 count the experts of one rank each (a histogram in shared memory) and open the call there,
+ *            before they do anything else
+ *   send     block b has tokens b, b + blocks, …: its warps find each slot's message and row by looking at all tokens
+ *            before (the indices of all tokens lie in shared memory), then all threads load the row once, quantise it
+ *            where the format says so, and store it to the slots of all its ranks; then a flag a message
+ *   receive  block b has messages b, b + blocks, … of all ranks in turn: each of its warps polls the message's flag and
+ *            brings its part of the row to all rows of the message's experts
+ *   waits    the send for the half before to be read (a word that is there already, but for a rank that is behind);
+ *            the receive for all units, then for each message
+ *   bytes    of a token: its row once from memory, once to each of its ranks; there once from the slot, and once to
+ *            each expert's row */
+#include "exec/cuda/kernels/ll_device.h"
+
+/* ---- experts of this rank's tokens ------------------------------------------------------------------------------- */
+
+/* Shared memory of this kernel, behind what both have. */
+typedef struct ll_tokens {
+    int32_t *first; /* [N+1][L] counts, then first rows, of each rank's for each expert here */
+    int32_t *idx;   /* [K][pitch] expert, or -1; a token that is not right goes nowhere */
+    int32_t pitch;
+} ll_tokens;
+
+GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
+{
+    ll_tokens t;
+    t.first = s->rest;
+    t.idx = t.first + (LL_RANKS(&a->call) + 1) * a->call.shape.local_experts;
+    t.pitch = ll_gpu_idx_pitch(a->routing.tokens);
+    return t;
+}
+
+#define LL_OUT_OF_RANGE (-2)
+
+GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
+{
+    const int32_t topk = a->routing.topk, experts = LL_RANKS(&a->call) * a->call.shape.local_experts;
+    for (int32_t i = threadIdx.x; i < a->routing.tokens * topk; i += blockDim.x) {
+        const int32_t token = i / topk, k = i - token * topk;
+        const int64_t expert = expert_at(&a->route, token, k);
+        t->idx[k * t->pitch + token] = expert < -1 || expert >= experts ? LL_OUT_OF_RANGE : (int32_t)expert;
+    }
+    __syncthreads();
+}
+
+/* The first slot that is out of range, or has an expert of an earlier one; -1: none. */
+GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
+{
+    for (int32_t k = 0; k < topk; k++) {
+        const int32_t expert = column[k * pitch];
+        bool bad = expert == LL_OUT_OF_RANGE;
+        for (int32_t j = 0; j < k; j++)
+            bad |= expert >= 0 && column[j * pitch] == expert;
+        if (bad) return k;
+    }
+    return -1;
+}
+
+/* With the words of the CPU's check. */
+GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
+{
+    const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
+    const int32_t k = (int32_t)(*s->first_bad & ((1u << GPU_SLOT_BITS) - 1));
+    const int32_t experts = LL_RANKS(&a->call) * a->call.shape.local_experts;
+    const int64_t expert = expert_at(&a->route, token, k);
+    char *text = s->refusal->text;
+    s->refusal->status = EXPAR_STATUS_INDEX;
+    int32_t at = put_words(text, 0, "topk_idx[", token);
+    at = put_words(text, at, "][", k);
+    at = put_words(text, at, "] is ", expert);
+    if (expert >= -1 && expert < experts) {
+        put_text(text + at, ", which stands in an earlier slot of the token, too");
+        return;
+    }
+    at = put_words(text, at, "; expected -1 to ", experts - 1);
+    text[at] = 0;
+}
+
+/* A token with a bad index goes nowhere, and this rank reports it. */
+GPU_FUNC void ll_check_tokens(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+{
+    const int32_t topk = a->routing.topk;
+    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x) {
+        const int32_t bad = ll_find_bad(t->idx + token, t->pitch, topk);
+        if (bad < 0) continue;
+        atomicMin(s->first_bad, (unsigned long long)token << GPU_SLOT_BITS | (unsigned)bad);
+        for (int32_t k = 0; k < topk; k++)
+            t->idx[k * t->pitch + token] = -1;
+    }
+    __syncthreads();
+    if (*s->first_bad == ~0ull) return;
+    if (threadIdx.x == 0) ll_refuse_index(a, s);
+    __syncthreads();
+}
+
+/* Tokens before this one that have an expert in [low, high). By a warp. */
+GPU_FUNC int32_t ll_count_before(const ll_tokens *t, int32_t topk, int32_t token, int32_t low, int32_t high)
+{
+    int32_t count = 0;
+    for (int32_t i = threadIdx.x % 32; i < token; i += 32) {
+        bool has = false;
+        for (int32_t k = 0; k < topk; k++) {
+            const int32_t expert = t->idx[k * t->pitch + i];
+            has |= expert >= low && expert < high;
+        }
+        count += has;
+    }
+    return __reduce_add_sync(GPU_ALL, count);
+}
+
+/* ---- opening units ----------------------------------------------------------------------------------------------- */
+
+/* Rows for each of the rank's experts into t->first, and messages to it. */
+GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t pe)
+{
+    const int32_t locals = a->call.shape.local_experts, topk = a->routing.topk;
+    for (int32_t l = threadIdx.x; l < locals; l += blockDim.x)
+        t->first[l] = 0;
+    if (threadIdx.x == 0) *s->sum = 0;
+    __syncthreads();
+    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x) {
+        bool any = false;
+        for (int32_t k = 0; k < topk; k++) {
+            const int32_t local = t->idx[k * t->pitch + token] - pe * locals;
+            if (local < 0 || local >= locals) continue;
+            atomicAdd(&t->first[local], 1);
+            any = true;
+        }
+        if (any) atomicAdd(s->sum, 1);
+    }
+    __syncthreads();
+    return *s->sum;
+}
+
+GPU_FUNC void ll_count_sent(const ll_dispatch_args *a, int32_t messages)
+{
+    const uint64_t numbers = a->route.weights ? 12 : 8;
+    const uint64_t header = sizeof(ll_header) + numbers * (uint64_t)a->routing.topk;
+    const uint64_t bytes = header + (uint64_t)a->row_bytes + 4 * (uint64_t)a->scales;
+    if (threadIdx.x || messages == 0) return;
+    atomicAdd(&a->call.state->messages, (unsigned long long)messages);
+    atomicAdd(&a->call.state->bytes, (unsigned long long)messages * bytes);
+}
+
+/* False: a wait was given up. */
+GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+{
+    const ll_gpu_call *c = &a->call;
+    const bool goes = ll_status_goes_on(s->refusal->status);
+    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
+    for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
+        ll_post_unit(c, s, now, pe, 0, messages, t->first);
+        if (goes) ll_count_sent(a, messages);
+        __syncthreads();
+    }
+    return true;
+}
+
+/* ---- one token --------------------------------------------------------------------------------------------------- */
+
+/* What a token's slots are, in s->notes: rows among this rank's for the expert, and of the j-th of its ranks the number
+   of its message, the rank itself, whose row lies at s->places[j] then; 0: it takes none. */
+#define LL_NOTE_ROW     0
+#define LL_NOTE_MESSAGE 1
+#define LL_NOTE_RANK    2
+
+GPU_FUNC int32_t *ll_notes(const ll_shared *s, int32_t which)
+{
+    return s->notes + which * LL_MOST_TOPK;
+}
+
+/* The token's slot k, by one warp. False: a wait was given up. */
+GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                            int32_t token, int32_t k)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t topk = a->routing.topk, locals = c->shape.local_experts, lane = threadIdx.x % 32;
+    const int32_t expert = t->idx[k * t->pitch + token];
+    if (expert < 0) return true;
+    const int32_t rank = expert / locals;
+    const int32_t row = ll_count_before(t, topk, token, expert, expert + 1);
+    if (lane == 0) ll_notes(s, LL_NOTE_ROW)[k] = row;
+    const int32_t mine = lane < topk ? t->idx[lane * t->pitch + token] : -1;
+    const int32_t to = mine < 0 ? -1 - lane : mine / locals;
+    const uint32_t same = __match_any_sync(GPU_ALL, to);
+    const uint32_t firsts = __ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane);
+    if (!(firsts >> k & 1)) return true;
+    const int32_t message = ll_count_before(t, topk, token, rank * locals, (rank + 1) * locals);
+    ll_gpu_door door = LL_GPU_OPEN;
+    if (lane == 0) {
+        const int32_t place = __popc(firsts & ((1u << k) - 1));
+        door = ll_await_half(c, s, now, rank);
+        const uint64_t at = ll_message_at(&c->space, &c->shape, c->world.rank, now->epoch, message);
+        ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
+        ll_notes(s, LL_NOTE_RANK)[place] = rank;
+        s->places[place] = door == LL_GPU_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
+    }
+    return door != LL_GPU_LEAVES;
+}
+
+/* Ranks that the token goes to. */
+GPU_FUNC int32_t ll_count_ranks(const ll_dispatch_args *a, const ll_tokens *t, int32_t token)
+{
+    const int32_t topk = a->routing.topk, lane = threadIdx.x % 32;
+    const int32_t mine = lane < topk ? t->idx[lane * t->pitch + token] : -1;
+    const int32_t to = mine < 0 ? -1 - lane : mine / a->call.shape.local_experts;
+    const uint32_t same = __match_any_sync(GPU_ALL, to);
+    return __popc(__ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane));
+}
+
+/* To the j-th of the token's ranks, by one warp. */
+GPU_FUNC void ll_write_header(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t token,
+                              int32_t j)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t lane = threadIdx.x % 32, locals = c->shape.local_experts;
+    ll_header *header = (ll_header *)s->places[j];
+    if (!header) return;
+    if (lane < a->routing.topk) {
+        const int32_t expert = t->idx[lane * t->pitch + token];
+        const int32_t local = expert - ll_notes(s, LL_NOTE_RANK)[j] * locals;
+        const bool here = expert >= 0 && local >= 0 && local < locals;
+        ll_header_experts(header)[lane] = here ? local : -1;
+        ll_header_rows(header, LL_BUFFER_TOPK(c))[lane] = here ? ll_notes(s, LL_NOTE_ROW)[lane] : 0;
+        if (a->route.weights)
+            ll_header_weights(header, LL_BUFFER_TOPK(c))[lane] =
+                a->route.weights[token * a->route.weights_pitch + lane];
+    }
+    if (lane == 0) {
+        header->token = token;
+        header->place = j;
+    }
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+GPU_FUNC void ll_store_units(const ll_dispatch_args *a, const ll_shared *s, int32_t ranks, int64_t at, uint4 value)
+{
+    for (int32_t j = 0; j < ranks; j++)
+        if (s->places[j]) store_row((uint4 *)(s->places[j] + a->call.space.header_bytes + at), value);
+}
+
+GPU_FUNC void ll_send_plain(const ll_dispatch_args *a, const ll_shared *s, const uint4 *row, int32_t ranks)
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+#pragma unroll 2
+    for (int32_t u = threadIdx.x; u < units; u += LL_GPU_THREADS)
+        ll_store_units(a, s, ranks, (int64_t)u * 16, load_row(row + u));
+}
+
+#define LL_LANE_ELEMENTS 16
+#define LL_GROUP_LANES   (CODEC_GROUP / LL_LANE_ELEMENTS)
+#define LL_WARP_GROUPS   (32 / LL_GROUP_LANES)
+
+GPU_FUNC void ll_widen(int32_t dtype, uint4 v, float *out)
+{
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        if (dtype == CODEC_F32) {
+            out[i] = number_of_bits(words[i]);
+        } else {
+            const uint32_t low = words[i] & 0xffffu, high = words[i] >> 16;
+            out[2 * i] = dtype == CODEC_BF16 ? number_of_bf16(low) : number_of_f16(low);
+            out[2 * i + 1] = dtype == CODEC_BF16 ? number_of_bf16(high) : number_of_f16(high);
+        }
+}
+
+/* This lane's elements of a group. */
+GPU_FUNC void ll_load_elements(int32_t dtype, const uint8_t *row, int64_t first, float values[LL_LANE_ELEMENTS])
+{
+    const int64_t bytes = dtype == CODEC_F32 ? 4 : 2;
+    const uint4 *from = (const uint4 *)(row + first * bytes);
+    if (dtype == CODEC_F32) {
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            ll_widen(dtype, load_row(from + i), values + 4 * i);
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < 2; i++)
+            ll_widen(dtype, load_row(from + i), values + 8 * i);
+    }
+}
+
+/* The largest magnitude of a group, as bits, in all of its lanes. */
+GPU_FUNC uint32_t ll_amax(const float values[LL_LANE_ELEMENTS])
+{
+    uint32_t amax = 0;
+#pragma unroll
+    for (int32_t i = 0; i < LL_LANE_ELEMENTS; i++)
+        amax = max(amax, number_magnitude(values[i]));
+#pragma unroll
+    for (int32_t offset = LL_GROUP_LANES / 2; offset; offset /= 2)
+        amax = max(amax, __shfl_xor_sync(GPU_ALL, amax, offset));
+    return amax;
+}
+
+GPU_FUNC uint4 ll_quantise(int32_t codec, const float values[LL_LANE_ELEMENTS], float factor)
+{
+    uint32_t words[4];
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        words[i] = codec_quantise_pair(codec, values[4 * i], values[4 * i + 1], factor) |
+                   codec_quantise_pair(codec, values[4 * i + 2], values[4 * i + 3], factor) << 16;
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* Scales stand behind the payload. Four groups of a warp have one word of UE8M0. */
+GPU_FUNC void ll_store_scale(const ll_dispatch_args *a, const ll_shared *s, int32_t ranks, int32_t group, float scale)
+{
+    const int32_t lane = threadIdx.x % 32, groups = a->call.shape.hidden / CODEC_GROUP;
+    const bool packed = codec_facts_of(a->codec).scales == CODEC_SCALES_UE8M0;
+    const uint32_t byte = group < groups ? codec_scale_exponent(scale) << (group % 4 * 8) : 0;
+    uint32_t word = number_bits(scale);
+    if (packed) {
+        word = byte | __shfl_xor_sync(GPU_ALL, byte, LL_GROUP_LANES);
+        word |= __shfl_xor_sync(GPU_ALL, word, 2 * LL_GROUP_LANES);
+    }
+    if (group >= groups || lane % (packed ? 32 : LL_GROUP_LANES)) return;
+    const int64_t at = a->row_bytes + (int64_t)(packed ? group / 4 : group) * 4;
+    for (int32_t j = 0; j < ranks; j++)
+        if (s->places[j]) *(uint32_t *)(s->places[j] + a->call.space.header_bytes + at) = word;
+}
+
+/* Eight lanes a group, so that a warp has four that begin at a multiple of four. */
+GPU_FUNC void ll_send_quantised(const ll_dispatch_args *a, const ll_shared *s, const uint8_t *row, int32_t ranks)
+{
+    const int32_t dtype = a->call.form.dtype, groups = a->call.shape.hidden / CODEC_GROUP;
+    const int32_t part = threadIdx.x % LL_GROUP_LANES;
+    const int32_t first = threadIdx.x / 32 * LL_WARP_GROUPS;
+    for (int32_t base = first; base < groups; base += LL_BLOCK_WARPS * LL_WARP_GROUPS) {
+        const int32_t group = base + threadIdx.x % 32 / LL_GROUP_LANES;
+        const int64_t element = (int64_t)group * CODEC_GROUP + part * LL_LANE_ELEMENTS;
+        float values[LL_LANE_ELEMENTS] = {0};
+        if (group < groups) ll_load_elements(dtype, row, element, values);
+        const codec_scaling scaling = codec_scaling_of(a->codec, ll_amax(values));
+        if (group < groups) ll_store_units(a, s, ranks, element, ll_quantise(a->codec, values, scaling.factor));
+        ll_store_scale(a, s, ranks, group, scaling.scale);
+    }
+}
+
+/* ---- send -------------------------------------------------------------------------------------------------------- */
+
+/* By all threads of the block; false: a wait was given up. */
+GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                            int32_t token)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t topk = a->routing.topk, warp = threadIdx.x / 32;
+    bool ok = true;
+    for (int32_t k = warp; k < topk; k += LL_BLOCK_WARPS)
+        ok &= ll_place_slot(a, s, now, t, token, k);
+    if (__syncthreads_or(!ok)) return false;
+    const int32_t ranks = ll_count_ranks(a, t, token);
+    for (int32_t k = threadIdx.x; k < topk; k += blockDim.x)
+        a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + k] = t->idx[k * t->pitch + token];
+    const uint8_t *row = a->x + token * a->x_pitch_bytes;
+    for (int32_t j = warp; j < ranks; j += LL_BLOCK_WARPS)
+        ll_write_header(a, s, t, token, j);
+    if (a->scales)
+        ll_send_quantised(a, s, row, ranks);
+    else
+        ll_send_plain(a, s, (const uint4 *)row, ranks);
+    __syncthreads();
+    for (int32_t j = threadIdx.x; j < ranks; j += blockDim.x) {
+        const uint64_t flag =
+            ll_message_flag_at(&c->space, &c->shape, c->world.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
+        if (s->places[j])
+            store_release((uint64_t *)ll_there(s, ll_notes(s, LL_NOTE_RANK)[j], flag), ll_flag_of(now, 1));
+    }
+    __syncthreads();
+    return true;
+}
+
+/* False: nothing is to be received, as this rank refused, or a wait was given up. */
+GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+{
+    if (ll_status_goes_on(s->refusal->status)) {
+        ll_load_idx(a, t);
+        ll_check_tokens(a, s, t);
+    }
+    if (!ll_open_ranks(a, s, now, t)) return false;
+    if (!ll_status_goes_on(s->refusal->status)) return false;
+    for (int32_t token = blockIdx.x; token < a->routing.tokens; token += gridDim.x)
+        if (!ll_send_token(a, s, now, t, token)) return false;
+    return true;
+}
+
+/* ---- receive ----------------------------------------------------------------------------------------------------- */
+
+/* From counts to first rows: ranks ascending. */
+GPU_FUNC void ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+{
+    const int32_t locals = a->call.shape.local_experts, n = LL_RANKS(&a->call);
+    for (int32_t l = threadIdx.x; l < locals; l += blockDim.x) {
+        int32_t row = 0;
+        for (int32_t r = 0; r < n; r++) {
+            const int32_t count = ll_sends_data(s, r) ? t->first[r * locals + l] : 0;
+            t->first[r * locals + l] = row;
+            row += count;
+        }
+        t->first[n * locals + l] = row;
+    }
+    __syncthreads();
+}
+
+/* What the host's caller and combines read of the counts; of a call that brings nothing zeros. By one block. */
+GPU_FUNC void ll_tell_counts(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, const ll_now *now,
+                             ll_outcome outcome)
+{
+    const int32_t locals = a->call.shape.local_experts, n = LL_RANKS(&a->call);
+    for (int32_t i = threadIdx.x; i < locals * n; i += blockDim.x) {
+        const int32_t l = i / n, r = i - l * n, begin = t->first[r * locals + l];
+        a->routing.range[i] = outcome.mismatched ? 0 : ll_range(begin, t->first[(r + 1) * locals + l] - begin);
+    }
+    for (int32_t l = threadIdx.x; l < locals; l += blockDim.x) {
+        const int32_t rows = outcome.mismatched ? 0 : t->first[n * locals + l];
+        a->out_count[l] = rows;
+        if (a->stats) a->stats[l] += rows;
+    }
+    for (int32_t r = threadIdx.x; r < n; r += blockDim.x)
+        a->routing.messages[r] = outcome.mismatched || !ll_sends_data(s, r) ? 0 : s->messages[r];
+    if (threadIdx.x == 0) *a->routing.stamp = outcome.odd ? 0 : now->stamp;
+}
+
+/* This lane's slot of a message: the row that its expert's has; -1: none here, whatever its source says. */
+GPU_FUNC int64_t ll_row_of_slot(const ll_dispatch_args *a, const ll_tokens *t, int32_t source, int32_t local,
+                                int32_t row)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t locals = c->shape.local_experts;
+    if (local < 0 || local >= locals || row < 0) return -1;
+    const int32_t begin = t->first[source * locals + local];
+    if (row >= t->first[(source + 1) * locals + local] - begin) return -1;
+    return (int64_t)local * LL_RANKS(c) * c->shape.tokens + begin + row;
+}
+
+/* The block's part of one row to the rows in `to` of the lanes in `mask`. */
+GPU_FUNC void ll_fan_out(const ll_dispatch_args *a, const uint8_t *payload, uint32_t mask, int64_t to)
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const int64_t rows = (int64_t)LL_RANKS(&a->call) * a->call.shape.tokens;
+#pragma unroll 2
+    for (int32_t base = threadIdx.x / 32 * 32; base < units; base += LL_GPU_THREADS) {
+        const int32_t u = base + threadIdx.x % 32;
+        uint4 value = make_uint4(0, 0, 0, 0);
+        if (u < units) value = load_row((const uint4 *)payload + u);
+        for (uint32_t rest = mask; rest; rest &= rest - 1) {
+            const int64_t row = __shfl_sync(GPU_ALL, to, __ffs((int)rest) - 1);
+            if (u < units) store_row((uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u, value);
+        }
+    }
+    const uint32_t *scales = (const uint32_t *)(payload + a->row_bytes);
+    for (int32_t base = threadIdx.x / 32 * 32; base < a->scales; base += LL_GPU_THREADS) {
+        const int32_t w = base + threadIdx.x % 32;
+        const uint32_t value = w < a->scales ? load_relaxed(scales + w) : 0;
+        for (uint32_t rest = mask; rest; rest &= rest - 1) {
+            const int64_t row = __shfl_sync(GPU_ALL, to, __ffs((int)rest) - 1);
+            if (w < a->scales) a->out_scales[codec_scale_at(a->scales, rows, row / rows, w, row % rows)] = value;
+        }
+    }
+}
+
+/* A message's header, with the handle. By one warp. */
+GPU_FUNC void ll_keep_header(const ll_dispatch_args *a, const uint8_t *message, int32_t source, int32_t number)
+{
+    const ll_gpu_call *c = &a->call;
+    const int64_t place = (int64_t)source * c->shape.tokens + number;
+    uint32_t *keep = (uint32_t *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
+    const int32_t words = (int32_t)sizeof(ll_header) / 4 + 3 * LL_BUFFER_TOPK(c);
+    for (int32_t w = threadIdx.x % 32; w < words; w += 32)
+        keep[w] = load_relaxed((const uint32_t *)message + w);
+}
+
+/* Each warp by itself; false: a wait was given up. */
+GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                              int32_t source, int32_t number)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t lane = threadIdx.x % 32, topk = a->routing.topk;
+    const uint64_t flag = ll_message_flag_at(&c->space, &c->shape, source, now->epoch, number);
+    uint64_t seen;
+    if (!ll_await(c, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_MESSAGE, source, &seen)) return false;
+    const uint8_t *message = ll_own(c, s, ll_message_at(&c->space, &c->shape, source, now->epoch, number));
+    ll_header *header = (ll_header *)message;
+    int64_t to = -1;
+    if (lane < topk)
+        to = ll_row_of_slot(a, t, source, (int32_t)load_relaxed((const uint32_t *)&ll_header_experts(header)[lane]),
+                            (int32_t)load_relaxed((const uint32_t *)&ll_header_rows(header, LL_BUFFER_TOPK(c))[lane]));
+    const uint32_t mask = __ballot_sync(GPU_ALL, to >= 0);
+    if (threadIdx.x / 32 == LL_BLOCK_WARPS - 1) {
+        ll_keep_header(a, message, source, number);
+        if (to >= 0) a->routing.src_info[to] = (int32_t)load_relaxed((const uint32_t *)&header->token);
+    }
+    ll_fan_out(a, message + c->space.header_bytes, mask, to);
+    return true;
+}
+
+/* Number `i` of all messages of all ranks, in turn from the next rank on, this one last. */
+GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t n = LL_RANKS(c);
+    int32_t most = 0;
+    for (int32_t r = 0; r < n; r++)
+        if (ll_sends_data(s, r)) most = max(most, s->messages[r]);
+    for (int32_t i = blockIdx.x; i < most * n; i += gridDim.x) {
+        const int32_t number = i / n, source = (c->world.rank + 1 + i % n) % n;
+        if (!ll_sends_data(s, source) || number >= s->messages[source]) continue;
+        if (!ll_take_message(a, s, now, t, source, number)) return false;
+    }
+    return true;
+}
+
+/* False: the call was not received. */
+GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                                  bool *mismatched)
+{
+    if (!ll_take_units(&a->call, s, now, t->first)) return false;
+    const ll_outcome outcome = ll_judge(&a->call, s, 0);
+    *mismatched = outcome.mismatched;
+    ll_place_ranks(a, s, t);
+    if (blockIdx.x == 0) {
+        ll_tell_counts(a, s, t, now, outcome);
+        if (outcome.odd && threadIdx.x == 0) ll_report(&a->call, s, now, 0);
+    }
+    return outcome.mismatched || ll_take_messages(a, s, now, t);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+extern "C" __global__ void __launch_bounds__(LL_GPU_THREADS, 1) ll_dispatch(const __grid_constant__ ll_dispatch_args a)
+{
+    extern __shared__ __align__(16) uint8_t memory[];
+    const ll_shared s = ll_shared_of(&a.call, memory);
+    const ll_tokens t = ll_tokens_of(&a, &s);
+    ll_now now;
+    bool mismatched = false;
+    ll_stamp_time(&a.call, 0);
+    if (!ll_open(&a.call, &s, LL_DISPATCH, &now)) return;
+    bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t);
+    ll_stamp_time(&a.call, 1);
+    const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
+    if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, &mismatched);
+    ll_close(&a.call, &s, &now, receives, mismatched);
+}

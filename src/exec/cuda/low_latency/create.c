@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The object: its place in the device heap, its small memory, its kernels. */
+#include "exec/cuda/low_latency/ll_gpu.h"
+#include "group/group.h"
+#include <expar/low_latency.h>
+
+#include <stdlib.h>
+
+_Static_assert(EXPAR_STATUS_HANDLE == EXPAR_ERR_HANDLE, "kernels and library disagree");
+_Static_assert(EXPAR_STATUS_STATE == EXPAR_ERR_STATE, "kernels and library disagree");
+_Static_assert(EXPAR_STATUS_PEER == EXPAR_ERR_PEER, "kernels and library disagree");
+_Static_assert(EXPAR_LL_REDUCED == 1, "kernels know this value (ll_combine.cu)");
+_Static_assert(sizeof(ll_form) <= sizeof(ep_form), "a verdict carries either");
+
+/* Blocks of a call: each has a token or two of a batch, and leaves its SM soon. */
+#define USUAL_SMS 128
+
+static const char ll_buffer_name[] = "the low-latency buffer";
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* All but the heap; of one that was made in part, too. */
+static void ll_gpu_close_part(ll_gpu *self)
+{
+    gpu_executor *core = &self->core;
+    gpu_order_await(core);
+    gpu_endings_close(core);
+    gpu_guard_release(core);
+    ll_gpu_cache_close(self->cache);
+    if (cuda_enter(core->device) == EXPAR_OK) {
+        gpu_order_release(core);
+        if (core->own_stream) cuda_driver()->StreamDestroy(core->own_stream);
+        cuda_leave();
+    }
+    sym_unlisten(core->sym, &core->listener);
+    cuda_program_release(self->dispatch_program);
+    cuda_program_release(self->combine_program);
+    gpu_scratch_give(core->stamp_memory);
+    if (!core->unsettled) gpu_scratch_give(core->scratch);
+}
+
+/* Nobody may be kept waiting for what is still on a stream of a rank that goes alone. */
+#define ALONE_NS ((int64_t)100 * 1000 * 1000)
+
+static void ll_gpu_destroy(ll_executor *base, bool sound)
+{
+    ll_gpu *self = ll_gpu_of(base);
+    gpu_executor *core = &self->core;
+    if (!sound && !gpu_order_has_ended(core, ALONE_NS)) {
+        LOG(LOG_INFO, "a low-latency call of this rank's is still on its stream: the buffer's memory stays");
+        gpu_end_waits(core, error_set(EXPAR_ERR_ABORTED, "the buffer has been abandoned on this rank"));
+        gpu_guard_release(core);
+        sym_unlisten(core->sym, &core->listener);
+        return;
+    }
+    ll_gpu_close_part(self);
+    /* Peers' kernels may still write here until all ranks have come, and waited for theirs. */
+    bool quiet = sound && !core->unsettled && gpu_check(&core->base, ll_buffer_name) == EXPAR_OK;
+    if (sound && device_heap_give(core->heap, ll_buffer_name, core->world.buffer, &quiet) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
+    gpu_home_leave(core, quiet);
+    free(self);
+}
+
+/* ---- operations that are not calls ------------------------------------------------------------------------------- */
+
+static void ll_gpu_halt(ll_executor *base)
+{
+    gpu_halt(&ll_gpu_of(base)->core.base);
+}
+
+/* Kernels open calls, and a rank that goes can wait for none: others learn of it as they ask. */
+static void ll_gpu_retire(ll_executor *base, const ep_refusal *refusal)
+{
+    (void)base, (void)refusal;
+}
+
+static expar_status ll_gpu_take(ll_executor *base, uint64_t bytes, mem_block **out)
+{
+    return ll_gpu_cache_take(ll_gpu_of(base), bytes, out);
+}
+
+static expar_status no_masks(void)
+{
+    return error_set(EXPAR_ERR_UNSUPPORTED, "a buffer on a GPU has no masks yet (config.masking)");
+}
+
+/* A buffer with masks is not made, so nobody comes here. */
+static expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
+{
+    (void)base, (void)rank, (void)masked;
+    return no_masks();
+}
+
+static void ll_gpu_mask_query(ll_executor *base, int32_t *status)
+{
+    (void)base, (void)status;
+}
+
+static expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step)
+{
+    (void)base, (void)step;
+    return no_masks();
+}
+
+static const ll_executor_ops ll_gpu_ops = {
+    .name = "cuda",
+    .streams = true,
+    .destroy = ll_gpu_destroy,
+    .halt = ll_gpu_halt,
+    .retire = ll_gpu_retire,
+    .take = ll_gpu_take,
+    .dispatch_send = ll_gpu_dispatch_send,
+    .dispatch_receive = ll_gpu_dispatch_receive,
+    .combine_send = ll_gpu_combine_send,
+    .combine_receive = ll_gpu_combine_receive,
+    .check = ll_gpu_check,
+    .untold = ll_gpu_untold,
+    .tell = ll_gpu_tell,
+    .count = ll_gpu_count,
+    .mask_set = ll_gpu_mask_set,
+    .mask_query = ll_gpu_mask_query,
+    .mask_clean = ll_gpu_mask_clean,
+};
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Parts of the one block of device memory, and of pinned memory. */
+typedef struct ll_gpu_parts {
+    size_t state, ll_state, kept, device_bytes;
+    size_t awaits, counts, pinned_bytes;
+} ll_gpu_parts;
+
+static ll_gpu_parts parts_of(const ll_gpu *self)
+{
+    const size_t ranks = (size_t)self->shape.ranks;
+    ll_gpu_parts parts;
+    parts.state = (size_t)ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
+    parts.ll_state = parts.state + (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
+    parts.kept = parts.ll_state + (size_t)ep_round(sizeof(ll_gpu_state), EP_ALIGN_BYTES);
+    parts.device_bytes = parts.kept + LL_KINDS * LL_HALVES * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
+    parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
+    parts.counts = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.pinned_bytes = parts.counts + sizeof(ll_gpu_counts);
+    return parts;
+}
+
+/* Words of the buffer, which may have served another one, and the states. */
+static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
+{
+    const gpu_executor *core = &self->core;
+    const cu_address memory = core->scratch->memory, buffer = device_heap_at(core->heap, core->world.buffer);
+    const cu_stream own = core->own_stream;
+    const gpu_state state = {.bad_slot = ~0ull};
+    expar_status status = CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(core->heap),
+                                    (size_t)self->shape.ranks * sizeof(cu_address), own);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, memory + parts->state, &state, sizeof state, own);
+    if (status == EXPAR_OK)
+        status = CUDA_CALL(MemsetD8Async, memory + parts->ll_state, 0, parts->kept - parts->ll_state, own);
+    return status == EXPAR_OK ? CUDA_CALL(MemsetD8Async, buffer, 0, self->space.words_bytes, own) : status;
+}
+
+static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
+{
+    gpu_executor *core = &self->core;
+    const cu_address memory = core->scratch->memory, pinned = core->scratch->pinned.device;
+    char *host = core->scratch->pinned.host;
+    core->world.heaps = (const uint64_t *)(uintptr_t)memory;
+    core->world.state = (gpu_state *)(uintptr_t)(memory + parts->state);
+    core->world.report = (gpu_report *)(uintptr_t)pinned;
+    core->world.awaits = (uint64_t *)(uintptr_t)(pinned + parts->awaits);
+    core->report = (gpu_report *)(void *)host;
+    core->watch.awaits = (uint64_t *)(void *)(host + parts->awaits);
+    self->state = (ll_gpu_state *)(uintptr_t)(memory + parts->ll_state);
+    self->kept = (uint8_t *)(uintptr_t)(memory + parts->kept);
+    self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
+    self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);
+}
+
+static expar_status ll_gpu_memory_open(ll_gpu *self)
+{
+    gpu_executor *core = &self->core;
+    const ll_gpu_parts parts = parts_of(self);
+    expar_status status = gpu_scratch_take(core->device, parts.device_bytes, parts.pinned_bytes, &core->scratch);
+    if (status != EXPAR_OK) return status;
+    set_addresses(self, &parts);
+    status = cuda_enter(core->device);
+    if (status != EXPAR_OK) return status;
+    status = fill_device(self, &parts);
+    if (status == EXPAR_OK) status = gpu_order_hold(core);
+    cuda_leave();
+    return status == EXPAR_OK ? gpu_own_stream_await(core) : status;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+/* The indices of all tokens lie in a block's shared memory. */
+static expar_status check_shared(const ll_gpu *self)
+{
+    const uint64_t wanted = ll_gpu_dispatch_shared(&self->shape, self->shape.tokens, self->shape.topk);
+    const int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
+    if (wanted <= (uint64_t)room) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "config.max_tokens is %d with num_topk %d and %d local experts on %d ranks, for which a dispatch "
+                     "takes %llu bytes of shared memory; GPU %d has %d",
+                     self->shape.tokens, self->shape.topk, self->shape.local_experts, self->shape.ranks,
+                     (unsigned long long)wanted, self->core.device->index, room);
+}
+
+static expar_status load_kernel(const ll_gpu *self, const char *source, const char *name, cuda_program **program,
+                                cu_function *kernel)
+{
+    const cuda_macro macros[] = {{"EXPAR_RANKS", self->shape.ranks}, {"EXPAR_TOPK", self->shape.topk}};
+    expar_status status = gpu_program_load(&self->core, source, macros, ARRAY_LENGTH(macros), program);
+    if (status != EXPAR_OK) return status;
+    return cuda_program_kernel(*program, name, self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);
+}
+
+/* All of them now: the driver lets no module in while other ranks' kernels run on the GPU. */
+static expar_status load_kernels(ll_gpu *self)
+{
+    expar_status status = check_shared(self);
+    if (status == EXPAR_OK)
+        status = load_kernel(self, "ll_dispatch.cu", "ll_dispatch", &self->dispatch_program, &self->dispatch_kernel);
+    if (status == EXPAR_OK)
+        status = load_kernel(self, "ll_combine.cu", "ll_combine", &self->combine_program, &self->combine_kernel);
+    return status;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t sharers)
+{
+    gpu_executor *core = &self->core;
+    expar_status status = gpu_choose_sms(core, plan->num_sms, USUAL_SMS, sharers);
+    if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->world);
+    if (status == EXPAR_OK) status = gpu_own_stream_make(core);
+    if (status == EXPAR_OK) status = ll_gpu_memory_open(self);
+    if (status == EXPAR_OK) status = load_kernels(self);
+    if (status == EXPAR_OK) gpu_listen(core);
+    if (status == EXPAR_OK) status = gpu_guard_hold(core);
+    if (status != EXPAR_OK) return status;
+    self->cache = ll_gpu_cache_make();
+    return self->cache ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+}
+
+/* All ranks come here, or none. Other buffers may be in the home. */
+static void ll_gpu_unmake(ll_gpu *self)
+{
+    bool quiet = !self->core.unsettled;
+    ll_gpu_close_part(self);
+    if (self->core.world.buffer) device_heap_give(self->core.heap, ll_buffer_name, self->core.world.buffer, &quiet);
+    gpu_home_leave(&self->core, quiet);
+}
+
+/* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
+static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
+{
+    gpu_executor *core = &self->core;
+    int32_t sharers = 0;
+    expar_status status = gpu_home_enter(core, plan->device.index);
+    if (status != EXPAR_OK) return status;
+    status = device_heap_take(core->heap, ll_buffer_name, self->space.total_bytes, 4096, &core->world.buffer);
+    if (status == EXPAR_OK) status = gpu_count_sharers(core, &sharers);
+    if (status == EXPAR_OK) status = gpu_agree(core, ll_gpu_make_part(self, plan, sharers), NULL);
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_kept kept;
+    error_keep(&kept, status);
+    ll_gpu_unmake(self);
+    return error_restore(&kept);
+}
+
+expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
+{
+    sym *symmetric = plan->group->sym;
+    ll_gpu *self = calloc(1, sizeof *self);
+    if (!self)
+        return sym_out_of_step(symmetric, ll_buffer_name,
+                               error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer"));
+    self->base.ops = &ll_gpu_ops;
+    self->shape = *plan->shape;
+    self->space = ll_space_of(plan->shape);
+    self->base.heap_bytes = self->space.total_bytes;
+    self->core = (gpu_executor){.group = plan->group,
+                                .sym = symmetric,
+                                .number = plan->number,
+                                .topic_kind = BOOT_KIND_LOW_LATENCY,
+                                .with_threads = plan->group->threads && plan->group->size > 1,
+                                .world = {.shape = {.ranks = plan->shape->ranks}, .rank = symmetric->rank}};
+    expar_status status = ll_gpu_make(self, plan);
+    if (status != EXPAR_OK) {
+        free(self);
+        return status;
+    }
+    *out = &self->base;
+    return EXPAR_OK;
+}

@@ -17,7 +17,8 @@ from ._event import Event
 from ._group import Group, UniqueId
 from ._library import library_path, version
 from ._low_latency import Hook, LowLatencyBuffer, LowLatencyCombined, LowLatencyDispatched, LowLatencyHandle
-from ._symmetric import Symmetric
+from ._symmetric import Lock, Symmetric
+from ._team import Team
 from ._tensor import Tensor, View
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "Layout",
     "LlFormat",
     "LlSum",
+    "Lock",
     "LowLatencyBuffer",
     "LowLatencyCombined",
     "LowLatencyDispatched",
@@ -51,6 +53,7 @@ __all__ = [
     "Status",
     "SumOrder",
     "Symmetric",
+    "Team",
     "Tensor",
     "UniqueId",
     "View",

@@ -17,6 +17,7 @@ from ._errors import DroppedError
 from ._event import Event, keep_until
 from ._group import Group, Owned, fill
 from ._library import lib
+from ._symmetric import stats_of
 from ._tensor import Counted, ELEMENT_BYTES, Tensor, dtype_of, pool_view, tensor_or_none, view_of
 
 _NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
@@ -433,9 +434,7 @@ class Buffer(Owned):
 
     def stats(self) -> dict[str, int]:
         """Memory and calls of the buffer on this rank, by the names of expar_ep_stats."""
-        stats = _abi.EpStats(struct_size=ctypes.sizeof(_abi.EpStats))
-        lib.expar_ep_get_stats(self.pointer, ctypes.byref(stats))
-        return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}
+        return stats_of(_abi.EpStats(), lib.expar_ep_get_stats, self.pointer)
 
     def trim(self) -> None:
         """Gives memory that no output uses back to the system. Local. Error: ERR_BUSY."""

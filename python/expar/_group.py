@@ -12,6 +12,7 @@ from . import _abi, _interrupt
 from ._errors import Error
 from ._library import lib
 from ._symmetric import Operations
+from ._team import Team
 
 _Options = _abi.GroupOptions
 _OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
@@ -252,6 +253,35 @@ class Group(Owned, Operations):
             self._pointer = None
         elif self._pointer is not None:
             super().abandon()
+
+    # ---- teams -------------------------------------------------------------------------------------------------------
+
+    def world(self) -> Team:
+        """All ranks. The first call of these four on a group is collective, since it takes the teams' memory from the
+        symmetric heap; later ones are local. Error: ERR_MEMORY."""
+        return self._standing(lib.expar_team_world)
+
+    def shared(self) -> Team:
+        """The ranks of this node."""
+        return self._standing(lib.expar_team_shared)
+
+    def rail(self) -> Team:
+        """The ranks with this one's number on all nodes."""
+        return self._standing(lib.expar_team_rail)
+
+    def team(self, start: int, stride: int, size: int) -> Team | None:
+        """Ranks start, start + stride, …, `size` of them; None on ranks that are none of them. Asks nobody, but for all
+        such teams all ranks keep to one order of collective calls; those of `Team.split` know no such bound. Error:
+        ERR_RANGE."""
+        made = ctypes.c_void_p()
+        lib.expar_team_form(self.pointer, start, stride, size, ctypes.byref(made))
+        return None if made.value is None else Team(self, made.value)
+
+    def _standing(self, call: Any) -> Team:
+        made = ctypes.c_void_p()
+        call(self.pointer, ctypes.byref(made))
+        assert made.value is not None
+        return Team(self, made.value, standing=True)
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 

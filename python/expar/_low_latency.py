@@ -18,6 +18,7 @@ from ._buffer import Arguments, keep_call, output_of, own_or_library
 from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
+from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, make_view, torch_dtype
 
 _NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device", "num_sms")
@@ -269,6 +270,4 @@ class LowLatencyBuffer(Owned):
 
     def stats(self) -> dict[str, int]:
         """What the buffer has done on this rank, by the names of expar_ll_stats."""
-        stats = _abi.LlStats(struct_size=ctypes.sizeof(_abi.LlStats))
-        lib.expar_ll_get_stats(self.pointer, ctypes.byref(stats))
-        return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}
+        return stats_of(_abi.LlStats(), lib.expar_ll_get_stats, self.pointer)

@@ -57,9 +57,10 @@ def _name_of(dtype: Any) -> str:
 class _Lease:
     """What arrays of NumPy's hold of a block: alive as long as one of them is."""
 
-    def __init__(self, block: Symmetric) -> None:
+    def __init__(self, block: Symmetric, interface: dict[str, Any], own: _Lease | None = None) -> None:
         self._block = block
-        self.__array_interface__ = block.interface
+        self._own = own  # of this rank's memory, which one of another rank's keeps
+        self.__array_interface__ = interface
 
 
 class Symmetric:
@@ -73,7 +74,7 @@ class Symmetric:
         self.group = group
         self.shape = shape
         self._address: int | None = address
-        self._dtype = dtype
+        self.dtype = dtype
         self._lease: Callable[[], _Lease | None] = lambda: None
 
     @property
@@ -82,7 +83,7 @@ class Symmetric:
         if self._address is None:
             raise ValueError("the symmetric memory has been freed")
         self.group.pointer  # must be there
-        typestr = _TYPESTRS[self._dtype]
+        typestr = _TYPESTRS[self.dtype]
         return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self._address, False), "strides": None}
 
     @property
@@ -90,22 +91,28 @@ class Symmetric:
         """Whether there are arrays of it."""
         return self._lease() is not None
 
-    def numpy(self) -> numpy.ndarray[Any, Any]:
-        """This rank's memory as an array. While one, or a part of one, is alive, neither `free` nor the group's `close`
-        is possible; bfloat16 comes as uint16."""
+    def numpy(self, pe: int | None = None) -> numpy.ndarray[Any, Any]:
+        """This rank's memory as an array, or that of rank pe, where this one can load and store it: on its node. While
+        one, or a part of one, is alive, neither `free` nor the group's `close` is possible; bfloat16 comes as uint16.
+        ValueError: rank pe's memory is out of reach."""
         import numpy
 
         lease = self._lease()
         if lease is None:
-            lease = _Lease(self)
+            lease = _Lease(self, self.interface)
             self._lease = weakref.ref(lease)
-        return numpy.asarray(lease)
+        if pe is None:
+            return numpy.asarray(lease)
+        address = lib.expar_ptr(self.group.pointer, self._address, pe)
+        if address is None:
+            raise ValueError(f"the memory of rank {pe} is out of reach: expected a rank of this node")
+        return numpy.asarray(_Lease(self, {**self.interface, "data": (address, False)}, lease))
 
-    def torch(self) -> torch.Tensor:
+    def torch(self, pe: int | None = None) -> torch.Tensor:
         """Likewise as a tensor of PyTorch's."""
         import torch
 
-        return torch.from_numpy(self.numpy()).view(getattr(torch, self._dtype))
+        return torch.from_numpy(self.numpy(pe)).view(getattr(torch, self.dtype))
 
     def free(self) -> None:
         """Collective: starts with a barrier, then the memory may be given to others. Again: no effect. BufferError
@@ -118,7 +125,7 @@ class Symmetric:
         self._address = None
 
 
-def _interface_of(value: Any, name: str) -> dict[str, Any]:
+def interface_of(value: Any, name: str) -> dict[str, Any]:
     if isinstance(value, Symmetric):
         return value.interface
     interface = getattr(value, "__array_interface__", None)
@@ -129,9 +136,9 @@ def _interface_of(value: Any, name: str) -> dict[str, Any]:
     return dict(interface)
 
 
-def _span(value: Any, name: str, writable: bool = False) -> tuple[int, int]:
+def span_of(value: Any, name: str, writable: bool = False) -> tuple[int, int]:
     """Address and bytes of a contiguous array."""
-    interface = _interface_of(value, name)
+    interface = interface_of(value, name)
     size = int(interface["typestr"][2:])
     strides = interface.get("strides")
     address, read_only = interface["data"]
@@ -148,7 +155,7 @@ def _span(value: Any, name: str, writable: bool = False) -> tuple[int, int]:
 
 def _word(value: Any, name: str) -> tuple[int, str, Any]:
     """Address of an array of one word, what its type is called, and the type."""
-    interface = _interface_of(value, name)
+    interface = interface_of(value, name)
     count = 1
     for extent in interface["shape"]:
         count *= extent
@@ -156,6 +163,15 @@ def _word(value: Any, name: str) -> tuple[int, str, Any]:
         had = f"{count} of {interface['typestr']}"
         raise TypeError(f"{name}: {had}: expected one word of {', '.join(_WORDS)}, such as array[3:4]")
     return (interface["data"][0], *_WORDS[interface["typestr"]])
+
+
+def _words(value: Any, name: str) -> tuple[int, int, str, Any]:
+    """Address of a contiguous array of words, how many, what their type is called, and the type."""
+    address, size = span_of(value, name)
+    typestr = interface_of(value, name)["typestr"]
+    if typestr not in _WORDS:
+        raise TypeError(f"{name}: elements of {typestr}: expected one of {', '.join(_WORDS)}")
+    return (address, size // int(typestr[2:]), *_WORDS[typestr])
 
 
 def _typed(call: str, suffix: str, arguments: list[Any]) -> Any:
@@ -221,12 +237,22 @@ class Operations:
         """source to rank pe's memory at dest, of as many bytes. source may be used again; the data is there after
         `quiet` or `barrier`. Both contiguous."""
         address, size = self._pair(dest, source, "dest", "source")
-        lib.expar_put(self.pointer, address, _span(source, "source")[0], size, pe)
+        lib.expar_put(self.pointer, address, span_of(source, "source")[0], size, pe)
 
     def get(self, dest: Any, source: Any, pe: int) -> None:
         """Rank pe's memory at source to dest, of as many bytes; it is here at the return. Both contiguous."""
         address, size = self._pair(source, dest, "source", "dest")
-        lib.expar_get(self.pointer, _span(dest, "dest", writable=True)[0], address, size, pe)
+        lib.expar_get(self.pointer, span_of(dest, "dest", writable=True)[0], address, size, pe)
+
+    def put_nbi(self, dest: Any, source: Any, pe: int) -> None:
+        """As put, but source must be left alone until `quiet` or `barrier`."""
+        address, size = self._pair(dest, source, "dest", "source")
+        lib.expar_put_nbi(self.pointer, address, span_of(source, "source")[0], size, pe)
+
+    def get_nbi(self, dest: Any, source: Any, pe: int) -> None:
+        """As get, but dest must be left alone, and is not filled, until `quiet` or `barrier`."""
+        address, size = self._pair(source, dest, "source", "dest")
+        lib.expar_get_nbi(self.pointer, span_of(dest, "dest", writable=True)[0], address, size, pe)
 
     def put_signal(
         self, dest: Any, source: Any, signal: Any, value: int, pe: int, op: SignalOp = SignalOp.SET
@@ -235,7 +261,7 @@ class Operations:
         has seen the new signal sees the data."""
         address, size = self._pair(dest, source, "dest", "source")
         word = self._signal(signal)
-        lib.expar_put_signal(self.pointer, address, _span(source, "source")[0], size, word, value, op, pe)
+        lib.expar_put_signal(self.pointer, address, span_of(source, "source")[0], size, word, value, op, pe)
 
     def signal_fetch(self, signal: Any) -> int:
         """The value of this rank's own signal; what came before it is seen."""
@@ -252,8 +278,8 @@ class Operations:
         lib.expar_quiet(self.pointer)
 
     def _pair(self, symmetric: Any, other: Any, symmetric_name: str, other_name: str) -> tuple[int, int]:
-        address, size = _span(symmetric, symmetric_name)
-        other_size = _span(other, other_name)[1]
+        address, size = span_of(symmetric, symmetric_name)
+        other_size = span_of(other, other_name)[1]
         if size != other_size:
             raise ValueError(f"{symmetric_name} has {size} bytes, {other_name} {other_size}: expected as many")
         return address, size
@@ -274,6 +300,27 @@ class Operations:
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
         _typed("wait_until", suffix, arguments)(self.pointer, address, cmp, value, ctypes.byref(seen))
         return int(seen.value)
+
+    def wait_until_all(self, words: Any, cmp: Cmp, value: int) -> None:
+        """Waits until each of this rank's own words, a contiguous array of one of these types, compares so with value."""
+        address, count, suffix, kind = _words(words, "words")
+        arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, kind]
+        _typed("wait_until_all", suffix, arguments)(self.pointer, address, count, None, cmp, value)
+
+    def wait_until_any(self, words: Any, cmp: Cmp, value: int, skip: Sequence[bool] | None = None) -> int:
+        """Waits until one of the words does, and returns its index; those with skip take no part. They get their turn:
+        the search starts behind the last one found. ValueError: there is none to wait for."""
+        address, count, suffix, kind = _words(words, "words")
+        if skip is not None and len(skip) != count:
+            raise ValueError(f"skip has {len(skip)} entries: expected one a word, {count}")
+        if count == 0 or (skip is not None and all(skip)):
+            raise ValueError("words: there is none to wait for")
+        skipped = None if skip is None else (ctypes.c_int * count)(*[int(bool(each)) for each in skip])
+        index = ctypes.c_size_t()
+        last = [ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
+        call = _typed("wait_until_any", suffix, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, *last])
+        call(self.pointer, address, count, skipped, cmp, value, ctypes.byref(index))
+        return index.value
 
     def test(self, word: Any, cmp: Cmp, value: int) -> bool:
         """Whether this rank's own word compares so with value now; if so, what was written before it is seen."""
@@ -324,3 +371,59 @@ class Operations:
 
     def atomic_fetch_xor(self, word: Any, value: int, pe: int) -> int:
         return int(self._atomic("fetch_xor", word, pe, (value,), True))
+
+    # ---- locks -------------------------------------------------------------------------------------------------------
+
+    def lock(self, word: Any) -> Lock:
+        """A lock that all ranks share: a symmetric uint64 word, zero on all ranks at first, that nothing else touches."""
+        return Lock(self, word, self._signal(word))
+
+    # ---- numbers -----------------------------------------------------------------------------------------------------
+
+    def heap_stats(self) -> dict[str, int]:
+        """How full this rank's symmetric heap is, by the names of expar_heap_stats. Local."""
+        return stats_of(_abi.HeapStats(), lib.expar_heap_get_stats, self.pointer)
+
+    def network_stats(self) -> dict[str, int]:
+        """What this rank has handed to a network, by the names of expar_network_stats; zeros without one. Local."""
+        return stats_of(_abi.NetworkStats(), lib.expar_network_get_stats, self.pointer)
+
+
+class Lock:
+    """Ranks get it in the order in which they ask; whoever has it sees what the holder before put. Not for two threads of
+    one rank at once. `with lock:` holds it.
+
+    Error: ERR_PEER (its turn has not come: a rank was lost, or late beyond the limit), ERR_UNSUPPORTED, and others.
+    """
+
+    def __init__(self, group: Operations, word: Any, address: int) -> None:
+        self._group = group
+        self._word = word  # an array, which keeps the memory
+        self._address = address
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Waits until it is held; without blocking: whether it is held now."""
+        if blocking:
+            lib.expar_lock_set(self._group.pointer, self._address)
+            return True
+        taken = ctypes.c_int()
+        lib.expar_lock_test(self._group.pointer, self._address, ctypes.byref(taken))
+        return taken.value != 0
+
+    def release(self) -> None:
+        """Error: ERR_STATE when nobody holds it."""
+        lib.expar_lock_clear(self._group.pointer, self._address)
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+
+def stats_of(stats: Any, call: Any, pointer: int) -> dict[str, int]:
+    """What such a call fills in, by name."""
+    stats.struct_size = ctypes.sizeof(stats)
+    call(pointer, ctypes.byref(stats))
+    return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}

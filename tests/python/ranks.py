@@ -6,6 +6,7 @@ As a program: `ranks.py MODULE FUNCTION [ARGUMENT…]` is one rank of the latter
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import subprocess
@@ -18,18 +19,17 @@ import expar
 DEADLINE_S = 120
 
 
-def on_threads(size: int, body: Callable[..., None], *arguments: Any, **options: int) -> None:
-    """body(group, *arguments) on each rank; the first failure is raised."""
+def at_once(bodies: list[Callable[[], None]]) -> None:
+    """Each in a thread of its own; the first failure is raised."""
     failures: list[BaseException] = []
 
-    def run(group: expar.Group) -> None:
+    def run(body: Callable[[], None]) -> None:
         try:
-            with group:
-                body(group, *arguments)
+            body()
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=run, args=(group,)) for group in expar.Group.threads(size, **options)]
+    threads = [threading.Thread(target=run, args=(body,)) for body in bodies]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -37,6 +37,16 @@ def on_threads(size: int, body: Callable[..., None], *arguments: Any, **options:
         assert not thread.is_alive(), "a rank has not come to its end"
     if failures:
         raise failures[0]
+
+
+def on_threads(size: int, body: Callable[..., None], *arguments: Any, **options: int) -> None:
+    """body(group, *arguments) on each rank; the first failure is raised."""
+
+    def run(group: expar.Group) -> None:
+        with group:
+            body(group, *arguments)
+
+    at_once([functools.partial(run, group) for group in expar.Group.threads(size, **options)])
 
 
 def start(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Teams: some of a group's ranks, at equal distances, that act together on symmetric memory."""
+
+from __future__ import annotations
+
+import ctypes
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ._abi import Status
+from ._library import give_types, lib
+from ._symmetric import Symmetric, interface_of, span_of
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+# What elements are called in the names of the library's reductions.
+_SUFFIXES = {
+    "|i1": "i8",
+    "<i2": "i16",
+    "<i4": "i32",
+    "<i8": "i64",
+    "|u1": "u8",
+    "<u2": "u16",
+    "<u4": "u32",
+    "<u8": "u64",
+    "<f4": "f32",
+    "<f8": "f64",
+}
+_OPERATIONS = ("sum", "prod", "min", "max", "and", "or", "xor")
+
+
+class Team:
+    """Made by `Group.world`, `shared`, `rail` and `team`, or by `split` and `split_2d` of another one. Members have
+    numbers of their own, from 0 on.
+
+    Collective calls are made by all members in the same order, one thread of a rank at a time. In those on memory
+    `dest` is symmetric, the same place on all members, and free to be written to on all of them before any calls; it
+    is filled at the return. Arrays are contiguous and do not overlap; sizes and `root` are the same on all members.
+
+    Error: ERR_ADDRESS (dest is no symmetric memory), ERR_RANGE (root), ERR_PEER (a member died, left, or was refused its
+    arguments), ERR_ABORTED, ERR_HANDLE (the team is gone); TypeError and ValueError for arrays that cannot serve.
+    """
+
+    def __init__(self, group: Group, pointer: int, standing: bool = False) -> None:
+        self.group = group
+        self._pointer: int | None = pointer
+        self._standing = standing
+
+    @property
+    def pointer(self) -> int:
+        """The library's object. ValueError once it or its group is closed."""
+        self.group.pointer  # must be there
+        if self._pointer is None:
+            raise ValueError("the team is closed")
+        return self._pointer
+
+    @property
+    def rank(self) -> int:
+        """This rank's number in the team."""
+        return int(lib.expar_team_my_pe(self.pointer))
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return int(lib.expar_team_n_pes(self.pointer))
+
+    def __repr__(self) -> str:
+        if self._pointer is None or self.group.closed:
+            return "expar.Team(closed)"
+        return f"expar.Team(rank={self.rank}, size={self.size})"
+
+    def translate(self, member: int, to: Team) -> int | None:
+        """The number in that team of this one's member; None: it is no member there. Local."""
+        number = ctypes.c_int32()
+        lib.expar_team_translate_pe(self.pointer, member, to.pointer, ctypes.byref(number))
+        return number.value if number.value >= 0 else None
+
+    # ---- more teams --------------------------------------------------------------------------------------------------
+
+    def split(self, start: int, stride: int, size: int) -> Team | None:
+        """Members start, start + stride, … of this team, `size` of them; None on ranks that are none. Collective over
+        this team. Error: ERR_RANGE, ERR_LIMIT (63 teams a rank)."""
+        made = ctypes.c_void_p()
+        lib.expar_team_split_strided(self.pointer, start, stride, size, None, ctypes.byref(made))
+        return None if made.value is None else Team(self.group, made.value)
+
+    def split_2d(self, columns: int) -> tuple[Team, Team]:
+        """This team in rows of that many members: this rank's row, and its column. Collective over this team."""
+        row, column = ctypes.c_void_p(), ctypes.c_void_p()
+        lib.expar_team_split_2d(self.pointer, columns, None, None, ctypes.byref(row), ctypes.byref(column))
+        assert row.value is not None and column.value is not None
+        return Team(self.group, row.value), Team(self.group, column.value)
+
+    def close(self) -> None:
+        """Ends it: collective over the team, of one made by `Group.team` local. Again, and of a standing team (world,
+        shared, rail): no effect. Teams that are not closed end with the group."""
+        if self._pointer is not None and not self._standing:
+            lib.expar_team_destroy(self.pointer)
+            self._pointer = None
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """With an exception on its way the others are not waited for: the team ends with its group."""
+        if error is None:
+            self.close()
+
+    # ---- meeting -----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Collective: no member leaves before all have come."""
+        lib.expar_team_sync(self.pointer)
+
+    def barrier(self) -> None:
+        """Likewise, and this rank's operations on symmetric memory are complete."""
+        lib.expar_team_barrier(self.pointer)
+
+    # ---- data --------------------------------------------------------------------------------------------------------
+
+    def broadcast(self, dest: Any, source: Any, root: int = 0) -> None:
+        """root's source to every member's dest, its own included; as many bytes. source is symmetric, too, and may be
+        dest."""
+        address, size = _pair(dest, source)
+        lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, root)
+
+    def fcollect(self, dest: Any, source: Any) -> None:
+        """Every member's source, one behind the other in the order of members, to every member's dest, which has the
+        team's size times as many bytes."""
+        address, size = _pair(dest, source, self.size)
+        lib.expar_fcollect(self.pointer, address, span_of(source, "source")[0], size)
+
+    def collect(self, dest: Any, source: Any) -> None:
+        """Likewise of sources that may differ in size, or have none. dest must have room for all of them: how much that
+        is no member knows alone."""
+        address = span_of(dest, "dest", writable=True)[0]
+        lib.expar_collect(self.pointer, address, *span_of(source, "source"))
+
+    def alltoall(self, dest: Any, source: Any) -> None:
+        """Block j of member i's source becomes block i of member j's dest: each has the team's size blocks of as many
+        bytes."""
+        address, size = _pair(dest, source)
+        members = self.size
+        if size % members:
+            raise ValueError(f"source has {size} bytes: expected a multiple of the team's size, {members}")
+        lib.expar_alltoall(self.pointer, address, span_of(source, "source")[0], size // members)
+
+    def reduce(self, dest: Any, source: Any, operation: str = "sum") -> None:
+        """dest[i] becomes source[i] of all members, put together by "sum", "prod", "min", "max", or of integers "and",
+        "or", "xor": on each node in the order of members, then over the nodes, so that all get the same bits. Types are
+        integers of 8 to 64 bits, float32 and float64, the same of both; dest may be source."""
+        if operation not in _OPERATIONS:
+            raise ValueError(f"operation is {operation!r}: expected one of {', '.join(_OPERATIONS)}")
+        kinds = [_suffix(array, name) for array, name in ((dest, "dest"), (source, "source"))]
+        if kinds[0] != kinds[1]:
+            raise TypeError(f"dest has elements of {kinds[0]}, source of {kinds[1]}: expected the same")
+        address, size = _pair(dest, source)
+        function = getattr(lib, f"expar_{operation}_reduce_{kinds[0]}", None)
+        if function is None:
+            raise TypeError(f"reduce: there is no {operation} of {kinds[0]}")
+        if function.argtypes is None:
+            give_types(function, Status, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t])
+        element_bytes = int(kinds[0][1:]) // 8
+        function(self.pointer, address, span_of(source, "source")[0], size // element_bytes)
+
+
+def _pair(dest: Any, source: Any, times: int = 1) -> tuple[int, int]:
+    """Address of dest, which has that many times the bytes of source, and these."""
+    address, room = span_of(dest, "dest", writable=True)
+    size = span_of(source, "source")[1]
+    if room != size * times:
+        raise ValueError(f"dest has {room} bytes, source {size}: expected {size * times} in dest")
+    return address, size
+
+
+def _suffix(array: Any, name: str) -> str:
+    if isinstance(array, Symmetric) and array.dtype == "bfloat16":
+        raise TypeError(f"{name}: there are no reductions of bfloat16")
+    typestr = interface_of(array, name)["typestr"]
+    if typestr not in _SUFFIXES:
+        raise TypeError(f"{name}: there are no reductions of {typestr}: expected one of {', '.join(_SUFFIXES)}")
+    return _SUFFIXES[typestr]

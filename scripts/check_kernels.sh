@@ -1,8 +1,8 @@
 #!/bin/sh
-# Compiles every kernel with nvcc for sm_80, sm_90 and sm_100, under no macros and under each set of variants.txt, and
-# fails on a warning, a spilled register or local memory, as tests/cuda/test_kernels.c does with the run-time compiler;
-# also where a kernel of src/exec has more shared memory of its own than the host leaves room for
-# (GPU_STATIC_SHARED_BYTES). Needs no GPU.
+# Compiles every kernel with nvcc for sm_80, sm_90 and sm_100, and fails on a warning, a spilled register or local memory,
+# as tests/cuda/test_kernels.c does with the run-time compiler; also where a kernel of src/exec has more shared memory of
+# its own than the host leaves room for (GPU_STATIC_SHARED_BYTES). With EXPAR_TEST_ROUNDS set, as at night, also under
+# each set of macros of variants.txt, which only the run-time compiler ever has to compile. Needs no GPU.
 #
 #   scripts/check_kernels.sh [nvcc]
 set -eu
@@ -19,7 +19,9 @@ trap 'rm -rf "$work"' EXIT
     for file in "$folder"/*.cu bench/gpu/kernels/*.cu tools/expar/demo/kernels/*.cu tests/cuda/kernels/*.cu; do
         if [ -e "$file" ]; then echo "$file"; fi
     done
-    sed "s/#.*//; /^[[:space:]]*\$/d; s,^,$folder/," "$folder/variants.txt"
+    if [ -n "${EXPAR_TEST_ROUNDS:-}" ]; then
+        sed "s/#.*//; /^[[:space:]]*\$/d; s,^,$folder/," "$folder/variants.txt"
+    fi
 } | nl -ba -s' ' >"$work/list"
 
 # $1: number, $2: file, the rest: macros. What is wrong goes to $work/$1.bad.

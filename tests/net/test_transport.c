@@ -419,10 +419,16 @@ static void counts_channels(expar_group *group, void *shared)
     stage_close(&s);
 }
 
+/* Several endpoints disorder what goes by them as it is: they are delayed besides at night alone. */
+static bool plays_late(void)
+{
+    return !several_hosts && (!getenv("EXPAR_FABRIC_CHANNELS") || getenv("EXPAR_TEST_ROUNDS"));
+}
+
 static void run_on_all(ranks_body body, int32_t size, int32_t ranks_per_node)
 {
     for (size_t t = 0; t < num_subjects; t++) {
-        if (several_hosts && subjects[t].late) continue;
+        if (subjects[t].late && !plays_late()) continue;
         print_message("transport %s%s\n", subjects[t].ops->name, subjects[t].late ? ", late" : "");
         ranks_plan plan = {.kind = kind, .size = size, .ranks_per_node = ranks_per_node};
         assert_true(ranks_run(&plan, body, (void *)&subjects[t]));

@@ -81,6 +81,7 @@ static json_t *result_json(const struct ll_result *r)
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
         json_object_set_new(json, "speedup_over_mpi", json_real(ll_speedup(r)));
+        json_object_set_new(json, "copy_limit_speedup_over_mpi", json_real(ll_copy_speedup(r)));
     }
     return json;
 }

@@ -30,6 +30,12 @@ double ll_speedup(const struct ll_result *result)
     return result->expar.median_us > 0 ? result->mpi.median_us / result->expar.median_us : 0;
 }
 
+double ll_copy_speedup(const struct ll_result *result)
+{
+    const double limit_us = ll_copy_limit_us(result);
+    return limit_us > 0 ? result->mpi.median_us / limit_us : 0;
+}
+
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
 static void print_csv_row(const struct bench_options *o, int num_ranks, const struct ll_result *r)
@@ -48,9 +54,9 @@ static void print_csv_row(const struct bench_options *o, int num_ranks, const st
         printf(",,");
     printf("1,%d,", r->verified);
     if (r->has_mpi)
-        printf("%.3f,%.4f\n", r->mpi.median_us, ll_speedup(r));
+        printf("%.3f,%.4f,%.4f\n", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
     else
-        printf(",\n");
+        printf(",,\n");
 }
 
 static void print_csv(const struct bench_world *world, const struct bench_options *options,
@@ -58,7 +64,7 @@ static void print_csv(const struct bench_world *world, const struct bench_option
 {
     printf("op,mode,sum,phase,format,dtype,path,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,"
            "gbps,messages,copy_limit_us,fraction_of_copy_limit,round_trip_us,raw_round_trip_us,threads,verified,mpi_us,"
-           "speedup_over_mpi\n");
+           "speedup_over_mpi,copy_limit_speedup_over_mpi\n");
     for (int i = 0; i < results->count; i++)
         print_csv_row(options, world->size, &results->items[i]);
 }
@@ -99,6 +105,8 @@ static void add_result(struct table *table, const struct ll_result *r, bool trip
     add_pair(table, r->num_copies > 0, "%.1f", ll_copy_limit_us(r), "%.2f", ll_fraction_of_copy_limit(r));
     if (trips) add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
     if (mpi) add_pair(table, r->has_mpi, "%.1f", r->mpi.median_us, "%.2fx", ll_speedup(r));
+    if (mpi && r->has_mpi) table_cell(table, "%.2fx", ll_copy_speedup(r));
+    if (mpi && !r->has_mpi) table_skip(table);
     table_verdict(table, r->verified);
 }
 
@@ -120,6 +128,7 @@ static bool print_table(const struct bench_world *world, const struct bench_opti
     if (trips) table_column(table, "raw us", TABLE_RIGHT);
     if (mpi) table_column(table, "MPI us", TABLE_RIGHT);
     if (mpi) table_column(table, "faster", TABLE_RIGHT);
+    if (mpi) table_column(table, "copy faster", TABLE_RIGHT);
     table_column(table, "verified", TABLE_LEFT);
     for (int i = 0; i < results->count; i++)
         add_result(table, &results->items[i], trips, mpi);

@@ -41,5 +41,7 @@ double ll_copy_limit_us(const struct ll_result *result);
 double ll_fraction_of_copy_limit(const struct ll_result *result);
 double ll_gbps(const struct ll_result *result);
 double ll_speedup(const struct ll_result *result);
+/* The copy limit's: more is not to be had by copies. */
+double ll_copy_speedup(const struct ll_result *result);
 
 #endif

@@ -19,6 +19,14 @@ static void assert_compared(const json_t *result)
     assert_true(results_real(result, "speedup_over_mpi") > speedup * 0.999);
     assert_true(results_real(result, "speedup_over_mpi") < speedup * 1.001);
 }
+
+/* What the copies leave to be had. */
+static void assert_limit_compared(const json_t *result)
+{
+    const double speedup = results_real(result, "mpi_us") / results_real(result, "copy_limit_us");
+    assert_true(results_real(result, "copy_limit_speedup_over_mpi") > speedup * 0.999);
+    assert_true(results_real(result, "copy_limit_speedup_over_mpi") < speedup * 1.001);
+}
 #endif
 
 static void mpi_is_compared_or_named_as_missing(void **state)
@@ -57,6 +65,8 @@ static void mpi_delivers_the_layout_of_low_latency_mode(void **state)
         assert_int_equal(json_array_size(results_list(json)), 6);
         for (size_t i = 0; i < 6; i++)
             assert_compared(json_array_get(results_list(json), i));
+        for (size_t i = 3; i < 6; i++)
+            assert_limit_compared(json_array_get(results_list(json), i));
         json_decref(json);
     }
     json_t *json = results_of("ll dispatch -n 2 --tokens 5 --hidden 256 --iters 3 --format fp8 --mpi");

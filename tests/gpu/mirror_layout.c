@@ -5,8 +5,8 @@
 #include "group/group.h"
 #include <string.h>
 
-/* Of an array that a test means. */
-#define MOST_BYTES ((int64_t)8 << 20)
+/* Of an array that a test means: counts of as many experts as a buffer takes. */
+#define MOST_BYTES ((int64_t)16 << 20)
 
 /* One of a layout's arrays: the test's, and what stands for it on the GPU. */
 typedef struct array {

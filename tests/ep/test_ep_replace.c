@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers that are destroyed behind a call which failed on some ranks alone: the group is sound, all ranks come, and
  * the next buffer is as good as the first. And a rank that does not come. */
+#include "ep/ep.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <time.h>
 
-/* Of calls that are to time out; nothing else has so little time. */
+/* Of calls that are to time out, once their time runs. */
 #define SHORT_MS 300
 #define RANKS    3
 #define AWAY     1
@@ -17,8 +19,9 @@
 typedef struct scene {
     traffic *traffic;
     answers *answers;
-    /* Ranks whose destroying has ended. In memory that processes share; written and read by them. */
-    atomic_int *ended;
+    /* In memory that processes share. ended: ranks whose destroying has ended; written and read by them. waiting: 1
+       once all others wait for the rank that stays away, which writes it. */
+    atomic_int *ended, *waiting;
     stage_plan plan;
 } scene;
 
@@ -39,6 +42,52 @@ static void play_round(stage *s, const scene *c)
     stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
 }
 
+/* ---- who is late ------------------------------------------------------------------------------------------------- */
+
+static bool await_count(const atomic_int *counter, int count)
+{
+    const struct timespec step = {0, 500000};
+    const int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    while (atomic_load(counter) < count && ranks_clock_ms() < deadline_ms)
+        nanosleep(&step, NULL);
+    return atomic_load(counter) >= count;
+}
+
+/* Of the rank that stays away: until the others wait in calls on its buffer, or for its end. */
+static void stay_away(const stage *s, const scene *c, boot_kind kind)
+{
+    const boot_topic topic = {.kind = kind, .object = s->ep->number, .number = UINT64_MAX};
+    kind_await_waiting(s->group, &topic, RANKS - 1, 0);
+    atomic_store(c->waiting, 1);
+}
+
+typedef struct limiter {
+    pthread_t thread;
+    expar_group *group;
+    const scene *c;
+} limiter;
+
+/* Only once all wait for the rank that stays away is nobody else late. */
+static void *set_limit(void *argument)
+{
+    const limiter *self = argument;
+    await_count(self->c->waiting, 1);
+    self->group->boot->late_limit_ms = SHORT_MS;
+    return NULL;
+}
+
+static void limit_begin(limiter *self, expar_group *group, const scene *c)
+{
+    *self = (limiter){.group = group, .c = c};
+    if (pthread_create(&self->thread, NULL, set_limit, self)) abort();
+}
+
+static void limit_end(const limiter *self)
+{
+    pthread_join(self->thread, NULL);
+    self->group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+}
+
 /* ---- a rank that stays away from a call -------------------------------------------------------------------------- */
 
 static void dispatch_in_vain(stage *s, const scene *c)
@@ -53,7 +102,6 @@ static void dispatch_in_vain(stage *s, const scene *c)
     play_dispatch_args_free(&args);
 }
 
-/* The rank that stays away may wait in destroy before the others' calls have begun. */
 static void replace_after_a_dispatch(expar_group *group, void *shared)
 {
     const scene *c = shared;
@@ -61,10 +109,13 @@ static void replace_after_a_dispatch(expar_group *group, void *shared)
     if (!create(&s, c)) return;
     play_round(&s, c);
     if (!CHECK_OK(expar_group_barrier(group))) return;
-    if (s.rank != AWAY) {
-        group->boot->late_limit_ms = SHORT_MS;
+    if (s.rank == AWAY) {
+        stay_away(&s, c, BOOT_KIND_BUFFER);
+    } else {
+        limiter late;
+        limit_begin(&late, group, c);
         dispatch_in_vain(&s, c);
-        group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+        limit_end(&late);
     }
     if (!destroy(&s) || !create(&s, c)) return;
     play_round(&s, c);
@@ -83,9 +134,10 @@ static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
                              tokens, c->traffic->job.hidden);
     args.async_finish = 1;
     args.event = &event;
-    s->group->boot->late_limit_ms = SHORT_MS;
+    limiter late;
+    limit_begin(&late, s->group, c);
     bool ended = CHECK_OK(expar_combine(s->ep, &args)) && destroy(s);
-    s->group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+    limit_end(&late);
     if (ended) CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
     if (ended) CHECK_TEXT("expar_combine", "timed out after 300 ms", "rank 1");
     expar_event_destroy(event);
@@ -100,6 +152,7 @@ static void replace_behind_a_combine(expar_group *group, void *shared)
     stage s = {.group = group, .rank = expar_group_rank(group)};
     play_arrival arrival;
     if (!create(&s, c) || !play_dispatch(s.ep, c->traffic, s.rank, &plain, &s.area, NULL, &arrival)) return;
+    if (s.rank == AWAY) stay_away(&s, c, BOOT_KIND_BUFFER);
     bool ended = s.rank == AWAY ? destroy(&s) : combine_in_vain(&s, c, &arrival);
     play_release(&arrival, true);
     if (!ended || !create(&s, c)) return;
@@ -109,15 +162,6 @@ static void replace_behind_a_combine(expar_group *group, void *shared)
 
 /* ---- a rank that does not come to destroy ------------------------------------------------------------------------ */
 
-static void await_ended(const scene *c)
-{
-    const struct timespec step = {0, 500000};
-    const int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
-    while (atomic_load(c->ended) < RANKS - 1 && ranks_clock_ms() < deadline_ms)
-        nanosleep(&step, NULL);
-    CHECK(atomic_load(c->ended) == RANKS - 1, "destroying did not end");
-}
-
 /* It is waited for as long as the late limit allows; the group has failed then. Nobody leaves before all have seen
    it. */
 static void destroy_in_vain(expar_group *group, void *shared)
@@ -126,14 +170,18 @@ static void destroy_in_vain(expar_group *group, void *shared)
     stage s = {.group = group, .rank = expar_group_rank(group)};
     if (!create(&s, c)) return;
     play_round(&s, c);
-    if (s.rank != AWAY) {
-        group->boot->late_limit_ms = SHORT_MS;
+    if (s.rank == AWAY) {
+        stay_away(&s, c, BOOT_KIND_END);
+    } else {
+        limiter late;
+        limit_begin(&late, group, c);
         destroy(&s);
         CHECK_TEXT("the buffer", "after 300 ms", "waiting for rank 1");
+        limit_end(&late);
         CHECK_STATUS(EXPAR_ERR_PEER, expar_group_barrier(group));
         atomic_fetch_add(c->ended, 1);
     }
-    await_ended(c);
+    CHECK(await_count(c->ended, RANKS - 1), "destroying did not end");
     if (s.rank == AWAY) destroy(&s);
 }
 
@@ -147,10 +195,11 @@ static void run(ranks_body body)
     scene c = {.traffic = traffic_make(&plan, &random)};
     c.answers = answers_make(c.traffic, false, &random);
     c.plan = stage_plan_for(c.traffic, kind_of_ranks);
-    c.ended = mmap(NULL, sizeof *c.ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    c.ended = mmap(NULL, 2 * sizeof *c.ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (c.ended == MAP_FAILED) abort();
+    c.waiting = c.ended + 1;
     bool passed = ranks_run(&c.plan.ranks, body, &c);
-    munmap(c.ended, sizeof *c.ended);
+    munmap(c.ended, 2 * sizeof *c.ended);
     answers_free(c.answers);
     traffic_free(c.traffic);
     assert_true(passed);

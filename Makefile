@@ -37,10 +37,11 @@ bench:
 	cmake --build --preset release -j $(JOBS)
 	scripts/bench.sh build/release build/bench
 
+tsan: BUILT = threads_tests
 asan tsan:
 	scripts/setup.sh test
 	cmake --preset $@ >/dev/null
-	cmake --build --preset $@ -j $(JOBS)
+	cmake --build --preset $@ -j $(JOBS) --target $(or $(BUILT),all)
 	ctest --preset $@
 
 # Thousands of random rounds, the soak and valgrind: about an hour.

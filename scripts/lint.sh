@@ -43,7 +43,7 @@ step "shellcheck"
 shellcheck -x .ci/run scripts/*.sh tests/*.sh tests/*/*.sh man/*.sh tools/openshmem/*
 
 step "mypy"
-mypy --config-file python/mypy.ini --no-error-summary python/expar
+mypy --config-file python/mypy.ini --no-error-summary python/expar python/deep_ep
 
 step "man pages"
 # Those that only lead to another page have nothing to look at.

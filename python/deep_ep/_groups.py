@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of expar's for groups of PyTorch's, and for communicators of mpi4py's.
+
+There is one for each, so that the handles of one buffer serve the next one, too.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import expar
+
+_by_group: weakref.WeakKeyDictionary[Any, expar.Group] = weakref.WeakKeyDictionary()
+# Of communicators that have no weak references: they stay with it.
+_by_comm: dict[int, tuple[Any, expar.Group]] = {}
+
+# How long a rank may be silent, unless EXPAR_TIMEOUT says something else.
+_TIMEOUT_MS = 100_000
+
+
+def group_of(group: Any, comm: Any) -> expar.Group:
+    """Collective where there is none yet. ValueError without either."""
+    if group is None and comm is None:
+        raise ValueError(
+            "neither group nor comm is given: expected a process group of torch.distributed, or an mpi4py communicator"
+        )
+    key = group if group is not None else comm
+    try:
+        found = _by_group.get(key)
+    except TypeError:
+        found = _by_comm.get(id(key), (None, None))[1]
+    if found is not None and not found.closed:
+        return found
+    options: dict[str, Any] = {} if os.environ.get("EXPAR_TIMEOUT") else {"timeout_ms": _TIMEOUT_MS}
+    made = expar.Group.from_torch(group, **options) if group is not None else expar.Group.from_mpi4py(comm, **options)
+    try:
+        _by_group[key] = made
+    except TypeError:
+        _by_comm[id(key)] = (key, made)
+    return made

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Low-latency mode: a buffer of the library's for each shape that comes.
+
+Letters in shapes: B tokens a rank at most, T tokens of this rank in a call, H hidden, K top-k, E experts, N ranks,
+L = E/N local experts.
+"""
+
+from __future__ import annotations
+
+from ctypes import addressof, c_void_p, sizeof
+from typing import Any, Callable, NamedTuple
+
+import torch
+from expar import _abi, Group, LlFormat, LlSum, LowLatencyBuffer
+from expar._event import Event
+from expar._library import lib
+
+from . import _handles
+from ._call import FP8, Output, check, keep, plain, put, refuse_device
+
+_dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
+_combine = plain("expar_ll_combine", c_void_p, c_void_p, c_void_p)
+_call_hook = plain("expar_ll_hook_call", c_void_p, c_void_p)
+
+_Args, _Result = _abi.LlDispatchArgs, _abi.LlDispatchResult
+_Sums, _Summed = _abi.LlCombineArgs, _abi.LlCombineResult
+_X, _TOPK_IDX = _Args.x.offset, _Args.topk_idx.offset
+_STATS, _WAIT = _Args.expert_recv_stats.offset, _Args.wait_ns.offset
+_OUT_X, _OUT_SCALES, _OUT_COUNT = _Args.out_x.offset, _Args.out_scales.offset, _Args.out_count.offset
+_RECV_X, _RECV_SCALES, _COUNT = _Result.recv_x.offset, _Result.recv_scales.offset, _Result.recv_count.offset
+_SUM_X, _SUM_IDX, _SUM_WEIGHTS = _Sums.x.offset, _Sums.topk_idx.offset, _Sums.topk_weights.offset
+_SUM_OUT, _SUM_WAIT, _Y = _Sums.out.offset, _Sums.wait_ns.offset, _Summed.y.offset
+_ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES, _SUMMED_BYTES = (sizeof(each) for each in (_Args, _Result, _Sums, _Summed))
+
+
+class Shape(NamedTuple):
+    """What a buffer is made for."""
+
+    tokens: int  # B
+    hidden: int  # H
+    experts: int  # E
+    element_bytes: int  # 2 or 4
+
+
+class Hook:
+    """The second half of a call: it receives when it is called, once."""
+
+    __slots__ = ("_pointer", "_kept", "__weakref__")
+
+    def __init__(self, pointer: int, kept: list[Any]) -> None:
+        self._pointer = pointer
+        self._kept = kept
+
+    def __call__(self) -> None:
+        check(_call_hook(self._pointer, None))
+        self._kept.clear()
+
+    def __del__(self, destroy: Any = lib.expar_ll_hook_destroy) -> None:
+        destroy(self._pointer)
+
+
+class _Made(NamedTuple):
+    """A buffer, and what it was made with."""
+
+    buffer: LowLatencyBuffer
+    topk: int
+
+
+class LowLatencyMode:
+    """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together."""
+
+    def __init__(self, group: Group, masking: bool, unmapped: bool, sums: LlSum, outputs_of_torch: bool) -> None:
+        self._group = group
+        self._size = group.size
+        self._masking, self._unmapped = masking, unmapped
+        self._sums = sums
+        self._of_torch = outputs_of_torch
+        self._made: dict[Shape, _Made] = {}
+        self._regions: dict[Shape, Any] = {}  # of zero copy
+        self._masked: set[int] = set()  # by the caller, for buffers that are still to be made
+
+    def buffers(self) -> list[LowLatencyBuffer]:
+        """All there are, in the order in which they were made, which is that of all ranks."""
+        return [made.buffer for made in self._made.values()]
+
+    def _buffer(self, shape: Shape, topk: int) -> LowLatencyBuffer:
+        made = self._made.get(shape)
+        if made is None or made.topk < topk:
+            if made is not None:
+                made.buffer.close()
+            buffer = LowLatencyBuffer(
+                self._group,
+                shape.tokens,
+                shape.hidden,
+                topk,
+                shape.experts,
+                max_element_bytes=shape.element_bytes,
+                masking=int(self._masking),
+                unmapped=int(self._unmapped),
+            )
+            made = self._made[shape] = _Made(buffer, topk)
+            for rank in self._masked:
+                buffer.mask_set(rank)
+        return made.buffer
+
+    # ---- dispatch ----------------------------------------------------------------------------------------------------
+
+    def dispatch(
+        self,
+        x: Any,
+        topk_idx: Any,
+        tokens: int,
+        experts: int,
+        stats: Any,
+        wait_ns: Any,
+        format: LlFormat,
+        async_finish: bool,
+        hook: bool,
+    ) -> tuple[Any, Any, Any, tuple[Any, ...], Event | None, Hook | None]:
+        """(x, scales, count, handle, event, hook)"""
+        for tensor, name in ((x, "x"), (topk_idx, "topk_idx")):
+            refuse_device(tensor, name)
+            if tensor.dim() != 2:
+                raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
+        shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
+        ll = self._buffer(shape, topk_idx.shape[1])
+        args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        put(args, _X, x, "x")
+        put(args, _TOPK_IDX, topk_idx, "topk_idx")
+        if stats is not None:
+            put(args, _STATS, stats, "cumulative_local_expert_recv_stats")
+        if wait_ns is not None:
+            put(args, _WAIT, wait_ns, "dispatch_wait_recv_cost_stats")
+        args.format, args.hook, args.async_finish = format, hook, async_finish
+        scaled = format != LlFormat.PLAIN
+        outs = self._own_rows(args, shape, x, format) if self._of_torch else None
+        check(_dispatch(ll.pointer, addressof(args), addressof(result)))
+        output = Output(result.output or 0)
+        if outs is None:
+            count = output.tensor(result, _COUNT, torch.int32)
+            scales = None
+            if scaled:
+                packed = torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
+                scales = output.tensor(result, _RECV_SCALES, packed)
+            rows = output.last(result, _RECV_X, FP8 if scaled else x.dtype)
+        else:
+            rows, scales, count = outs
+        handle = _handles.wrap_low_latency(result.handle or 0, shape, self._size, experts // self._size)
+        kept = [x, topk_idx, stats, wait_ns, rows, scales, count, ll]
+        waiting = Hook(result.hook, kept) if result.hook else None
+        return rows, scales, count, handle, keep(result.event, kept), waiting
+
+    def _own_rows(self, args: Any, shape: Shape, x: Any, format: LlFormat) -> tuple[Any, Any, Any]:
+        """Results in memory of PyTorch's."""
+        local, rows = shape.experts // self._size, self._size * shape.tokens
+        scaled = format != LlFormat.PLAIN
+        out = torch.empty((local, rows, shape.hidden), dtype=FP8 if scaled else x.dtype, device="cpu")
+        count = torch.empty(local, dtype=torch.int32, device="cpu")
+        scales = None
+        if scaled:
+            packed = format == LlFormat.FP8_UE8M0
+            columns = -(-shape.hidden // 512) if packed else shape.hidden // 128
+            kind = torch.int32 if packed else torch.float32
+            scales = torch.empty((local, columns, rows), dtype=kind, device="cpu").transpose(1, 2)
+            put(args, _OUT_SCALES, scales, "recv_x[1]")
+        put(args, _OUT_X, out, "recv_x")
+        put(args, _OUT_COUNT, count, "recv_count")
+        return out, scales, count
+
+    # ---- combine -----------------------------------------------------------------------------------------------------
+
+    def combine(
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: _handles.LowLatencyHandle,
+        logfmt: bool,
+        zero_copy: bool,
+        async_finish: bool,
+        hook: bool,
+        out: Any,
+        wait_ns: Any,
+    ) -> tuple[Any, Event | None, Hook | None]:
+        """(y, event, hook)"""
+        refuse_device(x, "x")
+        made = self._made.get(handle.buffer)
+        if made is None:
+            raise AssertionError("handle is of a low-latency dispatch of another buffer")
+        if zero_copy:
+            x = self._regions.get(handle.buffer)
+            if x is None:
+                raise AssertionError("zero_copy: there are no rows from get_next_low_latency_combine_buffer")
+        args, result = _Sums(_SUMS_BYTES), _Summed(_SUMMED_BYTES)
+        put(args, _SUM_X, x, "x")
+        put(args, _SUM_IDX, topk_idx, "topk_idx")
+        put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
+        if out is None and self._of_torch:
+            out = torch.empty((topk_idx.shape[0], x.shape[-1]), dtype=x.dtype, device="cpu")
+        if out is not None:
+            put(args, _SUM_OUT, out, "out")
+        if wait_ns is not None:
+            put(args, _SUM_WAIT, wait_ns, "combine_wait_recv_cost_stats")
+        args.handle, args.hook, args.async_finish = handle.pointer, hook, async_finish
+        # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
+        args.sum = LlSum.EXACT if hook or logfmt else self._sums
+        args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
+        check(_combine(made.buffer.pointer, addressof(args), addressof(result)))
+        output = Output(result.output or 0)
+        y = out if out is not None else output.last(result, _Y, x.dtype)
+        kept = [x, topk_idx, topk_weights, handle, y, wait_ns, made]
+        waiting = Hook(result.hook, kept) if result.hook else None
+        return y, keep(result.event, kept), waiting
+
+    def region(self, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:
+        """[L, N*B, H] that combines with zero_copy send from, always the same. On a CPU they send from any memory, so
+        it is PyTorch's, and stays as long as somebody has it."""
+        shape: Shape = handle.buffer
+        found = self._regions.get(shape)
+        if found is None:
+            local = shape.experts // self._size
+            found = torch.empty((local, self._size * shape.tokens, shape.hidden), dtype=dtype, device="cpu")
+            self._regions[shape] = found
+        return found
+
+    # ---- masks -------------------------------------------------------------------------------------------------------
+
+    def mask(self, rank: int, masked: bool) -> None:
+        """For all buffers, those to come included."""
+        for buffer in self.buffers():
+            buffer.mask_set(rank, masked)
+        (self._masked.add if masked else self._masked.discard)(rank)
+
+    def masked(self) -> list[bool]:
+        """[N]: masked on one buffer or more."""
+        found = [rank in self._masked for rank in range(self._size)]
+        for buffer in self.buffers():
+            found = [one or other for one, other in zip(found, buffer.mask_query())]
+        return found
+
+    def clean_masks(self) -> None:
+        for buffer in self.buffers():
+            buffer.mask_clean()
+        self._masked.clear()
+
+    def end(self, how: Callable[[LowLatencyBuffer], None]) -> None:
+        for buffer in self.buffers():
+            how(buffer)
+        self._made.clear()
+        self._regions.clear()

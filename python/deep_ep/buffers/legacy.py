@@ -1,0 +1,605 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Buffer`: dispatch and combine with the surface that engines know, in normal and in low-latency mode.
+
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, M nodes, L = E/N local experts, R rows
+that this rank receives; low latency: B tokens a rank at most. Expert e lives on rank e // L and is local expert e % L.
+
+Wrong use that is seen here is an AssertionError, what the library reports a RuntimeError with its text.
+"""
+
+from __future__ import annotations
+
+import os
+from ctypes import addressof, byref, c_size_t, sizeof
+from typing import Any, Callable, NoReturn
+
+import torch
+from expar import Group, LlFormat, LlSum, LowLatencyBuffer, _abi
+from expar._library import lib
+
+from .. import _handles
+from .._groups import group_of
+from .._low_latency import LowLatencyMode
+from .._normal import NormalMode, layout
+from ..utils.event import EventHandle, EventOverlap, event_of, work_of
+
+topk_idx_t = torch.int64
+
+# What hints assume for tokens' experts, which they are not told: the largest K of low-latency mode.
+_HINT_TOPK = 32
+
+
+class Config:
+    """How normal calls share out their work. num_sms acts; sizes of chunks are hints, and the library chooses."""
+
+    def __init__(
+        self,
+        num_sms: int = 20,
+        num_max_nvl_chunked_send_tokens: int = 6,
+        num_max_nvl_chunked_recv_tokens: int = 256,
+        num_max_rdma_chunked_send_tokens: int = 6,
+        num_max_rdma_chunked_recv_tokens: int = 256,
+    ) -> None:
+        self.num_sms = num_sms
+        self.num_max_nvl_chunked_send_tokens = num_max_nvl_chunked_send_tokens
+        self.num_max_nvl_chunked_recv_tokens = num_max_nvl_chunked_recv_tokens
+        self.num_max_rdma_chunked_send_tokens = num_max_rdma_chunked_send_tokens
+        self.num_max_rdma_chunked_recv_tokens = num_max_rdma_chunked_recv_tokens
+
+    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """Bytes that calls with such rows need on each of so many ranks, beside their results."""
+        config = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), max_row_bytes=hidden_bytes)
+        size = c_size_t()
+        lib.expar_ep_buffer_size(addressof(config), num_ranks, byref(size))
+        return size.value
+
+    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """Bytes for the network: none, as there is no normal mode across nodes yet."""
+        return 0
+
+
+class Runtime:
+    """What engines ask of a buffer's place in its group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def is_available(self) -> bool:
+        return not self._group.closed
+
+    def get_num_rdma_ranks(self) -> int:
+        """M"""
+        return self._group.num_nodes
+
+    def get_rdma_rank(self) -> int:
+        """The number of this rank's node."""
+        return self._group.node
+
+
+def _choice(name: str, fallback: str, others: tuple[str, ...]) -> str:
+    """An environment variable."""
+    value = os.environ.get(name) or fallback
+    if value not in (fallback, *others):
+        raise RuntimeError(f"{name} is {value!r}: expected {' or '.join((fallback, *others))}")
+    return value
+
+
+def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
+    raise RuntimeError(f"{name} is {value!r}: expected its default; {instead}")
+
+
+class Buffer:
+    """What the ranks of a group dispatch and combine in. Collective. group: a process group of torch.distributed;
+    comm: an mpi4py communicator, instead.
+
+    num_nvl_bytes, num_rdma_bytes: memory for results that is taken now; never a limit, more comes with the calls. In
+    low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs. num_qps_per_rank,
+    allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there.
+    explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
+    enable_shrink: ranks that are lost in low-latency calls are masked, and those go on.
+    """
+
+    num_sms: int = 20
+
+    def __init__(
+        self,
+        group: Any = None,
+        num_nvl_bytes: int = 0,
+        num_rdma_bytes: int = 0,
+        low_latency_mode: bool = False,
+        num_qps_per_rank: int = 24,
+        allow_nvlink_for_low_latency_mode: bool = True,
+        allow_mnnvl: bool = False,
+        use_fabric: bool = False,
+        explicitly_destroy: bool = False,
+        enable_shrink: bool = False,
+        comm: Any = None,
+    ) -> None:
+        self._group = group_of(group, comm)
+        self.rank = self._group.rank
+        self.group_size = self._group.size
+        self.group = group if group is not None else comm
+        self.num_nvl_bytes = num_nvl_bytes
+        self.num_rdma_bytes = num_rdma_bytes
+        self.low_latency_mode = low_latency_mode
+        self.num_qps_per_rank = num_qps_per_rank
+        self.allow_nvlink_for_low_latency_mode = allow_nvlink_for_low_latency_mode
+        self.allow_mnnvl = allow_mnnvl
+        self.use_fabric = use_fabric
+        self.explicitly_destroy = explicitly_destroy
+        self.enable_shrink = enable_shrink
+        of_torch = _choice("EXPAR_DEEP_EP_OUTPUTS", "pool", ("torch",)) == "torch"
+        reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
+        pool_bytes = num_nvl_bytes + (0 if low_latency_mode else num_rdma_bytes)
+        self._modes: tuple[NormalMode, LowLatencyMode] | None = (
+            NormalMode(self._group, pool_bytes, of_torch),
+            LowLatencyMode(
+                self._group,
+                enable_shrink,
+                not allow_nvlink_for_low_latency_mode,
+                LlSum.REDUCED if reduced else LlSum.EXACT,
+                of_torch,
+            ),
+        )
+        self.runtime: Runtime | None = Runtime(self._group)
+        self._local: dict[bool, Any] = {}
+        # More threads than cores for each rank only get in each other's way.
+        self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
+
+    def destroy(self) -> None:
+        """Collective: every rank ends the buffer. Results and handles stay good. Again: no effect. AssertionError for a
+        buffer without explicitly_destroy."""
+        if not self.explicitly_destroy:
+            raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
+        if self._modes is None:
+            return
+        normal, low_latency = self._modes
+        self._modes = None
+        self.runtime = None
+        self._local.clear()
+        low_latency.end(LowLatencyBuffer.close)
+        normal.ep.close()
+
+    def _mode(self) -> NormalMode:
+        if self._modes is None:
+            raise AssertionError("the buffer has been destroyed")
+        return self._modes[0]
+
+    def _low_latency(self) -> LowLatencyMode:
+        if self._modes is None:
+            raise AssertionError("the buffer has been destroyed")
+        return self._modes[1]
+
+    # ---- settings ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def is_sm90_compiled() -> bool:
+        """Whether there is what FP8 and low-latency calls need: always."""
+        return True
+
+    @staticmethod
+    def set_num_sms(new_num_sms: int) -> None:
+        """For normal calls from now on. On a CPU that many threads, where there are cores for them."""
+        if new_num_sms % 2 != 0:
+            raise AssertionError(f"new_num_sms is {new_num_sms}: expected an even number")
+        Buffer.num_sms = new_num_sms
+
+    @staticmethod
+    def get_dispatch_config(num_ranks: int) -> Config:
+        """The default for so many ranks, any number of them."""
+        return Buffer._config(num_ranks)
+
+    @staticmethod
+    def get_combine_config(num_ranks: int) -> Config:
+        """The default for so many ranks, any number of them."""
+        return Buffer._config(num_ranks)
+
+    @staticmethod
+    def _config(num_ranks: int) -> Config:
+        if num_ranks < 1:
+            raise AssertionError(f"num_ranks is {num_ranks}: expected 1 or more")
+        return Config(Buffer.num_sms)
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(
+        num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
+    ) -> int:
+        """Bytes that low-latency calls of that shape, in BF16, take on each rank, for any top-k there is."""
+        config = _abi.LlConfig(
+            struct_size=sizeof(_abi.LlConfig),
+            max_tokens=num_max_dispatch_tokens_per_rank,
+            hidden=hidden,
+            num_topk=min(_HINT_TOPK, num_experts),
+            num_experts=num_experts,
+        )
+        size = c_size_t()
+        lib.expar_ll_buffer_size(addressof(config), num_ranks, byref(size))
+        return size.value
+
+    def _threads(self, config: Config | None) -> int:
+        """Of a call; 0: the library chooses."""
+        wanted = self.num_sms if config is None else config.num_sms
+        return wanted if 0 < wanted < self._max_threads else 0
+
+    # ---- streams and memory ------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def capture() -> EventOverlap:
+        """All that the current stream holds now."""
+        return EventOverlap(EventHandle())
+
+    def get_comm_stream(self) -> Any:
+        """What calls run on. On a CPU streams are there, and do nothing."""
+        return torch.cpu.Stream()
+
+    def get_local_buffer_tensor(
+        self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
+    ) -> Any:
+        """Memory of num_nvl_bytes, or num_rdma_bytes, from that byte on. It is the caller's alone: nothing of a call
+        lies there, so anything may be written to it, zeros included."""
+        self._mode()
+        memory = self._local.get(use_rdma_buffer)
+        if memory is None:
+            count = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
+            memory = self._local[use_rdma_buffer] = torch.zeros(count, dtype=torch.uint8, device="cpu")
+        item_bytes = torch.empty(0, dtype=dtype, device="cpu").element_size()
+        if offset < 0 or offset > memory.numel() or offset % item_bytes:
+            most = memory.numel()
+            raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {most}")
+        items = (memory.numel() - offset) // item_bytes
+        if size is not None:
+            wanted = torch.Size(size).numel()
+            if wanted > items:
+                raise AssertionError(f"size is {tuple(size)}: expected at most {items} elements behind offset {offset}")
+            items = wanted
+        whole = memory[offset : offset + items * item_bytes].view(dtype)
+        return whole if size is None else whole.view(size)
+
+    # ---- normal mode -------------------------------------------------------------------------------------------------
+
+    def get_dispatch_layout(
+        self,
+        topk_idx: Any,
+        num_experts: int,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, Any, Any, EventOverlap]:
+        """(tokens per rank int32 [N], per node int32 [M] or None on one node, per expert int32 [E], is_token_in_rank
+        bool [T, N], event). topk_idx: [T, K] int64 or int32, -1 for none."""
+        self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
+        self._mode()
+        counts = layout(self._group, topk_idx, num_experts, self._group.num_nodes, work_of(previous_event))
+        return (*counts, EventOverlap(EventHandle() if async_finish else None))
+
+    @staticmethod
+    def _check_streams(previous: EventOverlap | None, async_finish: bool, allocate_on_comm_stream: bool) -> None:
+        if allocate_on_comm_stream and (previous is None or not async_finish):
+            raise AssertionError("allocate_on_comm_stream needs previous_event and async_finish")
+
+    def dispatch(
+        self,
+        x: Any,
+        handle: tuple[Any, ...] | None = None,
+        num_tokens_per_rank: Any = None,
+        num_tokens_per_rdma_rank: Any = None,
+        is_token_in_rank: Any = None,
+        num_tokens_per_expert: Any = None,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        expert_alignment: int = 1,
+        num_worst_tokens: int = 0,
+        config: Config | None = None,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
+        """Carries each token to the ranks that hold its experts: (recv_x, recv_topk_idx [R, K], recv_topk_weights
+        float32 [R, K], rows of each local expert, handle, event). With a handle, whose routing it takes: (recv_x, None,
+        None, None, None, event).
+
+        x: [T, H] bf16, f16, f32, or a pair of FP8 or int8 [T, H] and scales [T, n] float32 or int32; recv_x likewise.
+        is_token_in_rank: bool [T, N], drives the routing; with num_tokens_per_expert int32 [E], as of
+            get_dispatch_layout, or made by hand. topk_idx: [T, K]; topk_weights: float32 [T, K].
+        expert_alignment: counts are rounded up to multiples of it. num_worst_tokens: recv_x has so many rows, whatever
+            comes; the list is empty, and recv_topk_idx is -1 behind the last row.
+        Rows are ordered by source rank, then by the source's token."""
+        self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
+        mode, previous = self._mode(), work_of(previous_event)
+        scales = None
+        paired = isinstance(x, tuple)
+        if paired:
+            if len(x) != 2:
+                raise AssertionError(f"x is a tuple of {len(x)}: expected rows and scales")
+            x, scales = x
+        if handle is not None:
+            if topk_idx is not None or topk_weights is not None:
+                raise AssertionError("topk_idx and topk_weights do not go with a handle, which has its routing")
+            found = _handles.find(handle)
+            recv_x, recv_scales, event = mode.dispatch_again(
+                x, scales, found, self._threads(config), previous, async_finish
+            )
+            return (
+                (recv_x, recv_scales) if paired else recv_x,
+                None,
+                None,
+                None,
+                None,
+                EventOverlap(event_of(event) if event else None),
+            )
+        self._check_routing(num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights)
+        if num_worst_tokens and topk_idx is None:
+            raise AssertionError("num_worst_tokens needs topk_idx")
+        recv_x, recv_scales, recv_idx, recv_weights, counts, made, event = mode.dispatch(
+            x,
+            scales,
+            topk_idx,
+            topk_weights,
+            is_token_in_rank,
+            num_tokens_per_expert,
+            expert_alignment,
+            num_worst_tokens,
+            self._threads(config),
+            previous,
+            async_finish,
+        )
+        return (
+            (recv_x, recv_scales) if paired else recv_x,
+            recv_idx,
+            recv_weights,
+            counts,
+            made,
+            EventOverlap(event_of(event) if event else None),
+        )
+
+    @staticmethod
+    def _check_routing(per_rank: Any, in_rank: Any, per_expert: Any, topk_idx: Any, topk_weights: Any) -> None:
+        if per_rank is None or in_rank is None or per_expert is None:
+            raise AssertionError(
+                "without a handle num_tokens_per_rank, is_token_in_rank and num_tokens_per_expert are needed"
+            )
+        if topk_weights is not None and topk_idx is None:
+            raise AssertionError("topk_weights needs topk_idx")
+        if per_expert.dtype is not torch.int32 or not per_expert.is_contiguous() or not per_expert.is_cpu:
+            raise AssertionError(
+                f"num_tokens_per_expert is {per_expert.dtype} on {per_expert.device}: expected contiguous int32 [E] on "
+                "the CPU"
+            )
+
+    def combine(
+        self,
+        x: Any,
+        handle: tuple[Any, ...],
+        topk_weights: Any = None,
+        bias: Any = None,
+        config: Config | None = None,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, EventOverlap]:
+        """Brings rows back, and sums them: (y [T, H], topk_weights float32 [T, K] or None, event).
+
+        x: [R, H] bf16, f16 or f32, as many rows as recv_x had. topk_weights: float32 [R, K]; they are summed slot by
+        slot. bias: [T, H], or a pair of such, added first. y is the sum over the ranks that had the token, ascending,
+        in FP32, rounded once."""
+        self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
+        biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
+        if len(biases) > 2:
+            raise AssertionError(f"bias is a tuple of {len(biases)}: expected at most 2")
+        y, weights, event = self._mode().combine(
+            x,
+            _handles.find(handle),
+            topk_weights,
+            tuple(each for each in biases if each is not None),
+            self._threads(config),
+            work_of(previous_event),
+            async_finish,
+        )
+        return y, weights, EventOverlap(event_of(event) if event else None)
+
+    def internode_dispatch(
+        self,
+        x: Any,
+        handle: tuple[Any, ...] | None = None,
+        num_tokens_per_rank: Any = None,
+        num_tokens_per_rdma_rank: Any = None,
+        is_token_in_rank: Any = None,
+        num_tokens_per_expert: Any = None,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        expert_alignment: int = 1,
+        num_worst_tokens: int = 0,
+        config: Config | None = None,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
+        """`dispatch`, which finds out by itself where ranks are."""
+        return self.dispatch(
+            x,
+            handle,
+            num_tokens_per_rank,
+            num_tokens_per_rdma_rank,
+            is_token_in_rank,
+            num_tokens_per_expert,
+            topk_idx,
+            topk_weights,
+            expert_alignment,
+            num_worst_tokens,
+            config,
+            previous_event,
+            async_finish,
+            allocate_on_comm_stream,
+        )
+
+    def internode_combine(
+        self,
+        x: Any,
+        handle: tuple[Any, ...],
+        topk_weights: Any = None,
+        bias: Any = None,
+        config: Config | None = None,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, EventOverlap]:
+        """`combine`, which finds out by itself where ranks are."""
+        return self.combine(
+            x, handle, topk_weights, bias, config, previous_event, async_finish, allocate_on_comm_stream
+        )
+
+    # ---- low latency -------------------------------------------------------------------------------------------------
+
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
+        """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come. The two modes
+        share no memory here, so there is nothing to clean; with enable_shrink nobody is waited for, since some may be
+        lost."""
+        self._low_latency()
+        if not self.enable_shrink:
+            self._group.barrier()
+
+    def low_latency_dispatch(
+        self,
+        x: Any,
+        topk_idx: Any,
+        num_max_dispatch_tokens_per_rank: int,
+        num_experts: int,
+        cumulative_local_expert_recv_stats: Any = None,
+        dispatch_wait_recv_cost_stats: Any = None,
+        use_fp8: bool = True,
+        round_scale: bool = False,
+        use_ue8m0: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        use_nvfp4: bool = False,
+        x_global_scale: Any = None,
+    ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
+        """Carries each token to its experts: (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert [L],
+        handle, event, hook). Collective; the first call with new B, H, E, or a larger K, makes memory for it.
+
+        x: [T, H] bf16, f16 or f32, T <= B, which is num_max_dispatch_tokens_per_rank. topk_idx: [T, K].
+        cumulative_local_expert_recv_stats: int32 [L], rows are added. dispatch_wait_recv_cost_stats: int64 [N],
+            nanoseconds of waiting are added.
+        use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]; round_scale: powers of two; use_ue8m0: their
+            exponents, int32 [L, N*B, ceil(H/512)]. Scales lie with the rows' dimension contiguous.
+        return_recv_hook: only sends; the hook receives, and nothing is there before it has been called."""
+        self._check_hook(async_finish, return_recv_hook)
+        if use_nvfp4:
+            _unsupported("use_nvfp4", use_nvfp4, "rows are BF16 or FP8 (use_fp8)")
+        if x_global_scale is not None:
+            _unsupported("x_global_scale", "given", "scales of rows are made here")
+        if use_fp8 and use_ue8m0 and not round_scale:
+            raise AssertionError("use_ue8m0 needs round_scale")
+        format = LlFormat.PLAIN
+        if use_fp8:
+            format = LlFormat.FP8_UE8M0 if use_ue8m0 else LlFormat.FP8_ROUND if round_scale else LlFormat.FP8
+        rows, scales, count, handle, event, hook = self._low_latency().dispatch(
+            x,
+            topk_idx,
+            num_max_dispatch_tokens_per_rank,
+            num_experts,
+            cumulative_local_expert_recv_stats,
+            dispatch_wait_recv_cost_stats,
+            format,
+            async_finish,
+            return_recv_hook,
+        )
+        return (
+            (rows, scales) if use_fp8 else rows,
+            count,
+            handle,
+            EventOverlap(event_of(event) if event else None),
+            hook,
+        )
+
+    def low_latency_combine(
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: tuple[Any, ...],
+        use_logfmt: bool = False,
+        zero_copy: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        out: Any = None,
+        combine_wait_recv_cost_stats: Any = None,
+        overlap: bool = False,
+        packed_recv_count: Any = None,
+        comp_signal: Any = None,
+        block_m: int = 64,
+        threshold: int = 0,
+        num_sms: int | None = None,
+        src_signals: Any = None,
+        src_signal_expect_value: int = 0,
+    ) -> tuple[Any, EventOverlap, Callable[[], None] | None]:
+        """Brings the experts' rows back: (y [T, H], event, hook), y the sum of weight times row over the slots of the
+        token, ascending, in FP32, rounded once. Collective.
+
+        x: [L, N*B, H] as the dispatch gave it; zero_copy: what get_next_low_latency_combine_buffer gave goes instead.
+        topk_idx, topk_weights float32 [T, K]: of the dispatch's tokens. out: [T, H], the caller's own y.
+        use_logfmt: rows travel in 10 bits an element. combine_wait_recv_cost_stats: int64 [N], nanoseconds are added.
+        """
+        self._check_hook(async_finish, return_recv_hook)
+        if overlap or num_sms is not None or block_m != 64 or threshold or src_signal_expect_value:
+            given = (("overlap", overlap), ("num_sms", num_sms), ("block_m", block_m), ("threshold", threshold))
+            name, value = next(
+                (each for each, default in zip(given, (False, None, 64, 0)) if each[1] != default),
+                ("src_signal_expect_value", src_signal_expect_value),
+            )
+            _unsupported(name, value, "a combine begins when all of x is there")
+        for name, tensor in (
+            ("packed_recv_count", packed_recv_count),
+            ("comp_signal", comp_signal),
+            ("src_signals", src_signals),
+        ):
+            if tensor is not None:
+                _unsupported(name, "given", "a combine begins when all of x is there")
+        if use_logfmt and zero_copy:
+            raise AssertionError("use_logfmt does not go with zero_copy")
+        y, event, hook = self._low_latency().combine(
+            x,
+            topk_idx,
+            topk_weights,
+            _handles.find_low_latency(handle),
+            use_logfmt,
+            zero_copy,
+            async_finish,
+            return_recv_hook,
+            out,
+            combine_wait_recv_cost_stats,
+        )
+        return y, EventOverlap(event_of(event) if event else None), hook
+
+    @staticmethod
+    def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:
+        if async_finish and return_recv_hook:
+            raise AssertionError("async_finish and return_recv_hook do not go together")
+
+    def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
+        """bf16 [L, N*B, H], for a GEMM to write to: a combine with zero_copy sends from there."""
+        return self._low_latency().region(_handles.find_low_latency(handle), torch.bfloat16)
+
+    # ---- masks -------------------------------------------------------------------------------------------------------
+
+    def _masks(self) -> LowLatencyMode:
+        if not self.enable_shrink:
+            raise AssertionError("masks need enable_shrink=True")
+        return self._low_latency()
+
+    def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
+        """Masks the rank here, or does not any more: it is sent nothing, and nobody waits for it."""
+        self._masks().mask(rank_to_mask, bool(mask))
+
+    def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
+        """mask_status: int32 [N]; 1 for masked ranks, else 0."""
+        masks = self._masks()
+        if mask_status.dtype is not torch.int32 or tuple(mask_status.shape) != (self.group_size,):
+            raise AssertionError(
+                f"mask_status is {mask_status.dtype} {tuple(mask_status.shape)}: expected int32 [{self.group_size}]"
+            )
+        mask_status.copy_(torch.tensor(masks.masked(), dtype=torch.int32, device="cpu"))
+
+    def low_latency_clean_mask_buffer(self) -> None:
+        """Nobody is masked any more. Collective among the living."""
+        self._masks().clean_masks()

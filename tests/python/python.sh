@@ -1,19 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs a test of the Python package with the first Python that has NumPy: $PYTHON, that in PATH, Debian's. Without one the
-# test is skipped, or fails where EXPAR_REQUIRE_PYTHON is 1.
+# Runs a test of the Python packages with the first Python that has NumPy, and PyTorch if the test's name says deep_ep:
+# $PYTHON, that in PATH, Debian's. Without one the test is skipped, or fails where EXPAR_REQUIRE_PYTHON is 1
+# (EXPAR_REQUIRE_TORCH for PyTorch).
 # usage: python.sh ROOT TEST [ARGUMENT…]
 set -eu
 root=$1
 test=$2
 shift 2
+case $test in
+    *deep_ep*) modules="numpy torch" required=${EXPAR_REQUIRE_TORCH:-0} ;;
+    *) modules="numpy" required=${EXPAR_REQUIRE_PYTHON:-0} ;;
+esac
 for python in "${PYTHON:-}" python3 /usr/bin/python3; do
-    if [ -n "$python" ] && "$python" -c 'import numpy, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
-        export PYTHONPATH="$root/python:$root/tests/python" PYTHONDONTWRITEBYTECODE=1
+    # shellcheck disable=SC2086 # words on purpose
+    if [ -n "$python" ] && "$python" -c 'import importlib.util as u, sys
+sys.exit(sys.version_info < (3, 9) or not all(map(u.find_spec, sys.argv[1:])))' $modules 2>/dev/null; then
+        export PYTHONPATH="$root/python:$root/tests/python:$root/examples/python" PYTHONDONTWRITEBYTECODE=1
         "$python" "$root/tests/python/$test.py" "$@"
         exit
     fi
 done
-echo "$test: no Python 3.9 or later with NumPy; Debian's is in the package python3-numpy" >&2
-[ "${EXPAR_REQUIRE_PYTHON:-0}" = 1 ] || exit 77
+echo "$test: no Python 3.9 or later with $modules; scripts/torch.sh makes one" >&2
+[ "$required" = 1 ] || exit 77
 exit 1

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deep_ep: names and arguments, ranks of torchrun against references, wrong use, and ends in every order."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import itertools
+import os
+import sys
+import threading
+import unittest
+from typing import Any, Callable
+
+import torch
+from deep_ep_ranks import BATCH, fresh, ll_traffic
+from deep_ep_reference import Shape, Traffic, same
+from test_python_group import FakeComm
+
+import deep_ep
+import expar
+import ranks
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def on_threads(size: int, body: Callable[..., None], *arguments: Any) -> None:
+    """body(comm, *arguments) on ranks that are threads, each with its end of a communicator."""
+    comm = FakeComm(size)
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            body(comm.rank(number), *arguments)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(ranks.DEADLINE_S)
+        assert not thread.is_alive(), "a rank has not come to its end"
+    if failures:
+        raise failures[0]
+
+
+def alone(**options: Any) -> Any:
+    return deep_ep.Buffer(comm=FakeComm(1).rank(0), **options)
+
+
+def said(kind: type[BaseException], call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError("it is taken")
+
+
+# As docs/python.md has them.
+STREAMS = "previous_event=None, async_finish=False, allocate_on_comm_stream=False"
+DISPATCH = (
+    "x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None, is_token_in_rank=None, "
+    "num_tokens_per_expert=None, topk_idx=None, topk_weights=None, expert_alignment=1, num_worst_tokens=0, "
+    "config=None, " + STREAMS
+)
+COMBINE = "x, handle, topk_weights=None, bias=None, config=None, " + STREAMS
+SURFACE = {
+    "__init__": "group=None, num_nvl_bytes=0, num_rdma_bytes=0, low_latency_mode=False, num_qps_per_rank=24, "
+    "allow_nvlink_for_low_latency_mode=True, allow_mnnvl=False, use_fabric=False, explicitly_destroy=False, "
+    "enable_shrink=False, comm=None",
+    "set_num_sms": "new_num_sms",
+    "get_dispatch_config": "num_ranks",
+    "get_combine_config": "num_ranks",
+    "get_low_latency_rdma_size_hint": "num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts",
+    "capture": "",
+    "is_sm90_compiled": "",
+    "get_comm_stream": "",
+    "get_local_buffer_tensor": "dtype, size=None, offset=0, use_rdma_buffer=False",
+    "destroy": "",
+    "get_dispatch_layout": "topk_idx, num_experts, " + STREAMS,
+    "dispatch": DISPATCH,
+    "combine": COMBINE,
+    "internode_dispatch": DISPATCH,
+    "internode_combine": COMBINE,
+    "clean_low_latency_buffer": "num_max_dispatch_tokens_per_rank, hidden, num_experts",
+    "low_latency_dispatch": "x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, "
+    "cumulative_local_expert_recv_stats=None, dispatch_wait_recv_cost_stats=None, use_fp8=True, round_scale=False, "
+    "use_ue8m0=False, async_finish=False, return_recv_hook=False, use_nvfp4=False, x_global_scale=None",
+    "low_latency_combine": "x, topk_idx, topk_weights, handle, use_logfmt=False, zero_copy=False, async_finish=False, "
+    "return_recv_hook=False, out=None, combine_wait_recv_cost_stats=None, overlap=False, packed_recv_count=None, "
+    "comp_signal=None, block_m=64, threshold=0, num_sms=None, src_signals=None, src_signal_expect_value=0",
+    "get_next_low_latency_combine_buffer": "handle",
+    "low_latency_update_mask_buffer": "rank_to_mask, mask=False",
+    "low_latency_query_mask_buffer": "mask_status",
+    "low_latency_clean_mask_buffer": "",
+}
+STATIC = {
+    "set_num_sms",
+    "get_dispatch_config",
+    "get_combine_config",
+    "get_low_latency_rdma_size_hint",
+    "capture",
+    "is_sm90_compiled",
+}
+
+
+def arguments_of(function: Any) -> str:
+    given = []
+    for each in inspect.signature(function).parameters.values():
+        if each.name != "self":
+            assert each.kind == each.POSITIONAL_OR_KEYWORD
+            given.append(each.name if each.default is each.empty else f"{each.name}={each.default!r}")
+    return ", ".join(given)
+
+
+class Surface(unittest.TestCase):
+    def test_names_and_arguments(self) -> None:
+        for name, wanted in SURFACE.items():
+            self.assertEqual(arguments_of(getattr(deep_ep.Buffer, name)), wanted, name)
+            self.assertEqual(isinstance(inspect.getattr_static(deep_ep.Buffer, name), staticmethod), name in STATIC)
+        self.assertEqual(
+            arguments_of(deep_ep.Config),
+            "num_sms=20, num_max_nvl_chunked_send_tokens=6, num_max_nvl_chunked_recv_tokens=256, "
+            "num_max_rdma_chunked_send_tokens=6, num_max_rdma_chunked_recv_tokens=256",
+        )
+        self.assertEqual(arguments_of(deep_ep.Config.get_nvl_buffer_size_hint), "hidden_bytes, num_ranks")
+        self.assertEqual(arguments_of(deep_ep.Config.get_rdma_buffer_size_hint), "hidden_bytes, num_ranks")
+        self.assertEqual(arguments_of(deep_ep.EventHandle), "")
+        self.assertEqual(arguments_of(deep_ep.EventOverlap), "event=None, extra_tensors=None")
+        self.assertEqual(deep_ep.topk_idx_t, torch.int64)
+        self.assertIsInstance(deep_ep.__version__, str)
+        from deep_ep.utils import EventHandle, EventOverlap, check_nvlink_connections
+
+        self.assertIs(EventHandle, deep_ep.EventHandle)
+        self.assertIs(EventOverlap, deep_ep.EventOverlap)
+        check_nvlink_connections(None)
+
+    def test_attributes(self) -> None:
+        comm = FakeComm(1).rank(0)
+        buffer = deep_ep.Buffer(None, 256, 512, num_qps_per_rank=7, comm=comm)
+        self.assertIs(buffer.group, comm)
+        for name, value in dict(
+            rank=0,
+            group_size=1,
+            num_nvl_bytes=256,
+            num_rdma_bytes=512,
+            low_latency_mode=False,
+            num_qps_per_rank=7,
+            explicitly_destroy=False,
+            enable_shrink=False,
+            num_sms=20,
+        ).items():
+            self.assertEqual(getattr(buffer, name), value, name)
+        self.assertEqual(buffer.runtime.get_num_rdma_ranks(), 1)
+        self.assertEqual(buffer.runtime.get_rdma_rank(), 0)
+        self.assertIs(buffer.runtime.is_available(), True)
+        self.assertIs(buffer.is_sm90_compiled(), True)
+        for size in (1, 2, 3, 8, 144, 1000):
+            for config in (buffer.get_dispatch_config(size), buffer.get_combine_config(size)):
+                self.assertEqual(config.num_sms, 20)
+                self.assertGreaterEqual(config.get_nvl_buffer_size_hint(7168 * 2, size), 0)
+                self.assertEqual(config.get_rdma_buffer_size_hint(7168 * 2, size), 0)
+        few = deep_ep.Buffer.get_low_latency_rdma_size_hint(16, 128, 8, 64)
+        self.assertGreater(few, 0)
+        self.assertGreater(deep_ep.Buffer.get_low_latency_rdma_size_hint(32, 128, 8, 64), few)
+        self.assertIn("max_tokens", said(RuntimeError, lambda: buffer.get_low_latency_rdma_size_hint(-1, 128, 8, 64)))
+
+    def test_number_of_sms(self) -> None:
+        """It acts on the next call, wherever it was set, where there are cores for as many threads."""
+        buffer = alone()
+        buffer._max_threads = 64
+        self.assertEqual(buffer._threads(None), 20)
+        try:
+            deep_ep.Buffer.set_num_sms(24)
+            self.assertEqual((buffer._threads(None), buffer.get_dispatch_config(1).num_sms), (24, 24))
+        finally:
+            deep_ep.Buffer.set_num_sms(20)
+        buffer.num_sms = 4
+        self.assertEqual(buffer._threads(None), 4)
+        self.assertEqual(buffer._threads(deep_ep.Config(6)), 6)
+        buffer._max_threads = 6
+        self.assertEqual(buffer._threads(deep_ep.Config(6)), 0)
+        self.assertIn("expected an even number", said(AssertionError, lambda: deep_ep.Buffer.set_num_sms(3)))
+
+    def test_local_memory(self) -> None:
+        buffer = alone(num_nvl_bytes=1024, num_rdma_bytes=256)
+        whole = buffer.get_local_buffer_tensor(torch.uint8)
+        self.assertEqual((whole.shape, int(whole.sum())), ((1024,), 0))
+        part = buffer.get_local_buffer_tensor(torch.bfloat16, torch.Size([3, 5]), 64)
+        self.assertEqual((part.shape, part.dtype, part.data_ptr()), ((3, 5), torch.bfloat16, whole.data_ptr() + 64))
+        self.assertEqual(buffer.get_local_buffer_tensor(torch.int32, use_rdma_buffer=True).shape, (64,))
+        traffic = Traffic(Shape(1, 2, 2, 32, 20), 3)
+        handle = fresh(buffer, traffic)[4]
+        whole.zero_()
+        same(buffer.combine(traffic.answer(0, traffic.x[0][traffic.goes_to(0, 0)]), handle)[0], traffic.combined(0)[0])
+        for wrong in (
+            lambda: buffer.get_local_buffer_tensor(torch.int32, torch.Size([257])),
+            lambda: buffer.get_local_buffer_tensor(torch.int32, offset=2),
+            lambda: buffer.get_local_buffer_tensor(torch.int32, offset=1028),
+        ):
+            said(AssertionError, wrong)
+
+    def test_events(self) -> None:
+        with deep_ep.Buffer.capture() as event:
+            self.assertIsInstance(event.event, deep_ep.EventHandle)
+        event.current_stream_wait()
+        nothing = deep_ep.EventOverlap()
+        self.assertIsNone(nothing.event)
+        with nothing:
+            pass
+        self.assertIn("no event", said(AssertionError, nothing.current_stream_wait))
+        self.assertEqual(deep_ep.EventOverlap(None, (1,)).extra_tensors, (1,))
+        with torch.cuda.stream(alone().get_comm_stream()):
+            pass
+
+
+class Ranks(unittest.TestCase):
+    def test_torchrun(self) -> None:
+        """Groups of 2, 4 and 8 among its ranks; see there."""
+        ended = ranks.start(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8", "--rdzv-backend", "c10d"]
+            + ["--rdzv-endpoint", "127.0.0.1:0", os.path.join(HERE, "deep_ep_ranks.py")],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        for rank in range(8):
+            self.assertIn(f"rank {rank} is through", ended.stdout)
+
+
+class Wrong(unittest.TestCase):
+    def test_arguments(self) -> None:
+        """What is seen in Python; nobody else has to be there."""
+        buffer = alone()
+        traffic = Traffic(Shape(1, 2, 1, 64, 6), 1)
+        x, idx, weights = traffic.x[0], traffic.topk_idx[0], traffic.weights[0]
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, 2)
+        rows, _, _, _, handle, _ = fresh(buffer, traffic)
+        given = dict(num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert)
+        ll = buffer.low_latency_dispatch(x.bfloat16(), idx, 8, 2, use_fp8=False)
+        for call, text in (
+            (lambda: buffer.dispatch(x), "without a handle"),
+            (lambda: buffer.dispatch(x, handle=handle, topk_idx=idx), "do not go with a handle"),
+            (lambda: buffer.dispatch(x, handle=(1, 2)), "expected the tuple"),
+            (lambda: buffer.dispatch(x, handle=tuple(each.clone() for each in handle)), "of no dispatch"),
+            (lambda: buffer.combine(rows, None), "expected the tuple"),
+            (lambda: buffer.dispatch(x, **given, topk_weights=weights), "needs topk_idx"),
+            (lambda: buffer.dispatch(x, **given, num_worst_tokens=4), "needs topk_idx"),
+            (lambda: buffer.dispatch(x, **{**given, "num_tokens_per_expert": per_expert.long()}), "contiguous int32"),
+            (lambda: buffer.dispatch((x,), **given), "expected rows and scales"),
+            (lambda: buffer.dispatch([1], **given), "x is of type list: expected a tensor"),
+            (lambda: buffer.dispatch(x, **given, allocate_on_comm_stream=True), "needs previous_event"),
+            (lambda: buffer.dispatch(x, **given, previous_event=7), "expected an EventOverlap"),
+            (lambda: buffer.combine(rows, handle, bias=(x, x, x)), "at most 2"),
+            (buffer.destroy, "explicitly_destroy"),
+            (lambda: buffer.low_latency_update_mask_buffer(0, True), "enable_shrink"),
+            (buffer.low_latency_clean_mask_buffer, "enable_shrink"),
+            (lambda: buffer.low_latency_query_mask_buffer(per_rank), "enable_shrink"),
+            (lambda: buffer.low_latency_dispatch(x, idx, 8, 2, use_ue8m0=True), "needs round_scale"),
+            (
+                lambda: buffer.low_latency_dispatch(x, idx, 8, 2, async_finish=True, return_recv_hook=True),
+                "do not go together",
+            ),
+            (lambda: buffer.low_latency_combine(ll[0], idx, weights, handle), "low_latency_dispatch gave"),
+            (lambda: buffer.low_latency_combine(ll[0], idx, weights, ll[2], zero_copy=True), "there are no rows"),
+            (
+                lambda: buffer.low_latency_combine(ll[0], idx, weights, ll[2], use_logfmt=True, zero_copy=True),
+                "does not go with",
+            ),
+        ):
+            self.assertIn(text, said(AssertionError, call))
+        said(ValueError, deep_ep.Buffer)
+        same(buffer.combine(rows, handle)[0], x * (idx >= 0).any(1, keepdim=True))
+
+    def test_what_is_not_there(self) -> None:
+        buffer = alone()
+        x, idx = torch.zeros((2, 128), dtype=torch.bfloat16), torch.zeros((2, 1), dtype=torch.int64)
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, 8, 2, use_fp8=False)
+        weights = torch.ones((2, 1))
+        for options in (dict(use_nvfp4=True), dict(x_global_scale=x)):
+            self.assertIn("expected", said(RuntimeError, lambda: buffer.low_latency_dispatch(x, idx, 8, 2, **options)))
+        for options in (
+            dict(overlap=True),
+            dict(packed_recv_count=x),
+            dict(comp_signal=x),
+            dict(block_m=32),
+            dict(threshold=1),
+            dict(num_sms=3),
+            dict(src_signals=x),
+            dict(src_signal_expect_value=1),
+        ):
+            text = said(RuntimeError, lambda: buffer.low_latency_combine(rows, idx, weights, handle, **options))
+            self.assertRegex(text, f"^{next(iter(options))} is .*: expected its default; ")
+        meta = torch.empty((2, 128), device="meta")
+        counts = torch.zeros(1, dtype=torch.int32)
+        text = said(RuntimeError, lambda: buffer.dispatch(meta, None, idx, None, idx, counts))
+        self.assertRegex(text, "^x lies on meta: expected a tensor on the CPU; expar's buffers on GPUs are not bound")
+        self.assertRegex(said(RuntimeError, lambda: buffer.get_dispatch_layout(meta, 2)), "^topk_idx lies on meta")
+
+    def test_what_the_library_reports(self) -> None:
+        """The others learn of it, and the buffer stays usable."""
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm)
+            traffic = Traffic(Shape(2, 4, 2, 64, 9), 8)
+            for wrong, text in (
+                (dict(topk_weights=torch.zeros((1, 1))), "topk_weights"),
+                (dict(x=traffic.x[0][:, :7]), "16"),
+                (dict(x=traffic.x[0].double()), "dtype"),
+                (dict(topk_idx=traffic.topk_idx[0].float()), "topk_idx"),
+            ):
+                options = wrong if buffer.rank == 0 else {}
+                heard = said(RuntimeError, lambda: fresh(buffer, traffic, **options))
+                self.assertIn(text if buffer.rank == 0 else "rank 0", heard)
+                rows, _, _, _, handle, _ = fresh(buffer, traffic)
+                same(buffer.combine(traffic.answer(buffer.rank, rows), handle)[0], traffic.combined(buffer.rank)[0])
+            ended = said(RuntimeError, lambda: buffer.get_dispatch_layout(torch.full((1, 1), 4), 4))
+            self.assertIn("EXPAR_ERR_INDEX", ended)
+            worst = 1
+            heard = said(RuntimeError, lambda: fresh(buffer, traffic, num_worst_tokens=worst))
+            self.assertIn("EXPAR_ERR_DROPPED", heard)
+
+        on_threads(2, body)
+
+
+class Ends(unittest.TestCase):
+    def test_destroy(self) -> None:
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm, explicitly_destroy=True)
+            traffic = ll_traffic(buffer, 2)
+            rank = buffer.rank
+            idx, weights = traffic.topk_idx[rank], traffic.weights[rank]
+            rows, _, _, _, handle, _ = fresh(buffer, traffic)
+            found = buffer.low_latency_dispatch(traffic.x[rank], idx, BATCH, traffic.shape.experts, use_fp8=False)
+            region = buffer.get_next_low_latency_combine_buffer(found[2])
+            sent = buffer.low_latency_combine(found[0], idx, weights, found[2], return_recv_hook=True)
+            buffer.destroy()
+            buffer.destroy()
+            self.assertIsNone(buffer.runtime)
+            self.assertIn("has been destroyed", said(AssertionError, lambda: buffer.combine(rows, handle)))
+            said(RuntimeError, sent[2])
+            same(rows, traffic.received(rank)[0])
+            region.zero_()
+            later = deep_ep.Buffer(comm=comm)
+            same(later.combine(traffic.answer(rank, rows), handle)[0], traffic.combined(rank)[0])
+
+        on_threads(2, body)
+
+    def test_every_order(self) -> None:
+        """Results and handles live by themselves, whatever goes first."""
+        traffic = Traffic(Shape(1, 2, 2, 32, 9), 4)
+        expected = traffic.received(0)[0]
+        for order in itertools.permutations(("buffer", "handle", "idx", "ll")):
+            buffer = alone()
+            rows, idx, _, _, handle, event = fresh(buffer, traffic, async_finish=True)
+            event.current_stream_wait()
+            ll = buffer.low_latency_dispatch(
+                traffic.x[0], traffic.topk_idx[0] * 0 - 1, BATCH, 2, use_fp8=False, return_recv_hook=True
+            )
+            held: dict[str, Any] = dict(buffer=buffer, handle=handle, idx=idx, ll=ll)
+            del buffer, handle, idx, ll, event
+            for name in order:
+                del held[name]
+                same(rows, expected)
+
+    def test_an_exception(self) -> None:
+        """In the middle of a step on one rank: the others' calls end, and all go on with a new buffer."""
+        traffic = Traffic(Shape(3, 3, 2, 32, 9), 5)
+        meeting = threading.Barrier(3)
+
+        def step(buffer: Any) -> Any:
+            rows, _, _, _, handle, _ = fresh(buffer, traffic)
+            if buffer.rank == 1 and meeting.n_waiting == 0 and not again.is_set():
+                raise ZeroDivisionError
+            return buffer.combine(traffic.answer(buffer.rank, rows), handle)[0]
+
+        again = threading.Event()
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm)
+            rank = buffer.rank
+            try:
+                step(buffer)
+                raise AssertionError("rank 1 has not come, and yet it ended")
+            except ZeroDivisionError:
+                assert rank == 1
+            except RuntimeError as error:
+                assert rank != 1 and "rank 1" in str(error), error
+            del buffer
+            gc.collect()
+            meeting.wait(ranks.DEADLINE_S)
+            again.set()
+            buffer = deep_ep.Buffer(comm=comm)
+            same(step(buffer), traffic.combined(rank)[0])
+
+        on_threads(3, body)
+
+    def test_masks(self) -> None:
+        """Rank 1 is masked by the others, which go on without it, and is back after a clean."""
+        meeting = threading.Barrier(3)
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True, enable_shrink=True)
+            traffic = ll_traffic(buffer, 6)
+            rank = buffer.rank
+            x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+            status = torch.full((3,), 9, dtype=torch.int32)
+
+            def exchange() -> Any:
+                rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, 6, use_fp8=False)
+                answers = traffic.answer(rank, rows)
+                return buffer.low_latency_combine(answers, idx, weights, handle)[0]
+
+            same(exchange(), traffic.weighted(rank))
+            if rank != 1:
+                buffer.low_latency_update_mask_buffer(1, True)
+                buffer.low_latency_query_mask_buffer(status)
+                self.assertEqual(status.tolist(), [0, 1, 0])
+                exchange()
+            meeting.wait(ranks.DEADLINE_S)
+            buffer.clean_low_latency_buffer(BATCH, 256, 6)
+            buffer.low_latency_clean_mask_buffer()
+            buffer.low_latency_query_mask_buffer(status)
+            self.assertEqual(status.tolist(), [0, 0, 0])
+            same(exchange(), traffic.weighted(rank))
+
+        on_threads(3, body)
+
+    def test_exit(self) -> None:
+        """Without an end, with results, hooks and calls under way, also as globals that go one after the other."""
+        ended = ranks.start([sys.executable, os.path.join(HERE, "deep_ep_exits.py")])
+        self.assertEqual((ended.returncode, ended.stdout), (0, ""))
+
+
+class Choices(unittest.TestCase):
+    def with_variable(self, name: str, value: str, body: Callable[..., None]) -> None:
+        os.environ[name] = value
+        try:
+            on_threads(2, body)
+        finally:
+            del os.environ[name]
+
+    def test_reduced_sums(self) -> None:
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm)
+            traffic = ll_traffic(buffer, 9)
+            rank = buffer.rank
+            idx, weights = traffic.topk_idx[rank], traffic.weights[rank]
+            rows, _, handle, _, _ = buffer.low_latency_dispatch(traffic.x[rank], idx, BATCH, 4, use_fp8=False)
+            answers = traffic.answer(rank, rows)
+            same(buffer.low_latency_combine(answers, idx, weights, handle)[0], traffic.weighted(rank, True))
+            y, _, hook = buffer.low_latency_combine(answers, idx, weights, handle, return_recv_hook=True)
+            hook()
+            same(y, traffic.weighted(rank))
+
+        self.with_variable("EXPAR_DEEP_EP_SUM", "reduced", body)
+        self.with_variable("EXPAR_DEEP_EP_SUM", "other", lambda comm: self.refused(comm, "exact or reduced"))
+
+    def refused(self, comm: Any, text: str) -> None:
+        self.assertIn(text, said(RuntimeError, lambda: deep_ep.Buffer(comm=comm)))
+
+    def test_memory_of_torch(self) -> None:
+        """All results from PyTorch's allocator; the pool has none."""
+        from deep_ep_ranks import exchange
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm)
+            for step in range(4):
+                exchange(buffer, Traffic(Shape(2, 4, 3, 64, 20), step), step)
+            traffic = ll_traffic(buffer, 3)
+            rank = buffer.rank
+            for fp8 in (False, True):
+                rows, _, handle, _, _ = buffer.low_latency_dispatch(
+                    traffic.x[rank], traffic.topk_idx[rank], BATCH, 4, None, None, fp8, fp8, fp8
+                )
+            answers = traffic.answer(rank, buffer.get_next_low_latency_combine_buffer(handle).zero_())
+            buffer.low_latency_combine(answers, traffic.topk_idx[rank], traffic.weights[rank], handle)
+            self.assertEqual(buffer._mode().ep.stats()["used_high_bytes"], 0)
+
+        self.with_variable("EXPAR_DEEP_EP_OUTPUTS", "torch", body)
+
+
+if __name__ == "__main__":
+    gc.freeze()  # of PyTorch there is much, and none of it goes
+    unittest.main()

@@ -77,7 +77,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL
 # What one reads, and what one begins with.
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.[ch]")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py"
+  PATTERN __pycache__ EXCLUDE)
 
 # Takes away what the last `cmake --install` of this build tree has put there.
 add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt

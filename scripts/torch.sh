@@ -8,6 +8,10 @@ set -eu
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/expar/torch}
 python=$folder/bin/python3
 if ! "$python" -c 'import numpy, torch' 2>/dev/null; then
+    [ ! -e "$folder" ] || [ -e "$folder/pyvenv.cfg" ] || {
+        echo "torch.sh: '$folder' is there and no environment of Python: a folder to make one in is expected" >&2
+        exit 2
+    }
     mkdir -p "$(dirname "$folder")"
     python3 -m venv --clear "$folder"
     "$python" -m pip install --quiet --disable-pip-version-check --no-compile torch numpy >&2

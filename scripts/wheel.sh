@@ -5,6 +5,8 @@
 # usage: wheel.sh BUILD_DIR OUT_DIR [wheel|sdist|compiled…]
 # compiled: a wheel from the source distribution that lies in OUT_DIR, with a build of its own, as pip makes one of it.
 set -euo pipefail
+[ $# -ge 2 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2 && exit 2; }
+[ -f "$1/CMakeCache.txt" ] || { echo "wheel: '$1' is no build tree: one that cmake has configured is expected" >&2 && exit 2; }
 build=$(realpath "$1")
 mkdir -p "$2"
 out=$(realpath "$2")

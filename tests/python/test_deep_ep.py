@@ -183,6 +183,11 @@ class Surface(unittest.TestCase):
         self.assertEqual(buffer._threads(deep_ep.Config(6)), 0)
         self.assertIn("expected an even number", said(AssertionError, lambda: deep_ep.Buffer.set_num_sms(3)))
 
+    def test_configs_of_no_ranks(self) -> None:
+        for wrong in (0, "two", None):
+            with self.assertRaisesRegex(AssertionError, f"num_ranks is {wrong!r}: expected 1 or more"):
+                deep_ep.Buffer.get_dispatch_config(wrong)
+
     def test_local_memory(self) -> None:
         buffer = alone(num_nvl_bytes=1024, num_rdma_bytes=256)
         whole = buffer.get_local_buffer_tensor(torch.uint8)

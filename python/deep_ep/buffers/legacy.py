@@ -196,8 +196,8 @@ class Buffer:
 
     @staticmethod
     def _config(num_ranks: int) -> Config:
-        if num_ranks < 1:
-            raise AssertionError(f"num_ranks is {num_ranks}: expected 1 or more")
+        if not isinstance(num_ranks, int) or num_ranks < 1:
+            raise AssertionError(f"num_ranks is {num_ranks!r}: expected 1 or more")
         return Config(Buffer.num_sms)
 
     @staticmethod

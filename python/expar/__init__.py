@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._abi import Cmp, Dtype, HeapKind, HeapPages, LlFormat, LlSum, Path, SignalOp, Status, SumOrder, WeightsOf
-from ._buffer import Buffer, Combined, Dispatched, Handle, Layout, Route
+from ._buffer import Buffer, Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._errors import DroppedError, Error
 from ._event import Event
 from ._group import Group, UniqueId
@@ -48,6 +48,7 @@ __all__ = [
     "LowLatencyDispatched",
     "LowLatencyHandle",
     "Path",
+    "RecvCounts",
     "Route",
     "SignalOp",
     "Status",

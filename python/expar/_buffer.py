@@ -8,12 +8,13 @@ rank receives, S scales a row. Expert e lives on rank e // L and is local expert
 from __future__ import annotations
 
 import ctypes
+import weakref
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from . import _abi
-from ._abi import Dtype, Path, SumOrder, WeightsOf
-from ._errors import DroppedError
+from ._abi import DeviceType, Dtype, Path, SumOrder, WeightsOf
+from ._errors import DroppedError, Error
 from ._event import Event, keep_until
 from ._group import Group, Owned, fill
 from ._library import lib
@@ -62,6 +63,49 @@ class Handle(Counted):
     def num_topk(self) -> int:
         """K."""
         return self._info.num_topk
+
+
+class RecvCounts:
+    """Counts that a dispatch or a route writes beside its result, where the tensors lie: into contiguous arrays of the
+    caller's, None for what is not wanted.
+
+    tokens_per_expert: [L] i32, rows for each local expert, not rounded up, those that were dropped included.
+    expert_prefix: [L+1] i32, where each expert's rows begin in an expert-major output, and its length.
+    rank_prefix: [N] i32, rows from ranks 0..i, those that were dropped included. num_recv_tokens: [1] i64, R.
+    """
+
+    __slots__ = ("_members",)
+
+    def __init__(
+        self,
+        tokens_per_expert: Any = None,
+        expert_prefix: Any = None,
+        rank_prefix: Any = None,
+        num_recv_tokens: Any = None,
+    ) -> None:
+        self._members = {
+            "tokens_per_expert": (tokens_per_expert, Dtype.I32),
+            "expert_prefix": (expert_prefix, Dtype.I32),
+            "rank_prefix": (rank_prefix, Dtype.I32),
+            "num_recv_tokens": (num_recv_tokens, Dtype.I64),
+        }
+
+    def struct(self, num_local_experts: int, num_ranks: int, kept: list[Any]) -> int:
+        """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
+        struct = _abi.RecvCounts(struct_size=ctypes.sizeof(_abi.RecvCounts))
+        lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1)
+        for (name, (value, dtype)), length in zip(self._members.items(), lengths):
+            if value is None:
+                continue
+            view = view_of(value, name, kept, writable=True)
+            if view.dtype != dtype or view.device.type != DeviceType.CPU:
+                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on the CPU")
+            if view.ndim != 1 or view.shape[0] != length or (length > 1 and view.strides[0] != 1):
+                shape = tuple(view.shape[: view.ndim])
+                raise ValueError(f"{name} has the shape {shape}: expected {length} elements, contiguous")
+            setattr(struct, name, view.data)
+        kept.append(struct)
+        return ctypes.addressof(struct)
 
 
 @dataclass(eq=False)
@@ -163,11 +207,14 @@ class Arguments:
             self.struct.handle = handle.pointer
 
 
-def output_of(pointer: int | None) -> Counted | None:
-    """The memory of a call's results; None where all are the caller's own."""
+def output_of(pointer: int | None, in_python: bool = False) -> Counted | None:
+    """The memory of a call's results; None where all are the caller's own. in_python: it may be an allocator's."""
     if pointer is None:
         return None
-    return Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release)
+    output = Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release)
+    if in_python:
+        output.hold_at_exit()
+    return output
 
 
 def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any:
@@ -193,6 +240,11 @@ class Buffer(Owned):
     `num_threads` (worker threads of this rank), `pool_bytes` (memory for outputs that is taken now),
     `pool_limit_bytes` (the most that outputs may hold of what peers reach).
 
+    allocator: memory for outputs beyond that limit: allocator(size) gives an array or a tensor of so many bytes, such as
+    `lambda size: torch.empty(size, dtype=torch.uint8)`. It is let go by any thread when the output's last tensor is
+    gone. What it raises comes out of the call as the cause of ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of
+    such a buffer go to other libraries by `numpy()` and `torch()`. None: memory of the library's own.
+
     Calls are collective, and made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). Tensors
     are any that take part in DLPack or an array interface: PyTorch's, NumPy's, `Tensor`, `View`. A wrong argument is an
     Error on this rank, and ERR_REMOTE with rank and reason on the others; the buffer stays usable. After ERR_PEER,
@@ -201,14 +253,42 @@ class Buffer(Owned):
 
     _kind = "buffer"
 
-    def __init__(self, group: Group, **options: int) -> None:
+    def __init__(self, group: Group, *, allocator: Callable[[int], Any] | None = None, **options: int) -> None:
         config = _abi.EpConfig()
         fill(config, options, _CONFIG_NAMES)
+        self._allocator = None
+        if allocator is not None:
+            from ._allocator import Allocator
+
+            self._allocator = Allocator(allocator)
+            weakref.finalize(self, self._allocator.end).atexit = False
+            self._allocator.fill(config)
         pointer = ctypes.c_void_p()
         lib.expar_ep_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
         assert pointer.value is not None
         super().__init__(pointer.value, lib.expar_ep_destroy, lib.expar_ep_abandon)
         self.group = group
+
+    @staticmethod
+    def bytes_needed(num_ranks: int, **options: int) -> int:
+        """Bytes of symmetric heap that a buffer with these options takes on each rank when it is made. Local."""
+        config, size = _abi.EpConfig(), ctypes.c_size_t()
+        fill(config, options, _CONFIG_NAMES)
+        lib.expar_ep_buffer_size(ctypes.byref(config), num_ranks, ctypes.byref(size))
+        return size.value
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """A call of the library that may ask the allocator; what that raised is the cause of its failure."""
+        try:
+            function(self.pointer, *arguments)
+        except Error as error:
+            failure = self._allocator.failure() if self._allocator is not None else None
+            if failure is None:
+                raise
+            raise error from failure
+
+    def _output(self, pointer: int | None) -> Counted | None:
+        return output_of(pointer, self._allocator is not None)
 
     # ---- routing -----------------------------------------------------------------------------------------------------
 
@@ -241,6 +321,7 @@ class Buffer(Owned):
         expert_alignment: int = 0,
         num_worst_tokens: int = 0,
         keep_slots: bool = False,
+        recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
     ) -> Route:
         """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches
@@ -249,10 +330,12 @@ class Buffer(Owned):
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
         call.event(wait_event)
         call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
+        if recv_counts is not None:
+            call.struct.recv_counts = self._where(recv_counts, num_experts, call.kept)
         call.struct.num_worst_tokens = num_worst_tokens
         call.struct.keep_slots = keep_slots
         result = _abi.RouteResult(struct_size=ctypes.sizeof(_abi.RouteResult))
-        lib.expar_ep_route(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
+        self._call(lib.expar_ep_route, ctypes.byref(call.struct), ctypes.byref(result))
         assert result.handle is not None
         return Route(
             handle=Handle(result.handle),
@@ -273,6 +356,10 @@ class Buffer(Owned):
         array = (ctypes.c_int32 * len(counts))(*[int(count) for count in counts])
         kept.append(array)
         return ctypes.addressof(array)
+
+    def _where(self, counts: RecvCounts, num_experts: int, kept: list[Any]) -> int:
+        size = self.group.size
+        return counts.struct(num_experts // size, size, kept)
 
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
@@ -301,6 +388,7 @@ class Buffer(Owned):
         out_topk_weights: Any = None,
         out_row_map: Any = None,
         out_src_token: Any = None,
+        recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
         async_finish: bool = False,
         num_threads: int = 0,
@@ -318,6 +406,7 @@ class Buffer(Owned):
         keep_slots: for combines with a sum_order by slots or weights_of the owner. src_tokens: see Dispatched.
             global_experts: topk_idx as the senders have it, instead of local numbers.
         out_…: the caller's own memory for results, with at least as many rows, contiguous.
+        recv_counts: counts that are written, too, before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
             all tensors must be left alone until the result's event has happened.
         num_threads: worker threads of this call.
@@ -333,16 +422,18 @@ class Buffer(Owned):
         call.handle(handle)
         args = call.struct
         args.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
+        if recv_counts is not None:
+            args.recv_counts = self._where(recv_counts, handle.num_experts if handle else num_experts, call.kept)
         args.num_worst_tokens, args.num_sms, args.async_finish = num_worst_tokens, num_threads, async_finish
         args.expert_major, args.zero_padding, args.keep_slots = expert_major, zero_padding, keep_slots
         args.src_tokens, args.global_experts = src_tokens, global_experts
         result = _abi.DispatchResult(_DISPATCHED_BYTES)
         dropped = None
         try:
-            lib.expar_dispatch(self.pointer, ctypes.byref(args), ctypes.byref(result))
+            self._call(lib.expar_dispatch, ctypes.byref(args), ctypes.byref(result))
         except DroppedError as error:
             dropped = error
-        output = output_of(result.output)
+        output = self._output(result.output)
 
         done = Dispatched(
             x=own_or_library(out_x, result.recv_x, output),
@@ -411,7 +502,7 @@ class Buffer(Owned):
         event = ctypes.c_void_p()
         args.event = ctypes.addressof(event)
         args.expert_major, args.async_finish, args.num_sms = expert_major, async_finish, num_threads
-        lib.expar_combine(self.pointer, ctypes.byref(args))
+        self._call(lib.expar_combine, ctypes.byref(args))
         return Combined(y, out_topk_weights, keep_call(event.value, call))
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
@@ -425,8 +516,8 @@ class Buffer(Owned):
         for extent in extents:
             size *= extent
         pointer = ctypes.c_void_p()
-        lib.expar_ep_alloc(self.pointer, max(size, 1), ctypes.byref(pointer))
-        output = output_of(pointer.value)
+        self._call(lib.expar_ep_alloc, max(size, 1), ctypes.byref(pointer))
+        output = self._output(pointer.value)
         assert output is not None
         bytes_of_it = _abi.Tensor()
         lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))

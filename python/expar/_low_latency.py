@@ -19,7 +19,7 @@ from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._symmetric import stats_of
-from ._tensor import Counted, Tensor, make_view, torch_dtype
+from ._tensor import Counted, Tensor, make_view
 
 _NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device", "num_sms")
 _OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
@@ -90,16 +90,6 @@ class LentTensor(Tensor):
     def in_use(self) -> bool:
         return True
 
-    def __dlpack__(self, **_: Any) -> Any:
-        """BufferError: a capsule could outlive the buffer."""
-        raise BufferError("memory of a buffer goes to other libraries by numpy() or torch()")
-
-    def torch(self) -> Any:
-        """The same memory as a tensor of PyTorch's."""
-        import torch
-
-        return torch.from_numpy(self.numpy()).view(torch_dtype(self.dtype))
-
 
 @dataclass(eq=False)
 class LowLatencyDispatched:
@@ -148,6 +138,17 @@ class LowLatencyBuffer(Owned):
         super().__init__(pointer.value, lib.expar_ll_destroy, lib.expar_ll_abandon)
         self.group = group
         self._lent: dict[int, Callable[[], LentTensor | None]] = {}
+
+    @staticmethod
+    def bytes_needed(
+        num_ranks: int, max_tokens: int, hidden: int, num_topk: int, num_experts: int, **options: int
+    ) -> int:
+        """Bytes of symmetric heap that such a buffer takes on each rank. Local."""
+        config = _abi.LlConfig(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        fill(config, options, _OPTION_NAMES)
+        size = ctypes.c_size_t()
+        lib.expar_ll_buffer_size(ctypes.byref(config), num_ranks, ctypes.byref(size))
+        return size.value
 
     def close(self) -> None:
         """Collective: every rank ends it; hooks that were not called cannot be any more. Again: no effect. BufferError

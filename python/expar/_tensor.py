@@ -6,9 +6,11 @@ Nothing here imports NumPy or PyTorch before somebody asks for their arrays.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi
@@ -230,16 +232,26 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 class Counted:
     """A counted object of the library, and this program's reference to it, which goes back with this."""
 
-    __slots__ = ("__weakref__", "_release", "_retain", "pointer")
+    __slots__ = ("__weakref__", "_release", "_retain", "in_python", "pointer")
 
     def __init__(self, pointer: int, retain: Any, release: Any) -> None:
         self.pointer = pointer
+        self.in_python = False  # whether its end calls Python: `hold_at_exit`
         self._retain = retain
         self._release = release
 
     def __del__(self) -> None:
         # On any thread, and when the interpreter ends: nothing but C is behind it.
         self._release(self.pointer)
+
+    def hold_at_exit(self) -> None:
+        """Its memory is an allocator's in Python, which cannot be called any more when the interpreter has gone. So only
+        objects of Python's have references to it, and those that are alive at exit keep it for good."""
+        self.in_python = True
+        _held_at_exit.add(self)
+
+    def keep_for_good(self) -> None:
+        self._retain(self.pointer)
 
     def export(self, view: _abi.Tensor, version: int) -> int:
         """A managed tensor of DLPack's with a reference of its own, which its deleter gives back: all of it in C."""
@@ -253,6 +265,15 @@ class Counted:
             raise
         assert managed.value is not None
         return managed.value
+
+
+_held_at_exit: weakref.WeakSet[Counted] = weakref.WeakSet()
+
+
+@atexit.register
+def _hold() -> None:
+    for counted in list(_held_at_exit):
+        counted.keep_for_good()
 
 
 class Tensor:
@@ -316,12 +337,14 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule. BufferError where a copy, or a tensor on another device, is asked for."""
+        """A capsule. BufferError where a copy, or a tensor on another device, is asked for, or for memory of a
+        low-latency buffer or of an allocator in Python, which goes to other libraries by numpy() and torch()."""
+        if self._owner is None or self._owner.in_python:
+            raise BufferError("this memory goes to other libraries by numpy() or torch()")
         if copy:
             raise BufferError("expar.Tensor makes no copies")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"expar.Tensor lies on {self.__dlpack_device__()}, not on {dl_device}")
-        assert self._owner is not None
         major, minor = max_version or (0, 0)
         if major == 0:
             return _new_capsule(self._owner.export(self._view, 0), _DLPACK_NAMES[1])
@@ -336,6 +359,14 @@ class Tensor:
 
     def torch(self) -> torch.Tensor:
         """The same memory as a tensor of PyTorch's."""
+        if self._owner is None or self._owner.in_python:
+            import torch
+
+            array = self.numpy()
+            # Not every version has an unsigned type of 16 bits.
+            return torch.from_numpy(array.view("int16") if array.dtype == "uint16" else array).view(
+                torch_dtype(self.dtype)
+            )
         from torch.utils.dlpack import from_dlpack
 
         return from_dlpack(self).view(torch_dtype(self.dtype))

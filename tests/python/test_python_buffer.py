@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import unittest
+import weakref
 from typing import Any
 
 import numpy
@@ -170,6 +171,99 @@ def routes(group: expar.Group) -> None:
         same(rows.x.numpy(), expected[0])
 
 
+def counts(group: expar.Group) -> None:
+    """Beside the rows, and beside a route; fresh and with a handle."""
+    shape = Shape(group.size, group.size * 3, 2, 16, 20, "f32")
+    traffic = Traffic(shape, 12)
+    rank = group.rank
+    expected = [len(traffic.received(rank)[0])]
+    prefix = numpy.cumsum([traffic.goes_to(source, rank).sum() for source in range(group.size)])
+    with expar.Buffer(group) as buffer:
+        handle = None
+        for call in ("dispatch", "route", "cached"):
+            arrays = [numpy.full(n, -9, "int32") for n in (3, 4, group.size)] + [numpy.full(1, -9, "int64")]
+            wanted = expar.RecvCounts(*arrays)
+            if call == "dispatch":
+                handle = buffer.dispatch(
+                    traffic.x[rank], traffic.topk_idx[rank], None, shape.experts, expert_alignment=4, recv_counts=wanted
+                ).handle
+            elif call == "route":
+                buffer.route(traffic.topk_idx[rank], shape.experts, expert_alignment=4, recv_counts=wanted)
+            else:
+                buffer.dispatch(traffic.x[rank], traffic.topk_idx[rank], handle=handle, recv_counts=wanted)
+            same(arrays[0], traffic.per_expert(rank))
+            same(arrays[1], numpy.cumsum([0, *traffic.per_expert(rank, 4)]))
+            same(arrays[2], prefix)
+            assert arrays[3].tolist() == expected
+        alone = numpy.zeros(1, "int64")
+        buffer.route(traffic.topk_idx[rank], shape.experts, recv_counts=expar.RecvCounts(num_recv_tokens=alone))
+        assert alone.tolist() == expected
+        for wrong, error, text in (
+            (expar.RecvCounts(numpy.zeros(3, "int64")), TypeError, "tokens_per_expert: expected elements of i32"),
+            (expar.RecvCounts(None, numpy.zeros(3, "int32")), ValueError, r"expert_prefix has the shape \(3,\)"),
+            (expar.RecvCounts(numpy.zeros(6, "int32")[::2]), ValueError, "expected 3 elements, contiguous"),
+        ):
+            with unittest.TestCase().assertRaisesRegex(error, text):
+                buffer.route(traffic.topk_idx[rank], shape.experts, recv_counts=wrong)
+
+
+def allocators(group: expar.Group) -> None:
+    """Outputs that find no room come from the program's memory, which it has back when nobody reads them any more."""
+    lent: list[Any] = []
+
+    def allocate(size: int) -> Any:
+        block = numpy.empty(size, "uint8")
+        lent.append(weakref.ref(block))
+        return block
+
+    traffic = Traffic(Shape(group.size, group.size, 2, 64, 30, "f32"), 13)
+    buffer = expar.Buffer(group, pool_limit_bytes=128, allocator=allocate)
+    exchange(buffer, traffic)
+    gc.collect()
+    assert lent and not [each for each in lent if each() is not None]
+    rows = buffer.dispatch(traffic.x[group.rank], traffic.topk_idx[group.rank], num_experts=group.size)
+    with unittest.TestCase().assertRaisesRegex(BufferError, "by numpy\\(\\) or torch\\(\\)"):
+        rows.x.__dlpack__()
+    array = rows.x.numpy()
+    assert rows.x.data_ptr % 128 == 0
+    buffer.close()
+    del rows, buffer
+    same(array, traffic.received(group.rank)[0])
+    assert [each for each in lent if each() is not None]
+    del array
+    gc.collect()
+    assert not [each for each in lent if each() is not None]
+
+
+def allocators_that_fail(group: expar.Group) -> None:
+    """One that raises, and one that gives too little: the error says so; the others learn who; the buffer stays usable."""
+    x, experts = numpy.ones((8, 64), "float32"), numpy.zeros((8, 1), "int64")
+    answers: list[Any] = []
+
+    def allocate(size: int) -> Any:
+        if not answers or group.rank > 0:
+            return numpy.empty(size, "uint8")
+        answer = answers.pop()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    with expar.Buffer(group, pool_limit_bytes=128, allocator=allocate) as buffer:
+        wrong = [(numpy.empty(5, "uint8"), "has 5 bytes: expected"), (OverflowError("no more"), "no more")]
+        wrong.append((numpy.empty((99, 999), "uint8")[:, ::2], "is not contiguous"))
+        for answer, text in wrong:
+            answers[:] = [answer]
+            try:
+                buffer.dispatch(x, experts, num_experts=group.size)
+                raise AssertionError("there was memory")
+            except expar.Error as error:
+                expected = "ERR_MEMORY" if group.rank == 0 else "ERR_REMOTE"
+                assert error.status.name == expected, error
+                assert group.rank > 0 or text in str(error.__cause__), error.__cause__
+            rows = buffer.dispatch(x, experts, num_experts=group.size)
+            assert rows.num_recv_tokens == (8 * group.size if group.rank == 0 else 0)
+
+
 def dropped(group: expar.Group) -> None:
     """The rows that fit come with the exception."""
     x = numpy.full((4, 8), group.rank, "float32")
@@ -262,11 +356,62 @@ class Exchange(unittest.TestCase):
     def test_routes(self) -> None:
         ranks.on_threads(2, routes)
 
+    def test_counts(self) -> None:
+        ranks.on_threads(3, counts)
+
     def test_dropped(self) -> None:
         ranks.on_threads(2, dropped)
 
     def test_refused(self) -> None:
         ranks.on_threads(3, refused)
+
+
+class Allocators(unittest.TestCase):
+    def test_outputs(self) -> None:
+        ranks.on_threads(2, allocators)
+
+    def test_failures(self) -> None:
+        ranks.on_threads(2, allocators_that_fail)
+
+    def test_exit(self) -> None:
+        """With memory of an allocator's in use, which nobody can take back any more."""
+        code = """
+import expar, numpy, sys
+group = expar.Group.from_env()
+buffer = expar.Buffer(group, pool_limit_bytes=128, allocator=lambda size: numpy.empty(size, "u1"))
+x = numpy.zeros((50, 64), "float32")
+rows = buffer.dispatch(x, numpy.zeros((50, 1), "int64"), num_experts=1)
+assert buffer.stats()["other_blocks"] > 0
+array = rows.x.numpy()
+sys.kept = [array, rows]
+%s
+"""
+        for end in ("", "del group, buffer", "del rows", "sys.modules.clear()"):
+            ended = ranks.start([sys.executable, "-c", code % end])
+            self.assertEqual((ended.returncode, ended.stdout), (0, ""), end)
+
+    def test_torch(self) -> None:
+        """Where it is installed."""
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("there is no PyTorch")
+        with expar.Group.from_env() as group:
+            buffer = expar.Buffer(group, pool_limit_bytes=128, allocator=lambda n: torch.empty(n, dtype=torch.uint8))
+            for dtype in (torch.bfloat16, torch.float32):
+                x = torch.arange(4096).reshape(8, 512).to(dtype)
+                rows = buffer.dispatch(x, torch.zeros((8, 1), dtype=torch.int64), num_experts=1)
+                self.assertTrue(torch.equal(rows.x.torch(), x))
+            self.assertGreater(buffer.stats()["other_blocks"], 0)
+            buffer.close()
+
+    def test_bytes_needed(self) -> None:
+        sizes = [expar.Buffer.bytes_needed(num_ranks, max_row_bytes=256, ring_slots=64) for num_ranks in (2, 8)]
+        self.assertLess(0, sizes[0])
+        self.assertLess(sizes[0], sizes[1])
+        self.assertLess(0, expar.LowLatencyBuffer.bytes_needed(2, 16, 128, 2, 8))
+        with self.assertRaisesRegex(TypeError, "no option 'max_hidden'"):
+            expar.Buffer.bytes_needed(2, max_hidden=1)
 
 
 class Lives(unittest.TestCase):

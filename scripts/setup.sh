@@ -12,8 +12,7 @@ build="libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
 # And that `make wheel` needs.
 wheel="python3 python3-pip python3-venv"
 # And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,
-# tc and nft for networks of its own, Python with NumPy for the package (scripts/torch.sh makes
-# one with PyTorch).
+# tc and nft for networks of its own, Python with NumPy for the package (scripts/torch.sh installs one with PyTorch).
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
 # And that `make lint` needs.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"

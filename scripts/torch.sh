@@ -1,20 +1,62 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes an environment of Python with PyTorch and NumPy, from PyPI, for the tests that need them, and says on standard
-# output which interpreter it has. It is some gigabytes, since PyPI's PyTorch brings CUDA's libraries along; so it lies
-# outside of the tree and is kept: the second time this only looks whether it is whole.
+# Makes an environment of Python with PyTorch and NumPy, by pip, for the tests that need them, and says on standard
+# output which interpreter it has. It lies outside of the tree, where tests/python/python.sh looks, and is kept: the
+# second time this only looks whether it is whole.
+# PyPI's PyTorch wants CUDA's libraries, some gigabytes in wheels. Those of an installed toolkit are lent to it by
+# links, and only what toolkits lack comes as wheels; tensors on the CPU call none of them, but they have to load.
 # usage: torch.sh [FOLDER]
 set -eu
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/expar/torch}
 python=$folder/bin/python3
-if ! "$python" -c 'import numpy, torch' 2>/dev/null; then
+toolkit=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}
+
+# A release that was built with CUDA 13.0, what it needs of Python's packages, and of NVIDIA's in the versions it names.
+torch="torch==2.11.0"
+plain="numpy filelock typing-extensions setuptools<82 sympy==1.14.0 mpmath<1.4 networkx jinja2 markupsafe fsspec"
+lacking="nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6"
+
+whole() {
+    "$python" -c 'import numpy, torch' 2>/dev/null
+}
+
+install() {
+    "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile "$@" >&2
+}
+
+# Links where CUDA's wheels would lie, and PyTorch looks first.
+lend_toolkit() {
+    local wheels library
+    wheels=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu13/lib
+    mkdir -p "$wheels"
+    for library in "$toolkit"/lib64/lib*.so.*; do
+        [ -e "$wheels/${library##*/}" ] || ln -s "$library" "$wheels/"
+    done
+}
+
+fill() {
+    if [ -e "$toolkit/lib64/libcublas.so.13" ]; then
+        # shellcheck disable=SC2086 # words on purpose
+        install --no-deps "$torch" $plain $lacking || return 1
+        lend_toolkit
+        ! whole || return 0
+    fi
+    echo "torch.sh: no toolkit of CUDA 13 that does in '$toolkit': its libraries come by pip, and take 5 GB" >&2
+    find "$folder" -path '*/nvidia/*' -type l -delete
+    install "$torch" numpy && whole
+}
+
+if ! whole; then
     [ ! -e "$folder" ] || [ -e "$folder/pyvenv.cfg" ] || {
         echo "torch.sh: '$folder' is there and no environment of Python: a folder to make one in is expected" >&2
         exit 2
     }
     mkdir -p "$(dirname "$folder")"
     python3 -m venv --clear "$folder"
-    "$python" -m pip install --quiet --disable-pip-version-check --no-compile torch numpy >&2
-    "$python" -c 'import numpy, torch'
+    fill || {
+        rm -rf "$folder"
+        echo "torch.sh: no PyTorch, for what pip says above: it takes a network with packages, and 3 GB of disk" >&2
+        exit 1
+    }
 fi
 echo "$python"

@@ -95,7 +95,7 @@ typedef struct ll_clean_step {
     uint64_t calls; /* in: that this rank has made; out: the most that any has */
 } ll_clean_step;
 
-/* What a buffer has done, for expar_ll_get_stats. Raised by the thread that makes a call, read by any; relaxed. */
+/* What a buffer has done, for expar_ll_get_stats. Raised by the threads that make a call, read by any; relaxed. */
 typedef struct ll_counts {
     _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
 } ll_counts;

@@ -85,35 +85,38 @@ static const void *row_of_slot(const ll_combine *c, int32_t source, const ll_hea
            (ll_range_begin(range) + (int64_t)row) * c->step->x_row_pitch_bytes;
 }
 
-/* Coded rows begin with their heads, since how long the rest is depends on what it holds. */
-static void send_row(const ll_combine *c, const ll_scratch *scratch, const void *row, uint8_t *place,
-                     const ll_burst *burst)
+/* Coded rows begin with their heads, since how long the rest is depends on what it holds. Returns the bytes sent. */
+static size_t send_row(const ll_combine *c, const ll_scratch *scratch, const void *row, uint8_t *place,
+                       const ll_burst *burst)
 {
     const ll_cpu *self = c->self;
     const size_t heads = (size_t)codec_scale_bytes(c->codec, self->shape.hidden);
     if (!c->coded) {
         ll_burst_copy(burst, place, row, c->row_bytes);
-        return;
+        return c->row_bytes;
     }
-    const int64_t bytes = cpu_encode_row(c->codec, c->step->call.form.dtype, self->shape.hidden, row,
-                                         scratch->payload + heads, scratch->payload);
-    ll_burst_copy(burst, place, scratch->payload, heads + (size_t)bytes);
+    const size_t bytes = heads + (size_t)cpu_encode_row(c->codec, c->step->call.form.dtype, self->shape.hidden, row,
+                                                        scratch->payload + heads, scratch->payload);
+    ll_burst_copy(burst, place, scratch->payload, bytes);
+    return bytes;
 }
 
-/* Rows of one message, each to its slot's place. */
-static void send_slots(const ll_combine *c, const ll_scratch *scratch, int32_t source, const ll_header *header,
-                       ll_burst *burst)
+/* Rows of one message, each to its slot's place; their bytes. */
+static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32_t source, const ll_header *header,
+                           ll_burst *burst)
 {
     const ll_cpu *self = c->self;
     const uint64_t epoch = c->step->call.epoch;
+    uint64_t bytes = 0;
     for (int32_t k = 0; k < c->step->call.form.topk; k++) {
         const void *row = row_of_slot(c, source, header, k);
         if (!row) continue;
         const uint64_t place =
             ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
-        send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
+        bytes += send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
         ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place));
     }
+    return bytes;
 }
 
 /* Weights of a message's slots: with its header, or where they were sent ahead to. This rank's own are
@@ -166,6 +169,7 @@ static void send_messages_back(const void *context, const ll_scratch *scratch, i
     const ll_returns *returns = context;
     const ll_combine *c = returns->c;
     const int32_t source = returns->source;
+    uint64_t bytes = 0;
     ll_burst burst = ll_burst_begin(c->self, c->step->call.epoch, c->streaming);
     for (int32_t m = begin; m < end; m++) {
         const ll_header *header = header_of(c, source, m);
@@ -173,9 +177,10 @@ static void send_messages_back(const void *context, const ll_scratch *scratch, i
         if (c->reduced)
             send_sum(c, scratch, source, m, header);
         else
-            send_slots(c, scratch, source, header, &burst);
+            bytes += send_slots(c, scratch, source, header, &burst);
     }
     ll_burst_end(&burst);
+    if (c->coded) atomic_fetch_add_explicit(&c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
 }
 
 static void send_to(const ll_combine *c, int32_t source)
@@ -326,13 +331,14 @@ static uint64_t count_rows(const ll_combine *c)
     return rows;
 }
 
+/* How long coded rows are is known, and counted, when they are sent. */
 static void combine_count(const ll_combine *c)
 {
     ll_counts *counts = &c->self->base.counts;
     const uint64_t rows = count_rows(c);
     atomic_fetch_add_explicit(&counts->combines, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&counts->combine_rows, rows, memory_order_relaxed);
-    atomic_fetch_add_explicit(&counts->bytes_sent, rows * c->row_bytes, memory_order_relaxed);
+    if (!c->coded) atomic_fetch_add_explicit(&counts->bytes_sent, rows * c->row_bytes, memory_order_relaxed);
 }
 
 expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What travels, counted where it comes to: slots and places are filled before each call, and looked at when all have
+ * sent. Just one message comes for each (token, rank) and one row for each slot, or each rank of a token; the numbers
+ * of expar_ll_get_stats are those. All calls have hooks, so that nothing stays behind or is taken away. */
+#include "ep/check.h"
+#include "ep/low_latency/case.h"
+#include "ep/low_latency/ll.h"
+#include "ep/ranks.h"
+#include "exec/cpu/low_latency/cpu.h"
+#include "oracle/unit.h"
+
+#include <string.h>
+
+enum { RANKS = 4, ROUNDS = 5, FILL = 0xa7, GROUP_BYTES = 160, HEAD_BYTES = 8 };
+
+#define EXAMPLE                                                                                                        \
+    .ranks = RANKS, .max_tokens = 9, .hidden = 128, .topk = 6, .experts = 16, .tokens = {9, 0, 3, 8}, .seed = 5
+
+typedef struct seat {
+    const ll_case *c;
+    expar_group *group;
+    expar_ll *ll;
+    const ll_cpu *cpu;
+    int32_t rank;
+    expar_ll_stats before;
+} seat;
+
+/* ---- what has to come -------------------------------------------------------------------------------------------- */
+
+/* Slots of the token whose experts are on the rank. */
+static int32_t slots_on(const ll_case *c, int32_t source, int32_t token, int32_t rank)
+{
+    int32_t slots = 0;
+    for (int32_t k = 0; k < c->topk; k++) {
+        const int32_t expert = case_expert(c, source, token, k);
+        slots += expert >= 0 && expert / (c->experts / c->ranks) == rank;
+    }
+    return slots;
+}
+
+static int32_t messages_between(const ll_case *c, int32_t source, int32_t rank)
+{
+    int32_t messages = 0;
+    for (int32_t t = 0; t < c->tokens[source]; t++)
+        messages += slots_on(c, source, t, rank) > 0;
+    return messages;
+}
+
+static uint64_t messages_of(const ll_case *c, int32_t source)
+{
+    uint64_t messages = 0;
+    for (int32_t r = 0; r < c->ranks; r++)
+        messages += (uint64_t)messages_between(c, source, r);
+    return messages;
+}
+
+/* Rows that a rank sends back, and their bytes: of LogFMT's rows, of one group, those of every third expert are not
+   coded (case.c), and travel as BF16. */
+static uint64_t rows_back(const ll_case *c, int32_t rank, uint64_t *bytes)
+{
+    const int32_t locals = c->experts / c->ranks;
+    uint64_t rows = 0;
+    *bytes = 0;
+    for (int32_t s = 0; s < c->ranks; s++)
+        for (int32_t t = 0; t < c->tokens[s]; t++)
+            for (int32_t k = 0, sent = 0; k < c->topk; k++) {
+                const int32_t expert = case_expert(c, s, t, k);
+                if (expert < 0 || expert / locals != rank || (c->sum == EXPAR_LL_REDUCED && sent)) continue;
+                sent = 1;
+                rows++;
+                *bytes += !c->logfmt ? (uint64_t)c->hidden * 4 : HEAD_BYTES + (expert % 3 ? GROUP_BYTES : 128 * 2);
+            }
+    return rows;
+}
+
+/* Header, row and scales. */
+static uint64_t message_bytes(const ll_case *c)
+{
+    const uint64_t header = 8 + 8 * (uint64_t)c->topk + (c->weights ? 4 * (uint64_t)c->topk : 0);
+    return header + (c->format == EXPAR_LL_PLAIN ? (uint64_t)c->hidden * 4 : (uint64_t)c->hidden + 4);
+}
+
+/* ---- what has come ----------------------------------------------------------------------------------------------- */
+
+static bool is_filled(const seat *s, uint64_t at, uint64_t bytes)
+{
+    const uint8_t *data = ll_here(s->cpu, at);
+    for (uint64_t i = 0; i < bytes; i++)
+        if (data[i] != FILL) return false;
+    return true;
+}
+
+static void fill(const seat *s)
+{
+    const ll_space *space = &s->cpu->space;
+    CHECK_OK(expar_group_barrier(s->group));
+    memset(ll_here(s->cpu, space->messages), FILL, (size_t)(space->total_bytes - space->messages));
+    CHECK_OK(expar_group_barrier(s->group));
+}
+
+/* In a source's share messages come one behind the other, and none behind the last; the other half is left alone. */
+static void check_messages(const seat *s)
+{
+    const ll_space *space = &s->cpu->space;
+    const ll_shape *shape = &s->cpu->shape;
+    const uint64_t epoch = s->cpu->epochs[LL_DISPATCH];
+    for (int32_t source = 0; source < RANKS; source++)
+        for (int32_t m = 0; m < s->c->max_tokens; m++) {
+            const bool due = m < messages_between(s->c, source, s->rank);
+            const uint64_t at = ll_message_at(space, shape, source, epoch, m);
+            const uint64_t flag = ll_look(s->cpu, ll_message_flag_at(space, shape, source, epoch, m));
+            CHECK(is_filled(s, at, space->message_bytes) == !due && ll_word_is_of(flag, epoch) == due,
+                  "message %d of rank %d, expected %s", (int)m, (int)source, due ? "one" : "none");
+            CHECK(is_filled(s, ll_message_at(space, shape, source, epoch + 1, m), space->message_bytes),
+                  "message %d of rank %d in the other half", (int)m, (int)source);
+        }
+}
+
+/* Whether a row comes to the place of this rank's token: of its slot; or of one of as many ranks as it has. */
+static bool row_is_due(const seat *s, int32_t token, int32_t place)
+{
+    int32_t ranks = 0;
+    if (token >= s->c->tokens[s->rank]) return false;
+    if (s->c->sum == EXPAR_LL_EXACT) return case_expert(s->c, s->rank, token, place) >= 0;
+    for (int32_t r = 0; r < RANKS; r++)
+        ranks += slots_on(s->c, s->rank, token, r) > 0;
+    return place < ranks;
+}
+
+static void check_rows(const seat *s)
+{
+    const ll_space *space = &s->cpu->space;
+    const ll_shape *shape = &s->cpu->shape;
+    const uint64_t epoch = s->cpu->epochs[LL_COMBINE];
+    for (int32_t t = 0; t < s->c->max_tokens; t++)
+        for (int32_t p = 0; p < space->places; p++) {
+            const bool due = row_is_due(s, t, p);
+            const uint64_t place = ll_place_number(space, shape, epoch, 0, t, p);
+            const uint64_t flag = ll_look(s->cpu, ll_row_flag_at(space, place));
+            CHECK(is_filled(s, ll_row_at(space, place), space->place_bytes) == !due &&
+                      ll_word_is_of(flag, epoch) == due,
+                  "place %d of token %d, expected %s", (int)p, (int)t, due ? "a row" : "none");
+            CHECK(is_filled(s, ll_row_at(space, ll_place_number(space, shape, epoch + 1, 0, t, p)), space->place_bytes),
+                  "place %d of token %d in the other half", (int)p, (int)t);
+        }
+}
+
+static void check_added(seat *s, uint64_t messages, uint64_t rows, uint64_t bytes)
+{
+    expar_ll_stats now = EXPAR_LL_STATS_INIT;
+    CHECK_OK(expar_ll_get_stats(s->ll, &now));
+    const uint64_t got[] = {now.dispatch_messages - s->before.dispatch_messages,
+                            now.combine_rows - s->before.combine_rows, now.bytes_sent - s->before.bytes_sent};
+    CHECK(got[0] == messages && got[1] == rows && got[2] == bytes,
+          "%llu messages, %llu rows and %llu bytes are counted; expected %llu, %llu and %llu",
+          (unsigned long long)got[0], (unsigned long long)got[1], (unsigned long long)got[2],
+          (unsigned long long)messages, (unsigned long long)rows, (unsigned long long)bytes);
+    s->before = now;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static void play_combine(seat *s, ll_round *round)
+{
+    uint64_t bytes;
+    const uint64_t rows = rows_back(s->c, s->rank, &bytes);
+    round_prepare_combine(round);
+    round->combine.hook = 1;
+    fill(s);
+    const bool good = round_combine(round, s->ll);
+    CHECK_OK(expar_group_barrier(s->group));
+    check_rows(s);
+    if (good) round_combine_hook(round);
+    check_added(s, 0, rows, bytes);
+}
+
+/* Rows that were quantised are dispatched alone: the case's experts read FP32. */
+static void play_calls(seat *s, uint32_t number)
+{
+    ll_round *round = round_make(s->c, s->rank, number);
+    round->dispatch.hook = 1;
+    fill(s);
+    bool good = round_dispatch(round, s->ll);
+    CHECK_OK(expar_group_barrier(s->group));
+    check_messages(s);
+    good = good && round_dispatch_hook(round);
+    check_added(s, messages_of(s->c, s->rank), 0, messages_of(s->c, s->rank) * message_bytes(s->c));
+    if (s->c->format == EXPAR_LL_PLAIN && good) play_combine(s, round);
+    round_free(round);
+}
+
+static void play(expar_group *group, void *shared)
+{
+    seat s = {.c = shared, .group = group, .rank = expar_group_rank(group)};
+    const expar_ll_config config = case_config(s.c);
+    if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
+    s.cpu = ll_cpu_of(s.ll->exec);
+    for (uint32_t i = 0; i < ROUNDS && check_failures() == 0; i++)
+        play_calls(&s, i);
+    if (check_failures()) expar_group_abort(group);
+    CHECK_OK(expar_ll_destroy(s.ll));
+}
+
+static void run(ll_case c)
+{
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
+    assert_true(ranks_run(&plan, play, &c));
+}
+
+static void test_one_message_a_token_and_rank(void **state)
+{
+    (void)state;
+    run((ll_case){EXAMPLE});
+    run((ll_case){EXAMPLE, .weights = true, .threads = 3});
+    run((ll_case){EXAMPLE, .weights = true, .sum = EXPAR_LL_REDUCED});
+}
+
+static void test_coded_rows(void **state)
+{
+    (void)state;
+    run((ll_case){EXAMPLE, .logfmt = true});
+    for (int format = EXPAR_LL_FP8; format <= EXPAR_LL_INT8; format++)
+        run((ll_case){EXAMPLE, .format = (expar_ll_format)format, .weights = format % 2});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_message_a_token_and_rank),
+        cmocka_unit_test(test_coded_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

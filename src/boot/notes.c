@@ -70,30 +70,43 @@ static note_ended *find_ended(boot_notes *self, uint32_t kind, uint32_t object)
     return NULL;
 }
 
-/* One that is for good stays; another makes room. */
-static void keep_end(boot_notes *self, const note_ended *end, const char *reason)
+/* The caller holds the lock. */
+static note_ended *oldest_end(boot_notes *self)
+{
+    return &self->ended[atomic_fetch_add_explicit(&self->num_ended, 1, memory_order_relaxed) % NOTES_ENDED];
+}
+
+/* One that is for good stays; another makes room, but not for one in passing. */
+static void keep_end(boot_notes *self, note_ended end, const char *reason)
 {
     pthread_mutex_lock(&self->lock);
-    note_ended *one = find_ended(self, end->topic.kind, end->topic.object);
-    if (!one || one->refused) {
-        if (!one)
-            one = &self->ended[atomic_fetch_add_explicit(&self->num_ended, 1, memory_order_relaxed) % NOTES_ENDED];
-        *one = *end;
-        memcpy(one->reason, reason, strnlen(reason, sizeof one->reason - 1));
+    note_ended *one = find_ended(self, end.topic.kind, end.topic.object);
+    if (!one || one->passing || (one->refused && !end.passing)) {
+        if (one && one->passing) end.culprit = one->culprit;
+        memcpy(end.reason, reason, strnlen(reason, sizeof end.reason - 1));
+        if (!one) one = oldest_end(self);
+        *one = end;
     }
     pthread_mutex_unlock(&self->lock);
 }
 
 void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason)
 {
-    keep_end(self->notes, &(note_ended){.topic = *topic, .status = status}, reason);
+    keep_end(self->notes, (note_ended){.topic = *topic, .status = status, .culprit = -1}, reason);
+}
+
+void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason)
+{
+    const note_ended end = {.topic = wait->topic, .status = status, .passing = true, .culprit = wait->culprit};
+    keep_end(self, end, reason);
 }
 
 void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason)
 {
     note_call *calls = &self->notes->calls[topic->kind][topic->object % NOTES_OBJECTS];
     const uint32_t refused = atomic_fetch_add_explicit(&calls->refused, 1, memory_order_relaxed) + 1;
-    keep_end(self->notes, &(note_ended){.topic = *topic, .status = status, .refused = refused}, reason);
+    const note_ended end = {.topic = *topic, .status = status, .refused = refused, .culprit = -1};
+    keep_end(self->notes, end, reason);
 }
 
 /* all: also one that is for good. */
@@ -241,6 +254,7 @@ static void read_ended(boot_notes *self, const boot_topic *topic, boot_answer *o
     if (!one) one = find_ended(self, topic->kind, topic->object);
     if (!one || !concerns(one, topic)) return;
     out->ended = one->status;
+    if (out->blamed < 0) out->blamed = one->culprit;
     memcpy(out->reason, one->reason, sizeof out->reason);
 }
 

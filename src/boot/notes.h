@@ -15,6 +15,8 @@ typedef struct note_ended {
     expar_status status;
     /* 0; or by boot_note_refused, and so of that number alone: how many calls had been refused so by then. */
     uint32_t refused;
+    bool passing;    /* noted by a wait that has failed; its call says soon how it ends */
+    int32_t culprit; /* of that wait, also once the call has said it; -1: nobody knows */
     char reason[BOOT_REASON_TEXT];
 } note_ended;
 
@@ -46,6 +48,8 @@ void notes_destroy(boot_notes *self);
 /* Takes a wait up, or out. */
 void notes_add(boot_notes *self, boot_wait *wait);
 void notes_remove(boot_notes *self, boot_wait *wait);
+/* The wait has failed, and what becomes of its call is not noted yet: until then that is how it ends. */
+void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason);
 /* The thread that made the last call on the topic's object. */
 uint32_t notes_caller(const boot_notes *self, const boot_topic *topic);
 /* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */

@@ -410,6 +410,16 @@ static void break_circle(const inquiry *q, bool circled)
         boot_note_ended(q->wait->boot, &q->wait->circle, q->status, expar_last_error());
 }
 
+/* Before the wait leaves the notes: whoever looks for the end of the chain between that and what its call notes would
+   find a rank that waits for nobody here, and take it for the late one. A wait for those alone who are missed is
+   followed by one without them. */
+static void note_failure(const inquiry *q)
+{
+    const boot_wait *wait = q->wait;
+    if (q->failed && wait->topic.kind != BOOT_KIND_NONE && !wait->missed_alone)
+        notes_failed(wait->boot->notes, wait, q->status, expar_last_error());
+}
+
 static expar_status inquire(boot_wait *wait, int64_t now_ns)
 {
     boot *self = wait->boot;
@@ -426,6 +436,7 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     if (!q.failed) judge_lateness(&q);
     if (!q.failed) log_wait(&q);
     break_circle(&q, circled);
+    note_failure(&q);
     free(q.answers);
     wait->ask_pause_ns = least(2 * wait->ask_pause_ns, last_pause_ns(self));
     wait->ask_ns = now_ns + wait->ask_pause_ns;

@@ -205,6 +205,51 @@ static void ranks_that_await_one_each_are_a_circle(void **state)
     assert_int_equal(culprit, 1);
 }
 
+/* ---- between a wait that has failed and what its call notes ------------------------------------------------------ */
+
+static void fail_late(played_boot *played, boot_wait *wait)
+{
+    begin_play(played);
+    played->boot.late_limit_ms = 1;
+    boot_wait_begin(wait, &played->boot, &first, "dispatch");
+    wait->misses = all_are_missed;
+    look_until_it_fails(wait);
+    assert_int_equal(wait->verdict, BOOT_LATE);
+    boot_wait_end(wait);
+}
+
+/* Or others, whose limits end in that moment, would take this rank for the late one. */
+static void who_has_given_up_is_not_late(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_where_rank_2_computes};
+    boot_wait wait;
+    boot_answer answer = {0};
+    fail_late(&played, &wait);
+    notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
+    assert_int_equal(answer.ended, EXPAR_ERR_PEER);
+    assert_int_equal(answer.blamed, 2);
+    assert_non_null(strstr(answer.reason, "rank 2"));
+    notes_destroy(&played.notes);
+}
+
+/* A second failed wait takes nothing away from that, either. */
+static void what_the_call_notes_comes_in_its_place(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_where_rank_2_computes};
+    boot_wait wait;
+    boot_answer answer = {0};
+    fail_late(&played, &wait);
+    boot_note_ended(&played.boot, &first, EXPAR_ERR_ABORTED, "expar_dispatch: dispatch: given up");
+    notes_failed(&played.notes, &wait, EXPAR_ERR_PEER, "dispatch");
+    notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
+    assert_int_equal(answer.ended, EXPAR_ERR_ABORTED);
+    assert_string_equal(answer.reason, "expar_dispatch: dispatch: given up");
+    assert_int_equal(answer.blamed, 2);
+    notes_destroy(&played.notes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +258,8 @@ int main(void)
         cmocka_unit_test(ranks_that_await_one_each_are_a_circle),
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
+        cmocka_unit_test(who_has_given_up_is_not_late),
+        cmocka_unit_test(what_the_call_notes_comes_in_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

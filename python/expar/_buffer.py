@@ -12,7 +12,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
-from . import _abi
+from . import _abi, _values
 from ._abi import DeviceType, Dtype, Path, SumOrder, WeightsOf
 from ._errors import DroppedError, Error
 from ._event import Event, keep_until
@@ -176,6 +176,15 @@ _WRITTEN = {
 }
 
 
+# Which enumeration an argument is of.
+_CHOICES = {
+    "format": "one of expar.LlFormat",
+    "path": "one of expar.Path",
+    "sum": "one of expar.LlSum",
+    "sum_order": "one of expar.SumOrder",
+    "weights_of": "one of expar.WeightsOf",
+}
+
 # Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
 _PATHS = {path.value: path for path in Path}
 _DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
@@ -196,15 +205,26 @@ class Arguments:
             if value is not None:
                 setattr(self.struct, name, view_of(value, name, self.kept, writable=name in _WRITTEN))
 
+    def numbers(self, **values: Any) -> None:
+        for name, value in values.items():
+            _values.set_number(self.struct, name, value)
+
+    def choices(self, **values: Any) -> None:
+        for name, value in values.items():
+            _values.set_number(self.struct, name, value, _CHOICES[name])
+
+    def flags(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self.struct, name, _values.flag(value, name))
+
     def event(self, event: Event | None) -> None:
         if event is not None:
-            self.kept.append(event)
+            self.kept.append(_values.one_of(event, "wait_event", Event))
             self.struct.wait_event = event.pointer
 
-    def handle(self, handle: Counted | None) -> None:
-        if handle is not None:
-            self.kept.append(handle)
-            self.struct.handle = handle.pointer
+    def handle(self, handle: Counted) -> None:
+        self.kept.append(handle)
+        self.struct.handle = handle.pointer
 
 
 def output_of(pointer: int | None, in_python: bool = False) -> Counted | None:
@@ -256,8 +276,11 @@ class Buffer(Owned):
     def __init__(self, group: Group, *, allocator: Callable[[int], Any] | None = None, **options: int) -> None:
         config = _abi.EpConfig()
         fill(config, options, _CONFIG_NAMES)
+        _values.one_of(group, "group", Group)
         self._allocator = None
         if allocator is not None:
+            if not callable(allocator):
+                raise TypeError(f"allocator is {_values.shown(allocator)}: expected a callable, or None")
             from ._allocator import Allocator
 
             self._allocator = Allocator(allocator)
@@ -274,7 +297,8 @@ class Buffer(Owned):
         """Bytes of symmetric heap that a buffer with these options takes on each rank when it is made. Local."""
         config, size = _abi.EpConfig(), ctypes.c_size_t()
         fill(config, options, _CONFIG_NAMES)
-        lib.expar_ep_buffer_size(ctypes.byref(config), num_ranks, ctypes.byref(size))
+        ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
+        lib.expar_ep_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
 
     def _call(self, function: Any, *arguments: Any) -> None:
@@ -298,8 +322,11 @@ class Buffer(Owned):
         import numpy
 
         kept: list[Any] = []
+        experts = _values.whole(num_experts, "num_experts")
         view = view_of(topk_idx, "topk_idx", kept)
-        counts = [numpy.zeros(n, "int32") for n in (self.group.size, self.group.num_nodes, max(num_experts, 0))]
+        if view.data and view.device.type != DeviceType.CPU:
+            raise Error(_abi.Status.ERR_DEVICE, f"topk_idx lies on device type {view.device.type}: expected the CPU")
+        counts = [numpy.zeros(n, "int32") for n in (self.group.size, self.group.num_nodes, max(experts, 0))]
         in_rank = numpy.zeros((view.shape[0], self.group.size), "bool")
         struct = _abi.Layout(
             struct_size=ctypes.sizeof(_abi.Layout),
@@ -308,7 +335,7 @@ class Buffer(Owned):
             tokens_per_expert=counts[2].ctypes.data,
             token_in_rank=in_rank.ctypes.data,
         )
-        lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), num_experts, ctypes.byref(struct))
+        lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(struct))
         return Layout(counts[0].tolist(), counts[1].tolist(), counts[2].tolist(), in_rank)
 
     def route(
@@ -326,14 +353,14 @@ class Buffer(Owned):
     ) -> Route:
         """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches
         with the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
-        call = Arguments(_abi.RouteArgs(num_experts=num_experts, expert_alignment=expert_alignment))
+        call = Arguments(_abi.RouteArgs())
+        call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
+        call.flags(keep_slots=keep_slots)
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
         call.event(wait_event)
         call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
             call.struct.recv_counts = self._where(recv_counts, num_experts, call.kept)
-        call.struct.num_worst_tokens = num_worst_tokens
-        call.struct.keep_slots = keep_slots
         result = _abi.RouteResult(struct_size=ctypes.sizeof(_abi.RouteResult))
         self._call(lib.expar_ep_route, ctypes.byref(call.struct), ctypes.byref(result))
         assert result.handle is not None
@@ -351,15 +378,14 @@ class Buffer(Owned):
         """[E] on the host."""
         if counts is None:
             return None
-        if len(counts) != num_experts:
-            raise ValueError(f"tokens_per_expert has {len(counts)} entries: expected num_experts, {num_experts}")
-        array = (ctypes.c_int32 * len(counts))(*[int(count) for count in counts])
+        entries = _values.sequence_of(counts, "tokens_per_expert", num_experts, "num_experts")
+        array = (ctypes.c_int32 * len(entries))(*[_values.whole(count, "tokens_per_expert") for count in entries])
         kept.append(array)
         return ctypes.addressof(array)
 
     def _where(self, counts: RecvCounts, num_experts: int, kept: list[Any]) -> int:
         size = self.group.size
-        return counts.struct(num_experts // size, size, kept)
+        return _values.one_of(counts, "recv_counts", RecvCounts).struct(num_experts // size, size, kept)
 
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
@@ -414,19 +440,22 @@ class Buffer(Owned):
         Rows are ordered by source rank, then by the source's token. DroppedError where more rows come than
         num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
-        call = Arguments(_abi.DispatchArgs(num_experts=num_experts, expert_alignment=expert_alignment, path=path))
+        call = Arguments(_abi.DispatchArgs())
+        call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
+        call.choices(path=path)
+        call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots, src_tokens=src_tokens)
+        call.flags(global_experts=global_experts, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
         call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
         call.event(wait_event)
-        call.handle(handle)
+        if handle is not None:
+            call.handle(_values.one_of(handle, "handle", Handle))
         args = call.struct
         args.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
             args.recv_counts = self._where(recv_counts, handle.num_experts if handle else num_experts, call.kept)
-        args.num_worst_tokens, args.num_sms, args.async_finish = num_worst_tokens, num_threads, async_finish
-        args.expert_major, args.zero_padding, args.keep_slots = expert_major, zero_padding, keep_slots
-        args.src_tokens, args.global_experts = src_tokens, global_experts
+        args.num_sms = _values.whole(num_threads, "num_threads")
         result = _abi.DispatchResult(_DISPATCHED_BYTES)
         dropped = None
         try:
@@ -485,15 +514,21 @@ class Buffer(Owned):
 
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
-        call = Arguments(_abi.CombineArgs(path=path, sum_order=sum_order, weights_of=weights_of))
+        call = Arguments(_abi.CombineArgs())
+        call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
+        call.flags(expert_major=expert_major, async_finish=async_finish)
         args = call.struct
+        args.num_sms = _values.whole(num_threads, "num_threads")
         call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
         if bias is not None:
-            for index, each in enumerate(bias if isinstance(bias, (tuple, list)) else (bias,)):
+            pair = bias if isinstance(bias, (tuple, list)) else (bias,)
+            if len(pair) > len(args.bias):
+                raise ValueError(f"bias has {len(pair)} tensors: expected one, or a pair")
+            for index, each in enumerate(pair):
                 args.bias[index] = view_of(each, f"bias[{index}]", call.kept)
-        call.handle(handle)
+        call.handle(_values.one_of(handle, "handle", Handle))
         call.event(wait_event)
-        if y is None:
+        if y is None and x is not None:  # the library refuses a call without x
             y = self.alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype))
         if topk_weights is not None and out_topk_weights is None:
             out_topk_weights = self.alloc((handle.num_tokens, handle.num_topk), Dtype.F32)
@@ -501,20 +536,17 @@ class Buffer(Owned):
         call.tensors(out_topk_weights=out_topk_weights)
         event = ctypes.c_void_p()
         args.event = ctypes.addressof(event)
-        args.expert_major, args.async_finish, args.num_sms = expert_major, async_finish, num_threads
         self._call(lib.expar_combine, ctypes.byref(args))
         return Combined(y, out_topk_weights, keep_call(event.value, call))
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
 
-    def alloc(self, shape: Sequence[int], dtype: Any) -> Tensor:
+    def alloc(self, shape: int | Sequence[int], dtype: Any) -> Tensor:
         """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
         place. Local. Error: ERR_MEMORY, ERR_BUSY."""
         element = dtype_of(dtype)
-        extents = tuple(shape)
-        size = ELEMENT_BYTES[element]
-        for extent in extents:
-            size *= extent
+        extents = _values.extents_of(shape, 0)
+        size = _values.bytes_for(extents, ELEMENT_BYTES[element])
         pointer = ctypes.c_void_p()
         self._call(lib.expar_ep_alloc, max(size, 1), ctypes.byref(pointer))
         output = self._output(pointer.value)

@@ -7,6 +7,7 @@ import ctypes
 import threading
 from typing import Any
 
+from . import _values
 from ._library import lib
 
 
@@ -14,7 +15,7 @@ class Event:
     """Happens once. Calls with async_finish return one; `Event()` makes one for a call to wait for, by `signal`. Any
     thread may use it."""
 
-    __slots__ = ("__weakref__", "_destroy", "pointer")
+    __slots__ = ("__weakref__", "_destroy", "_pointer", "_process")
 
     def __init__(self, pointer: int | None = None) -> None:
         if pointer is None:
@@ -22,11 +23,18 @@ class Event:
             lib.expar_event_create(ctypes.byref(made))
             assert made.value is not None
             pointer = made.value
-        self.pointer: int = pointer
+        self._pointer: int = pointer
+        self._process = _values.this_process()
         self._destroy = lib.expar_event_destroy
 
     def __del__(self) -> None:
-        self._destroy(self.pointer)
+        self._destroy(self._pointer)
+
+    @property
+    def pointer(self) -> int:
+        """The object of the library's. Error ERR_STATE in a child by fork: nobody is there who makes it happen."""
+        _values.check_process(self._process, "event")
+        return self._pointer
 
     def signal(self) -> None:
         """Happens now. Error: ERR_STATE when it has happened already, or belongs to a call."""

@@ -8,7 +8,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
-from . import _abi, _interrupt
+from . import _abi, _interrupt, _values
 from ._errors import Error
 from ._library import lib
 from ._symmetric import Operations
@@ -17,6 +17,8 @@ from ._team import Team
 _Options = _abi.GroupOptions
 _OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
 _Own = TypeVar("_Own", bound="Owned")
+# Room for what the library gives; it refuses groups of threads long before.
+_MOST_THREADS = 1 << 20
 
 
 def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
@@ -25,7 +27,7 @@ def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
     for name, value in values.items():
         if name not in names:
             raise TypeError(f"there is no option {name!r}: expected one of {', '.join(names)}")
-        setattr(struct, name, value)
+        _values.set_number(struct, name, value)
 
 
 class Owned:
@@ -39,14 +41,17 @@ class Owned:
 
     def __init__(self, pointer: int, destroy: Any, abandon: Any) -> None:
         self._pointer: int | None = pointer
+        self._process = _values.this_process()
         self._destroy = destroy
         self._finalizer = weakref.finalize(self, abandon, pointer)
 
     @property
     def pointer(self) -> int:
-        """The object of the library's. ValueError once it is closed or abandoned."""
+        """The object of the library's. ValueError once it is closed or abandoned; Error ERR_STATE in a child by fork,
+        which is no rank."""
         if self._pointer is None:
-            raise ValueError(f"the {self._kind} is closed")
+            raise ValueError(f"the {self._kind} is closed: expected one that is open")
+        _values.check_process(self._process, self._kind)
         return self._pointer
 
     @property
@@ -89,7 +94,8 @@ class UniqueId:
 
     def __init__(self, interface: str | None = None) -> None:
         self._id = _abi.UniqueId()
-        lib.expar_unique_id_create_on((interface or "").encode(), ctypes.byref(self._id))
+        name = _values.text_or_none(interface, "interface")
+        lib.expar_unique_id_create_on(name.encode(), ctypes.byref(self._id))
 
     def __bytes__(self) -> bytes:
         return bytes(self._id.bytes)
@@ -130,24 +136,34 @@ class Group(Owned, Operations):
     def from_id(cls, unique_id: bytes | UniqueId, rank: int, size: int, **options: int) -> Group:
         """Joins the group of `size` ranks that meets at that id, as number `rank`. Collective. ValueError: the id has
         not 128 bytes."""
-        plain = bytes(unique_id)
+        plain = bytes(unique_id) if isinstance(unique_id, UniqueId) else _values.bytes_of(unique_id, "unique_id")
         if len(plain) != ctypes.sizeof(_abi.UniqueId):
             raise ValueError(f"unique_id has {len(plain)} bytes: expected {ctypes.sizeof(_abi.UniqueId)}")
         kept = _abi.UniqueId.from_buffer_copy(plain)
-        return cls._create(_Options(id=ctypes.addressof(kept), rank=rank, size=size), options)
+        struct = _Options(id=ctypes.addressof(kept))
+        _values.set_number(struct, "rank", rank)
+        _values.set_number(struct, "size", size, "a number of ranks")
+        return cls._create(struct, options)
 
     @classmethod
     def from_mpi4py(cls, comm: Any, interface: str | None = None, **options: int) -> Group:
         """A group among the ranks of an mpi4py communicator, with their numbers. Collective on it. interface: as of
         UniqueId."""
+        if not all(callable(getattr(comm, name, None)) for name in ("bcast", "Get_rank", "Get_size")):
+            raise TypeError(f"comm is {_values.shown(comm)}: expected a communicator of mpi4py's")
         return cls._from_broadcast(comm.bcast, comm.Get_rank(), comm.Get_size(), interface, options)
 
     @classmethod
     def from_torch(cls, process_group: Any = None, interface: str | None = None, **options: int) -> Group:
         """A group among the ranks of a torch.distributed process group (None: the default one), with their numbers in
-        it. Collective on it. interface: as of UniqueId."""
+        it. Collective on it. interface: as of UniqueId. ImportError: there is no PyTorch."""
         import torch.distributed as dist
 
+        if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+            what = _values.shown(process_group)
+            raise TypeError(f"process_group is {what}: expected one of torch.distributed, or None")
+        if not dist.is_initialized():
+            raise ValueError("process_group is None: expected torch.distributed to be initialised")
         source = dist.get_global_rank(process_group, 0) if process_group is not None else 0
 
         def broadcast(value: Any) -> Any:
@@ -162,13 +178,12 @@ class Group(Owned, Operations):
     def threads(cls, size: int, **options: int) -> list[Group]:
         """All ranks of a group at once, for `size` threads of this process: each uses and closes its own. Not
         collective. Calls let other threads of Python run."""
-        if not isinstance(size, int):
-            raise TypeError(f"size is {size!r}: expected a number of ranks")
-        made = (ctypes.c_void_p * max(size, 1))()
+        count = _values.whole(size, "size", expected="a number of ranks")
+        made = (ctypes.c_void_p * min(max(count, 1), _MOST_THREADS))()
         struct = _Options()
         fill(struct, options, _OPTION_NAMES)
         _interrupt.watch(lib)
-        lib.expar_group_create_threads(size, ctypes.byref(struct), made)
+        lib.expar_group_create_threads(count, ctypes.byref(struct), made)
         return [cls(pointer) for pointer in made if pointer is not None]
 
     @classmethod
@@ -274,7 +289,8 @@ class Group(Owned, Operations):
         such teams all ranks keep to one order of collective calls; those of `Team.split` know no such bound. Error:
         ERR_RANGE."""
         made = ctypes.c_void_p()
-        lib.expar_team_form(self.pointer, start, stride, size, ctypes.byref(made))
+        numbers = [_values.whole(v, n) for v, n in ((start, "start"), (stride, "stride"), (size, "size"))]
+        lib.expar_team_form(self.pointer, *numbers, ctypes.byref(made))
         return None if made.value is None else Team(self, made.value)
 
     def _standing(self, call: Any) -> Team:
@@ -298,14 +314,16 @@ class Group(Owned, Operations):
     def allgather(self, mine: bytes) -> list[bytes]:
         """What every rank gave, by rank; as many bytes of each, at most 1 MiB. Collective; for set-up, not for speed.
         Error: ERR_MISMATCH, ERR_ARGUMENT."""
-        gathered = (ctypes.c_char * max(len(mine) * self.size, 1))()
-        lib.expar_group_allgather(self.pointer, mine, gathered, len(mine))
-        return [gathered.raw[r * len(mine) : (r + 1) * len(mine)] for r in range(self.size)]
+        own = _values.bytes_of(mine, "mine")
+        gathered = (ctypes.c_char * max(len(own) * self.size, 1))()
+        lib.expar_group_allgather(self.pointer, own, gathered, len(own))
+        return [gathered.raw[r * len(own) : (r + 1) * len(own)] for r in range(self.size)]
 
     def broadcast(self, data: bytes, root: int = 0) -> bytes:
         """What rank `root` gave; as many bytes on all ranks, at most 1 MiB. Collective; for set-up, not for speed."""
-        box = ctypes.create_string_buffer(data, max(len(data), 1))
-        lib.expar_group_broadcast(self.pointer, box, len(data), root)
-        return box.raw[: len(data)]
+        own = _values.bytes_of(data, "data")
+        box = ctypes.create_string_buffer(own, max(len(own), 1))
+        lib.expar_group_broadcast(self.pointer, box, len(own), _values.whole(root, "root"))
+        return box.raw[: len(own)]
 
 

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from ._abi import LogLevel
+from . import _values
 from ._library import lib
 
 _SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p)
@@ -30,6 +31,8 @@ def log_to(logger: logging.Logger | None) -> None:
     included; they must not wait for another rank.
     """
     global _sink
+    if logger is not None and not callable(getattr(logger, "log", None)):
+        raise TypeError(f"logger is {_values.shown(logger)}: expected a logging.Logger, or None")
 
     def emit(_: Any, level: int, rank: int, place: bytes, text: bytes) -> None:
         assert logger is not None

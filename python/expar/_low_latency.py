@@ -12,17 +12,25 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from . import _abi
+from . import _abi, _values
 from ._abi import DeviceType, Dtype, LlFormat, LlSum
 from ._buffer import Arguments, keep_call, output_of, own_or_library
 from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._symmetric import stats_of
-from ._tensor import Counted, Tensor, make_view
+from ._tensor import Counted, Tensor, dtype_of, make_view
 
 _NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device", "num_sms")
 _OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
+
+
+def _config(options: dict[str, int], **shape: int) -> _abi.LlConfig:
+    config = _abi.LlConfig()
+    for name, value in shape.items():
+        _values.set_number(config, name, value)
+    fill(config, options, _OPTION_NAMES)
+    return config
 
 
 class LowLatencyHandle(Counted):
@@ -63,11 +71,12 @@ class Hook:
     """The second half of a call, which receives when this is called: once, in any order with others. What the call's
     result names is filled then. One that is never called holds one of the two places of its kind."""
 
-    __slots__ = ("__weakref__", "_destroy", "_kept", "_pointer")
+    __slots__ = ("__weakref__", "_destroy", "_kept", "_pointer", "_process")
 
     def __init__(self, pointer: int, kept: list[Any]) -> None:
         self._kept = kept
         self._pointer = pointer
+        self._process = _values.this_process()
         self._destroy = lib.expar_ll_hook_destroy
 
     def __del__(self) -> None:
@@ -75,6 +84,7 @@ class Hook:
 
     def __call__(self) -> None:
         """Error: ERR_STATE when it has been called, or the buffer is gone; else those of the call."""
+        _values.check_process(self._process, "hook")
         lib.expar_ll_hook_call(self._pointer, None)
 
 
@@ -130,8 +140,8 @@ class LowLatencyBuffer(Owned):
     def __init__(
         self, group: Group, max_tokens: int, hidden: int, num_topk: int, num_experts: int, **options: int
     ) -> None:
-        config = _abi.LlConfig(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
-        fill(config, options, _OPTION_NAMES)
+        config = _config(options, max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        _values.one_of(group, "group", Group)
         pointer = ctypes.c_void_p()
         lib.expar_ll_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
         assert pointer.value is not None
@@ -144,10 +154,10 @@ class LowLatencyBuffer(Owned):
         num_ranks: int, max_tokens: int, hidden: int, num_topk: int, num_experts: int, **options: int
     ) -> int:
         """Bytes of symmetric heap that such a buffer takes on each rank. Local."""
-        config = _abi.LlConfig(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
-        fill(config, options, _OPTION_NAMES)
+        config = _config(options, max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
         size = ctypes.c_size_t()
-        lib.expar_ll_buffer_size(ctypes.byref(config), num_ranks, ctypes.byref(size))
+        ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
+        lib.expar_ll_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
 
     def close(self) -> None:
@@ -184,7 +194,9 @@ class LowLatencyBuffer(Owned):
 
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
-        call = Arguments(_abi.LlDispatchArgs(format=format, hook=hook, async_finish=async_finish))
+        call = Arguments(_abi.LlDispatchArgs())
+        call.choices(format=format)
+        call.flags(hook=hook, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights)
         call.tensors(out_x=out_x, out_scales=out_scales, out_count=out_count)
         call.tensors(expert_recv_stats=expert_recv_stats, wait_ns=wait_ns)
@@ -225,9 +237,11 @@ class LowLatencyBuffer(Owned):
             rows of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
         out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
-        call = Arguments(_abi.LlCombineArgs(sum=sum, format=format, hook=hook, async_finish=async_finish))
+        call = Arguments(_abi.LlCombineArgs())
+        call.choices(sum=sum, format=format)
+        call.flags(hook=hook, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, out=out, wait_ns=wait_ns)
-        call.handle(handle)
+        call.handle(_values.one_of(handle, "handle", LowLatencyHandle))
         call.event(wait_event)
         result = _abi.LlCombineResult(struct_size=ctypes.sizeof(_abi.LlCombineResult))
         lib.expar_ll_combine(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
@@ -238,15 +252,16 @@ class LowLatencyBuffer(Owned):
             event=keep_call(result.event, call, output),
         )
 
-    def combine_buffer(self, handle: LowLatencyHandle, dtype: Dtype) -> LentTensor:
+    def combine_buffer(self, handle: LowLatencyHandle, dtype: Any) -> LentTensor:
         """Memory in dispatch's layout, [L, N*B, H] of the dtype, for a GEMM to write to: a combine sends from there
         without a copy. The same memory at each call; rows may lie further apart than H."""
         view = _abi.Tensor()
-        lib.expar_ll_combine_buffer(self.pointer, handle.pointer, dtype, ctypes.byref(view))
-        held = self._lent.get(dtype, lambda: None)()
+        element, owner = dtype_of(dtype), _values.one_of(handle, "handle", LowLatencyHandle)
+        lib.expar_ll_combine_buffer(self.pointer, owner.pointer, element, ctypes.byref(view))
+        held = self._lent.get(element, lambda: None)()
         if held is None:
             held = LentTensor(view, self)
-            self._lent[dtype] = weakref.ref(held)
+            self._lent[element] = weakref.ref(held)
             self.group.lend(held)
         return held
 
@@ -255,7 +270,7 @@ class LowLatencyBuffer(Owned):
     def mask_set(self, rank: int, masked: bool = True) -> None:
         """A masked rank is sent nothing and waited for by nobody here; its experts add nothing. Local. Error: ERR_STATE
         (the buffer was made without `masking`), ERR_ARGUMENT."""
-        lib.expar_ll_mask_set(self.pointer, rank, masked)
+        lib.expar_ll_mask_set(self.pointer, _values.whole(rank, "rank"), _values.flag(masked, "masked"))
 
     def mask_query(self) -> list[bool]:
         """[N]: who is masked here. Local. Error: ERR_STATE."""

@@ -10,7 +10,7 @@ import ctypes
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from . import _abi
+from . import _abi, _values
 from ._abi import Cmp, SignalOp, Status
 from ._library import give_types, lib
 
@@ -50,7 +50,8 @@ def _name_of(dtype: Any) -> str:
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
     name = str(name).replace("torch.", "")
     if name not in _TYPESTRS:
-        raise TypeError(f"symmetric memory has no element type {dtype!r}: expected one of {', '.join(_TYPESTRS)}")
+        known = ", ".join(_TYPESTRS)
+        raise TypeError(f"dtype: symmetric memory has no element type {_values.shown(dtype)}: expected one of {known}")
     return name
 
 
@@ -81,7 +82,7 @@ class Symmetric:
     def interface(self) -> dict[str, Any]:
         """As NumPy's array interface has it."""
         if self._address is None:
-            raise ValueError("the symmetric memory has been freed")
+            raise ValueError("the symmetric memory has been freed: expected a block that is there")
         self.group.pointer  # must be there
         typestr = _TYPESTRS[self.dtype]
         return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self._address, False), "strides": None}
@@ -103,9 +104,9 @@ class Symmetric:
             self._lease = weakref.ref(lease)
         if pe is None:
             return numpy.asarray(lease)
-        address = lib.expar_ptr(self.group.pointer, self._address, pe)
+        address = lib.expar_ptr(self.group.pointer, self._address, _values.whole(pe, "pe"))
         if address is None:
-            raise ValueError(f"the memory of rank {pe} is out of reach: expected a rank of this node")
+            raise ValueError(f"pe {pe}: the memory of rank {pe} is out of reach: expected a rank of this node")
         return numpy.asarray(_Lease(self, {**self.interface, "data": (address, False)}, lease))
 
     def torch(self, pe: int | None = None) -> torch.Tensor:
@@ -126,13 +127,16 @@ class Symmetric:
 
 
 def interface_of(value: Any, name: str) -> dict[str, Any]:
-    if isinstance(value, Symmetric):
-        return value.interface
-    interface = getattr(value, "__array_interface__", None)
-    if interface is None and hasattr(value, "data_ptr") and hasattr(value, "numpy"):
-        interface = value.detach().numpy().__array_interface__  # of PyTorch's; bfloat16 has no array of NumPy's
+    """TypeError for what is no array in memory of the CPU's, ValueError for a block that is gone."""
+    try:
+        interface = value.interface if isinstance(value, Symmetric) else getattr(value, "__array_interface__", None)
+        if interface is None and hasattr(value, "data_ptr") and hasattr(value, "numpy"):
+            interface = value.detach().numpy().__array_interface__  # of PyTorch's; bfloat16 has no array of NumPy's
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
     if interface is None:
-        raise TypeError(f"{name}: {type(value).__name__} is no array: expected one with an array interface")
+        what = f"{type(value).__name__} is no array: it is {_values.shown(value)}"
+        raise TypeError(f"{name}: {what}, expected one with an array interface")
     return dict(interface)
 
 
@@ -182,6 +186,11 @@ def _typed(call: str, suffix: str, arguments: list[Any]) -> Any:
     return give_types(function, Status, arguments) if function.argtypes is None else function
 
 
+def _compared(cmp: Any, value: Any, kind: Any) -> tuple[int, Any]:
+    """How a word is compared, and with what."""
+    return _values.whole(cmp, "cmp", expected="one of expar.Cmp"), _values.whole(value, "value", kind)
+
+
 class Operations:
     """What a group does on symmetric memory.
 
@@ -209,13 +218,9 @@ class Operations:
         return self._allocate(shape, dtype, allocate)
 
     def _allocate(self, shape: int | Sequence[int], dtype: Any, allocate: Any) -> Symmetric:
-        extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+        extents = _values.extents_of(shape, 1)
         name = _name_of(dtype)
-        count = int(_TYPESTRS[name][2:])
-        for extent in extents:
-            if extent < 1:
-                raise ValueError(f"shape {extents}: expected extents of 1 or more")
-            count *= extent
+        count = _values.bytes_for(extents, int(_TYPESTRS[name][2:]))
         address = ctypes.c_void_p()
         allocate(self.pointer, count, ctypes.byref(address))
         assert address.value is not None
@@ -237,22 +242,24 @@ class Operations:
         """source to rank pe's memory at dest, of as many bytes. source may be used again; the data is there after
         `quiet` or `barrier`. Both contiguous."""
         address, size = self._pair(dest, source, "dest", "source")
-        lib.expar_put(self.pointer, address, span_of(source, "source")[0], size, pe)
+        lib.expar_put(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
     def get(self, dest: Any, source: Any, pe: int) -> None:
         """Rank pe's memory at source to dest, of as many bytes; it is here at the return. Both contiguous."""
         address, size = self._pair(source, dest, "source", "dest")
-        lib.expar_get(self.pointer, span_of(dest, "dest", writable=True)[0], address, size, pe)
+        own = span_of(dest, "dest", writable=True)[0]
+        lib.expar_get(self.pointer, own, address, size, _values.whole(pe, "pe"))
 
     def put_nbi(self, dest: Any, source: Any, pe: int) -> None:
         """As put, but source must be left alone until `quiet` or `barrier`."""
         address, size = self._pair(dest, source, "dest", "source")
-        lib.expar_put_nbi(self.pointer, address, span_of(source, "source")[0], size, pe)
+        lib.expar_put_nbi(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
     def get_nbi(self, dest: Any, source: Any, pe: int) -> None:
         """As get, but dest must be left alone, and is not filled, until `quiet` or `barrier`."""
         address, size = self._pair(source, dest, "source", "dest")
-        lib.expar_get_nbi(self.pointer, span_of(dest, "dest", writable=True)[0], address, size, pe)
+        own = span_of(dest, "dest", writable=True)[0]
+        lib.expar_get_nbi(self.pointer, own, address, size, _values.whole(pe, "pe"))
 
     def put_signal(
         self, dest: Any, source: Any, signal: Any, value: int, pe: int, op: SignalOp = SignalOp.SET
@@ -260,8 +267,10 @@ class Operations:
         """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD more by it. Whoever
         has seen the new signal sees the data."""
         address, size = self._pair(dest, source, "dest", "source")
-        word = self._signal(signal)
-        lib.expar_put_signal(self.pointer, address, span_of(source, "source")[0], size, word, value, op, pe)
+        own, word = span_of(source, "source")[0], self._signal(signal)
+        number = _values.whole(value, "value", ctypes.c_uint64)
+        how, rank = _values.whole(op, "op", expected="one of expar.SignalOp"), _values.whole(pe, "pe")
+        lib.expar_put_signal(self.pointer, address, own, size, word, number, how, rank)
 
     def signal_fetch(self, signal: Any) -> int:
         """The value of this rank's own signal; what came before it is seen."""
@@ -284,10 +293,10 @@ class Operations:
             raise ValueError(f"{symmetric_name} has {size} bytes, {other_name} {other_size}: expected as many")
         return address, size
 
-    def _signal(self, signal: Any) -> int:
-        address, suffix, _ = _word(signal, "signal")
+    def _signal(self, signal: Any, name: str = "signal") -> int:
+        address, suffix, _ = _word(signal, name)
         if suffix != "u64":
-            raise TypeError(f"signal: a word of {suffix}: expected u64")
+            raise TypeError(f"{name}: a word of {suffix}: expected u64")
         return address
 
     # ---- words -------------------------------------------------------------------------------------------------------
@@ -298,28 +307,32 @@ class Operations:
         address, suffix, kind = _word(word, "word")
         seen = kind()
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
-        _typed("wait_until", suffix, arguments)(self.pointer, address, cmp, value, ctypes.byref(seen))
+        call = _typed("wait_until", suffix, arguments)
+        call(self.pointer, address, *_compared(cmp, value, kind), ctypes.byref(seen))
         return int(seen.value)
 
     def wait_until_all(self, words: Any, cmp: Cmp, value: int) -> None:
         """Waits until each of this rank's own words, a contiguous array of one of these types, compares so with value."""
         address, count, suffix, kind = _words(words, "words")
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, kind]
-        _typed("wait_until_all", suffix, arguments)(self.pointer, address, count, None, cmp, value)
+        call = _typed("wait_until_all", suffix, arguments)
+        call(self.pointer, address, count, None, *_compared(cmp, value, kind))
 
     def wait_until_any(self, words: Any, cmp: Cmp, value: int, skip: Sequence[bool] | None = None) -> int:
         """Waits until one of the words does, and returns its index; those with skip take no part. They get their turn:
         the search starts behind the last one found. ValueError: there is none to wait for."""
         address, count, suffix, kind = _words(words, "words")
-        if skip is not None and len(skip) != count:
-            raise ValueError(f"skip has {len(skip)} entries: expected one a word, {count}")
-        if count == 0 or (skip is not None and all(skip)):
+        left_out = None
+        if skip is not None:
+            entries = _values.sequence_of(skip, "skip", count, "one a word")
+            left_out = [_values.flag(each, "skip") for each in entries]
+        if count == 0 or (left_out is not None and all(left_out)):
             raise ValueError("words: there is none to wait for")
-        skipped = None if skip is None else (ctypes.c_int * count)(*[int(bool(each)) for each in skip])
+        skipped = None if left_out is None else (ctypes.c_int * count)(*left_out)
         index = ctypes.c_size_t()
         last = [ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
         call = _typed("wait_until_any", suffix, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, *last])
-        call(self.pointer, address, count, skipped, cmp, value, ctypes.byref(index))
+        call(self.pointer, address, count, skipped, *_compared(cmp, value, kind), ctypes.byref(index))
         return index.value
 
     def test(self, word: Any, cmp: Cmp, value: int) -> bool:
@@ -327,14 +340,16 @@ class Operations:
         address, suffix, kind = _word(word, "word")
         holds = ctypes.c_int()
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
-        _typed("test", suffix, arguments)(self.pointer, address, cmp, value, ctypes.byref(holds))
+        call = _typed("test", suffix, arguments)
+        call(self.pointer, address, *_compared(cmp, value, kind), ctypes.byref(holds))
         return holds.value != 0
 
-    def _atomic(self, call: str, word: Any, pe: int, values: Sequence[float], fetches: bool) -> Any:
+    def _atomic(self, call: str, word: Any, pe: int, fetches: bool, **values: float) -> Any:
         address, suffix, kind = _word(word, "word")
         old = kind()
         arguments: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, *[kind] * len(values), ctypes.c_int32]
-        given: list[Any] = [self.pointer, address, *values, pe]
+        numbers = [_values.number_for(value, name, kind) for name, value in values.items()]
+        given: list[Any] = [self.pointer, address, *numbers, _values.whole(pe, "pe")]
         if fetches:
             arguments.append(ctypes.c_void_p)
             given.append(ctypes.byref(old))
@@ -344,39 +359,39 @@ class Operations:
     def atomic_fetch(self, word: Any, pe: int) -> Any:
         """Rank pe's word (int32, int64, uint32, uint64, float32 or float64). Each of these calls is sequentially
         consistent with all others on the same word."""
-        return self._atomic("fetch", word, pe, (), True)
+        return self._atomic("fetch", word, pe, True)
 
     def atomic_set(self, word: Any, value: float, pe: int) -> None:
-        self._atomic("set", word, pe, (value,), False)
+        self._atomic("set", word, pe, False, value=value)
 
     def atomic_swap(self, word: Any, value: float, pe: int) -> Any:
         """Sets it, and returns the value before."""
-        return self._atomic("swap", word, pe, (value,), True)
+        return self._atomic("swap", word, pe, True, value=value)
 
     def atomic_compare_swap(self, word: Any, expected: int, desired: int, pe: int) -> int:
         """Sets it to desired if it is expected; returns the value before. Integers, as the calls below."""
-        return int(self._atomic("compare_swap", word, pe, (expected, desired), True))
+        return int(self._atomic("compare_swap", word, pe, True, expected=expected, desired=desired))
 
     def atomic_add(self, word: Any, value: int, pe: int) -> None:
-        self._atomic("add", word, pe, (value,), False)
+        self._atomic("add", word, pe, False, value=value)
 
     def atomic_fetch_add(self, word: Any, value: int, pe: int) -> int:
-        return int(self._atomic("fetch_add", word, pe, (value,), True))
+        return int(self._atomic("fetch_add", word, pe, True, value=value))
 
     def atomic_fetch_and(self, word: Any, value: int, pe: int) -> int:
-        return int(self._atomic("fetch_and", word, pe, (value,), True))
+        return int(self._atomic("fetch_and", word, pe, True, value=value))
 
     def atomic_fetch_or(self, word: Any, value: int, pe: int) -> int:
-        return int(self._atomic("fetch_or", word, pe, (value,), True))
+        return int(self._atomic("fetch_or", word, pe, True, value=value))
 
     def atomic_fetch_xor(self, word: Any, value: int, pe: int) -> int:
-        return int(self._atomic("fetch_xor", word, pe, (value,), True))
+        return int(self._atomic("fetch_xor", word, pe, True, value=value))
 
     # ---- locks -------------------------------------------------------------------------------------------------------
 
     def lock(self, word: Any) -> Lock:
         """A lock that all ranks share: a symmetric uint64 word, zero on all ranks at first, that nothing else touches."""
-        return Lock(self, word, self._signal(word))
+        return Lock(self, word, self._signal(word, "word"))
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
@@ -403,7 +418,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True) -> bool:
         """Waits until it is held; without blocking: whether it is held now."""
-        if blocking:
+        if _values.flag(blocking, "blocking"):
             lib.expar_lock_set(self._group.pointer, self._address)
             return True
         taken = ctypes.c_int()

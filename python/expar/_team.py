@@ -7,7 +7,9 @@ import ctypes
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from . import _values
 from ._abi import Status
+from ._errors import Error
 from ._library import give_types, lib
 from ._symmetric import Symmetric, interface_of, span_of
 
@@ -52,7 +54,7 @@ class Team:
         """The library's object. ValueError once it or its group is closed."""
         self.group.pointer  # must be there
         if self._pointer is None:
-            raise ValueError("the team is closed")
+            raise ValueError("the team is closed: expected one that is open")
         return self._pointer
 
     @property
@@ -73,7 +75,10 @@ class Team:
     def translate(self, member: int, to: Team) -> int | None:
         """The number in that team of this one's member; None: it is no member there. Local."""
         number = ctypes.c_int32()
-        lib.expar_team_translate_pe(self.pointer, member, to.pointer, ctypes.byref(number))
+        other, own = _values.one_of(to, "to", Team).pointer, _values.whole(member, "member")
+        if not 0 <= own < self.size:
+            raise Error(Status.ERR_RANGE, f"translate: member is {own}: expected 0 to {self.size - 1}")
+        lib.expar_team_translate_pe(self.pointer, own, other, ctypes.byref(number))
         return number.value if number.value >= 0 else None
 
     # ---- more teams --------------------------------------------------------------------------------------------------
@@ -82,13 +87,15 @@ class Team:
         """Members start, start + stride, … of this team, `size` of them; None on ranks that are none. Collective over
         this team. Error: ERR_RANGE, ERR_LIMIT (63 teams a rank)."""
         made = ctypes.c_void_p()
-        lib.expar_team_split_strided(self.pointer, start, stride, size, None, ctypes.byref(made))
+        numbers = [_values.whole(v, n) for v, n in ((start, "start"), (stride, "stride"), (size, "size"))]
+        lib.expar_team_split_strided(self.pointer, *numbers, None, ctypes.byref(made))
         return None if made.value is None else Team(self.group, made.value)
 
     def split_2d(self, columns: int) -> tuple[Team, Team]:
         """This team in rows of that many members: this rank's row, and its column. Collective over this team."""
         row, column = ctypes.c_void_p(), ctypes.c_void_p()
-        lib.expar_team_split_2d(self.pointer, columns, None, None, ctypes.byref(row), ctypes.byref(column))
+        wanted = _values.whole(columns, "columns")
+        lib.expar_team_split_2d(self.pointer, wanted, None, None, ctypes.byref(row), ctypes.byref(column))
         assert row.value is not None and column.value is not None
         return Team(self.group, row.value), Team(self.group, column.value)
 
@@ -125,7 +132,7 @@ class Team:
         """root's source to every member's dest, its own included; as many bytes. source is symmetric, too, and may be
         dest."""
         address, size = _pair(dest, source)
-        lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, root)
+        lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, _values.whole(root, "root"))
 
     def fcollect(self, dest: Any, source: Any) -> None:
         """Every member's source, one behind the other in the order of members, to every member's dest, which has the
@@ -153,7 +160,7 @@ class Team:
         "or", "xor": on each node in the order of members, then over the nodes, so that all get the same bits. Types are
         integers of 8 to 64 bits, float32 and float64, the same of both; dest may be source."""
         if operation not in _OPERATIONS:
-            raise ValueError(f"operation is {operation!r}: expected one of {', '.join(_OPERATIONS)}")
+            raise ValueError(f"operation is {_values.shown(operation)}: expected one of {', '.join(_OPERATIONS)}")
         kinds = [_suffix(array, name) for array, name in ((dest, "dest"), (source, "source"))]
         if kinds[0] != kinds[1]:
             raise TypeError(f"dest has elements of {kinds[0]}, source of {kinds[1]}: expected the same")

@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from . import _abi
+from . import _abi, _values
 from ._abi import DeviceType, Dtype
 from ._library import lib
 
@@ -57,10 +57,11 @@ def dtype_of(dtype: Any) -> Dtype:
     if isinstance(dtype, Dtype):
         return dtype
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
-    name = name.replace("torch.", "")
+    name = str(name).replace("torch.", "")
     found = _BY_NAME.get(name) or Dtype.__members__.get(name.upper())
     if found is None:
-        raise TypeError(f"expar has no element type {dtype!r}: expected one of {', '.join(_BY_NAME)}")
+        known = ", ".join(_BY_NAME)
+        raise TypeError(f"dtype: expar has no element type {_values.shown(dtype)}: expected one of {known}")
     return found
 
 
@@ -217,7 +218,8 @@ def view_of(
             return _view_of_interface(_writable(interface, writable), dtype, (DeviceType.CUDA, device))
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    raise TypeError(f"{name}: {type(value).__name__} is no tensor: expected one with __dlpack__ or an array interface")
+    what = f"{type(value).__name__} is no tensor: it is {_values.shown(value)}"
+    raise TypeError(f"{name}: {what}, expected one with __dlpack__ or an array interface")
 
 
 def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class Teams(unittest.TestCase):
             (ValueError, "there is none to wait for",
              lambda: group.wait_until_any(block, expar.Cmp.EQ, 0, [True] * 4)),
             (TypeError, "words: elements of <u2", lambda: group.wait_until_all(half, expar.Cmp.EQ, 0)),
-            (TypeError, "signal: a word of i32", lambda: group.lock(block.numpy()[:1])),
+            (TypeError, "word: a word of i32", lambda: group.lock(block.numpy()[:1])),
             (ValueError, "the memory of rank 1 is out of reach", lambda: block.numpy(1)),
             (expar.Error, "EXPAR_ERR_STATE", lambda: group.lock(group.zeros(1, "uint64")).release()),
         ):  # fmt: skip

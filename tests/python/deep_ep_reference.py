@@ -131,7 +131,7 @@ def quantised(rows: Tensor, round_scale: bool) -> tuple[Tensor, Tensor]:
     amax = groups.abs().amax(dim=2).clamp(min=1e-4)
     if round_scale:
         mantissa, exponent = torch.frexp(amax / 448)
-        scales = torch.ldexp(torch.ones(()), exponent - (mantissa == 0.5).int())
+        scales = torch.ldexp(torch.ones_like(amax), exponent - (mantissa == 0.5).int())
         q = groups * (1 / scales)[..., None]
     else:
         scales, q = amax / 448, groups * (torch.tensor(448.0) / amax)[..., None]

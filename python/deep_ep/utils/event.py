@@ -1,52 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: where a stream stands, and when a call with async_finish is done.
+"""Events: where a stream stands, and when an asynchronous call is done.
 
 On a CPU there are no streams: what the current stream waits for, the thread waits for.
 """
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
-from typing import Any
+from typing import Any, Callable
 
 from expar import Event
 
+_finishing = threading.Lock()
+
 
 class EventHandle:
-    """`EventHandle()`: all that the current stream holds now. Calls with async_finish have their own."""
+    """`EventHandle()`: all that the current stream holds now. Asynchronous calls have their own."""
 
-    __slots__ = ("work", "__weakref__")
+    __slots__ = ("work", "_finish", "__weakref__")
 
     def __init__(self) -> None:
         self.work: Event | None = None  # of a call; without one nothing is under way
+        self._finish: Callable[[], None] | None = None  # what of the results is made when the call is done
 
     def current_stream_wait(self) -> None:
         """The current stream goes on when it has happened; RuntimeError with what the call ended with."""
         if self.work is not None:
             self.work.wait()
+        if self._finish is not None:
+            with _finishing:
+                if self._finish is not None:
+                    self._finish()
+                self._finish = None  # behind it: who finds none comes back at once
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be done but by the library."""
+        return self._finish is None
 
 
-def event_of(work: Event | None) -> EventHandle:
-    """That of a call, or of nothing."""
+def event_of(work: Event | None, finish: Callable[[], None] | None = None) -> EventHandle:
+    """That of a call, or of nothing. finish: once, by the first who waits."""
     made = EventHandle()
-    made.work = work
+    made.work, made._finish = work, finish
     return made
 
 
 class EventOverlap:
-    """An event, and the tensors that must stay until then. As a context manager it waits at the end of the block."""
+    """An event, and the tensors that must stay until then. As a context manager it waits at the end of the block.
+    hook_after_wait: what the next wait runs behind it, once."""
 
-    __slots__ = ("event", "extra_tensors", "__weakref__")
+    __slots__ = ("event", "extra_tensors", "hook_after_wait", "_release_at_exit", "__weakref__")
 
     def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[Any, ...] | None = None) -> None:
         self.event = event
         self.extra_tensors = extra_tensors
+        self.hook_after_wait: Callable[[], Any] | None = None
+        self._release_at_exit = False
 
-    def current_stream_wait(self) -> None:
-        """AssertionError without an event."""
+    def current_stream_wait(self, release_handle: bool = False) -> None:
+        """AssertionError without an event. release_handle: `event` is None behind it."""
         if self.event is None:
-            raise AssertionError("there is no event: only calls with async_finish have one")
+            raise AssertionError("there is no event: only asynchronous calls have one")
         self.event.current_stream_wait()
+        hook, self.hook_after_wait = self.hook_after_wait, None
+        if hook is not None:
+            hook()
+        if release_handle:
+            self.event = None
+
+    def register_hook_after_wait(self, fn: Callable[[], Any]) -> None:
+        """AssertionError where there is one already."""
+        if self.hook_after_wait is not None:
+            raise AssertionError("there is a hook already: expected one until the next wait")
+        self.hook_after_wait = fn
+
+    def ev(self, release_handle: bool = False) -> EventOverlap:
+        """Itself, for `with`."""
+        self._release_at_exit = release_handle
+        return self
 
     def __enter__(self) -> EventOverlap:
         return self
@@ -54,8 +87,9 @@ class EventOverlap:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        release, self._release_at_exit = self._release_at_exit, False
         if self.event is not None:
-            self.event.current_stream_wait()
+            self.current_stream_wait(release)
 
 
 def work_of(previous: EventOverlap | None) -> Event | None:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a test's processes find each other, and what machine they are on.
+
+A program is started once a node, and starts its ranks itself; MASTER_ADDR, MASTER_PORT, WORLD_SIZE (nodes) and RANK
+(this node) say where the others are.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import re
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_local_rank = 0  # of init_dist
+
+
+def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0) -> tuple[int, int, Any]:
+    """(rank, number of ranks, a new group of all). Collective. With GPUs: by NCCL, and tensors are made on this rank's
+    GPU; else by gloo, on the CPU. Their dtype is bf16 unless one is given."""
+    global _local_rank
+    _local_rank = local_rank
+    address, port = os.getenv("MASTER_ADDR", "127.0.0.1"), int(os.getenv("MASTER_PORT", "8361"))
+    nodes, node = int(os.getenv("WORLD_SIZE", "1")), int(os.getenv("RANK", "0"))
+    on_gpu = torch.cuda.is_available()
+    rank, size = node * num_local_ranks + local_rank, nodes * num_local_ranks
+    if on_gpu:
+        torch.cuda.set_device(local_rank)
+    dist.init_process_group(
+        backend="nccl" if on_gpu else "gloo", init_method=f"tcp://{address}:{port}", world_size=size, rank=rank
+    )
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device("cuda" if on_gpu else "cpu")
+    init_seed(seed)
+    return rank, size, dist.new_group(list(range(size)))
+
+
+def init_seed(seed: int) -> None:
+    """Of PyTorch and of `random`: seed + rank."""
+    own = seed + (dist.get_rank() if dist.is_initialized() else 0)
+    torch.manual_seed(own)
+    random.seed(own)
+
+
+def dist_print(s: str = "", once_in_node: bool = False) -> None:
+    """Prints, on one rank of a node or on all; then nobody goes on before all have. Collective."""
+    if not once_in_node or _local_rank == 0:
+        print(s, flush=True)
+    dist.barrier()
+
+
+def get_rdma_gbs() -> float:
+    """GB/s of this host's fastest port for RDMA that is up; 0 without one."""
+    return max((_gbs_of(each) for each in glob.glob("/sys/class/infiniband/*/ports/*")), default=0.0)
+
+
+def _gbs_of(port: str) -> float:
+    """Of a folder with `state` (4: ACTIVE) and `rate` (400 Gb/sec (4X NDR))."""
+    try:
+        with open(os.path.join(port, "state")) as state, open(os.path.join(port, "rate")) as rate:
+            found = re.match(r"([\d.]+) Gb/sec", rate.read())
+            return float(found.group(1)) / 8 if found and state.read().startswith("4:") else 0.0
+    except OSError:
+        return 0.0

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of a gate, for tests that need one rank to have more to do than the others."""
+
+from __future__ import annotations
+
+import torch
+
+from .math import ceil_div
+
+Tensor = torch.Tensor
+
+# How far a ratio of whole numbers may be off before fewer tokens are tried.
+_ROUNDING = 0.005
+
+
+def get_unbalanced_scores(
+    num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float, precise: bool
+) -> Tensor:
+    """float32 [T, E], whose top-K experts give rank 0 `ratio` times as many tokens as any other rank; a token counts
+    once for a rank. All other ranks get the same number. precise: AssertionError where that cannot be; else what comes
+    nearest."""
+    if num_experts % num_ranks:
+        raise AssertionError(f"num_experts is {num_experts}: expected a multiple of num_ranks, {num_ranks}")
+    chosen = _choose_ranks(num_tokens, num_experts // num_ranks, num_ranks, num_topk, ratio, precise)
+    device = torch.get_default_device()
+    chosen = chosen.to(device)
+    scores = torch.rand((num_tokens, num_ranks, num_experts // num_ranks), dtype=torch.float32, device=device)
+    # One expert of each chosen rank for certain; the others are of chosen ranks, too.
+    best = torch.zeros_like(scores, dtype=torch.bool)
+    if scores.numel():
+        best.scatter_(2, scores.argmax(dim=2, keepdim=True), True)
+    scores += chosen[..., None] * (1.0 + 2.0 * best)
+    return scores.view(num_tokens, num_experts)
+
+
+def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, precise: bool) -> Tensor:
+    """bool [T, N]: between ceil(K/L) and min(K, N) ranks a token."""
+    fewest, most = ceil_div(topk, local), min(topk, ranks)
+    if fewest > ranks:
+        raise AssertionError(f"num_topk is {topk}: expected at most the number of experts, {local * ranks}")
+    device = torch.device("cpu")
+    chosen = torch.zeros((tokens, ranks), dtype=torch.bool, device=device)
+    if ranks == 1:
+        return ~chosen
+    others, first = _counts(tokens, ranks, fewest, most, ratio, precise)
+    order = torch.randperm(tokens, device=device)
+    chosen[order[:first], 0] = True
+    here = chosen[:, 0].long()
+    least = (fewest - here).clamp(min=0)
+    room = torch.minimum(most - here, torch.tensor(ranks - 1, device=device)) - least
+    total = others * (ranks - 1)
+    number = least + _share(total - int(least.sum()), room)
+    # In turn: so all other ranks get the same number, and a token no rank twice.
+    begin = number.cumsum(0) - number
+    turn = torch.randperm(ranks - 1, device=device)
+    place = (torch.arange(ranks - 1, device=device) - begin[:, None]) % (ranks - 1)
+    chosen[:, 1 + turn] = place < number[:, None]
+    return chosen
+
+
+def _counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float, precise: bool) -> tuple[int, int]:
+    """Tokens of each other rank, and of rank 0: the most there can be with that ratio between them."""
+    best: tuple[float, int, int] | None = None
+    for others in range(tokens, -1, -1):
+        # Tokens have their fewest ranks with those that rank 0 takes, and not more than their most.
+        total = others * (ranks - 1)
+        low, high = max(tokens * fewest - total, 0), min(tokens * most - total, tokens)
+        if low > high:
+            continue
+        first = min(max(round(ratio * others), low), high)
+        off = abs(first - ratio * others) / max(ratio * others, 1)
+        if best is None or off < best[0]:
+            best = (off, others, first)
+        if off < _ROUNDING:
+            break
+    assert best is not None
+    off, others, first = best
+    if precise and off > 0.1:
+        raise AssertionError(
+            f"ratio is {ratio}: expected one that {tokens} tokens on {fewest} to {most} of {ranks} ranks each can have"
+        )
+    return others, first
+
+
+def _share(total: int, room: Tensor) -> Tensor:
+    """So much over tokens, evenly, as far as each has room for."""
+    given = torch.zeros_like(room)
+    while total > 0:
+        able = (given < room).nonzero()[:, 0]
+        if not len(able):
+            break
+        step = max(total // len(able), 1)
+        able = able[torch.randperm(len(able), device=room.device)][: max(total // step, 1)]
+        more = (room[able] - given[able]).clamp(max=step)
+        given[able] += more
+        total -= int(more.sum())
+    return given

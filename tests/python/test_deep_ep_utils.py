@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deep_ep.utils: events, arithmetic, references, gates, clocks and the start of processes, each by its definition."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from typing import Any
+from unittest import mock
+
+import torch
+from deep_ep_reference import exponents, plain, quantised, same
+
+import expar
+import ranks
+from deep_ep import EventHandle, EventOverlap
+from deep_ep.utils import envs, gate, math, refs, testing
+from deep_ep.utils.event import event_of
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Events(unittest.TestCase):
+    def test_hooks(self) -> None:
+        calls: list[str] = []
+        event = EventOverlap(EventHandle())
+        event.register_hook_after_wait(lambda: calls.append("hook"))
+        with self.assertRaisesRegex(AssertionError, "a hook already"):
+            event.register_hook_after_wait(lambda: None)
+        event.current_stream_wait()
+        self.assertIsNone(event.hook_after_wait)
+        event.current_stream_wait()
+        self.assertEqual(calls, ["hook"])
+        event.hook_after_wait = lambda: calls.append("other")
+        event.current_stream_wait(release_handle=True)
+        self.assertEqual(calls, ["hook", "other"])
+        self.assertIsNone(event.event)
+        with self.assertRaisesRegex(AssertionError, "no event"):
+            event.current_stream_wait()
+
+    def test_with(self) -> None:
+        event = EventOverlap(EventHandle())
+        with event.ev() as same_one:
+            self.assertIs(same_one, event)
+        self.assertIsNotNone(event.event)
+        with event.ev(release_handle=True):
+            self.assertIsNotNone(event.event)
+        self.assertIsNone(event.event)
+        with EventOverlap().ev(True):
+            pass
+
+    def test_what_is_left_to_do(self) -> None:
+        """Once, by the first who waits, when the call behind it is done; nobody comes back before it is."""
+        work, done, counts = expar.Event(), threading.Event(), []
+
+        def finish() -> None:
+            counts.append(work.done)
+            done.wait(0.05)
+            counts.append(True)
+
+        handle = event_of(work, finish)
+        self.assertFalse(handle.finished)
+
+        def wait() -> None:
+            EventOverlap(handle).current_stream_wait()
+            assert counts == [True, True], counts
+
+        threads = [functools.partial(wait) for _ in range(3)]
+        ranks.at_once([*threads, work.signal])
+        self.assertTrue(handle.finished)
+
+
+class Arithmetic(unittest.TestCase):
+    def test_numbers(self) -> None:
+        self.assertEqual([math.ceil_div(n, 4) for n in (0, 1, 4, 5)], [0, 1, 1, 2])
+        self.assertEqual([math.align(n, 16) for n in (0, 1, 16, 17)], [0, 16, 16, 32])
+        self.assertEqual((math.safe_div(0, 0), math.safe_div(3, 2)), (0, 1.5))
+
+    def test_difference(self) -> None:
+        x = torch.randn((5, 7), dtype=torch.bfloat16)
+        y = x + 0.25
+        one, other = x.double().add(1), y.double().add(1)
+        expected = 1 - 2 * float((one * other).sum()) / float((one**2 + other**2).sum())
+        self.assertAlmostEqual(math.calc_diff(x, y), expected, places=12)
+        self.assertEqual(math.calc_diff(x, x.clone()), 0)
+
+    def test_bytes(self) -> None:
+        x = torch.zeros((3, 4), dtype=torch.bfloat16)
+        self.assertEqual(math.count_bytes(x, None, (x.int(), [x.double(), (x,)])), 24 + 48 + 96 + 24)
+        self.assertEqual(math.count_bytes(), 0)
+
+    def test_hash(self) -> None:
+        bits = torch.tensor([[1, -5, 2**31 - 1, 2**31 - 1]], dtype=torch.int32)
+        self.assertEqual(math.hash_tensor(bits), 2**32 - 6)
+        self.assertEqual(math.hash_tensor(bits.view(torch.bfloat16)), 2**32 - 6)
+
+    def test_fp8(self) -> None:
+        for rows, hidden in ((6, 512), (3, 128)):
+            x = torch.randn((rows, hidden)).to(torch.bfloat16)
+            x[:1] = 0  # the least amax
+            q, sf = math.per_token_cast_to_fp8(x)
+            for one, other in zip((q, sf), quantised(x, False)):
+                same(one, other)
+            same(math.per_token_cast_back(q, sf), plain(q, sf).to(torch.bfloat16))
+            self.assertLess(math.calc_diff(math.per_token_cast_back(q, sf), x), 1e-3)
+            q, sf = quantised(x, True)
+            same(math.per_token_cast_back(q, exponents(sf)), plain(q, sf).to(torch.bfloat16))
+        q, sf = math.per_token_cast_to_fp8(torch.empty((0, 256)))
+        self.assertEqual((q.shape, sf.shape, math.per_token_cast_back(q, sf).shape), ((0, 256), (0, 2), (0, 256)))
+        q, sf = math.per_token_cast_to_fp8(torch.full((2, 200), 3.0))
+        self.assertEqual((q.shape, sf.shape), ((2, 200), (2, 2)))
+        same(math.per_token_cast_back(q, sf), torch.full((2, 200), 3.0, dtype=torch.bfloat16))
+
+    def test_distinct(self) -> None:
+        x = torch.tensor([[3, 1, 3, -1, 0], [-1, -1, -1, -1, -1], [4, 4, 4, 4, 4], [0, 1, 2, 3, 4]])
+        math.inplace_unique(x, 5)
+        self.assertEqual(x.tolist(), [[3, 1, 0, -1, -1], [-1] * 5, [4, -1, -1, -1, -1], [4, 3, 2, 1, 0]])
+
+    def test_groups(self) -> None:
+        scores = torch.arange(1, 13).view(2, 6).float()
+        masked = math.create_grouped_scores(scores, torch.tensor([[0, 2], [1, 1]]), 3)
+        self.assertEqual(masked.tolist(), [[1, 2, 0, 0, 5, 6], [0, 0, 9, 10, 0, 0]])
+
+
+class Gate(unittest.TestCase):
+    def counts(self, scores: Any, size: int, topk: int) -> list[int]:
+        """Tokens of each rank, each counted once for it."""
+        experts = scores.shape[1] // size
+        chosen = scores.topk(topk, dim=1).indices // experts
+        return [int((chosen == rank).any(dim=1).sum()) for rank in range(size)]
+
+    def test_ratio(self) -> None:
+        torch.manual_seed(3)
+        for tokens, experts, size, topk, ratio in (
+            (1024, 64, 8, 8, 2.0),
+            (1024, 64, 8, 6, 4.0),
+            (700, 32, 4, 2, 1.5),
+            (512, 16, 2, 1, 3.0),
+            (512, 256, 8, 8, 1.0),
+            (4096, 24, 3, 4, 1.37),
+        ):
+            scores = gate.get_unbalanced_scores(tokens, experts, size, topk, ratio, True)
+            self.assertEqual((scores.shape, scores.dtype), ((tokens, experts), torch.float32))
+            counts = self.counts(scores, size, topk)
+            self.assertLess(max(counts[1:]) / min(counts[1:]), 1.02)
+            self.assertLess(abs(counts[0] / counts[1] / ratio - 1), 0.1, counts)
+
+    def test_what_cannot_be(self) -> None:
+        """Two experts of two, on two ranks: as many for each."""
+        with self.assertRaisesRegex(AssertionError, "ratio is 2.0"):
+            gate.get_unbalanced_scores(64, 2, 2, 2, 2.0, True)
+        scores = gate.get_unbalanced_scores(64, 2, 2, 2, 2.0, False)
+        self.assertEqual(self.counts(scores, 2, 2), [64, 64])
+        self.assertEqual(gate.get_unbalanced_scores(5, 4, 1, 2, 9.0, True).shape, (5, 4))
+        self.assertEqual(gate.get_unbalanced_scores(0, 4, 2, 2, 1.0, False).shape, (0, 4))
+
+
+class References(unittest.TestCase):
+    def test_accumulate(self) -> None:
+        data = torch.tensor([[[1e8], [1.0], [-1e8]]])
+        self.assertEqual(refs.ordered_accumulate(data).tolist(), [[0.0]])
+        self.assertEqual(refs.ordered_accumulate(data.flip(1), torch.tensor([[2.0]])).tolist(), [[0.0]])
+        self.assertEqual(refs.ordered_accumulate(data.bfloat16()).dtype, torch.float32)
+
+    def test_data(self) -> None:
+        """By g, slot, column and seed alone."""
+        whole = refs.generate_pre_combine_data(torch.arange(64, dtype=torch.int32), 16, 3, 40)
+        self.assertEqual((whole.shape, whole.dtype), ((64, 3, 40), torch.bfloat16))
+        some = torch.tensor([50, 7, 7], dtype=torch.int32)
+        same(refs.generate_pre_combine_data(some, 16, 3, 40), whole[some.long()])
+        same(refs.generate_pre_combine_data(some, 16, 2, 33), whole[some.long(), :2, :33])
+        self.assertLess(abs(float(whole.float().mean())), 0.05)
+        self.assertGreater(len(whole.unique()), 500)
+        for other in (whole.roll(1, 0), whole.roll(1, 1), whole.roll(1, 2)):
+            self.assertLess(float((whole == other).float().mean()), 0.05)
+        self.assertFalse(torch.equal(refs.generate_pre_combine_data(some, 16, 3, 40, 1), whole[some.long()]))
+
+    def sums(
+        self, y: Any, idx: list[int], nodes: int, local: int, experts: int, bias: Any, by_rank: bool, by_node: bool
+    ) -> Any:
+        """One token [K, H], as the definition has it: lists of (highest slot, row), level by level."""
+        per_rank = experts // (nodes * local)
+        parts = [(k, expert // per_rank, y[k].float()) for k, expert in enumerate(idx) if expert >= 0]
+        for wanted, per_owner in ((by_rank, 1), (by_node, local)):
+            if wanted:
+                owners = {rank // per_owner for _, rank, _ in parts}
+                members = [[part for part in parts if part[1] // per_owner == owner] for owner in owners]
+                added = [(each[-1][0], each[-1][1], sum(row for _, _, row in each)) for each in members]
+                parts = sorted(((k, rank, row.bfloat16().float()) for k, rank, row in added), key=lambda part: part[0])
+        total = torch.zeros(y.shape[1])
+        for each in bias:
+            total = total + each.float()
+        for _, _, row in parts:
+            total = total + row
+        return total.bfloat16()
+
+    def test_combine(self) -> None:
+        random = torch.Generator().manual_seed(8)
+        for by_rank, by_node in ((False, False), (True, False), (True, True)):
+            for nodes, local in ((1, 4), (2, 2), (2, 4)):
+                experts, topk = nodes * local * 2, 6
+                idx = torch.rand((12, experts), generator=random).argsort(1)[:, :topk]
+                idx[torch.rand(idx.shape, generator=random) < 0.25] = -1
+                y = torch.randn((12, topk, 24), generator=random).bfloat16()
+                y[idx < 0] = float("nan")
+                pair = tuple(torch.randn((12, 24), generator=random).bfloat16() for _ in range(2))
+                for bias in (None, pair[0], pair):
+                    found = refs.combine(y, idx, nodes, local, experts, bias, by_rank, by_node)
+                    biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
+                    for t in range(12):
+                        row_biases = [each[t] for each in biases]
+                        expected = self.sums(y[t], idx[t].tolist(), nodes, local, experts, row_biases, by_rank, by_node)
+                        same(found[t], expected)
+
+
+class Clocks(unittest.TestCase):
+    def test_bench(self) -> None:
+        calls: list[str] = []
+        mean, least, most = testing.bench(
+            lambda: calls.append("call"), num_warmups=2, num_tests=3, post_fn=lambda: calls.append("behind")
+        )
+        self.assertEqual(calls, ["call"] * 2 + ["call", "behind"] * 3)
+        self.assertTrue(0 < least <= mean <= most < 60)
+
+    def test_kernels(self) -> None:
+        """By name, and by their turn in a period."""
+        took = dict(a=("combine", 4.0), b=("dispatch", 1.0), c=("dispatch", 3.0), d=("barrier", 9.0))
+        took.update(e=("dispatch", 5.0), f=("dispatch", 7.0))
+        launches = [testing.Launch(f"{name}_impl<8>", ord(at), us) for at, (name, us) in took.items()]
+        average = functools.partial(testing._average, launches[::-1])
+        self.assertEqual(average(("dispatch_impl", "barrier"), 1), [4e-6, 9e-6])
+        self.assertEqual(average(("dispatch",), 2), [[3e-6, 5e-6]])
+        self.assertEqual(average(("none",), 1), [testing._NO_KERNEL_S])
+
+    def test_bench_kineto(self) -> None:
+        calls: list[str] = []
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "trace.json")
+            found = testing.bench_kineto(
+                lambda: calls.append("call"),
+                ("dispatch_impl", "combine_impl"),
+                3,
+                True,
+                trace,
+                num_kernels_per_period=2,
+                barrier=lambda: calls.append("barrier"),
+            )
+            self.assertTrue(os.path.getsize(trace) > 0)
+        self.assertEqual(calls, ["barrier", "call"] * 3)
+        self.assertTrue(all(0 < each < 1e-3 for pair in found for each in pair) and [len(p) for p in found] == [2, 2])
+        self.assertGreater(testing.bench_kineto(lambda: None, "barrier", 1), 0)
+        with mock.patch.dict(os.environ, EP_USE_NVIDIA_TOOLS="1"):
+            self.assertEqual(testing.bench_kineto(lambda: None, "barrier", 1), 1)
+            self.assertEqual(testing.bench_kineto(lambda: None, ("a", "b"), 1), (1, 1))
+
+
+class Environment(unittest.TestCase):
+    def test_network(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for state, rate, expected in (
+                ("4: ACTIVE", "400 Gb/sec (4X NDR)", 50.0),
+                ("4: ACTIVE", "2.5 Gb/sec (1X SDR)", 0.3125),
+                ("1: DOWN", "400 Gb/sec (4X NDR)", 0.0),
+                ("4: ACTIVE", "nothing", 0.0),
+            ):
+                for name, text in (("state", state), ("rate", rate)):
+                    with open(os.path.join(folder, name), "w") as file:
+                        file.write(text + "\n")
+                self.assertEqual(envs._gbs_of(folder), expected)
+            self.assertEqual(envs._gbs_of(os.path.join(folder, "missing")), 0.0)
+        self.assertIsInstance(envs.get_rdma_gbs(), float)
+
+    def test_nodes(self) -> None:
+        """Two nodes of two ranks; see there."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        started = [
+            subprocess.Popen(
+                [sys.executable, os.path.join(HERE, "deep_ep_nodes.py"), str(local), "2"],
+                env={**os.environ, **variables, "RANK": str(node)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for node in range(2)
+            for local in range(2)
+        ]
+        said = [process.communicate(timeout=ranks.DEADLINE_S)[0] for process in started]
+        for number, (process, text) in enumerate(zip(started, said)):
+            self.assertEqual(process.returncode, 0, text)
+            self.assertIn(f"rank {number} is through", text)
+            self.assertIn(f"rank {number}\n", text)
+            self.assertEqual("node" in text, number % 2 == 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

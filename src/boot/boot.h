@@ -66,8 +66,9 @@ typedef enum boot_kind {
 #define BOOT_KINDS (BOOT_KIND_ALL + 1)
 
 typedef struct boot_topic {
-    uint32_t kind;   /* boot_kind */
-    uint32_t object; /* 0 without */
+    uint16_t kind;    /* boot_kind */
+    uint16_t refused; /* in a wait that is noted: calls on the object that who waits has refused (boot_note_refused) */
+    uint32_t object;  /* 0 without */
     uint64_t number;
 } boot_topic;
 
@@ -159,9 +160,13 @@ void boot_note_made(boot *self);
 void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason);
 /* This rank has refused one call, where it could not be told: in a capture, of which the others may have a graph with
    that call. Whoever awaits it in the call of that number, or by boot_graph_number where this rank has refused more
-   such calls than it, learns that it does not come; boot_note_came takes that back, at this rank's next call there. */
+   such calls than it, learns that it does not come; boot_note_came takes that back, at this rank's next call there.
+   Or it was refused its arguments of a collective (CONTROL, TEAM): then whoever waits there, and was refused fewer
+   since all last met, learns it. Where all were refused alike each is waited for in the next one; boot_note_met says
+   that one has ended well. */
 void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason);
 void boot_note_came(boot *self, boot_kind kind, uint32_t object);
+void boot_note_met(boot *self, boot_kind kind, uint32_t object);
 /* Number of a topic for calls of graphs, of which hosts do not know how often they run: greater than any call's. */
 uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object);
 /* The object has become another, or a call that this rank refused is followed by one that it comes to: what was

@@ -109,6 +109,18 @@ void boot_note_refused(boot *self, const boot_topic *topic, expar_status status,
     keep_end(self->notes, end, reason);
 }
 
+/* As a topic has room for; who has refused more has refused that many. */
+static uint16_t refused_within(uint32_t refused)
+{
+    return refused < UINT16_MAX ? (uint16_t)refused : UINT16_MAX;
+}
+
+uint16_t notes_refused(const boot_notes *self, const boot_topic *topic)
+{
+    const note_call *calls = &self->calls[topic->kind][topic->object % NOTES_OBJECTS];
+    return refused_within(atomic_load_explicit(&calls->refused, memory_order_relaxed));
+}
+
 /* all: also one that is for good. */
 static void forget_end(boot_notes *self, boot_kind kind, uint32_t object, bool all)
 {
@@ -129,6 +141,14 @@ void boot_note_came(boot *self, boot_kind kind, uint32_t object)
     forget_end(self->notes, kind, object, false);
 }
 
+void boot_note_met(boot *self, boot_kind kind, uint32_t object)
+{
+    note_call *calls = &self->notes->calls[kind][object % NOTES_OBJECTS];
+    forget_end(self->notes, kind, object, false);
+    if (atomic_load_explicit(&calls->refused, memory_order_relaxed) > 0)
+        atomic_store_explicit(&calls->refused, 0, memory_order_relaxed);
+}
+
 /* In a number of graphs' calls; below it, how many calls this rank has refused. */
 #define OF_GRAPHS (UINT64_C(1) << 63)
 
@@ -142,6 +162,8 @@ uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
 static bool concerns(const note_ended *one, const boot_topic *topic)
 {
     if (!one->refused) return one->topic.number <= topic->number;
+    if (topic->kind == BOOT_KIND_CONTROL || topic->kind == BOOT_KIND_TEAM)
+        return refused_within(one->refused) > topic->refused;
     if (topic->number & OF_GRAPHS) return one->refused > (topic->number & ~OF_GRAPHS);
     return one->topic.number == topic->number;
 }

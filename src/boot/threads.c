@@ -210,7 +210,10 @@ static expar_status slots_exchange(boot *self, const char *call, unsigned char *
         status = come_together(self, &wait);
     }
     boot_wait_end(&wait);
-    if (status != EXPAR_OK) boot_note_ended(self, &topic, status, expar_last_error());
+    if (status == EXPAR_OK)
+        boot_note_met(self, BOOT_KIND_CONTROL, 0);
+    else
+        boot_note_ended(self, &topic, status, expar_last_error());
     atomic_fetch_sub_explicit(&self->inside, 1, memory_order_release);
     return status != EXPAR_OK ? status : agreed;
 }

@@ -83,6 +83,7 @@ static void note_wait(boot_wait *wait, int64_t now_ns)
 {
     boot_notes *notes = wait->boot->notes;
     wait->noted = true;
+    wait->topic.refused = notes_refused(notes, &wait->topic);
     wait->thread = thread_number();
     wait->caller = wait->topic.kind == BOOT_KIND_NONE ? 0 : notes_caller(notes, &wait->topic);
     if (wait->caller == 0) wait->caller = wait->thread;

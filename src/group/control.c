@@ -36,7 +36,7 @@ int32_t expar_group_local_rank(const expar_group *group)
 static expar_status control_refuse(const expar_group *group, expar_status status)
 {
     const boot_topic topic = {.kind = BOOT_KIND_CONTROL};
-    boot_note_ended(group->boot, &topic, status, expar_last_error());
+    boot_note_refused(group->boot, &topic, status, expar_last_error());
     return status;
 }
 

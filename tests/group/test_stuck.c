@@ -310,6 +310,46 @@ static void test_who_refuses_is_not_waited_for(void **state)
     kind_run((ranks_plan){.heap_bytes = 4 << 20}, 2, refuse);
 }
 
+/* The first to come to a broadcast, its root, does not wait there for the others. */
+static expar_status broadcast_and_sync(const calls_view *v)
+{
+    const expar_status status = expar_broadcast(v->world, v->b->dest, v->b->source, 8, 0);
+    return status == EXPAR_OK ? expar_team_sync(v->world) : status;
+}
+
+static expar_status meet(const calls_view *v, int lap)
+{
+    if (lap == 0) return expar_group_barrier(v->group);
+    if (lap == 1) return expar_team_sync(v->world);
+    if (lap == 2) return expar_free(v->group, v->spare);
+    return lap == 3 ? expar_sum_reduce_u64(v->world, v->b->dest, v->b->source, 1) : broadcast_and_sync(v);
+}
+
+/* All are refused one call, and so come to the next one, however late. */
+static void refused_by_all(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    if (!calls_open(&v, group, NULL)) return;
+    group->boot->timeout_ms = TIMEOUT_MS;
+    for (int lap = 0; lap < 5; lap++) {
+        if (lap % 2 == 0) CHECK_STATUS(EXPAR_ERR_NULL, expar_group_broadcast(group, NULL, 1, 0));
+        if (lap != 2) CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast(v.world, v.b->dest, v.b->source, 8, 2));
+        if (group->rank == 1) {
+            await_count(&s->ended, lap); /* what the other one waits in is of this lap */
+            calls_await_waiting(group, 1, TIMEOUT_MS * INT64_C(1000000));
+        }
+        CHECK_OK(meet(&v, lap));
+        if (group->rank == 0) atomic_fetch_add(&s->ended, 1);
+    }
+}
+
+static void test_who_was_refused_may_be_late(void **state)
+{
+    (void)state;
+    run_scene(2, refused_by_all, &(scene){0});
+}
+
 /* Each with one argument that does not do where `wrong` is set. */
 static expar_status wrong_strides(const calls_view *v, bool wrong)
 {
@@ -390,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_kinds),
         cmocka_unit_test(test_late_limits),
         cmocka_unit_test(test_who_refuses_is_not_waited_for),
+        cmocka_unit_test(test_who_was_refused_may_be_late),
         cmocka_unit_test(test_who_refuses_a_collective_is_not_waited_for),
     };
     kind_read(argc, argv);

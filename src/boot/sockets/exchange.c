@@ -414,7 +414,10 @@ static expar_status exchange_noted(boot_sockets *self, const exchange_call *call
     wait.context = self;
     expar_status status = exchange_run(self, call, &wait);
     boot_wait_end(&wait);
-    if (status != EXPAR_OK) boot_note_ended(base, &topic, status, expar_last_error());
+    if (status == EXPAR_OK)
+        boot_note_met(base, BOOT_KIND_CONTROL, 0);
+    else
+        boot_note_ended(base, &topic, status, expar_last_error());
     return status;
 }
 

@@ -65,7 +65,7 @@ static expar_status blocks_exchange(const collective *c, const blocks *b)
 {
     expar_status status = team_turn_begin(c->call, c->team);
     if (status != EXPAR_OK) return status;
-    return team_turn_end(c->team, is_for_leaders(c->team, b) ? exchange_by_leaders(c, b) : exchange_pairwise(c, b));
+    return team_turn_met(c->team, is_for_leaders(c->team, b) ? exchange_by_leaders(c, b) : exchange_pairwise(c, b));
 }
 
 static blocks plain_blocks(size_t bytes)

@@ -54,7 +54,7 @@ expar_status expar_fcollect(expar_team *team, void *dest, const void *source, si
     p.own = (span){.at = (size_t)team->me * bytes, .bytes = bytes};
     p.node = (span){.at = (size_t)node.first * bytes, .bytes = (size_t)node.count * bytes};
     status = team_turn_begin(c.call, team);
-    return team_ended(team, status == EXPAR_OK ? team_turn_end(team, gather(&c, &p)) : status);
+    return team_ended(team, status == EXPAR_OK ? team_turn_met(team, gather(&c, &p)) : status);
 }
 
 /* ---- collect: whose block belongs where -------------------------------------------------------------------------- */
@@ -155,5 +155,5 @@ expar_status expar_collect(expar_team *team, void *dest, const void *source, siz
     collective c = {.call = "expar_collect", .team = team, .dest = dest, .source = source};
     expar_status status = collective_check(&c, 0, bytes);
     if (status == EXPAR_OK) status = team_turn_begin(c.call, team);
-    return team_ended(team, status == EXPAR_OK ? team_turn_end(team, blocks_collect(&c, bytes)) : status);
+    return team_ended(team, status == EXPAR_OK ? team_turn_met(team, blocks_collect(&c, bytes)) : status);
 }

@@ -227,7 +227,7 @@ static expar_status reduction_run(const char *call, expar_team *team, void *dest
     if (status == EXPAR_OK) status = collective_bytes(&r.c, "count", count, element_bytes, &bytes);
     if (status == EXPAR_OK) status = collective_check(&r.c, bytes, bytes);
     if (status == EXPAR_OK) status = team_turn_begin(call, team);
-    return status == EXPAR_OK ? team_turn_end(team, reduce_all(&r, count)) : status;
+    return status == EXPAR_OK ? team_turn_met(team, reduce_all(&r, count)) : status;
 }
 
 expar_status expar_reduce(expar_team *team, void *dest, const void *source, size_t count, size_t element_bytes,
@@ -297,7 +297,7 @@ expar_status team_and(const char *call, expar_team *team, uint64_t *word)
                    .combine = combine_and_u64};
     expar_status status = team_turn_begin(call, team);
     if (status != EXPAR_OK) return status;
-    status = team_turn_end(team, team_has_leaders(team) ? and_by_leaders(&r, &result)
+    status = team_turn_met(team, team_has_leaders(team) ? and_by_leaders(&r, &result)
                                                         : reduce_flat(&r, &all, &result, &own, 1));
     if (status == EXPAR_OK) *word = result;
     return status;

@@ -25,7 +25,7 @@ expar_status team_sync(const char *call, expar_team *team)
     const circle all = circle_of_all(team);
     expar_status status = team_turn_begin(call, team);
     if (status != EXPAR_OK) return status;
-    return team_turn_end(team, team_has_leaders(team) ? sync_by_leaders(team, call) : sync_circle(&all, call));
+    return team_turn_met(team, team_has_leaders(team) ? sync_by_leaders(team, call) : sync_circle(&all, call));
 }
 
 expar_status expar_team_sync(expar_team *team)

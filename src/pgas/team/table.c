@@ -88,6 +88,12 @@ expar_status team_turn_begin(const char *call, const expar_team *team)
     return status == EXPAR_OK ? EXPAR_OK : team_turn_end(team, status);
 }
 
+expar_status team_turn_met(const expar_team *team, expar_status status)
+{
+    if (status == EXPAR_OK) boot_note_met(team->group->boot, BOOT_KIND_TEAM, team_topic(team->slot).object);
+    return team_turn_end(team, status);
+}
+
 expar_status team_turn_end(const expar_team *team, expar_status status)
 {
     if (team->slot == TEAM_FORMED_SLOT) pthread_mutex_unlock(&team->table->turn);

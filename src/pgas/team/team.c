@@ -24,7 +24,7 @@ expar_status team_note(const expar_team *team, expar_status status)
     const boot_topic topic = team_topic(team->slot);
     boot *ctl = team->group->boot;
     boot_note_new(ctl, BOOT_KIND_TEAM, topic.object);
-    if (status != EXPAR_OK) boot_note_ended(ctl, &topic, status, expar_last_error());
+    if (status != EXPAR_OK) boot_note_refused(ctl, &topic, status, expar_last_error());
     return status;
 }
 
@@ -147,6 +147,7 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     if (status == EXPAR_OK && made.me >= 0) status = team_reach_find(call, &made);
     if (status == EXPAR_OK && made.me >= 0) {
         boot_note_new(group->boot, BOOT_KIND_TEAM, (uint32_t)slot);
+        boot_note_met(group->boot, BOOT_KIND_TEAM, (uint32_t)slot);
         status = team_slot_use(call, table, slot, group->size);
     }
     if (status != EXPAR_OK) {

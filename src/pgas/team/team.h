@@ -158,9 +158,10 @@ expar_status team_slot_use(const char *call, team_table *table, int32_t slot, in
 
 /* Around what uses a team's channel. Different teams may be used by different threads at once, and formed teams have
    one channel: there threads wait for each other. Begin fails when what came before has left the channel out of step;
-   end returns `status`. */
+   end and met return `status`. Met: where that is EXPAR_OK all members have come. */
 expar_status team_turn_begin(const char *call, const expar_team *team);
 expar_status team_turn_end(const expar_team *team, expar_status status);
+expar_status team_turn_met(const expar_team *team, expar_status status);
 
 /* ---- messages (channel.c) ---------------------------------------------------------------------------------------- */
 

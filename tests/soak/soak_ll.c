@@ -14,7 +14,7 @@
 #define DEFAULT_RANKS 4
 #define DEFAULT_CALLS 100000
 
-enum { LOADS = 6, MAX_RANKS = 16, TOKENS = 12, HIDDEN = 128, TOPK = 4, LOCALS = 3 };
+enum { LOADS = 6, CODED = 4, MAX_RANKS = 16, TOKENS = 12, HIDDEN = 128, TOPK = 4, LOCALS = 3 };
 
 typedef struct soak {
     lowlat_traffic *traffic[LOADS];
@@ -27,11 +27,24 @@ typedef struct soak {
 static lowlat_choice draw_choice(random_source *own)
 {
     lowlat_choice choice = {.own_x = random_once_in(own, 3),
+                            .own_scales = random_once_in(own, 3),
                             .own_count = random_once_in(own, 3),
                             .stats = random_once_in(own, 4),
                             .waits = random_once_in(own, 4),
+                            .late = random_once_in(own, 6),
                             .pad = random_once_in(own, 2)};
     choice.hook = random_once_in(own, 2);
+    choice.async = !choice.hook && random_once_in(own, 3);
+    return choice;
+}
+
+/* Rows in the buffer's own memory are one combine's: the first of two. Weights that go ahead allow no hook. */
+static lowlat_choice draw_answer(const soak *s, int load, bool first, random_source *own)
+{
+    lowlat_choice choice = draw_choice(own);
+    const lowlat_answers *back = s->back[load];
+    choice.hook = choice.hook && (back->sum == EXPAR_LL_EXACT || s->traffic[load]->with_weights);
+    choice.zero_copy = first && !back->logfmt && random_once_in(own, 4);
     return choice;
 }
 
@@ -59,7 +72,7 @@ static bool play_round(const soak *s, expar_ll *ll, int32_t rank, random_source 
     }
     right = right && end_both(there, own);
     for (int i = 0; right && i < 2; i++) {
-        lowlat_choice choice = draw_choice(own);
+        const lowlat_choice choice = draw_answer(s, load[i], i == 0, own);
         lowlat_prepare_combine(&back[i], ll, s->traffic[load[i]], s->back[load[i]], rank, &choice,
                                there[i].there.handle);
         right = CHECK_OK(lowlat_start(&back[i]));
@@ -97,8 +110,12 @@ static void play(expar_group *group, void *context)
     CHECK_OK(expar_ll_destroy(ll));
 }
 
+/* Reduced sums with weights that came along, and with some that go ahead; one load whose answers are coded. */
 static void draw_loads(soak *s, int32_t ranks)
 {
+    static const llo_format formats[LOADS] = {LLO_PLAIN, LLO_FP8, LLO_PLAIN, LLO_FP8_UE8M0, LLO_INT8, LLO_PLAIN};
+    static const expar_ll_sum sums[LOADS] = {EXPAR_LL_EXACT,   EXPAR_LL_EXACT, EXPAR_LL_REDUCED,
+                                             EXPAR_LL_REDUCED, EXPAR_LL_EXACT, EXPAR_LL_EXACT};
     random_source random = random_start(s->seed);
     for (int i = 0; i < LOADS; i++) {
         int64_t num_tokens[MAX_RANKS];
@@ -110,11 +127,13 @@ static void draw_loads(soak *s, int32_t ranks)
                                   .topk = TOPK,
                                   .num_experts = LOCALS * ranks,
                                   .type = i % 2 ? ORACLE_F16 : ORACLE_BF16,
+                                  .format = formats[i],
                                   .with_weights = i % 3 == 0,
                                   .disturb = 5,
                                   .num_tokens = num_tokens};
         s->traffic[i] = lowlat_traffic_make(&plan, &random);
-        s->back[i] = lowlat_answers_make(s->traffic[i], ORACLE_BF16, EXPAR_LL_EXACT, &random);
+        s->back[i] = lowlat_answers_make(s->traffic[i], ORACLE_BF16, sums[i], &random);
+        if (i == CODED) lowlat_answers_code(s->back[i], s->traffic[i]);
     }
 }
 

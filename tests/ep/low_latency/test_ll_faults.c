@@ -226,12 +226,21 @@ static bool names(const char *text, int32_t rank)
     return strstr(text, name) != NULL;
 }
 
-/* The phase, and what had come from the victim: "low-latency dispatch: rows: … rows of rank 1: 3 of 7". */
-static bool tells_of_a_wait(const char *text, int32_t victim)
+/* Where the others wait for the victim: a call that it has sent ends well, and so it is the next one. */
+static const char *const waits_of[PHASES] = {
+    [SENDS_THERE] = ": low-latency dispatch: ",   [OPEN_THERE] = ": low-latency combine: ",
+    [RECEIVES_THERE] = ": low-latency combine: ", [SENDS_BACK] = ": low-latency combine: ",
+    [OPEN_BACK] = ": low-latency dispatch: ",     [RECEIVES_BACK] = ": low-latency dispatch: "};
+
+/* The phase, and what had come from the victim: "low-latency dispatch: rows: … rows of rank 1: 3 of 7", and not all. */
+static bool tells_of_a_wait(const char *text, const fault_case *what)
 {
     char from[24];
-    snprintf(from, sizeof from, " of rank %d: ", (int)victim);
-    return strstr(text, ": low-latency ") && strstr(text, "timed out after") && strstr(text, from);
+    long long came, all;
+    snprintf(from, sizeof from, " of rank %d: ", (int)what->victim);
+    const char *told = strstr(text, from);
+    return strstr(text, waits_of[what->phase]) && strstr(text, "timed out after") && told &&
+           sscanf(told + strlen(from), "%lld of %lld", &came, &all) == 2 && came >= 0 && came < all;
 }
 
 static bool check_note(const fault_table *table, int32_t rank)
@@ -241,7 +250,7 @@ static bool check_note(const fault_table *table, int32_t rank)
     return CHECK(note->status == EXPAR_ERR_PEER && names(note->text, victim), "rank %d got %s (%s)", (int)rank,
                  expar_status_string(note->status), note->text) &
            CHECK(strstr(note->text, "expar_ll_"), "rank %d is not told of its call: %s", (int)rank, note->text) &
-           CHECK(table->what.signal == SIGKILL || tells_of_a_wait(note->text, victim),
+           CHECK(table->what.signal == SIGKILL || tells_of_a_wait(note->text, &table->what),
                  "rank %d is not told what it waited for: %s", (int)rank, note->text) &
            CHECK(note->again == EXPAR_ERR_PEER && names(note->again_text, victim) &&
                      strstr(note->again_text, "poisoned"),

@@ -112,20 +112,27 @@ typedef enum ll_unit_word {
 } ll_unit_word;
 
 /* Words of what a rank says in a clean, of which each is an attempt; written by that rank (release), read by the owner
-   (acquire). Behind them stand three sets of ranks, a bit a rank: the views of
-   even and of odd steps, and what was decided. */
+   (acquire). Behind them stand three sets of ranks: the views of even and of odd steps, and what was decided. A set has
+   for each rank the attempt of it that was taken, 32 bits each, or 0: not in it. */
 typedef enum ll_clean_word {
-    LL_CLEAN_STAGE = 0,   /* attempt << 32 | step; 0 while the words below are written, 1 once they are there, and from
-                             2 on the number of the view that is there */
-    LL_CLEAN_DECIDED = 1, /* the attempt that has come to a decision, once that is there; stays until the next does */
-    LL_CLEAN_ERA = 2,
-    LL_CLEAN_CALLS = 3,
-    LL_CLEAN_EPOCHS = 4, /* of each kind */
-    LL_CLEAN_STATUS = 6, /* expar_status: 0, or why the rank cannot */
-    LL_CLEAN_VIEWS = 8
+    /* attempt << 32 | step; 0 while the words below are written, 1 once they are there, and from 2 on the number of the
+       view that is there */
+    LL_CLEAN_STAGE = 0,
+    /* The attempt that has come to a decision, once that and its result are there; stays until the next does; 0 while
+       they are written. */
+    LL_CLEAN_DECIDED = 1,
+    LL_CLEAN_CALLS = 2,
+    LL_CLEAN_EPOCHS = 3, /* of each kind */
+    LL_CLEAN_STATUS = 5, /* expar_status: 0, or why the rank cannot */
+    LL_CLEAN_SAID = 6,   /* so many words are said on coming */
+    /* The decision's, in the same order: the most calls, the highest epochs, who refuses (the lowest: its rank << 32 |
+       its status, or 0). */
+    LL_CLEAN_RESULT = 6,
+    LL_CLEAN_SET = 10
 } ll_clean_word;
-#define LL_CLEAN_SETS 3
-#define LL_REGIONS    4 /* at most: one in use, and as many to move to */
+#define LL_CLEAN_RESULTS 4
+#define LL_CLEAN_SETS    3
+#define LL_REGIONS       4 /* at most: one in use, and others to move to */
 
 /* A message's first bytes: behind these stand int32 expert[K] (local, or -1), int32 row[K] (among this source's rows
    for that expert) and float weights[K], where given; then, at header_bytes, the payload and its scales. K: the
@@ -191,7 +198,7 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.header_bytes = ep_round(sizeof(ll_header) + topk * 12, EP_LINE_BYTES);
     space.message_bytes = ep_round(space.header_bytes + ll_payload_bytes(shape), EP_LINE_BYTES);
     space.place_bytes = ep_round(ll_payload_bytes(shape), EP_LINE_BYTES);
-    const uint64_t sets = (uint64_t)LL_CLEAN_SETS * ((n + 63) / 64), regions = (uint64_t)shape->regions;
+    const uint64_t sets = (uint64_t)LL_CLEAN_SETS * ((n + 1) / 2), regions = (uint64_t)shape->regions;
     const uint64_t places = regions * tokens * (uint64_t)space.places, ahead = shape->reduced ? n * tokens : 0;
     space.units[LL_DISPATCH] = 0;
     space.units[LL_COMBINE] = n * LL_UNIT_COPIES * space.unit_bytes[LL_DISPATCH];
@@ -200,7 +207,7 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.row_flags = space.message_flags + LL_HALVES * n * space.flag_share_bytes;
     space.weight_flags = space.row_flags + ep_round(LL_HALVES * places * 8, EP_LINE_BYTES);
     space.maskers = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
-    space.clean_bytes = ep_round((LL_CLEAN_VIEWS + sets) * 8, EP_LINE_BYTES);
+    space.clean_bytes = ep_round((LL_CLEAN_SET + sets) * 8, EP_LINE_BYTES);
     space.cleans = space.maskers + (shape->masking ? n * EP_LINE_BYTES : 0);
     space.words_bytes = space.cleans + (shape->masking ? n * space.clean_bytes : 0);
     space.weights = space.words_bytes;

@@ -2,40 +2,54 @@
 /* Clean: the ranks that come agree on who they are, and begin anew: masks, epochs, halves.
  *
  * Nobody leads, for whoever did might be lost. Each rank says that it has come, and waits for all others but those that
- * are lost. Then it says whom it sees (its view), and looks at the views of those. Where all are the same that is the
- * decision; else it says again what is left: the ranks that all of them see. Views only shrink, so this ends. A rank
- * that has decided says so before it goes on, and whoever awaits it takes its decision over: so those that have gone on
- * and those that come later agree, whoever is lost in between.
+ * are lost. Then it says whom it sees, and in which attempt of theirs (its view), and looks at the views of those.
+ * Where all are the same that is the decision; else it says again what is left: the ranks that all of them see. Views
+ * only shrink, so this ends. A rank that has decided says so before it goes on, with all that follows from it, and
+ * whoever is in that decision, and still in this clean, takes it over, at whatever step and in whatever attempt: so
+ * those that have gone on and those that come later agree, whoever is lost in between.
  *
  * A rank that was stopped meanwhile, and is in nobody's view any more, finds that out by the others' views and
- * decisions. It begins anew, and waits for the next clean of the others. What a rank says carries the number of its
- * attempt, and those that have ended (`seen`) count no more; that of a rank that was left out has not, as long as it
- * does not know. */
+ * decisions. It begins a new attempt, and waits for the next clean of the others, or for a decision that was made with
+ * it before they left it out. An attempt that has come to a decision counts no more. (tests/models/clean.pml is a model
+ * of this, which shows what goes wrong where views tell no attempts, or decisions are taken over in steps alone.) */
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <string.h>
 
 enum { STEP_COME = 1 };
 
+/* What a decision comes to: the most that any of its ranks has said. */
+typedef struct ll_result {
+    uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, refusal: as LL_CLEAN_RESULT */
+} ll_result;
+enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
+
 typedef struct ll_clean {
     ll_cpu *self;
     ll_masks *masks;
     const ll_call *call;
-    uint32_t step; /* of this rank */
+    uint32_t begun; /* this rank's first attempt */
+    uint32_t step;  /* of this rank */
     bool decided;
     bool again; /* this attempt is lost */
+    ll_result result;
 } ll_clean;
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static int32_t set_words(const ll_clean *c)
 {
-    return (c->self->shape.ranks + 63) / 64;
+    return (c->self->shape.ranks + 1) / 2;
 }
 
-static bool has_bit(const uint64_t *set, int32_t rank)
+static size_t set_bytes(const ll_clean *c)
 {
-    return (set[rank / 64] >> (rank % 64)) & 1;
+    return (size_t)c->self->shape.ranks * sizeof(uint32_t);
+}
+
+static int32_t set_at(const ll_clean *c, int32_t set)
+{
+    return LL_CLEAN_SET + set * set_words(c);
 }
 
 static uint64_t clean_word(const ll_clean *c, int32_t source, int32_t word)
@@ -50,17 +64,25 @@ static void say(const ll_clean *c, int32_t word, uint64_t value)
         ll_store(c->self, r, ll_clean_at(&c->self->space, c->self->sym->rank, word), value);
 }
 
-static void say_set(const ll_clean *c, int32_t set, const uint64_t *bits)
+static void say_set(const ll_clean *c, int32_t set, const uint32_t *attempts)
 {
-    for (int32_t w = 0; w < set_words(c); w++)
-        say(c, LL_CLEAN_VIEWS + set * set_words(c) + w, bits[w]);
+    const int32_t ranks = c->self->shape.ranks;
+    for (int32_t w = 0; w < set_words(c); w++) {
+        const uint64_t second = 2 * w + 1 < ranks ? attempts[2 * w + 1] : 0;
+        say(c, set_at(c, set) + w, second << 32 | attempts[2 * w]);
+    }
+}
+
+static void ring_all(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        sym_ring(c->self->sym, r);
 }
 
 static void say_stage(const ll_clean *c, uint32_t step)
 {
     say(c, LL_CLEAN_STAGE, (uint64_t)c->masks->attempt << 32 | step);
-    for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        sym_ring(c->self->sym, r);
+    ring_all(c);
 }
 
 static uint32_t attempt_of(uint64_t stage)
@@ -68,13 +90,60 @@ static uint32_t attempt_of(uint64_t stage)
     return (uint32_t)(stage >> 32);
 }
 
-/* A set that a rank has said, if it stayed while it was read; the word that vouches for it. */
-static bool read_set(const ll_clean *c, int32_t source, int32_t set, int32_t voucher, uint64_t *bits)
+static uint32_t set_entry(const ll_clean *c, int32_t source, int32_t set, int32_t rank)
 {
-    const uint64_t before = clean_word(c, source, voucher);
-    for (int32_t w = 0; w < set_words(c); w++)
-        bits[w] = clean_word(c, source, LL_CLEAN_VIEWS + set * set_words(c) + w);
-    return clean_word(c, source, voucher) == before;
+    return (uint32_t)(clean_word(c, source, set_at(c, set) + rank / 2) >> (rank % 2 * 32));
+}
+
+/* A set that a rank has said. Whether it stayed while it was read is seen by the word that vouches for it. */
+static void read_set(const ll_clean *c, int32_t source, int32_t set, uint32_t *attempts)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        attempts[r] = set_entry(c, source, set, r);
+}
+
+/* ---- decisions of others ----------------------------------------------------------------------------------------- */
+
+/* The rank's last decision, into `other` and *result; the attempt that has come to it. 0: there is none. */
+static uint32_t read_decision(const ll_clean *c, int32_t rank, ll_result *result)
+{
+    const uint64_t decided = clean_word(c, rank, LL_CLEAN_DECIDED);
+    if (decided == 0) return 0;
+    read_set(c, rank, LL_CLEAN_SETS - 1, c->masks->other);
+    for (int i = 0; i < LL_CLEAN_RESULTS; i++)
+        result->words[i] = clean_word(c, rank, LL_CLEAN_RESULT + i);
+    return clean_word(c, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
+}
+
+/* Whether this rank is in it, in an attempt of this clean: else it is none of its business, or an old one. */
+static bool decides_with(const ll_clean *c, int32_t rank)
+{
+    const int32_t own = c->self->sym->rank;
+    if (rank == own || !c->masks->in_view[rank] || clean_word(c, rank, LL_CLEAN_DECIDED) == 0) return false;
+    return set_entry(c, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
+}
+
+static bool is_decided(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        if (decides_with(c, r)) return true;
+    return false;
+}
+
+static void take_decision(ll_clean *c, int32_t rank)
+{
+    const ll_masks *masks = c->masks;
+    ll_result result;
+    if (read_decision(c, rank, &result) == 0 || masks->other[c->self->sym->rank] < c->begun) return;
+    c->decided = true;
+    c->result = result;
+    memcpy(masks->view, masks->other, set_bytes(c));
+}
+
+static void take_decisions(ll_clean *c)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks && !c->decided; r++)
+        if (decides_with(c, r)) take_decision(c, r);
 }
 
 /* ---- who comes --------------------------------------------------------------------------------------------------- */
@@ -85,8 +154,8 @@ static void come(ll_clean *c, const ll_clean_step *step)
     const uint64_t *epochs = c->self->epochs;
     masks->attempt++;
     c->again = false;
+    c->step = STEP_COME;
     say(c, LL_CLEAN_STAGE, (uint64_t)masks->attempt << 32);
-    say(c, LL_CLEAN_ERA, masks->era);
     say(c, LL_CLEAN_CALLS, step->calls);
     for (int kind = 0; kind < LL_KINDS; kind++)
         say(c, LL_CLEAN_EPOCHS + kind, epochs[kind]);
@@ -98,25 +167,17 @@ static void come(ll_clean *c, const ll_clean_step *step)
     }
 }
 
-/* The rank's attempt has come to a decision, which leaves this rank out. */
-static bool has_ended_without(const ll_clean *c, int32_t rank, uint32_t attempt)
-{
-    const int32_t own = c->self->sym->rank, first = LL_CLEAN_VIEWS + (LL_CLEAN_SETS - 1) * set_words(c);
-    if (clean_word(c, rank, LL_CLEAN_DECIDED) != attempt) return false;
-    return !((clean_word(c, rank, first + own / 64) >> (own % 64)) & 1);
-}
-
 /* Takes what the rank has said on its coming, if it has. */
 static bool take_coming(const ll_clean *c, int32_t rank)
 {
     ll_masks *masks = c->masks;
     const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
-    uint64_t *constants = masks->constants + (int64_t)rank * LL_CLEAN_VIEWS;
+    uint64_t *said = masks->said + (int64_t)rank * LL_CLEAN_SAID;
     if (masks->taken[rank]) return true;
     if (attempt_of(stage) <= masks->seen[rank] || (uint32_t)stage < STEP_COME) return false;
-    if (has_ended_without(c, rank, attempt_of(stage))) return false;
-    for (int32_t w = LL_CLEAN_ERA; w < LL_CLEAN_VIEWS; w++)
-        constants[w] = clean_word(c, rank, w);
+    if (clean_word(c, rank, LL_CLEAN_DECIDED) == attempt_of(stage)) return false;
+    for (int32_t w = LL_CLEAN_CALLS; w < LL_CLEAN_SAID; w++)
+        said[w] = clean_word(c, rank, w);
     if (attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != attempt_of(stage)) return false;
     masks->taken[rank] = attempt_of(stage);
     return true;
@@ -126,6 +187,14 @@ static ll_due coming_due(const void *context, int32_t rank)
 {
     const ll_clean *c = context;
     return (ll_due){.came = take_coming(c, rank), .all = 1};
+}
+
+static bool all_have_come(const ll_clean *c)
+{
+    if (is_decided(c)) return true;
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        if (c->masks->in_view[r] && !take_coming(c, r)) return false;
+    return true;
 }
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
@@ -159,16 +228,10 @@ static ll_due view_due(const void *context, int32_t rank)
     return (ll_due){.came = has_viewed(c, rank), .all = 1};
 }
 
-static bool all_have_come(const ll_clean *c)
-{
-    for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        if (c->masks->in_view[r] && !take_coming(c, r)) return false;
-    return true;
-}
-
 static bool step_is_over(const ll_clean *c)
 {
     bool all = true;
+    if (is_decided(c)) return true;
     for (int32_t r = 0; r < c->self->shape.ranks; r++) {
         if (r == c->self->sym->rank || !c->masks->in_view[r]) continue;
         if (is_ahead(c, r)) return true;
@@ -201,43 +264,46 @@ static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
 
 static void say_view(ll_clean *c)
 {
-    uint64_t *own = c->masks->views;
-    memset(own, 0, (size_t)set_words(c) * sizeof *own);
+    uint32_t *view = c->masks->view;
     for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        own[r / 64] |= (uint64_t)c->masks->in_view[r] << (r % 64);
+        view[r] = c->masks->in_view[r] ? c->masks->taken[r] : 0;
     c->step++;
-    say_set(c, (int32_t)(c->step & 1), own);
+    say_set(c, (int32_t)(c->step & 1), view);
     say_stage(c, c->step);
 }
 
-/* A decision that the rank has come to, or why this rank is in none. */
-static void take_decision(ll_clean *c, int32_t rank)
+static void left_out_by(ll_clean *c, int32_t rank)
 {
-    uint64_t *other = c->masks->views + set_words(c);
-    if (!read_set(c, rank, LL_CLEAN_SETS - 1, LL_CLEAN_DECIDED, other) || !has_decided(c, rank)) return;
-    c->decided = has_bit(other, c->self->sym->rank);
-    c->again = !c->decided;
-    if (c->again) c->masks->seen[rank] = c->masks->taken[rank];
-    for (int32_t r = 0; r < c->self->shape.ranks && c->decided; r++)
-        c->masks->in_view[r] = has_bit(other, r);
+    c->again = true;
+    c->masks->seen[rank] = c->masks->taken[rank];
+}
+
+/* A rank of the view has gone on, from the attempt that was taken of it, without this one. */
+static void find_left_out(ll_clean *c)
+{
+    const int32_t own = c->self->sym->rank;
+    for (int32_t r = 0; r < c->self->shape.ranks && !c->again; r++) {
+        ll_result result;
+        if (r == own || !c->masks->in_view[r] || !has_decided(c, r)) continue;
+        if (read_decision(c, r, &result) == c->masks->taken[r] && c->masks->other[own] < c->begun) left_out_by(c, r);
+    }
 }
 
 /* Leaves out of this rank's view whom the other does not see. True: its view was this rank's, in the same step. */
 static bool meet_view(ll_clean *c, int32_t rank)
 {
-    const uint64_t *own = c->masks->views;
-    uint64_t *other = c->masks->views + set_words(c);
+    const ll_masks *masks = c->masks;
     const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
-    if (!read_set(c, rank, (int32_t)(stage & 1), LL_CLEAN_STAGE, other)) return false;
-    if (attempt_of(stage) != c->masks->taken[rank] || (uint32_t)stage < c->step) return false;
-    if (!has_bit(other, c->self->sym->rank)) {
-        c->again = true;
-        c->masks->seen[rank] = c->masks->taken[rank];
+    if (attempt_of(stage) != masks->taken[rank] || (uint32_t)stage < c->step) return false;
+    read_set(c, rank, (int32_t)(stage & 1), masks->other);
+    if (clean_word(c, rank, LL_CLEAN_STAGE) != stage) return false;
+    if (masks->other[c->self->sym->rank] == 0) {
+        left_out_by(c, rank);
         return false;
     }
     for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        c->masks->in_view[r] = c->masks->in_view[r] && has_bit(other, r);
-    return (uint32_t)stage == c->step && memcmp(own, other, (size_t)set_words(c) * sizeof *own) == 0;
+        masks->in_view[r] = masks->in_view[r] && masks->other[r];
+    return (uint32_t)stage == c->step && memcmp(masks->view, masks->other, set_bytes(c)) == 0;
 }
 
 /* Those who have begun anew, without a decision, are taken anew. */
@@ -245,6 +311,36 @@ static void take_again(const ll_clean *c)
 {
     for (int32_t r = 0; r < c->self->shape.ranks; r++)
         if (c->masks->in_view[r] && has_restarted(c, r) && !has_decided(c, r)) c->masks->taken[r] = 0;
+}
+
+/* The most that any of the view has said. */
+static uint64_t most_said(const ll_clean *c, int32_t word)
+{
+    uint64_t most = 0;
+    for (int32_t r = 0; r < c->self->shape.ranks; r++) {
+        const uint64_t said = c->masks->said[(int64_t)r * LL_CLEAN_SAID + word];
+        if (c->masks->view[r] && said > most) most = said;
+    }
+    return most;
+}
+
+static uint64_t clean_find_refusal(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->self->shape.ranks; r++) {
+        const uint64_t status = c->masks->said[(int64_t)r * LL_CLEAN_SAID + LL_CLEAN_STATUS];
+        if (c->masks->view[r] && status != EXPAR_OK) return (uint64_t)r << 32 | status;
+    }
+    return 0;
+}
+
+/* All of the view have the same, of the same attempts. */
+static void decide(ll_clean *c)
+{
+    c->decided = true;
+    c->result.words[RESULT_CALLS] = most_said(c, LL_CLEAN_CALLS);
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        c->result.words[RESULT_EPOCHS + kind] = most_said(c, LL_CLEAN_EPOCHS + kind);
+    c->result.words[RESULT_REFUSAL] = clean_find_refusal(c);
 }
 
 /* One step: a decision, a smaller view, or nothing more to come of this attempt. */
@@ -255,31 +351,40 @@ static expar_status clean_round(ll_clean *c)
     say_view(c);
     expar_status status = clean_await(c, &views);
     if (status != EXPAR_OK) return status;
-    for (int32_t r = 0; r < ranks && !c->decided && !c->again; r++)
-        if (r != own && c->masks->in_view[r] && has_decided(c, r)) take_decision(c, r);
+    take_decisions(c);
+    if (!c->decided) find_left_out(c);
     bool same = !c->decided && !c->again;
     for (int32_t r = 0; r < ranks && !c->decided && !c->again; r++) {
-        if (r == own || !has_bit(c->masks->views, r)) continue;
+        if (r == own || !c->masks->view[r]) continue;
         same = c->masks->in_view[r] && meet_view(c, r) && same;
     }
-    c->decided = c->decided || (same && !c->again);
+    if (same && !c->again) decide(c);
     return EXPAR_OK;
+}
+
+/* All that are awaited have come: a step; but some may have come to a decision meanwhile. */
+static expar_status clean_step(ll_clean *c)
+{
+    static const ll_clean_wait coming = {
+        .what = "low-latency clean: ranks that come", .due = coming_due, .over = all_have_come};
+    expar_status status = clean_await(c, &coming);
+    if (status != EXPAR_OK) return status;
+    const bool decided = is_decided(c);
+    take_decisions(c);
+    if (decided) return EXPAR_OK;
+    status = clean_round(c);
+    if (!c->decided && !c->again) take_again(c);
+    return status;
 }
 
 /* Until the ranks of the view, this one among them, have all decided for it, or some of them have. */
 static expar_status agree(ll_clean *c, const ll_clean_step *step)
 {
-    static const ll_clean_wait coming = {
-        .what = "low-latency clean: ranks that come", .due = coming_due, .over = all_have_come};
     expar_status status = EXPAR_OK;
     while (status == EXPAR_OK && !c->decided) {
-        c->step = STEP_COME;
         come(c, step);
-        while (status == EXPAR_OK && !c->decided && !c->again) {
-            status = clean_await(c, &coming);
-            if (status == EXPAR_OK) status = clean_round(c);
-            if (!c->decided && !c->again) take_again(c);
-        }
+        while (status == EXPAR_OK && !c->decided && !c->again)
+            status = clean_step(c);
     }
     return status;
 }
@@ -288,38 +393,24 @@ static expar_status agree(ll_clean *c, const ll_clean_step *step)
 
 static void say_decision(const ll_clean *c)
 {
-    uint64_t *set = c->masks->views;
-    memset(set, 0, (size_t)set_words(c) * sizeof *set);
+    ll_masks *masks = c->masks;
+    say(c, LL_CLEAN_DECIDED, 0);
+    say_set(c, LL_CLEAN_SETS - 1, masks->view);
+    for (int i = 0; i < LL_CLEAN_RESULTS; i++)
+        say(c, LL_CLEAN_RESULT + i, c->result.words[i]);
+    say(c, LL_CLEAN_DECIDED, masks->attempt);
+    ring_all(c);
     for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        set[r / 64] |= (uint64_t)c->masks->in_view[r] << (r % 64);
-    say_set(c, LL_CLEAN_SETS - 1, set);
-    say(c, LL_CLEAN_DECIDED, c->masks->attempt);
-    for (int32_t r = 0; r < c->self->shape.ranks; r++) {
-        sym_ring(c->self->sym, r);
-        if (c->masks->in_view[r]) c->masks->seen[r] = c->masks->taken[r];
-    }
+        if (masks->view[r] > masks->seen[r]) masks->seen[r] = masks->view[r];
 }
 
-/* The most that any of the view has said. */
-static uint64_t most_said(const ll_clean *c, int32_t word)
+static void clean_judge(const ll_clean *c, ll_call *call)
 {
-    uint64_t most = 0;
-    for (int32_t r = 0; r < c->self->shape.ranks; r++) {
-        const uint64_t said = c->masks->constants[(int64_t)r * LL_CLEAN_VIEWS + word];
-        if (c->masks->in_view[r] && said > most) most = said;
-    }
-    return most;
-}
-
-static void clean_find_refusal(const ll_clean *c, ll_call *call)
-{
+    const uint64_t refusal = c->result.words[RESULT_REFUSAL];
     call->verdict = (ll_verdict){.rank = -1};
-    for (int32_t r = 0; r < c->self->shape.ranks && call->verdict.rank < 0; r++) {
-        const uint64_t status = c->masks->constants[(int64_t)r * LL_CLEAN_VIEWS + LL_CLEAN_STATUS];
-        if (!c->masks->in_view[r] || status == EXPAR_OK) continue;
-        call->verdict.rank = r;
-        call->verdict.reason = (ep_refusal){.status = (int32_t)status, .text = "a call is open there"};
-    }
+    if (refusal == 0) return;
+    call->verdict.rank = (int32_t)(refusal >> 32);
+    call->verdict.reason = (ep_refusal){.status = (int32_t)(uint32_t)refusal, .text = "a call is open there"};
 }
 
 /* Who is not in the view is masked, and knows where halves have lain until now. */
@@ -327,12 +418,15 @@ static void set_masks(const ll_clean *c)
 {
     ll_masks *masks = c->masks;
     for (int32_t r = 0; r < c->self->shape.ranks; r++) {
-        const bool masked = !masks->in_view[r];
+        const bool masked = masks->view[r] == 0;
         for (int half = 0; half < LL_HALVES && masked && !masks->masked[r]; half++)
             masks->knows[r][half] = (int8_t)masks->region[half];
         masks->masked[r] = masked;
         masks->since[r] = UINT64_MAX;
-        if (masked) ll_masker_tell(c->self, r, masks->era);
+        if (masked)
+            ll_masker_tell(c->self, r, true);
+        else
+            masks->with[r] = masks->view[r];
     }
 }
 
@@ -340,10 +434,10 @@ static void set_masks(const ll_clean *c)
 static expar_status begin_anew(const ll_clean *c, ll_clean_step *step)
 {
     ll_cpu *self = c->self;
-    c->masks->era = (uint32_t)most_said(c, LL_CLEAN_ERA) + 1;
-    step->calls = most_said(c, LL_CLEAN_CALLS);
+    c->masks->era++;
+    step->calls = c->result.words[RESULT_CALLS];
     for (int kind = 0; kind < LL_KINDS; kind++) {
-        self->epochs[kind] = (most_said(c, LL_CLEAN_EPOCHS + kind) + 1) / 2 * 2 + 2;
+        self->epochs[kind] = (c->result.words[RESULT_EPOCHS + kind] + 1) / 2 * 2 + 2;
         for (int half = 0; half < LL_HALVES; half++) {
             self->records[kind][half].epoch = 0;
             self->records[kind][half].unread = false;
@@ -373,12 +467,12 @@ static expar_status check_closed(const ll_cpu *self)
 expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
-    ll_clean c = {.self = self, .masks = self->masks, .call = &step->call};
+    ll_clean c = {.self = self, .masks = self->masks, .call = &step->call, .begun = self->masks->attempt + 1};
     expar_status checked = check_closed(self);
     if (checked != EXPAR_OK) step->call.refusal = ep_refusal_of(checked);
     expar_status status = agree(&c, step);
     if (status != EXPAR_OK) return status;
     say_decision(&c);
-    clean_find_refusal(&c, &step->call);
+    clean_judge(&c, &step->call);
     return step->call.verdict.rank < 0 ? begin_anew(&c, step) : EXPAR_OK;
 }

@@ -86,16 +86,17 @@ typedef struct ll_scratch {
 typedef struct ll_masks {
     int32_t *masked;            /* [N] 1: it is sent nothing, and nothing is awaited from it */
     int8_t (*knows)[LL_HALVES]; /* [N] of a masked rank: the region of each half in which it may still write; or -1 */
-    uint64_t *since;           /* [N] of a masked rank: `steps` when the caller masked it; UINT64_MAX: not the caller */
-    int32_t *peer_regions;     /* [N] where the half of each peer lies, of the combine that is being sent */
-    uint32_t *seen, *taken;    /* [N] attempts of cleans: the last one that has come to its end; that of this clean */
-    uint64_t *views;           /* two sets of ranks: this rank's view in a clean, and one that was read */
-    uint8_t *in_view;          /* [N] the same as bytes */
-    uint64_t *constants;       /* [N][LL_CLEAN_VIEWS] what each rank has said in this clean */
-    uint64_t steps;            /* beginnings and ends of calls */
-    uint64_t changes;          /* masks that were made */
-    uint32_t era;              /* of masks: cleans count it up, and words of earlier ones count no more; from 1 on */
-    uint32_t attempt;          /* of this rank's cleans */
+    uint64_t *since;        /* [N] of a masked rank: `steps` when the caller masked it; UINT64_MAX: not the caller */
+    int32_t *peer_regions;  /* [N] where the half of each peer lies, of the combine that is being sent */
+    uint32_t *seen, *taken; /* [N] attempts of cleans: the last one that has come to its end; that of this clean */
+    uint32_t *with;         /* [N] the attempt in which each rank was in the last clean that this one was in with it */
+    uint32_t *view, *other; /* [N] the attempts that were taken, 0: not seen: this rank's view, and one that was read */
+    uint8_t *in_view;       /* [N] 1: seen by this rank */
+    uint64_t *said;         /* [N][LL_CLEAN_SAID] what each rank has said in this clean */
+    uint64_t steps;         /* beginnings and ends of calls */
+    uint64_t changes;       /* masks that were made */
+    uint32_t era;           /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
+    uint32_t attempt;       /* of this rank's cleans */
     int32_t region[LL_HALVES]; /* in which each half of combines lies here */
 } ll_masks;
 
@@ -272,8 +273,10 @@ void ll_masks_free(ll_masks *masks);
 expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why);
 /* Whether the rank has masked this one. */
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank);
-/* "You are masked here", to the rank. */
-void ll_masker_tell(ll_cpu *self, int32_t rank, uint64_t era);
+/* "You are masked here", to the rank, or not any more. The word is one more than this rank's last attempt of a clean:
+   so it counts until the two are in a clean together again, and no word from before that does, whatever cleans either
+   was in without the other. */
+void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked);
 /* Whether each half has a region for what it reads next. */
 bool ll_regions_suffice(const ll_cpu *self);
 /* The half of combines, of which nothing is awaited and to which nobody may write yet, leaves a region that a masked

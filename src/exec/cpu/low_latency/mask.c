@@ -20,9 +20,11 @@ void ll_masks_free(ll_masks *masks)
     free(masks->peer_regions);
     free(masks->seen);
     free(masks->taken);
-    free(masks->views);
+    free(masks->with);
+    free(masks->view);
+    free(masks->other);
     free(masks->in_view);
-    free(masks->constants);
+    free(masks->said);
     free(masks);
 }
 
@@ -38,11 +40,13 @@ ll_masks *ll_masks_make(const ll_shape *shape)
     masks->peer_regions = calloc(n, sizeof *masks->peer_regions);
     masks->seen = calloc(n, sizeof *masks->seen);
     masks->taken = calloc(n, sizeof *masks->taken);
-    masks->views = calloc(2 * ((n + 63) / 64), sizeof *masks->views);
+    masks->with = calloc(n, sizeof *masks->with);
+    masks->view = calloc(n, sizeof *masks->view);
+    masks->other = calloc(n, sizeof *masks->other);
     masks->in_view = calloc(n, sizeof *masks->in_view);
-    masks->constants = calloc(n * LL_CLEAN_VIEWS, sizeof *masks->constants);
+    masks->said = calloc(n * LL_CLEAN_SAID, sizeof *masks->said);
     if (masks->masked && masks->knows && masks->since && masks->peer_regions && masks->seen && masks->taken &&
-        masks->views && masks->in_view && masks->constants)
+        masks->with && masks->view && masks->other && masks->in_view && masks->said)
         return masks;
     ll_masks_free(masks);
     return NULL;
@@ -94,12 +98,13 @@ void ll_region_settle(ll_cpu *self, int32_t half)
 
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
 {
-    return ll_look(self, ll_masker_at(&self->space, rank)) >= self->masks->era;
+    return ll_look(self, ll_masker_at(&self->space, rank)) > self->masks->with[rank];
 }
 
-void ll_masker_tell(ll_cpu *self, int32_t rank, uint64_t era)
+void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked)
 {
-    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), era);
+    const uint64_t word = masked ? (uint64_t)self->masks->attempt + 1 : 0;
+    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), word);
     sym_ring(self->sym, rank);
 }
 
@@ -119,7 +124,7 @@ expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
     }
     masks->changes++;
     if (why) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
-    ll_masker_tell(self, rank, masks->era);
+    ll_masker_tell(self, rank, true);
     return EXPAR_OK;
 }
 
@@ -133,7 +138,7 @@ static expar_status unmask(ll_cpu *self, int32_t rank)
                          "expar_ll_mask_clean to take it in again",
                          rank);
     masks->masked[rank] = 0;
-    ll_masker_tell(self, rank, 0);
+    ll_masker_tell(self, rank, false);
     return EXPAR_OK;
 }
 

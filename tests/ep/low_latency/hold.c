@@ -2,6 +2,7 @@
 /* By the test hooks of the CPU's executor. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
+#include "exec/cpu/low_latency/cpu.h"
 #include "exec/cpu/low_latency/create.h"
 
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
@@ -17,4 +18,23 @@ void hold_stream(expar_ll *ll, uint64_t bytes)
 void hold_skip(expar_ll *ll, uint64_t calls)
 {
     ll_executor_cpu_skip(ll->exec, calls);
+}
+
+/* What the source has said at rank `at`, which this rank maps. */
+static uint64_t clean_word_at(const expar_ll *ll, int32_t at, int32_t source, int32_t word)
+{
+    const ll_cpu *self = ll_cpu_of(ll->exec);
+    return atomic_load_explicit((_Atomic uint64_t *)ll_at(self, at, ll_clean_at(&self->space, source, word)),
+                                memory_order_acquire);
+}
+
+hold_stage hold_clean_stage(const expar_ll *ll, int32_t at, int32_t source)
+{
+    const uint64_t stage = clean_word_at(ll, at, source, LL_CLEAN_STAGE);
+    return (hold_stage){.attempt = (uint32_t)(stage >> 32), .step = (uint32_t)stage};
+}
+
+uint32_t hold_clean_decided(const expar_ll *ll, int32_t at, int32_t source)
+{
+    return (uint32_t)clean_word_at(ll, at, source, LL_CLEAN_DECIDED);
 }

@@ -14,4 +14,13 @@ void hold_skip(expar_ll *ll, uint64_t calls);
 /* Rows that are together more than so many bytes bypass the cache. */
 void hold_stream(expar_ll *ll, uint64_t bytes);
 
+/* How far the source has come in a clean, as it has told the rank `at`. Any rank may ask. */
+typedef struct hold_stage {
+    uint32_t attempt;
+    uint32_t step; /* 0: its coming is being told; 1: it has come; from 2 on the number of its view */
+} hold_stage;
+hold_stage hold_clean_stage(const expar_ll *ll, int32_t at, int32_t source);
+/* The attempt of the source that has come to a decision; 0: none yet. */
+uint32_t hold_clean_decided(const expar_ll *ll, int32_t at, int32_t source);
+
 #endif

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What takes too long for every day: thousands of random rounds, a thousand kills, the soak, a wheel
-# from the source distribution, and valgrind.
+# from the source distribution, all states of the models where spin is installed, and valgrind.
 #   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 # A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
 # there were and which of them failed, and only where none did is the status 0.
@@ -59,6 +59,7 @@ run "$build/tests/soak_calls" processes 4 "$soak_rounds"
 run "$build/tests/soak_ll" threads 4 "$soak_rounds"
 run "$build/tests/soak_ll" processes 4 "$soak_rounds"
 run "$(dirname "$0")/wheel.sh" "$build" "$build/wheel/nightly" sdist compiled
+run "$(dirname "$0")/models.sh" "$build/models"
 run ctest --test-dir "$build" --label-regex valgrind --output-on-failure --no-tests=error
 
 if [ -n "$failed" ]; then

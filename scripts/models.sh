@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Checks the models of protocols (tests/models) with spin, all states of them: that what they model is right, and that
+# they still find what is wrong with weaker forms of it. Without spin it says so, and passes.
+#   scripts/models.sh FOLDER [ERRORS [MODEL_OPTION…]]
+# FOLDER is for what spin makes. With options of a model (tests/models/clean.pml) it checks that alone, for so many errors:
+# 0, or 1.
+set -eu
+folder=$1
+shift
+models=$(cd "$(dirname "$0")/../tests/models" && pwd)
+depth=200000 # steps of a history at most; what is longer is an error, too
+
+if ! command -v spin > /dev/null; then
+    echo "models: spin is not installed; no model was checked"
+    exit 0
+fi
+mkdir -p "$folder"
+cd "$folder"
+
+complain() {
+    echo "models: $*" >&2
+    cat pan.out >&2
+    exit 1
+}
+
+# check WANTED OPTION…: 0 errors in all states, or 1 found.
+check() {
+    wanted=$1
+    shift
+    rm -f pan pan.* ./*.trail
+    spin -a "$@" "$models/clean.pml"
+    "${CC:-cc}" -w -O2 -DSAFETY -DCOLLAPSE -o pan pan.c
+    ./pan -E -n -b -m"$depth" > pan.out 2>&1 || true
+    grep -q "errors: $wanted\$" pan.out || complain "clean.pml with '$*': expected $wanted errors"
+    if [ "$wanted" -eq 0 ] && grep -q 'Search not completed' pan.out; then
+        complain "clean.pml with '$*': not all states were looked at"
+    fi
+    states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.out)
+    echo "models: clean.pml with '$*': $wanted errors in $states states"
+}
+
+if [ $# -gt 0 ]; then
+    wanted=$1
+    shift
+    check "$wanted" "$@"
+    exit 0
+fi
+check 0
+check 0 -DCLEANS=2
+check 0 -DLOSSES=2
+check 0 -DDEATHS=1
+check 0 -DDEATHS=1 -DLOSSES=0 -DCLEANS=2
+check 1 -DTAKEOVER=0
+check 1 -DVECTORS=0 -DCLEANS=2

@@ -113,7 +113,7 @@ typedef struct expar_ll_dispatch_args {
     expar_tensor wait_ns;    /* [N] i64: nanoseconds that this rank has waited for each source are added; or none */
     int32_t hook;            /* 1: only sends; result.hook receives */
     int32_t async_finish;    /* 1: returns once the results' places are known; they are filled when result.event has
-                                happened. Not with hook */
+                                happened, and all tensors are left alone until then. Not with hook */
     expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
     void *stream;            /* CUDA: the CUstream that the call is put on */
     int32_t num_sms;         /* CUDA: SMs of this call; 0: the buffer's. CPU: not looked at */

@@ -6,7 +6,7 @@
 #include <expar/expar.h>
 #include <stdbool.h>
 
-#define CASE_MOST_RANKS 8
+#define CASE_MOST_RANKS 18
 
 typedef struct ll_case {
     int32_t ranks, max_tokens, hidden, topk, experts;

@@ -151,6 +151,18 @@ static void test_top_32(void **state)
         play_rounds);
 }
 
+/* More than there are top-k, so that a token's ranks are few of all; one has no tokens, one all that it may have. */
+static void test_many_ranks(void **state)
+{
+    (void)state;
+    ll_case c = {.ranks = 18, .max_tokens = 3, .hidden = 16, .topk = 5, .experts = 36, .seed = 8, .weights = true};
+    for (int32_t r = 0; r < c.ranks; r++)
+        c.tokens[r] = r % (c.max_tokens + 1);
+    run(c, play_rounds);
+    c.sum = EXPAR_LL_REDUCED;
+    run(c, play_rounds);
+}
+
 static void test_rows_beyond_the_cache(void **state)
 {
     (void)state;
@@ -238,6 +250,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_logfmt),
         cmocka_unit_test(test_top_32),
+        cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_rows_beyond_the_cache),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_buffer_size),

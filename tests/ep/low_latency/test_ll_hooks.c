@@ -23,6 +23,7 @@ static const ll_case example = {.ranks = 3,
 
 typedef struct scene {
     ll_case c;
+    expar_group *group;
     expar_ll *ll;
     int32_t rank;
 } scene;
@@ -33,7 +34,7 @@ static scene_body play; /* the one that runs */
 
 static void play_scene(expar_group *group, void *shared)
 {
-    scene s = {.c = *(const ll_case *)shared, .rank = expar_group_rank(group)};
+    scene s = {.c = *(const ll_case *)shared, .group = group, .rank = expar_group_rank(group)};
     const expar_ll_config config = case_config(&s.c);
     if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
     if (play(&s)) CHECK_OK(expar_ll_destroy(s.ll));
@@ -128,6 +129,36 @@ static void test_micro_batches(void **state)
 {
     (void)state;
     run_case(example, play_micro_batches);
+}
+
+/* Two buffers of one group, two dispatches and two combines open on each: their halves and epochs are their own. */
+static bool play_two_buffers(scene *s)
+{
+    const expar_ll_config config = case_config(&s->c);
+    scene other = {.c = s->c, .rank = s->rank};
+    bool good = CHECK_OK(expar_ll_create(s->group, &config, &other.ll)) && round_play(&s->c, s->rank, other.ll, 9);
+    for (uint32_t i = 0; i < ROUNDS && good; i += 4) {
+        ll_round *rounds[4];
+        for (uint32_t k = 0; k < 4; k++)
+            rounds[k] = make(s, i + k);
+        for (uint32_t k = 0; k < 4; k++)
+            good = good && send_dispatch(k % 2 ? &other : s, rounds[k]);
+        for (uint32_t k = 0; k < 4; k++)
+            good = good && round_dispatch_hook(rounds[(k + i / 4 + (uint32_t)s->rank) % 4]);
+        for (uint32_t k = 0; k < 4; k++)
+            good = good && send_combine(k % 2 ? &other : s, rounds[k]);
+        for (uint32_t k = 4; k-- > 0;)
+            good = good && round_combine_hook(rounds[(k + i / 4 + (uint32_t)s->rank) % 4]);
+        for (uint32_t k = 0; k < 4; k++)
+            round_free(rounds[k]);
+    }
+    return good && CHECK_OK(expar_ll_destroy(other.ll));
+}
+
+static void test_two_buffers(void **state)
+{
+    (void)state;
+    run_case(example, play_two_buffers);
 }
 
 /* ---- a third ----------------------------------------------------------------------------------------------------- */
@@ -252,10 +283,15 @@ static void test_never(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_of_each),   cmocka_unit_test(test_two_of_each_reduced),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_third),
-        cmocka_unit_test(test_third_on_one),  cmocka_unit_test(test_once),
-        cmocka_unit_test(test_never),         cmocka_unit_test(test_pending_at_the_end),
+        cmocka_unit_test(test_two_of_each),
+        cmocka_unit_test(test_two_of_each_reduced),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_two_buffers),
+        cmocka_unit_test(test_third),
+        cmocka_unit_test(test_third_on_one),
+        cmocka_unit_test(test_once),
+        cmocka_unit_test(test_never),
+        cmocka_unit_test(test_pending_at_the_end),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

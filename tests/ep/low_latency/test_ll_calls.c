@@ -233,6 +233,9 @@ static void ask_for_facts(desk *d)
     lowlat_call there;
     expar_ll_stats stats = {0};
     expar_ll_handle_info info = {0};
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_stats(NULL, &stats));
+    CHECK_TEXT("expar_ll_get_stats: ll is NULL");
+    CHECK_OK(expar_ll_abandon(NULL));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_stats(d->ll, NULL));
     CHECK_TEXT("expar_ll_get_stats: stats is NULL");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_stats(d->ll, &stats));

@@ -67,6 +67,50 @@ static void test_leaver(void **state)
     run_body(play_leaver);
 }
 
+static bool refuse_on_leaver(const ll_case *c, int32_t rank, expar_ll *ll)
+{
+    ll_round *round = round_make(c, rank, 3);
+    const bool refuses = rank == LEAVER;
+    if (refuses) round->dispatch.format = (expar_ll_format)9;
+    const bool good = CHECK_STATUS(refuses ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE,
+                                   expar_ll_dispatch(ll, &round->dispatch, &round->received));
+    round_free(round);
+    return good;
+}
+
+/* Where its next call's half was not read there, because that call was refused or its hook has not been called, it may
+   not send units without waiting: the others learn of it otherwise, and at once all the same. */
+static void play_leaver_with_unread_half(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    for (int pending = 0; pending < 2; pending++) {
+        expar_ll *ll = NULL;
+        ll_round *open = round_make(c, rank, 1), *next = round_make(c, rank, 2);
+        if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+        open->dispatch.hook = pending && rank == LEAVER;
+        bool good = pending ? round_dispatch(open, ll) : refuse_on_leaver(c, rank, ll);
+        good = good && round_play(c, rank, ll, 4);
+        if (rank == LEAVER) {
+            CHECK_OK(expar_ll_abandon(ll));
+        } else if (good) {
+            CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_dispatch(ll, &next->dispatch, &next->received));
+            CHECK_TEXT("rank 1", "abandoned");
+            CHECK_OK(expar_ll_destroy(ll));
+        }
+        round_free(open);
+        round_free(next);
+        CHECK_OK(expar_group_barrier(group));
+    }
+}
+
+static void test_leaver_with_unread_half(void **state)
+{
+    (void)state;
+    run_body(play_leaver_with_unread_half);
+}
+
 /* Between a send and its hook: what it has sent arrives all the same, and its hook says that the buffer has gone. */
 static void play_leaver_with_hook(expar_group *group, void *shared)
 {
@@ -244,6 +288,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaver),
+        cmocka_unit_test(test_leaver_with_unread_half),
         cmocka_unit_test(test_leaver_with_hook),
         cmocka_unit_test(test_halt),
         cmocka_unit_test(test_wrap),

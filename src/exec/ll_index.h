@@ -14,11 +14,16 @@
  *     row flags     [2][B][P]     8               of places
  *     weight flags  [2][N][B]     8               of weights sent ahead
  *     weights       [2][N][B][K]  4               of a reduced combine whose dispatch had none
- *     messages      [2][N][B]     message_bytes   dispatch: a share for each source, in its token order
+ *     messages      [2][N][B]     message_bytes   dispatch: two banks, in each a share for each source, in its token
+ *                                                 order
  *     places        [2][B][P]     place_bytes     combine: rows of token b; P is K, or min(K, N) without exact combines
  *
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
+ *
+ * Messages of a dispatch stand in one bank, which their source chooses and their flags name: the one of its last
+ * dispatch where that has been read, since its lines are the likeliest to be in a cache, and else the other one. So a
+ * call's bank need not be its half. An executor whose flags name no bank takes the half's.
  *
  * A buffer with masks has row flags and places several times: each half lies in one region of them, [regions][2][B][P],
  * and leaves it for another where a masked rank may still write to it. What else there is has one writer a word, whose
@@ -239,11 +244,11 @@ EP_FUNC uint64_t ll_message_flag_at(const ll_space *space, const ll_shape *shape
 {
     return space->message_flags + ll_share(shape, source, epoch) * space->flag_share_bytes + (uint64_t)message * 8;
 }
-EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
+EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int32_t source, int32_t bank,
                                int32_t message)
 {
-    uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->tokens;
-    return space->messages + (first + (uint64_t)message) * space->message_bytes;
+    uint64_t share = (uint64_t)bank * (uint64_t)shape->ranks + (uint64_t)source;
+    return space->messages + (share * (uint64_t)shape->tokens + (uint64_t)message) * space->message_bytes;
 }
 /* Of places: number `place` of the token, in the half of the epoch, which lies in the region. */
 EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t region,

@@ -98,22 +98,28 @@ static void fill(const seat *s)
     CHECK_OK(expar_group_barrier(s->group));
 }
 
-/* In a source's share messages come one behind the other, and none behind the last; the other half is left alone. */
+/* In a source's share messages come one behind the other, and none behind the last; the other bank than that which the
+   first one's flag names is left alone. */
 static void check_messages(const seat *s)
 {
     const ll_space *space = &s->cpu->space;
     const ll_shape *shape = &s->cpu->shape;
     const uint64_t epoch = s->cpu->epochs[LL_DISPATCH];
-    for (int32_t source = 0; source < RANKS; source++)
+    for (int32_t source = 0; source < RANKS; source++) {
+        const uint64_t first = ll_look(s->cpu, ll_message_flag_at(space, shape, source, epoch, 0));
+        const int32_t bank = (int32_t)(uint32_t)first;
+        CHECK(bank == 0 || bank == 1, "rank %d's first message is in bank %d", (int)source, (int)bank);
         for (int32_t m = 0; m < s->c->max_tokens; m++) {
             const bool due = m < messages_between(s->c, source, s->rank);
-            const uint64_t at = ll_message_at(space, shape, source, epoch, m);
+            const uint64_t at = ll_message_at(space, shape, source, bank, m);
             const uint64_t flag = ll_look(s->cpu, ll_message_flag_at(space, shape, source, epoch, m));
-            CHECK(is_filled(s, at, space->message_bytes) == !due && ll_word_is_of(flag, epoch) == due,
+            CHECK(is_filled(s, at, space->message_bytes) == !due && ll_word_is_of(flag, epoch) == due &&
+                      (!due || (uint32_t)flag == (uint32_t)bank),
                   "message %d of rank %d, expected %s", (int)m, (int)source, due ? "one" : "none");
-            CHECK(is_filled(s, ll_message_at(space, shape, source, epoch + 1, m), space->message_bytes),
-                  "message %d of rank %d in the other half", (int)m, (int)source);
+            CHECK(is_filled(s, ll_message_at(space, shape, source, 1 - bank, m), space->message_bytes),
+                  "message %d of rank %d in the other bank", (int)m, (int)source);
         }
+    }
 }
 
 /* Whether a row comes to the place of this rank's token: of its slot; or of one of as many ranks as it has. */

@@ -13,7 +13,7 @@ bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes)
 
 ll_burst ll_burst_begin(const ll_cpu *self, uint64_t epoch, bool streaming)
 {
-    return (ll_burst){.self = self, .word = ll_word(epoch, 1), .streaming = streaming};
+    return (ll_burst){.self = self, .epoch = epoch, .streaming = streaming};
 }
 
 void ll_burst_copy(const ll_burst *burst, void *dest, const void *source, size_t bytes)
@@ -26,17 +26,19 @@ void ll_burst_end(ll_burst *burst)
     if (burst->count == 0) return;
     cpu_copy_fence();
     for (int32_t i = 0; i < burst->count; i++)
-        ll_store(burst->self, burst->pes[i], burst->flags[i], burst->word);
+        ll_store(burst->self, burst->pes[i], burst->flags[i], burst->words[i]);
     burst->count = 0;
 }
 
-void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag)
+void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag, uint32_t value)
 {
+    const uint64_t word = ll_word(burst->epoch, value);
     if (!burst->streaming) {
-        ll_store(burst->self, pe, flag, burst->word);
+        ll_store(burst->self, pe, flag, word);
         return;
     }
     burst->pes[burst->count] = pe;
+    burst->words[burst->count] = word;
     burst->flags[burst->count++] = flag;
     if (burst->count == LL_BURST_FLAGS) ll_burst_end(burst);
 }

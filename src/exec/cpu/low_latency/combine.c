@@ -114,7 +114,7 @@ static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32
         const uint64_t place =
             ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
         bytes += send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
-        ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place));
+        ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place), 1);
     }
     return bytes;
 }

@@ -68,6 +68,14 @@ typedef struct ll_record {
     int32_t *counts; /* [N][L] rows from each source for each expert; dispatch only */
 } ll_record;
 
+/* Where this rank's messages to another one lie there: in one of two banks, since what stands in one may still be
+   unread when the next call is sent. Touched by the thread that is in a call. */
+#define LL_BANKS 2
+typedef struct ll_banks {
+    uint64_t last[LL_BANKS]; /* epoch of the last dispatch whose messages went to the bank; 0: none */
+    int32_t now;             /* of the dispatch that is being sent */
+} ll_banks;
+
 typedef struct ll_cache ll_cache;
 
 /* What a worker needs for itself. */
@@ -111,6 +119,7 @@ typedef struct ll_cpu {
     uint64_t epochs[LL_KINDS]; /* of the last call */
     ll_record records[LL_KINDS][LL_HALVES];
     ll_sends sends;
+    ll_banks *banks;       /* [N] */
     int32_t *progress;     /* [N] of the phase: what has moved to, or come from, each rank */
     int32_t *waiting;      /* [B] tokens whose rows have not all come */
     int32_t *own_messages; /* [B] number of a token's message to this rank itself, or -1 */
@@ -249,17 +258,18 @@ bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes);
 #define LL_BURST_FLAGS 8
 typedef struct ll_burst {
     const ll_cpu *self;
-    uint64_t word; /* that is stored as each flag */
+    uint64_t epoch;
     bool streaming;
     int32_t count;
     int32_t pes[LL_BURST_FLAGS];
     uint64_t flags[LL_BURST_FLAGS]; /* offsets in the buffer */
+    uint64_t words[LL_BURST_FLAGS]; /* that are stored there */
 } ll_burst;
 ll_burst ll_burst_begin(const ll_cpu *self, uint64_t epoch, bool streaming);
 /* Both addresses are multiples of 16; up to the next one behind `bytes` there is room, too. */
 void ll_burst_copy(const ll_burst *burst, void *dest, const void *source, size_t bytes);
-/* Behind all that was copied before: at once, or with others. */
-void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag);
+/* The flag's word with a value, behind all that was copied before: at once, or with others. */
+void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag, uint32_t value);
 /* Those that were held back. */
 void ll_burst_end(ll_burst *burst);
 

@@ -59,6 +59,7 @@ static void ll_free_arrays(ll_cpu *self)
     ll_cache_close(self->cache);
     ll_masks_free(self->masks);
     free(self->sends.arrays);
+    free(self->banks);
     free(self->progress);
     free(self->waiting);
     free(self->own_messages);
@@ -123,6 +124,7 @@ static expar_status ll_make_arrays(ll_cpu *self)
             record->counts = calloc(n * locals, sizeof *record->counts);
             made = made && record->told && record->counts;
         }
+    self->banks = calloc(n, sizeof *self->banks);
     self->progress = calloc(n, sizeof *self->progress);
     self->waiting = calloc(tokens, sizeof *self->waiting);
     self->own_messages = calloc(tokens, sizeof *self->own_messages);
@@ -131,7 +133,7 @@ static expar_status ll_make_arrays(ll_cpu *self)
         self->masks = ll_masks_make(&self->shape);
         made = made && self->masks;
     }
-    made = made && self->progress && self->waiting && self->own_messages;
+    made = made && self->banks && self->progress && self->waiting && self->own_messages;
     if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
     return ll_sends_make(&self->shape, &self->sends);
 }

@@ -67,13 +67,33 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
 {
     const ll_cpu *self = d->self;
     const uint64_t epoch = d->step->call.epoch;
-    uint8_t *message =
-        ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
+    const int32_t own = self->sym->rank, bank = self->banks[target->rank].now;
+    uint8_t *message = ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, own, bank, target->message));
     uint8_t *to = message + self->space.header_bytes;
     write_header(d, (ll_header *)message, token, target);
     ll_burst_copy(burst, to, payload, d->row_bytes + (size_t)d->scales * sizeof(uint32_t));
-    ll_burst_flag(burst, target->rank,
-                  ll_message_flag_at(&self->space, &self->shape, self->sym->rank, epoch, target->message));
+    ll_burst_flag(burst, target->rank, ll_message_flag_at(&self->space, &self->shape, own, epoch, target->message),
+                  (uint32_t)bank);
+}
+
+/* Whether this rank's messages of an earlier dispatch have been read there, or never will be. What the half's door says
+   of the epochs of its own half, the read word says of the others. */
+static bool bank_is_free(const ll_cpu *self, int32_t pe, uint64_t last, uint64_t epoch)
+{
+    if (last == 0 || ll_half(last) == ll_half(epoch)) return true;
+    if (pe == self->sym->rank) return self->records[LL_DISPATCH][ll_half(last)].epoch != last;
+    return ll_word_is_of(ll_look(self, ll_read_at(&self->space, LL_DISPATCH, pe, last)), last);
+}
+
+/* Messages of this dispatch may go to the peer, whose half is free. They go to where those of the last one went, if
+   that is free: its lines may still be in a cache. If not, then that dispatch was of the other half, and what stands in
+   the other bank is older: of this half, which is free, or of the other one, which was free before that dispatch. */
+static void bank_choose(ll_cpu *self, int32_t pe, uint64_t epoch)
+{
+    ll_banks *banks = &self->banks[pe];
+    const int32_t warm = banks->last[1] > banks->last[0];
+    banks->now = bank_is_free(self, pe, banks->last[warm], epoch) ? warm : 1 - warm;
+    banks->last[banks->now] = epoch;
 }
 
 /* How far this rank is with each peer in a send. */
@@ -95,6 +115,7 @@ static int32_t find_open(const ll_dispatch *d, int32_t *now)
         if (self->progress[r] != SEND_WAITS) continue;
         const ll_door door = ll_door_of(self, LL_DISPATCH, d->step->call.epoch, r);
         self->progress[r] = door == LL_DOOR_OPEN ? SEND_NOW : door == LL_DOOR_REFUSES ? SEND_DONE : SEND_WAITS;
+        if (door == LL_DOOR_OPEN) bank_choose(self, r, d->step->call.epoch);
         *now += door == LL_DOOR_OPEN;
         waits += door == LL_DOOR_SHUT;
     }
@@ -274,10 +295,19 @@ static ll_header *header_kept(const ll_dispatch *d, int32_t source, int32_t mess
     return (ll_header *)(d->step->routing->headers + number * map.header_bytes);
 }
 
+/* The flag has come, and names the bank; what a broken peer says of it is one of the two all the same. */
+static int32_t bank_of_message(const ll_dispatch *d, int32_t source, int32_t message)
+{
+    const ll_cpu *self = d->self;
+    const uint64_t flag = ll_message_flag_at(&self->space, &self->shape, source, d->step->call.epoch, message);
+    return (int32_t)(ll_look(self, flag) % LL_BANKS);
+}
+
 static void take_message(const ll_dispatch *d, int32_t source, int32_t message)
 {
     const ll_cpu *self = d->self;
-    const uint8_t *at = ll_here(self, ll_message_at(&self->space, &self->shape, source, d->step->call.epoch, message));
+    const int32_t bank = bank_of_message(d, source, message);
+    const uint8_t *at = ll_here(self, ll_message_at(&self->space, &self->shape, source, bank, message));
     ll_header *header = header_kept(d, source, message);
     memcpy(header, at, sizeof(ll_header) + (size_t)self->shape.topk * 12);
     fan_out(d, source, header, at + self->space.header_bytes);

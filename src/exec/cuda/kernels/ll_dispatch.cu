@@ -195,7 +195,7 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     if (lane == 0) {
         const int32_t place = __popc(firsts & ((1u << k) - 1));
         door = ll_await_half(c, s, now, rank);
-        const uint64_t at = ll_message_at(&c->space, &c->shape, c->world.rank, now->epoch, message);
+        const uint64_t at = ll_message_at(&c->space, &c->shape, c->world.rank, ll_half(now->epoch), message);
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
         s->places[place] = door == LL_GPU_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
@@ -486,7 +486,7 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     const uint64_t flag = ll_message_flag_at(&c->space, &c->shape, source, now->epoch, number);
     uint64_t seen;
     if (!ll_await(c, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_MESSAGE, source, &seen)) return false;
-    const uint8_t *message = ll_own(c, s, ll_message_at(&c->space, &c->shape, source, now->epoch, number));
+    const uint8_t *message = ll_own(c, s, ll_message_at(&c->space, &c->shape, source, ll_half(now->epoch), number));
     ll_header *header = (ll_header *)message;
     int64_t to = -1;
     if (lane < topk)

@@ -317,25 +317,30 @@ static expar_status send_with_weights(const ll_combine *c)
 
 /* ---- the send ---------------------------------------------------------------------------------------------------- */
 
+/* Rows that go back to a rank. */
+static uint64_t count_rows_to(const ll_combine *c, int32_t rank)
+{
+    const int32_t locals = c->self->shape.local_experts, n = c->self->shape.ranks;
+    uint64_t rows = 0;
+    if (c->reduced) return (uint64_t)c->step->routing->messages[rank];
+    for (int32_t l = 0; l < locals; l++)
+        rows += (uint64_t)ll_range_count(c->step->routing->range[(int64_t)l * n + rank]);
+    return rows;
+}
+
 /* Rows that this rank sends for tokens of all ranks. */
 static uint64_t count_rows(const ll_combine *c)
 {
-    const int64_t ranges = (int64_t)c->self->shape.local_experts * c->self->shape.ranks;
     uint64_t rows = 0;
-    for (int32_t r = 0; r < c->self->shape.ranks && c->reduced; r++)
-        rows += ll_is_masked(c->self, r) ? 0 : (uint64_t)c->step->routing->messages[r];
-    for (int64_t i = 0; i < ranges && !c->reduced; i++)
-        rows += ll_is_masked(c->self, (int32_t)(i % c->self->shape.ranks))
-                    ? 0
-                    : (uint64_t)ll_range_count(c->step->routing->range[i]);
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        rows += ll_is_masked(c->self, r) ? 0 : count_rows_to(c, r);
     return rows;
 }
 
 /* How long coded rows are is known, and counted, when they are sent. */
-static void combine_count(const ll_combine *c)
+static void combine_count(const ll_combine *c, uint64_t rows)
 {
     ll_counts *counts = &c->self->base.counts;
-    const uint64_t rows = count_rows(c);
     atomic_fetch_add_explicit(&counts->combines, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&counts->combine_rows, rows, memory_order_relaxed);
     if (!c->coded) atomic_fetch_add_explicit(&counts->bytes_sent, rows * c->row_bytes, memory_order_relaxed);
@@ -354,8 +359,9 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     expar_status status = ll_call_open(self, call, LL_COMBINE, NULL);
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
-    combine_count(&c);
-    c.streaming = ll_streams(self, count_rows(&c), c.row_bytes);
+    const uint64_t rows = count_rows(&c);
+    combine_count(&c, rows);
+    c.streaming = ll_streams(self, rows, c.row_bytes);
     return call->form.weights ? send_with_weights(&c) : combine_send_rows(&c, door_of_half);
 }
 

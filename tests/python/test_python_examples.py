@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples in Python run, and so do the programs that docs/python.md and README.md show."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import unittest
+from pathlib import Path
+
+import ranks
+
+ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
+EXAMPLES = ROOT / "examples" / "python"
+# What the few lines of the README leave out.
+BEFORE = """
+import numpy
+import expar
+num_experts = 8
+x, topk_weights = numpy.ones((6, 8), "float32"), numpy.ones((6, 2), "float32")
+topk_idx = numpy.tile(numpy.array([0, 5], "int64"), (6, 1))
+def experts(rows):
+    return rows.x.numpy() * 3
+"""
+
+
+def shown(page: str, title: str) -> str:
+    """The first program in Python behind that title."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / page).read_text().split(title, 1)[1], re.DOTALL)
+    assert found is not None, f"{page} shows no Python"
+    return found[1]
+
+
+class Examples(unittest.TestCase):
+    def says(self, size: int, said: str, *command: str) -> None:
+        # Threads of NumPy's beside those of ranks would only wait for each other on few cores.
+        ended = ranks.launched(size, *command, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        self.assertIn(said, ended.stdout)
+        self.assertNotIn("WRONG", ended.stdout)
+
+    def test_training_step(self) -> None:
+        self.says(3, "3 ranks: gradients are those", str(EXAMPLES / "training_step.py"))
+
+    def test_training_step_torch(self) -> None:
+        """Where it is installed."""
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("there is no PyTorch")
+        self.says(2, "2 ranks: autograd's gradients are those", str(EXAMPLES / "training_step_torch.py"))
+
+    def test_bench(self) -> None:
+        sizes = ("--tokens", "32", "--hidden", "128", "--iters", "3", "--warmup", "1")
+        self.says(2, "dispatch with a handle", str(EXAMPLES / "bench.py"), *sizes)
+
+    def test_bench_refuses(self) -> None:
+        ended = ranks.launched(1, str(EXAMPLES / "bench.py"), "--topk", "9")
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertIn("--topk is 9: expected at most the 4 experts", ended.stdout)
+
+    def test_ten_minutes(self) -> None:
+        self.says(4, "rank 3 had ", "-c", shown("docs/python.md", "## Ten minutes"))
+
+    def test_readme(self) -> None:
+        after = "\nassert (y.numpy() == 6).all()\nprint('six')"
+        self.says(4, "six", "-c", BEFORE + shown("README.md", "# expar") + after)
+
+    def test_readme_begins_with_it(self) -> None:
+        """On the first screen."""
+        lines = (ROOT / "README.md").read_text().splitlines()
+        self.assertLess(lines.index("```python"), 30)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -38,7 +38,8 @@ typedef struct expar_team_config {
 
 /* Members start, start + stride, … of `parent`, `size` of them, in this order. Collective over the parent; *team is
    NULL on ranks that are not members. config may be NULL. EXPAR_ERR_RANGE (a member that the parent has not got, a
-   stride of 0), EXPAR_ERR_LIMIT (EXPAR_MAX_TEAMS). */
+   stride of 0), EXPAR_ERR_LIMIT (EXPAR_MAX_TEAMS), EXPAR_ERR_MEMORY; on the other members of the parent then
+   EXPAR_ERR_REMOTE. */
 EXPAR_API expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t stride, int32_t size,
                                                 const expar_team_config *config, expar_team **team);
 /* Lays the parent out in rows of x_range members: *x_team is this rank's row, *y_team its column. Collective over the

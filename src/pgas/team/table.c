@@ -64,19 +64,28 @@ static expar_status add_standing(const char *call, expar_group *group, team_tabl
         if (status != EXPAR_OK) return status;
     }
     for (int32_t s = 0; s < TEAM_FIRST_SLOT; s++) {
-        expar_status status = team_slot_use(call, table, s, group->size);
+        expar_status status = team_slot_prepare(call, table, group->size);
         if (status != EXPAR_OK) return status;
+        team_slot_use(table, s);
     }
     return EXPAR_OK;
 }
 
-expar_status team_slot_use(const char *call, team_table *table, int32_t slot, int32_t group_size)
+expar_status team_slot_prepare(const char *call, team_table *table, int32_t group_size)
+{
+    if (!table->spare) table->spare = calloc((size_t)group_size, sizeof *table->spare);
+    if (!table->spare) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", call, group_size);
+    return EXPAR_OK;
+}
+
+void team_slot_use(team_table *table, int32_t slot)
 {
     team_channel *channel = &table->channels[slot];
-    if (!channel->peers) channel->peers = calloc((size_t)group_size, sizeof *channel->peers);
-    if (!channel->peers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", call, group_size);
+    if (!channel->peers) {
+        channel->peers = table->spare;
+        table->spare = NULL;
+    }
     table->used |= UINT64_C(1) << slot;
-    return EXPAR_OK;
 }
 
 expar_status team_turn_begin(const char *call, const expar_team *team)
@@ -90,7 +99,8 @@ expar_status team_turn_begin(const char *call, const expar_team *team)
 
 expar_status team_turn_met(const expar_team *team, expar_status status)
 {
-    if (status == EXPAR_OK) boot_note_met(team->group->boot, BOOT_KIND_TEAM, team_topic(team->slot).object);
+    const boot_topic topic = team_topic(team);
+    if (status == EXPAR_OK) boot_note_met(team->group->boot, &topic);
     return team_turn_end(team, status);
 }
 
@@ -117,6 +127,7 @@ static void table_end(group_resident *resident)
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
+    free(table->spare);
     context_free_list(table->contexts);
     free_formed(table->formed);
     pthread_mutex_destroy(&table->turn);

@@ -21,9 +21,9 @@ expar_status team_check(const char *call, const expar_team *team)
 
 expar_status team_note(const expar_team *team, expar_status status)
 {
-    const boot_topic topic = team_topic(team->slot);
+    const boot_topic topic = team_topic(team);
     boot *ctl = team->group->boot;
-    boot_note_new(ctl, BOOT_KIND_TEAM, topic.object);
+    boot_note_new(ctl, &topic);
     if (status != EXPAR_OK) boot_note_refused(ctl, &topic, status, expar_last_error());
     return status;
 }
@@ -105,16 +105,25 @@ static expar_status check_config(const char *call, const char *name, const expar
     return EXPAR_OK;
 }
 
-/* A slot that is free on all members of the parent; -1: none is. Collective over the parent. */
-static expar_status agree_on_slot(const char *call, expar_team *parent, int32_t *slot)
+/* Which slots are free on a member; that of the world, which none ever gets, says that it is able to use one. */
+#define ABLE (UINT64_C(1) << TEAM_WORLD_SLOT)
+
+/* A slot that is free on all members of the parent, each of which has said how it could prepare for the team.
+   Collective over the parent. */
+static expar_status agree_on_slot(const char *call, expar_team *parent, expar_status prepared, int32_t *slot)
 {
-    uint64_t free_slots = ~parent->table->used;
-    expar_status status = team_and(call, parent, &free_slots);
+    error_kept kept;
+    error_keep(&kept, prepared);
+    uint64_t common = ~parent->table->used | (prepared == EXPAR_OK ? ABLE : 0);
+    expar_status status = team_and(call, parent, &common);
     if (status != EXPAR_OK) return status;
-    if (free_slots == 0)
+    if (prepared != EXPAR_OK) return error_restore(&kept);
+    if (!(common & ABLE))
+        return error_set(EXPAR_ERR_REMOTE, "%s: some member of the parent has no memory for the team", call);
+    if ((common &= ~ABLE) == 0)
         return error_set(EXPAR_ERR_LIMIT, "%s: some member of the parent is in %d teams already", call,
                          EXPAR_MAX_TEAMS);
-    *slot = __builtin_ctzll(free_slots);
+    *slot = __builtin_ctzll(common);
     return EXPAR_OK;
 }
 
@@ -129,7 +138,17 @@ static void team_retire(expar_team *team)
     pthread_mutex_unlock(&table->lock);
 }
 
-/* Collective over the parent, with one selection for each rank; all are checked. */
+/* What was noted of the team that had the slot before is over. */
+static void slot_begin(const expar_team *made)
+{
+    const boot_topic topic = team_topic(made);
+    boot_note_new(made->group->boot, &topic);
+    boot_note_met(made->group->boot, &topic);
+    team_slot_use(made->table, made->slot);
+}
+
+/* Collective over the parent, with one selection for each rank; all are checked. What may fail comes before all agree,
+   so that all have the team or none has. */
 static expar_status split(const char *call, expar_team *parent, const selection *members,
                           const expar_team_config *config, expar_team **team)
 {
@@ -141,22 +160,20 @@ static expar_status split(const char *call, expar_team *parent, const selection 
                        .start = team_rank(parent, members->start),
                        .stride = members->size == 1 ? 1 : members->stride * parent->stride,
                        .size = members->size};
-    expar_status status = agree_on_slot(call, parent, &slot);
     made.me = team_member(&made, group->rank);
-    made.slot = slot;
-    if (status == EXPAR_OK && made.me >= 0) status = team_reach_find(call, &made);
-    if (status == EXPAR_OK && made.me >= 0) {
-        boot_note_new(group->boot, BOOT_KIND_TEAM, (uint32_t)slot);
-        boot_note_met(group->boot, BOOT_KIND_TEAM, (uint32_t)slot);
-        status = team_slot_use(call, table, slot, group->size);
-    }
+    const bool member = made.me >= 0;
+    expar_status status = member ? team_reach_find(call, &made) : EXPAR_OK;
+    if (status == EXPAR_OK && member) status = team_slot_prepare(call, table, group->size);
+    status = agree_on_slot(call, parent, status, &slot);
     if (status != EXPAR_OK) {
         team_reach_free(&made.reach);
         return status;
     }
+    made.slot = slot;
+    if (member) slot_begin(&made);
     made.config = config ? *config : (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
-    if (made.me >= 0) table->teams[slot] = made;
-    *team = made.me >= 0 ? &table->teams[slot] : NULL;
+    if (member) table->teams[slot] = made;
+    *team = member ? &table->teams[slot] : NULL;
     return EXPAR_OK;
 }
 

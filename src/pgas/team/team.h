@@ -23,12 +23,6 @@
 #define TEAM_RAIL_SLOT   2
 #define TEAM_FORMED_SLOT 3
 #define TEAM_FIRST_SLOT  4 /* of those that are split off */
-/* What waits on a slot's channel are for. */
-static inline boot_topic team_topic(int32_t slot)
-{
-    return (boot_topic){.kind = BOOT_KIND_TEAM, .object = (uint32_t)slot};
-}
-
 /* What is known of one peer on a channel: own counts, in private memory. */
 typedef struct team_peer {
     uint64_t told, heard;  /* messages to and from it */
@@ -70,6 +64,15 @@ struct expar_team {
     expar_team_config config;
 };
 
+/* What waits on a team's channel are for. Formed teams share one, and are told apart by their members. */
+static inline boot_topic team_topic(const expar_team *team)
+{
+    boot_topic topic = {.kind = BOOT_KIND_TEAM, .object = (uint32_t)team->slot};
+    if (team->slot == TEAM_FORMED_SLOT)
+        topic.number = (uint64_t)team->start << 32 | (uint64_t)team->size << 16 | (uint16_t)team->stride;
+    return topic;
+}
+
 /* How a public call on a team ends, which may be NULL or destroyed. */
 static inline expar_status team_ended(const expar_team *team, expar_status status)
 {
@@ -82,7 +85,8 @@ typedef struct team_table {
     uint64_t offset; /* of the channels' memory, which goes with the heap */
     size_t piece_bytes;
     pthread_mutex_t lock;
-    uint64_t used; /* bit s: slot s is taken by a team that this rank is a member of */
+    uint64_t used;    /* bit s: slot s is taken by a team that this rank is a member of */
+    team_peer *spare; /* [size of the group] for a slot that is used for the first time; or NULL */
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
     /* Formed teams, guarded by the lock. They live as long as the group, so that one that is gone can still be told
@@ -153,8 +157,10 @@ team_table *team_table_of(const expar_group *group);
 /* The same, made where there is none yet: then it is collective. */
 expar_status team_table_open(const char *call, expar_group *group, team_table **out);
 
-/* Marks a slot as taken, and makes its counts when it is used for the first time. */
-expar_status team_slot_use(const char *call, team_table *table, int32_t slot, int32_t group_size);
+/* Makes counts for a slot that is to be used, any. */
+expar_status team_slot_prepare(const char *call, team_table *table, int32_t group_size);
+/* Marks it as taken; one that was never used gets those counts. */
+void team_slot_use(team_table *table, int32_t slot);
 
 /* Around what uses a team's channel. Different teams may be used by different threads at once, and formed teams have
    one channel: there threads wait for each other. Begin fails when what came before has left the channel out of step;

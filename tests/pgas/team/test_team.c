@@ -5,6 +5,36 @@
 
 #include <pthread.h>
 
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* This thread's next allocation of that kind fails. */
+typedef enum shortage { NO_SHORTAGE, OF_MALLOC, OF_CALLOC } shortage;
+static _Thread_local shortage poor;
+
+static bool is_refused(shortage by)
+{
+    if (poor != by) return false;
+    poor = NO_SHORTAGE;
+    return true;
+}
+
+/* The linker's names for --wrap. NOLINTBEGIN(bugprone-reserved-identifier) */
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return is_refused(OF_MALLOC) ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return is_refused(OF_CALLOC) ? NULL : __real_calloc(count, bytes);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
 /* ---- members ----------------------------------------------------------------------------------------------------- */
 
 static void check_members(const expar_team *team, int32_t me, int32_t size, const char *what)
@@ -168,6 +198,31 @@ static void test_many_teams(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 3, many_teams);
+}
+
+/* One of them has no memory for it: all are told, none has the team, and the next split goes well. */
+static void split_without_memory(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_team *world, *none = NULL, *one = NULL;
+    CHECK_OK(expar_team_world(group, &world));
+    for (shortage by = OF_MALLOC; by <= OF_CALLOC; by++) {
+        if (group->rank == 1) poor = by;
+        const expar_status status = expar_team_split_strided(world, 1, 1, 2, NULL, &none);
+        CHECK(group->rank != 1 || poor == NO_SHORTAGE, "the split has asked for no memory of kind %d", by);
+        CHECK_STATUS(group->rank == 1 ? EXPAR_ERR_MEMORY : EXPAR_ERR_REMOTE, status);
+        CHECK_TEXT("expar_team_split_strided", "no memory for");
+        CHECK(none == NULL, "a team that not all have");
+    }
+    CHECK_OK(expar_team_split_strided(world, 1, 1, 2, NULL, &one));
+    if (one) CHECK_OK(expar_team_sync(one));
+    if (one) CHECK_OK(expar_team_destroy(one));
+}
+
+static void test_split_without_memory(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, split_without_memory);
 }
 
 /* A formed team that is gone is told from one that is there; those to come take its place. */
@@ -429,11 +484,17 @@ static void test_absent(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standing),      cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_split_strided), cmocka_unit_test(test_split_2d),
-        cmocka_unit_test(test_many_teams),    cmocka_unit_test(test_syncs),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_waiting_for_a_turn_is_interrupted),
-        cmocka_unit_test(test_formed_again),  cmocka_unit_test(test_formed_by_threads),
+        cmocka_unit_test(test_standing),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_split_strided),
+        cmocka_unit_test(test_split_2d),
+        cmocka_unit_test(test_many_teams),
+        cmocka_unit_test(test_syncs),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_waiting_for_a_turn_is_interrupted),
+        cmocka_unit_test(test_split_without_memory),
+        cmocka_unit_test(test_formed_again),
+        cmocka_unit_test(test_formed_by_threads),
         cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);

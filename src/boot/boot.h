@@ -55,8 +55,10 @@ typedef enum boot_kind {
     BOOT_KIND_NONE,    /* nothing that others come to: a wait for words, or for a lock */
     BOOT_KIND_CONTROL, /* a collective over control sockets; number: counted from the first, which is 1 */
     BOOT_KIND_BARRIER, /* over the heaps; number: its epoch */
-    BOOT_KIND_TEAM,    /* a collective of a team; object: the team's slot; number: 0 */
-    BOOT_KIND_BUFFER,  /* a call on an EP buffer; object: the buffer's number; number: epoch */
+    /* A collective of a team; object: the team's slot; number: 0, or which of the teams that share the slot. These come
+       in no order: a wait of one of them keeps the rank from all. */
+    BOOT_KIND_TEAM,
+    BOOT_KIND_BUFFER, /* a call on an EP buffer; object: the buffer's number; number: epoch */
     /* A call on a low-latency buffer: likewise; number: twice the call's, and one more for a combine, since ranks that
        make calls of different kinds do not meet. */
     BOOT_KIND_LOW_LATENCY,
@@ -67,7 +69,7 @@ typedef enum boot_kind {
 
 typedef struct boot_topic {
     uint16_t kind;    /* boot_kind */
-    uint16_t refused; /* in a wait that is noted: calls on the object that who waits has refused (boot_note_refused) */
+    uint16_t refused; /* in a wait that is noted: collectives that who waits has refused there (boot_note_refused) */
     uint32_t object;  /* 0 without */
     uint64_t number;
 } boot_topic;
@@ -166,12 +168,12 @@ void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, c
    that one has ended well. */
 void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason);
 void boot_note_came(boot *self, boot_kind kind, uint32_t object);
-void boot_note_met(boot *self, boot_kind kind, uint32_t object);
+void boot_note_met(boot *self, const boot_topic *topic);
 /* Number of a topic for calls of graphs, of which hosts do not know how often they run: greater than any call's. */
 uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object);
 /* The object has become another, or a call that this rank refused is followed by one that it comes to: what was
-   noted of its ends counts no more. */
-void boot_note_new(boot *self, boot_kind kind, uint32_t object);
+   noted of its ends counts no more. Of the topic only teams look at the number. */
+void boot_note_new(boot *self, const boot_topic *topic);
 /* Notes the first rank that this one gave up; later ones do not count. Any thread. */
 void boot_note_blamed(boot *self, int32_t rank);
 

@@ -60,13 +60,30 @@ static bool is_of(const boot_topic *topic, uint32_t kind, uint32_t object)
     return topic->kind == kind && topic->object == object;
 }
 
+/* Refusals of collectives are told to who was refused fewer, since all last met; they are counted in the note. */
+static bool is_collective(uint32_t kind)
+{
+    return kind == BOOT_KIND_CONTROL || kind == BOOT_KIND_TEAM;
+}
+
+/* Whether the topics have one note: teams that share a slot have one each. */
+static bool share_note(const boot_topic *a, const boot_topic *b)
+{
+    return is_of(a, b->kind, b->object) && (a->kind != BOOT_KIND_TEAM || a->number == b->number);
+}
+
 /* The caller holds the lock. */
-static note_ended *find_ended(boot_notes *self, uint32_t kind, uint32_t object)
+static uint32_t count_ended(const boot_notes *self)
 {
     const uint32_t ever = atomic_load_explicit(&self->num_ended, memory_order_relaxed);
-    const uint32_t count = ever < NOTES_ENDED ? ever : NOTES_ENDED;
-    for (uint32_t i = 0; i < count; i++)
-        if (self->ended[i].status != EXPAR_OK && is_of(&self->ended[i].topic, kind, object)) return &self->ended[i];
+    return ever < NOTES_ENDED ? ever : NOTES_ENDED;
+}
+
+/* The caller holds the lock. */
+static note_ended *find_ended(boot_notes *self, const boot_topic *topic)
+{
+    for (uint32_t i = 0; i < count_ended(self); i++)
+        if (share_note(&self->ended[i].topic, topic)) return &self->ended[i];
     return NULL;
 }
 
@@ -76,37 +93,52 @@ static note_ended *oldest_end(boot_notes *self)
     return &self->ended[atomic_fetch_add_explicit(&self->num_ended, 1, memory_order_relaxed) % NOTES_ENDED];
 }
 
-/* One that is for good stays; another makes room, but not for one in passing. */
+/* One that is for good stays; another makes room, but not for one in passing. The caller holds the lock. */
 static void keep_end(boot_notes *self, note_ended end, const char *reason)
 {
-    pthread_mutex_lock(&self->lock);
-    note_ended *one = find_ended(self, end.topic.kind, end.topic.object);
-    if (!one || one->passing || (one->refused && !end.passing)) {
-        if (one && one->passing) end.culprit = one->culprit;
-        memcpy(end.reason, reason, strnlen(reason, sizeof end.reason - 1));
-        if (!one) one = oldest_end(self);
-        *one = end;
-    }
-    pthread_mutex_unlock(&self->lock);
+    note_ended *one = find_ended(self, &end.topic);
+    const bool told = one && one->status != EXPAR_OK;
+    if (told && !one->passing && (!one->refused || end.passing)) return;
+    if (told && one->passing) end.culprit = one->culprit;
+    memcpy(end.reason, reason, strnlen(reason, sizeof end.reason - 1));
+    if (!one) one = oldest_end(self);
+    *one = end;
 }
 
 void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason)
 {
+    pthread_mutex_lock(&self->notes->lock);
     keep_end(self->notes, (note_ended){.topic = *topic, .status = status, .culprit = -1}, reason);
+    pthread_mutex_unlock(&self->notes->lock);
 }
 
 void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason)
 {
     const note_ended end = {.topic = wait->topic, .status = status, .passing = true, .culprit = wait->culprit};
+    pthread_mutex_lock(&self->lock);
     keep_end(self, end, reason);
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* The caller holds the lock. */
+static uint32_t count_refused(boot_notes *self, const boot_topic *topic)
+{
+    const note_ended *one = find_ended(self, topic);
+    return one ? one->refused : 0;
 }
 
 void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason)
 {
-    note_call *calls = &self->notes->calls[topic->kind][topic->object % NOTES_OBJECTS];
-    const uint32_t refused = atomic_fetch_add_explicit(&calls->refused, 1, memory_order_relaxed) + 1;
-    const note_ended end = {.topic = *topic, .status = status, .refused = refused, .culprit = -1};
-    keep_end(self->notes, end, reason);
+    boot_notes *notes = self->notes;
+    note_call *calls = &notes->calls[topic->kind][topic->object % NOTES_OBJECTS];
+    note_ended end = {.topic = *topic, .status = status, .culprit = -1};
+    pthread_mutex_lock(&notes->lock);
+    if (is_collective(topic->kind))
+        end.refused = count_refused(notes, topic) + 1;
+    else
+        end.refused = atomic_fetch_add_explicit(&calls->refused, 1, memory_order_relaxed) + 1;
+    keep_end(notes, end, reason);
+    pthread_mutex_unlock(&notes->lock);
 }
 
 /* As a topic has room for; who has refused more has refused that many. */
@@ -115,38 +147,44 @@ static uint16_t refused_within(uint32_t refused)
     return refused < UINT16_MAX ? (uint16_t)refused : UINT16_MAX;
 }
 
-uint16_t notes_refused(const boot_notes *self, const boot_topic *topic)
+uint16_t notes_refused(boot_notes *self, const boot_topic *topic)
 {
-    const note_call *calls = &self->calls[topic->kind][topic->object % NOTES_OBJECTS];
-    return refused_within(atomic_load_explicit(&calls->refused, memory_order_relaxed));
+    if (!is_collective(topic->kind)) return 0;
+    pthread_mutex_lock(&self->lock);
+    const uint32_t refused = count_refused(self, topic);
+    pthread_mutex_unlock(&self->lock);
+    return refused_within(refused);
 }
 
-/* all: also one that is for good. */
-static void forget_end(boot_notes *self, boot_kind kind, uint32_t object, bool all)
+/* Those that are for good, those that are not, or both; counted: also how many refusals there were. */
+typedef struct forgetting {
+    bool for_good, others, counted;
+} forgetting;
+
+static void forget_end(boot_notes *self, const boot_topic *topic, forgetting what)
 {
     if (atomic_load_explicit(&self->num_ended, memory_order_relaxed) == 0) return;
     pthread_mutex_lock(&self->lock);
-    note_ended *one = find_ended(self, kind, object);
-    if (one && (all || one->refused)) one->status = EXPAR_OK;
+    note_ended *one = find_ended(self, topic);
+    if (one && (one->refused ? what.others : what.for_good)) one->status = EXPAR_OK;
+    if (one && what.counted) one->refused = 0;
     pthread_mutex_unlock(&self->lock);
 }
 
-void boot_note_new(boot *self, boot_kind kind, uint32_t object)
+void boot_note_new(boot *self, const boot_topic *topic)
 {
-    forget_end(self->notes, kind, object, true);
+    forget_end(self->notes, topic, (forgetting){.for_good = true, .others = true});
 }
 
 void boot_note_came(boot *self, boot_kind kind, uint32_t object)
 {
-    forget_end(self->notes, kind, object, false);
+    const boot_topic topic = {.kind = (uint16_t)kind, .object = object};
+    forget_end(self->notes, &topic, (forgetting){.others = true});
 }
 
-void boot_note_met(boot *self, boot_kind kind, uint32_t object)
+void boot_note_met(boot *self, const boot_topic *topic)
 {
-    note_call *calls = &self->notes->calls[kind][object % NOTES_OBJECTS];
-    forget_end(self->notes, kind, object, false);
-    if (atomic_load_explicit(&calls->refused, memory_order_relaxed) > 0)
-        atomic_store_explicit(&calls->refused, 0, memory_order_relaxed);
+    forget_end(self->notes, topic, (forgetting){.others = true, .counted = true});
 }
 
 /* In a number of graphs' calls; below it, how many calls this rank has refused. */
@@ -158,12 +196,13 @@ uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
     return OF_GRAPHS | atomic_load_explicit(&calls->refused, memory_order_relaxed);
 }
 
-/* Whether it is for who asks about the topic. */
+/* Whether what is of the topic's object is for who asks. Who has broken off a collective of a team is out of step with
+   all that share its slot. */
 static bool concerns(const note_ended *one, const boot_topic *topic)
 {
-    if (!one->refused) return one->topic.number <= topic->number;
-    if (topic->kind == BOOT_KIND_CONTROL || topic->kind == BOOT_KIND_TEAM)
-        return refused_within(one->refused) > topic->refused;
+    if (!one->refused) return topic->kind == BOOT_KIND_TEAM || one->topic.number <= topic->number;
+    if (is_collective(topic->kind))
+        return share_note(&one->topic, topic) && refused_within(one->refused) > topic->refused;
     if (topic->number & OF_GRAPHS) return one->refused > (topic->number & ~OF_GRAPHS);
     return one->topic.number == topic->number;
 }
@@ -195,6 +234,12 @@ void notes_remove(boot_notes *self, boot_wait *wait)
     pthread_mutex_unlock(&self->lock);
 }
 
+/* Of two topics of one object: whether a wait in the one keeps the rank from the other. */
+static bool comes_first(const boot_topic *one, const boot_topic *other)
+{
+    return one->kind == BOOT_KIND_TEAM || one->number <= other->number;
+}
+
 /* What has to end before the rank comes to the topic, or goes on in it: a wait on the same object, for an earlier
    call or this one; else one of the thread that calls there, which may have left it to another thread. NULL: nothing
    that is known, so that the rank may come at any time. The caller holds the lock. */
@@ -202,7 +247,7 @@ static const boot_wait *find_hindrance(const boot_notes *self, const boot_topic 
 {
     const boot_wait *found = NULL;
     for (const boot_wait *w = self->waits; w; w = w->next)
-        if (is_of(&w->topic, topic->kind, topic->object) && w->topic.number <= topic->number &&
+        if (is_of(&w->topic, topic->kind, topic->object) && comes_first(&w->topic, topic) &&
             (!found || w->topic.number <= found->topic.number))
             found = w;
     if (found || topic->kind == BOOT_KIND_NONE) return found;
@@ -270,11 +315,23 @@ static void describe_idle(const boot_notes *self, char *text, size_t bytes)
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
-static void read_ended(boot_notes *self, const boot_topic *topic, boot_answer *out)
+static const note_ended *find_concerning(const boot_notes *self, const boot_topic *topic)
 {
-    const note_ended *one = find_ended(self, BOOT_KIND_ALL, 0);
-    if (!one) one = find_ended(self, topic->kind, topic->object);
-    if (!one || !concerns(one, topic)) return;
+    const note_ended *found = NULL;
+    for (uint32_t i = 0; i < count_ended(self); i++) {
+        const note_ended *one = &self->ended[i];
+        if (one->status == EXPAR_OK) continue;
+        if (one->topic.kind == BOOT_KIND_ALL) return one;
+        if (is_of(&one->topic, topic->kind, topic->object) && concerns(one, topic)) found = one;
+    }
+    return found;
+}
+
+/* The caller holds the lock. */
+static void read_ended(const boot_notes *self, const boot_topic *topic, boot_answer *out)
+{
+    const note_ended *one = find_concerning(self, topic);
+    if (!one) return;
     out->ended = one->status;
     if (out->blamed < 0) out->blamed = one->culprit;
     memcpy(out->reason, one->reason, sizeof out->reason);

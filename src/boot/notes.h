@@ -13,7 +13,8 @@
 typedef struct note_ended {
     boot_topic topic; /* from its number on */
     expar_status status;
-    /* 0; or by boot_note_refused, and so not for good: how many calls had been refused so by then. */
+    /* 0; or by boot_note_refused, and so not for good: how many calls had been refused so by then. Of collectives since
+       all last met, also where the note itself has been forgotten (status is EXPAR_OK). */
     uint32_t refused;
     bool passing;    /* noted by a wait that has failed; its call says soon how it ends */
     int32_t culprit; /* of that wait, also once the call has said it; -1: nobody knows */
@@ -26,7 +27,7 @@ typedef struct note_call {
     _Atomic uint32_t thread; /* thread_number; 0: none yet */
     _Atomic uint64_t number;
     const char *_Atomic name;
-    _Atomic uint32_t refused; /* calls, by boot_note_refused; changed by whoever calls */
+    _Atomic uint32_t refused; /* calls, by boot_note_refused, but for collectives; raised by whoever calls */
 } note_call;
 
 struct boot_notes {
@@ -50,8 +51,8 @@ void notes_add(boot_notes *self, boot_wait *wait);
 void notes_remove(boot_notes *self, boot_wait *wait);
 /* The wait has failed, and what becomes of its call is not noted yet: until then that is how it ends. */
 void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason);
-/* How many calls this rank has refused on the topic's object; of collectives, since all last met there. */
-uint16_t notes_refused(const boot_notes *self, const boot_topic *topic);
+/* How many collectives this rank has refused in the topic since all last met there; of others 0. */
+uint16_t notes_refused(boot_notes *self, const boot_topic *topic);
 /* The thread that made the last call on the topic's object. */
 uint32_t notes_caller(const boot_notes *self, const boot_topic *topic);
 /* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */

@@ -198,7 +198,7 @@ static expar_status slots_exchange(boot *self, const char *call, unsigned char *
     boot_wait wait;
     expar_status agreed = EXPAR_OK;
     atomic_fetch_add_explicit(&self->inside, 1, memory_order_relaxed);
-    boot_note_new(self, BOOT_KIND_CONTROL, 0);
+    boot_note_new(self, &topic);
     boot_note_call(self, &topic, self->call ? self->call : call);
     boot_wait_begin(&wait, self, &topic, call);
     wait.misses = is_awaited;
@@ -211,7 +211,7 @@ static expar_status slots_exchange(boot *self, const char *call, unsigned char *
     }
     boot_wait_end(&wait);
     if (status == EXPAR_OK)
-        boot_note_met(self, BOOT_KIND_CONTROL, 0);
+        boot_note_met(self, &topic);
     else
         boot_note_ended(self, &topic, status, expar_last_error());
     atomic_fetch_sub_explicit(&self->inside, 1, memory_order_release);

@@ -3,6 +3,7 @@
  * after the time-out, with all of these calls; a late limit names who is late, and what it is doing; one whose call was
  * refused is not waited for. */
 #include "group/calls.h"
+#include "pgas/team/team.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +16,7 @@
 typedef struct scene {
     const calls_rows *rows;
     const calls_call *call;
-    _Atomic int32_t waiting; /* the others wait for the late one, which alone writes it */
+    _Atomic int32_t waiting; /* the others wait for the late one, which alone writes it; or have met */
     _Atomic int32_t ended;
 } scene;
 
@@ -350,6 +351,77 @@ static void test_who_was_refused_may_be_late(void **state)
     run_scene(2, refused_by_all, &(scene){0});
 }
 
+/* ---- formed teams, which share a channel ------------------------------------------------------------------------- */
+
+/* Ranks 0 and 1, and 1 and 2; NULL where this rank is no member. */
+typedef struct formed_pairs {
+    calls_view v;
+    expar_team *low, *high;
+} formed_pairs;
+
+static bool form_pairs(formed_pairs *p, expar_group *group)
+{
+    if (!calls_open(&p->v, group, NULL)) return false;
+    group->boot->timeout_ms = TIMEOUT_MS;
+    p->low = p->high = NULL;
+    return (group->rank == 2 || CHECK_OK(expar_team_form(group, 0, 1, 2, &p->low))) &&
+           (group->rank == 0 || CHECK_OK(expar_team_form(group, 1, 1, 2, &p->high)));
+}
+
+static void refuse_low(const formed_pairs *p)
+{
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast(p->low, p->v.b->dest, p->v.b->source, 8, 2));
+}
+
+/* Both of the low pair are refused the same calls, between which one of them meets another rank: it waits for its mate,
+   however late. */
+static void refused_in_pairs(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    formed_pairs p;
+    if (!form_pairs(&p, group)) return;
+    if (p.low) refuse_low(&p);
+    if (p.high) CHECK_OK(expar_team_sync(p.high));
+    if (p.low) refuse_low(&p);
+    if (group->rank == 0) {
+        const boot_topic in_low = team_topic(p.low);
+        kind_await_waiting(group, &in_low, 1, TIMEOUT_MS * INT64_C(1000000));
+    }
+    if (p.low) CHECK_OK(expar_team_sync(p.low));
+    stay(group, s);
+}
+
+static void test_who_was_refused_in_a_formed_team_may_be_late(void **state)
+{
+    (void)state;
+    run_scene(3, refused_in_pairs, &(scene){0});
+}
+
+/* Rank 1 is refused a call that rank 0 is in, and goes on with rank 2. */
+static void refused_by_one_of_a_pair(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    formed_pairs p;
+    if (!form_pairs(&p, group)) return;
+    if (group->rank == 1) refuse_low(&p);
+    if (p.high) CHECK_OK(expar_team_sync(p.high));
+    atomic_fetch_add(&s->waiting, group->rank > 0);
+    if (group->rank == 0) {
+        await_count(&s->waiting, 2);
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_team_sync(p.low));
+        CHECK_TEXT("rank 1 does not come any more", "EXPAR_ERR_RANGE", "root 2");
+    }
+    stay(group, s);
+}
+
+static void test_who_refuses_in_a_formed_team_is_not_waited_for(void **state)
+{
+    (void)state;
+    run_scene(3, refused_by_one_of_a_pair, &(scene){0});
+}
+
+/* ---- collectives over the heaps ---------------------------------------------------------------------------------- */
+
 /* Each with one argument that does not do where `wrong` is set. */
 static expar_status wrong_strides(const calls_view *v, bool wrong)
 {
@@ -431,6 +503,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_late_limits),
         cmocka_unit_test(test_who_refuses_is_not_waited_for),
         cmocka_unit_test(test_who_was_refused_may_be_late),
+        cmocka_unit_test(test_who_was_refused_in_a_formed_team_may_be_late),
+        cmocka_unit_test(test_who_refuses_in_a_formed_team_is_not_waited_for),
         cmocka_unit_test(test_who_refuses_a_collective_is_not_waited_for),
     };
     kind_read(argc, argv);

@@ -148,7 +148,8 @@ static void check_loss(const view *v, const char *how)
 static void await_inside(const view *v, const scene *s)
 {
     const boot_topic barrier = {.kind = BOOT_KIND_BARRIER, .number = UINT64_MAX};
-    const boot_topic topic = s->call == BARRIER_ALL ? barrier : team_topic(TEAM_WORLD_SLOT);
+    const boot_topic world = {.kind = BOOT_KIND_TEAM, .object = TEAM_WORLD_SLOT};
+    const boot_topic topic = s->call == BARRIER_ALL ? barrier : world;
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     boot_answer answers[MOST_RANKS] = {[VICTIM] = {.asked = true}};
     while (!answers[VICTIM].waits && ranks_clock_ms() < until_ms)

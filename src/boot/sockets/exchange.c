@@ -407,7 +407,7 @@ static expar_status exchange_noted(boot_sockets *self, const exchange_call *call
     boot *base = &self->base;
     const boot_topic topic = {.kind = BOOT_KIND_CONTROL, .number = ++self->exchanges};
     boot_wait wait;
-    boot_note_new(base, BOOT_KIND_CONTROL, 0);
+    boot_note_new(base, &topic);
     boot_note_call(base, &topic, base->call ? base->call : boot_exchange_name(call->op));
     boot_wait_begin(&wait, base, &topic, boot_exchange_name(call->op));
     wait.misses = lane_is_open;
@@ -415,7 +415,7 @@ static expar_status exchange_noted(boot_sockets *self, const exchange_call *call
     expar_status status = exchange_run(self, call, &wait);
     boot_wait_end(&wait);
     if (status == EXPAR_OK)
-        boot_note_met(base, BOOT_KIND_CONTROL, 0);
+        boot_note_met(base, &topic);
     else
         boot_note_ended(base, &topic, status, expar_last_error());
     return status;

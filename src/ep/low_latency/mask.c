@@ -69,7 +69,7 @@ expar_status expar_ll_mask_clean(expar_ll *ll)
     if (status == EXPAR_OK) {
         ll->calls = step.calls;
         /* Others may have given this rank up, which is in again. */
-        boot_note_new(ll->group->boot, BOOT_KIND_LOW_LATENCY, ll->number);
+        boot_note_new(ll->group->boot, &topic);
     }
     return ll_ended(ll, ll_end(ll, status));
 }

@@ -125,7 +125,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     int32_t rank = team_rank(team, from);
     uint64_t awaited = ++peer_of(team, from)->heard;
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
-    const boot_topic topic = team_topic(team->slot);
+    const boot_topic topic = team_topic(team);
     expar_status status = EXPAR_OK;
     boot_note_call(self->boot, &topic, call);
     sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));

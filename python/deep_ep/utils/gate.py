@@ -7,15 +7,13 @@ import torch
 
 from .math import ceil_div
 
-Tensor = torch.Tensor
-
 # How far a ratio of whole numbers may be off before fewer tokens are tried.
 _ROUNDING = 0.005
 
 
 def get_unbalanced_scores(
     num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float, precise: bool
-) -> Tensor:
+) -> torch.Tensor:
     """float32 [T, E], whose top-K experts give rank 0 `ratio` times as many tokens as any other rank; a token counts
     once for a rank. All other ranks get the same number. precise: AssertionError where that cannot be; else what comes
     nearest."""
@@ -33,7 +31,7 @@ def get_unbalanced_scores(
     return scores.view(num_tokens, num_experts)
 
 
-def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, precise: bool) -> Tensor:
+def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, precise: bool) -> torch.Tensor:
     """bool [T, N]: between ceil(K/L) and min(K, N) ranks a token."""
     fewest, most = ceil_div(topk, local), min(topk, ranks)
     if fewest > ranks:
@@ -82,7 +80,7 @@ def _counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float, preci
     return others, first
 
 
-def _share(total: int, room: Tensor) -> Tensor:
+def _share(total: int, room: torch.Tensor) -> torch.Tensor:
     """So much over tokens, evenly, as far as each has room for."""
     given = torch.zeros_like(room)
     while total > 0:

@@ -446,7 +446,8 @@ static expar_status begin_anew(const ll_clean *c, ll_clean_step *step)
     set_masks(c);
     if (!ll_regions_suffice(self))
         return error_set(EXPAR_ERR_PEER,
-                         "masked ranks that are neither dead nor back may still write to all %d regions of this buffer",
+                         "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
+                         "this buffer",
                          self->shape.regions);
     for (int half = 0; half < LL_HALVES; half++)
         ll_region_settle(self, half);

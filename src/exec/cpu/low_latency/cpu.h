@@ -287,6 +287,9 @@ bool ll_is_masked_by(const ll_cpu *self, int32_t rank);
    so it counts until the two are in a clean together again, and no word from before that does, whatever cleans either
    was in without the other. */
 void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked);
+/* "I have left the buffer", to all, behind all that this rank has written: with what that word says otherwise. */
+#define LL_MASKER_PARTED (UINT64_C(1) << 63)
+void ll_masker_part(ll_cpu *self);
 /* Whether each half has a region for what it reads next. */
 bool ll_regions_suffice(const ll_cpu *self);
 /* The half of combines, of which nothing is awaited and to which nobody may write yet, leaves a region that a masked

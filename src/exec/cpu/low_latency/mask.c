@@ -54,17 +54,19 @@ ll_masks *ll_masks_make(const ll_shape *shape)
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
-/* The dead write nothing any more. Whoever has only left the group may have a thread that still does. */
-static bool is_dead(const ll_cpu *self, int32_t rank)
+/* The dead write nothing any more, and whoever has left the buffer has said so behind all that it has written. Whoever
+   has only left the group may have a thread that still writes. */
+static bool writes_no_more(const ll_cpu *self, int32_t rank)
 {
-    return atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED;
+    return atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED ||
+           (ll_look(self, ll_masker_at(&self->space, rank)) & LL_MASKER_PARTED) != 0;
 }
 
 static bool region_is_known(const ll_cpu *self, int32_t half, int32_t region)
 {
     const ll_masks *masks = self->masks;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (masks->masked[r] && masks->knows[r][half] == region && !is_dead(self, r)) return true;
+        if (masks->masked[r] && masks->knows[r][half] == region && !writes_no_more(self, r)) return true;
     return false;
 }
 
@@ -98,14 +100,26 @@ void ll_region_settle(ll_cpu *self, int32_t half)
 
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
 {
-    return ll_look(self, ll_masker_at(&self->space, rank)) > self->masks->with[rank];
+    const uint64_t word = ll_look(self, ll_masker_at(&self->space, rank));
+    return (word & ~LL_MASKER_PARTED) > self->masks->with[rank];
+}
+
+static uint64_t masker_word(const ll_cpu *self, bool masked)
+{
+    return masked ? (uint64_t)self->masks->attempt + 1 : 0;
 }
 
 void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked)
 {
-    const uint64_t word = masked ? (uint64_t)self->masks->attempt + 1 : 0;
-    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), word);
+    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), masker_word(self, masked));
     sym_ring(self->sym, rank);
+}
+
+void ll_masker_part(ll_cpu *self)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        ll_store(self, r, ll_masker_at(&self->space, self->sym->rank),
+                 masker_word(self, self->masks->masked[r]) | LL_MASKER_PARTED);
 }
 
 expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
@@ -117,10 +131,11 @@ expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
         masks->knows[rank][half] = (int8_t)masks->region[half];
     if (!ll_regions_suffice(self)) {
         masks->masked[rank] = 0;
-        return error_set(EXPAR_ERR_PEER,
-                         "rank %d cannot be masked: masked ranks that are neither dead nor back may still write to all "
-                         "%d regions of this buffer",
-                         rank, self->shape.regions);
+        return error_set(
+            EXPAR_ERR_PEER,
+            "rank %d cannot be masked: masked ranks that are neither dead nor gone nor back may still write to all "
+            "%d regions of this buffer",
+            rank, self->shape.regions);
     }
     masks->changes++;
     if (why) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);

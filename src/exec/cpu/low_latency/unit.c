@@ -339,6 +339,8 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
 void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
 {
     ll_cpu *self = ll_cpu_of(base);
+    /* Whoever learns by the units that this rank has left knows by this that it needs no region of its own. */
+    if (self->masks) ll_masker_part(self);
     for (int kind = 0; kind < LL_KINDS; kind++) {
         const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
         const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);

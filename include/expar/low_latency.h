@@ -227,8 +227,9 @@ EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
 
    Combines write to places that a masked rank might still write to, late; so each of their halves moves away from where
    that rank knows it. There are four regions for that, or as many as ranks: a fourth rank that is masked apart from
-   three others, which all live, or are silent, finds none. Its mask is EXPAR_ERR_LIMIT, and a wait that had to mask it
-   ends with EXPAR_ERR_PEER. */
+   three others, which all live, or are silent, finds none, until one of them is dead, back by a clean, or has left the
+   buffer. Its mask is EXPAR_ERR_LIMIT, and a wait or clean that had to go on without it ends with EXPAR_ERR_PEER; the
+   others learn that, and go on without this rank. */
 
 /* Masks the rank, or, with 0, does not any more where no call has begun or ended meanwhile (else EXPAR_ERR_STATE:
    clean takes it in again). Local. EXPAR_ERR_ARGUMENT: no rank of the group, or this one; masked is neither 0 nor 1.

@@ -65,7 +65,10 @@ expar_status expar_ll_mask_clean(expar_ll *ll)
     const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = CLEAN_NUMBER};
     ll_clean_step step = {.call = {.number = CLEAN_NUMBER}, .calls = ll->calls};
     boot_note_call(ll->group->boot, &topic, name);
-    status = ll_received(ll, name, &step.call, ll->exec->ops->mask_clean(ll->exec, &step));
+    status = ll->exec->ops->mask_clean(ll->exec, &step);
+    /* Others may have come to a decision with this rank, and await it in calls, whose numbers are lower. */
+    if (status != EXPAR_OK) step.call.number = 0;
+    status = ll_received(ll, name, &step.call, status);
     if (status == EXPAR_OK) {
         ll->calls = step.calls;
         /* Others may have given this rank up, which is in again. */

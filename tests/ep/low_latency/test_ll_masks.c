@@ -249,55 +249,6 @@ static void test_open(void **state)
     run_show(3, 42, false, play_open);
 }
 
-/* ---- regions ----------------------------------------------------------------------------------------------------- */
-
-/* A dispatch and a combine of which nothing but their ends is looked at: the ranks' masks differ. */
-static bool play_through(expar_ll *ll, const masked_traffic *m, int32_t rank)
-{
-    const lowlat_choice plain = {0};
-    lowlat_call there, back;
-    lowlat_prepare_dispatch(&there, ll, m->there[MASKED_NOBODY], rank, &plain);
-    bool good = CHECK_OK(lowlat_start(&there));
-    if (good) {
-        lowlat_prepare_combine(&back, ll, m->there[MASKED_NOBODY], m->back[MASKED_NOBODY], rank, &plain,
-                               there.there.handle);
-        good = CHECK_OK(lowlat_start(&back));
-        lowlat_clean(&back);
-    }
-    lowlat_clean(&there);
-    return good;
-}
-
-/* Ranks that live and are masked one by one, each behind calls of both halves without the one before, know a region
-   each, and there are four of them: one is in use. Those that are masked together know one. */
-static void play_regions(expar_group *group, void *shared)
-{
-    const mask_show *show = shared;
-    const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
-    const expar_ll_config config = masked_config(&show->plan);
-    const lowlat_choice plain = {0};
-    expar_ll *ll = NULL;
-    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
-    bool good = true;
-    for (int32_t other = 1; other <= 4 && good; other++) {
-        if (rank == 0) good = CHECK_STATUS(other < 4 ? EXPAR_OK : EXPAR_ERR_LIMIT, expar_ll_mask_set(ll, other, 1));
-        if (rank == 0 && other == 4) CHECK_TEXT("rank 4", "4 regions");
-        good = good && play_through(ll, show->rounds[0][0], rank) && play_through(ll, show->rounds[0][1], rank) &&
-               CHECK_OK(expar_group_barrier(group));
-    }
-    good = good && CHECK_OK(expar_ll_mask_clean(ll)) && play_view(ll, show->rounds[0][2], MASKED_NOBODY, rank, &plain);
-    for (int32_t other = 1; other < ranks && good && rank == 0; other++)
-        good = CHECK_OK(expar_ll_mask_set(ll, other, 1));
-    good = good && CHECK_OK(expar_ll_mask_clean(ll)) && play_view(ll, show->rounds[0][3], MASKED_NOBODY, rank, &plain);
-    if (good) CHECK_OK(expar_ll_destroy(ll));
-}
-
-static void test_regions(void **state)
-{
-    (void)state;
-    run_show(6, 61, false, play_regions);
-}
-
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 /* What masks add: words, and three more regions of the places of two halves. */
@@ -385,8 +336,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_set),     cmocka_unit_test(test_set_late),
                                        cmocka_unit_test(test_leavers), cmocka_unit_test(test_rest),
-                                       cmocka_unit_test(test_open),    cmocka_unit_test(test_regions),
-                                       cmocka_unit_test(test_bytes),   cmocka_unit_test(test_bad)};
+                                       cmocka_unit_test(test_open),    cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_bad)};
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

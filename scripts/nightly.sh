@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What takes too long for every day: thousands of random rounds, a thousand kills, the soak, a wheel
-# from the source distribution, all states of the models where spin is installed, and valgrind.
+# What takes too long for every day: thousands of random rounds, a thousand kills, the soaks from C and from Python, a
+# wheel from the source distribution, all states of the models where spin is installed, and valgrind.
 #   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 # A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
 # there were and which of them failed, and only where none did is the status 0.
@@ -9,6 +9,7 @@ set -eu
 build=$1
 rounds=${2:-20000}
 soak_rounds=${3:-100000}
+root=$(cd "$(dirname "$0")/.." && pwd)
 limit=3600 # seconds a step; a rank is killed with the test that it belongs to
 steps=0
 failed=
@@ -33,7 +34,7 @@ nightly: failed with $status: $*"
 }
 
 at_least 20 ROUNDS "$rounds"
-at_least 1 SOAK_ROUNDS "$soak_rounds"
+at_least 10 SOAK_ROUNDS "$soak_rounds"
 
 for test in test_ep_random test_ep_options_random; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test"
@@ -58,6 +59,10 @@ run "$build/tests/soak_calls" threads 4 "$soak_rounds"
 run "$build/tests/soak_calls" processes 4 "$soak_rounds"
 run "$build/tests/soak_ll" threads 4 "$soak_rounds"
 run "$build/tests/soak_ll" processes 4 "$soak_rounds"
+for how in threads processes; do
+    run env EXPAR_LIBRARY="$build/lib/libexpar.so" EXPAR_TEST_TOOL="$build/bin/expar" EXPAR_REQUIRE_PYTHON=1 \
+        "$root/tests/python/python.sh" "$root" soak_python $how 3 "$((soak_rounds / 10))"
+done
 run "$(dirname "$0")/wheel.sh" "$build" "$build/wheel/nightly" sdist compiled
 run "$(dirname "$0")/models.sh" "$build/models"
 run ctest --test-dir "$build" --label-regex valgrind --output-on-failure --no-tests=error

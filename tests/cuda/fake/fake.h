@@ -8,6 +8,11 @@
 
 #include <stdbool.h>
 
+/* How a kernel is launched: blocks, threads of each, bytes of shared memory of each. */
+typedef struct kernel_grid {
+    unsigned int blocks, threads, shared_bytes;
+} kernel_grid;
+
 enum {
     INVALID_VALUE = 1,
     INVALID_CONTEXT = 201,
@@ -42,10 +47,10 @@ void note_other(bool outside);
 /* Somebody looks at a stream, or at an event behind all that it has. True: it has come to its end. */
 bool note_look(cu_stream stream);
 /* Runs a kernel in this thread. False: it is not one that is played. */
-bool run_kernel(cu_function function, void *arguments);
+bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments);
 
 /* Puts a kernel on a stream, or runs it. False: it is not one that is played. */
-bool put_kernel(cu_stream stream, cu_function function, void *arguments);
+bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, void *arguments);
 
 /* ---- streams.c --------------------------------------------------------------------------------------------------- */
 /* The number of the capture that the stream is in; 0: none. */
@@ -56,7 +61,7 @@ void record(cu_stream stream, cu_event event);
 void wait_for(cu_stream stream, cu_event event);
 
 /* ---- graphs.c ---------------------------------------------------------------------------------------------------- */
-void graph_add_kernel(unsigned long long capture, cu_function function, const void *arguments);
+void graph_add_kernel(unsigned long long capture, cu_function function, const kernel_grid *grid, const void *arguments);
 void graph_add_event(unsigned long long capture, cu_event event, bool waits);
 /* The capture has ended: its graph, with the caller's hold. NULL: there is nothing in it. */
 cu_graph graph_close(unsigned long long capture);
@@ -69,7 +74,7 @@ void hold_wait(cu_stream stream, cu_stream other, unsigned long long mark);
 /* Likewise for a word that is at least the value. */
 void hold_word(cu_stream stream, const uint32_t *word, uint32_t value);
 /* Takes a kernel that its stream does not come to yet; false: the stream has come to it. *played: as run_kernel. */
-bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played);
+bool hold_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, const void *arguments, bool *played);
 /* Likewise a host function. */
 bool hold_host(cu_stream stream, cu_host_fn run, void *context);
 /* Whether there are such on the stream. */
@@ -83,6 +88,6 @@ cu_function kernel_named(const char *name);
 /* Bytes of its arguments; 0: it is not one that is played. */
 size_t kernel_argument_bytes(cu_function function);
 /* Runs it in this thread, to its end. False: it is not one that is played. */
-bool kernel_play(cu_function function, void *arguments);
+bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments);
 
 #endif

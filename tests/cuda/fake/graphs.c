@@ -13,6 +13,7 @@ typedef struct node {
     cu_event event; /* NULL: a kernel */
     bool waits;     /* for the event, else records it */
     cu_function function;
+    kernel_grid grid;
     size_t bytes;
     _Alignas(16) char arguments[];
 } node;
@@ -44,11 +45,12 @@ static void add(unsigned long long capture, node *one)
     *place = one;
 }
 
-void graph_add_kernel(unsigned long long capture, cu_function function, const void *arguments)
+void graph_add_kernel(unsigned long long capture, cu_function function, const kernel_grid *grid, const void *arguments)
 {
     const size_t bytes = kernel_argument_bytes(function);
     node *one = calloc(1, sizeof *one + bytes);
     one->function = function;
+    one->grid = *grid;
     one->bytes = bytes;
     memcpy(one->arguments, arguments, bytes);
     pthread_mutex_lock(&lock);
@@ -102,7 +104,7 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
     for (node *one = ((graph *)(void *)exec)->first; one; one = one->next) {
-        if (!one->event && !put_kernel(stream, one->function, one->arguments)) return LAUNCH_FAILED;
+        if (!one->event && !put_kernel(stream, one->function, &one->grid, one->arguments)) return LAUNCH_FAILED;
         if (one->event && one->waits) wait_for(stream, one->event);
         if (one->event && !one->waits) record(stream, one->event);
     }

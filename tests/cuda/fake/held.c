@@ -15,6 +15,7 @@ typedef struct held_work {
     int device;
     cu_host_fn run; /* with context; NULL: a kernel or a wait */
     void *context;
+    kernel_grid grid;
     cu_function function; /* NULL: a wait for the next two, or for the word behind them */
     cu_stream other;
     unsigned long long mark;
@@ -86,7 +87,7 @@ static void *run_held(void *argument)
     if (self->run)
         self->run(self->context);
     else if (self->function)
-        run_kernel(self->function, self->arguments);
+        run_kernel(self->function, &self->grid, self->arguments);
     forget(self);
     return NULL;
 }
@@ -112,7 +113,7 @@ static void start(held_work *self)
     pthread_detach(thread);
 }
 
-bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, bool *played)
+bool hold_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, const void *arguments, bool *played)
 {
     const size_t bytes = kernel_argument_bytes(function);
     pthread_mutex_lock(&lock);
@@ -122,6 +123,7 @@ bool hold_kernel(cu_stream stream, cu_function function, const void *arguments, 
     *played = self != NULL;
     if (!self) return behind;
     self->function = function;
+    self->grid = *grid;
     memcpy(self->arguments, arguments, bytes);
     start(self);
     return true;

@@ -311,8 +311,9 @@ size_t kernel_argument_bytes(cu_function function)
     return 0;
 }
 
-bool kernel_play(cu_function function, void *arguments)
+bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
 {
+    (void)grid;
     const gpu_expand_args *expand = arguments;
     const gpu_reduce_args *reduce = arguments;
     const char *name = (const char *)(void *)function;

@@ -78,13 +78,13 @@ cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
     return CU_OK;
 }
 
-bool run_kernel(cu_function function, void *arguments)
+bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments)
 {
     int device = current_device();
     pthread_mutex_lock(&gates[device]);
     atomic_fetch_add(&controls.running[device], 1);
     pthread_mutex_unlock(&gates[device]);
-    bool played = kernel_play(function, arguments);
+    bool played = kernel_play(function, grid, arguments);
     atomic_fetch_sub(&controls.running[device], 1);
     return played;
 }
@@ -120,13 +120,13 @@ static void count_launch(cu_function function, cu_stream stream)
     if (strstr(name, "combine")) atomic_fetch_add(&controls.combines, 1);
 }
 
-bool put_kernel(cu_stream stream, cu_function function, void *arguments)
+bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, void *arguments)
 {
     static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
     bool played = false;
-    if (hold_kernel(stream, function, arguments, &played)) return played;
+    if (hold_kernel(stream, function, grid, arguments, &played)) return played;
     if (!stream) pthread_mutex_lock(&default_stream);
-    played = run_kernel(function, arguments);
+    played = run_kernel(function, grid, arguments);
     if (!stream) pthread_mutex_unlock(&default_stream);
     return played;
 }
@@ -135,9 +135,10 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
 {
     if (!has_context()) return INVALID_CONTEXT;
     const unsigned long long capture = capture_of(config->stream);
+    const kernel_grid grid = {config->grid_x, config->block_x, config->shared_bytes};
     (void)extra;
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
     count_launch(function, config->stream);
-    if (capture) graph_add_kernel(capture, function, parameters[0]);
-    return put_kernel(config->stream, function, parameters[0]) ? CU_OK : LAUNCH_FAILED;
+    if (capture) graph_add_kernel(capture, function, &grid, parameters[0]);
+    return put_kernel(config->stream, function, &grid, parameters[0]) ? CU_OK : LAUNCH_FAILED;
 }

@@ -347,10 +347,9 @@ GPU_FUNC void stamp(const gpu_combine_args *a, int32_t which)
     if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
 }
 
-extern "C" __global__ void __launch_bounds__(32 * GPU_COMBINE_WARPS, 1)
-    ep_combine(const __grid_constant__ gpu_combine_args a)
+GPU_KERNEL(32 * GPU_COMBINE_WARPS) ep_combine(GPU_ARGS gpu_combine_args a)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    GPU_LAUNCH_SHARED(uint8_t, shared);
     gpu_source *sources = (gpu_source *)shared;
     gpu_ring *rings = (gpu_ring *)(sources + GPU_RANKS(&a.world));
     const gpu_world *world = &a.world;

@@ -37,9 +37,9 @@ GPU_FUNC void count_teams(const gpu_count_args *a, int64_t token, bool here, int
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) ep_count(const __grid_constant__ gpu_count_args a)
+GPU_KERNEL(256) ep_count(GPU_ARGS gpu_count_args a)
 {
-    extern __shared__ int32_t block_counts[];
+    GPU_LAUNCH_SHARED(int32_t, block_counts);
     int32_t *counts = a.shared_counts ? block_counts : a.tokens_per_expert;
     block_counts_open(block_counts, a.shared_counts ? a.experts : 0);
     int64_t stride = (int64_t)gridDim.x * blockDim.x, warp = threadIdx.x / 32 * 32;

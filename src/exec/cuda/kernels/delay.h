@@ -6,11 +6,10 @@
 #define EXPAR_EXEC_CUDA_KERNELS_DELAY_H
 
 #ifdef EXPAR_DELAYS
-static __device__ __forceinline__ void hold_back(void)
+GPU_FUNC void hold_back(void)
 {
-    uint32_t clock, mix;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(clock)::"memory");
-    mix = clock ^ (threadIdx.x + blockIdx.x * blockDim.x) * 0x9e3779b9u ^ (uint32_t)EXPAR_DELAYS * 0x85ebca6bu;
+    uint32_t mix =
+        cycles_now() ^ (threadIdx.x + blockIdx.x * blockDim.x) * 0x9e3779b9u ^ (uint32_t)EXPAR_DELAYS * 0x85ebca6bu;
     mix = (mix ^ mix >> 16) * 0x7feb352du;
     mix = (mix ^ mix >> 15) * 0x846ca68bu;
     mix ^= mix >> 16;
@@ -20,7 +19,7 @@ static __device__ __forceinline__ void hold_back(void)
     __nanosleep((mix >> 8) % most_ns);
 }
 #else
-static __device__ __forceinline__ void hold_back(void)
+GPU_FUNC void hold_back(void)
 {
 }
 #endif

@@ -13,10 +13,9 @@
 #define EXPAR_EXEC_CUDA_KERNELS_DEVICE_H
 
 #include "exec/cuda/kernels/args.h"
-#include "exec/cuda/kernels/delay.h"
+#include "exec/cuda/kernels/ptx.h"
 
-#define GPU_FUNC static __device__ __forceinline__
-#define GPU_ALL  0xffffffffu
+#define GPU_ALL 0xffffffffu
 
 /* What the shape macros fix is a constant to the compiler; without them it comes with the arguments. */
 #ifdef EXPAR_RANKS
@@ -39,76 +38,6 @@
 #else
 #define GPU_DTYPE(dtype) (dtype)
 #endif
-
-/* ---- ordered accesses -------------------------------------------------------------------------------------------- */
-
-GPU_FUNC uint64_t load_acquire(const uint64_t *address)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
-    hold_back();
-    return value;
-}
-GPU_FUNC void store_release(uint64_t *address, uint64_t value)
-{
-    hold_back();
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
-{
-    uint32_t value;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    return value;
-}
-GPU_FUNC uint64_t load_relaxed_64(const uint64_t *address)
-{
-    uint64_t value;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
-    return value;
-}
-GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
-{
-    hold_back();
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-}
-/* Before an atomic, both are a release; behind one, or behind a relaxed load, an acquire. Not __threadfence_system,
-   which takes longer: it is for threads that each store and then load, once, what the other stores; here they load
-   until they see it. */
-GPU_FUNC void fence_system(void)
-{
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
-GPU_FUNC void fence_gpu(void)
-{
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}
-GPU_FUNC uint64_t clock_now(void)
-{
-    uint64_t value;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
-    return value;
-}
-
-/* Payload that is read once: keep it out of the first-level cache, which other GPUs' stores do not reach. */
-GPU_FUNC uint4 load_row(const uint4 *address)
-{
-    uint4 v;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(address)
-                 : "memory");
-    return v;
-}
-GPU_FUNC void store_row(uint4 *address, uint4 v)
-{
-    asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y),
-                 "r"(v.z), "r"(v.w)
-                 : "memory");
-}
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 

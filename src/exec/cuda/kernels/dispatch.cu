@@ -212,10 +212,9 @@ GPU_FUNC void stamp(const gpu_dispatch_args *a, int32_t which)
     if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
 }
 
-extern "C" __global__ void __launch_bounds__(32 * GPU_DISPATCH_WARPS, 1)
-    ep_dispatch(const __grid_constant__ gpu_dispatch_args a)
+GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    GPU_LAUNCH_SHARED(uint8_t, shared);
     const gpu_world *world = &a.world;
     gpu_target *targets = (gpu_target *)shared;
     gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(world));

@@ -59,7 +59,7 @@ GPU_FUNC void map_expert(const gpu_map_args *a, int64_t slots, int32_t expert)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) ep_map(const __grid_constant__ gpu_map_args a)
+GPU_KERNEL(256) ep_map(GPU_ARGS gpu_map_args a)
 {
     if (a.brought && !*a.brought) return;
     int64_t rows = rows_held(a.rank_prefix, a.ranks, a.rows);
@@ -87,7 +87,7 @@ GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) ep_expand(const __grid_constant__ gpu_expand_args a)
+GPU_KERNEL(256) ep_expand(GPU_ARGS gpu_expand_args a)
 {
     int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), rows = rows_held(a.rank_prefix, a.ranks, a.rows);
     for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < rows; r += warps)
@@ -113,7 +113,7 @@ GPU_FUNC int64_t mapped_end(const gpu_padding_args *a, int64_t begin, int64_t en
     return most;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) ep_zero_padding(const __grid_constant__ gpu_padding_args a)
+GPU_KERNEL(256) ep_zero_padding(GPU_ARGS gpu_padding_args a)
 {
     bool dropped = a.rank_prefix[a.ranks - 1] > a.map_rows;
     for (int32_t e = (int32_t)blockIdx.x; e < a.local_experts; e += (int32_t)gridDim.x) {
@@ -156,7 +156,7 @@ GPU_FUNC void spread_weights(const gpu_reduce_args *a, int64_t row)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) ep_reduce(const __grid_constant__ gpu_reduce_args a)
+GPU_KERNEL(256) ep_reduce(GPU_ARGS gpu_reduce_args a)
 {
     int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), rows = rows_held(a.rank_prefix, a.ranks, a.rows);
     int32_t vectors = (int32_t)(a.row_bytes / 16);
@@ -188,7 +188,7 @@ GPU_FUNC void tell_experts(const gpu_tell_args *a)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32, 1) ep_tell_counts(const __grid_constant__ gpu_tell_args a)
+GPU_KERNEL(32) ep_tell_counts(GPU_ARGS gpu_tell_args a)
 {
     tell_experts(&a);
     for (int32_t r = threadIdx.x; r < a.ranks && a.rank_prefix; r += 32)

@@ -313,8 +313,7 @@ GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
     if (a->refusal.status)
         copy_words(refusal, &a->refusal, sizeof *refusal);
     else if (a->check_counts && bad_slot != ~0ull)
-        refuse_count(refusal, (int32_t)bad_slot, a->expert_counts[bad_slot],
-                     ep_most_of_expert(GPU_RANKS(&a->world)));
+        refuse_count(refusal, (int32_t)bad_slot, a->expert_counts[bad_slot], ep_most_of_expert(GPU_RANKS(&a->world)));
     else if (bad_slot != ~0ull)
         refuse_index(&a->route, a->form.experts, refusal, bad_slot);
 }
@@ -339,9 +338,9 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
     store_release(&world->report->counts_ready, world->ticket);
 }
 
-extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_constant__ gpu_notify_args a)
+GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
 {
-    extern __shared__ int32_t per_rank[];
+    GPU_LAUNCH_SHARED(int32_t, per_rank);
     __shared__ ep_refusal refusal;
     const gpu_world *world = &a.world;
     int32_t *sent = per_rank, *received = per_rank + GPU_RANKS(world);
@@ -368,15 +367,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) ep_notify(const __grid_cons
 /* ---- beside a handle --------------------------------------------------------------------------------------------- */
 
 /* All blocks look; the last one to finish says what was found. Nobody waits. */
-extern "C" __global__ void __launch_bounds__(512, 1) ep_check_topk(const __grid_constant__ gpu_check_args a)
+GPU_KERNEL(512) ep_check_topk(GPU_ARGS gpu_check_args a)
 {
     gpu_state *state = a.world.state;
     int64_t slots = a.tokens * a.topk, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < slots; i += stride) {
         int64_t token = i / a.topk, expert = expert_at(&a.route, token, (int32_t)(i % a.topk));
         if (expert < -1 || expert >= a.experts)
-            atomicMin(&state->bad_slot,
-                      (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)(i % a.topk));
+            atomicMin(&state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)(i % a.topk));
     }
     if (!last_block(&a.world, false) || threadIdx.x) return;
     state->checked.status = 0;

@@ -428,9 +428,9 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-extern "C" __global__ void __launch_bounds__(LL_GPU_THREADS, 1) ll_combine(const __grid_constant__ ll_combine_args a)
+GPU_KERNEL(LL_GPU_THREADS) ll_combine(GPU_ARGS ll_combine_args a)
 {
-    extern __shared__ __align__(16) uint8_t memory[];
+    GPU_LAUNCH_SHARED(uint8_t, memory);
     const ll_shared s = ll_shared_of(&a.call, memory);
     ll_now now;
     bool mismatched = false;

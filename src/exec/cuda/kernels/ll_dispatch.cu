@@ -534,9 +534,9 @@ GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s,
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-extern "C" __global__ void __launch_bounds__(LL_GPU_THREADS, 1) ll_dispatch(const __grid_constant__ ll_dispatch_args a)
+GPU_KERNEL(LL_GPU_THREADS) ll_dispatch(GPU_ARGS ll_dispatch_args a)
 {
-    extern __shared__ __align__(16) uint8_t memory[];
+    GPU_LAUNCH_SHARED(uint8_t, memory);
     const ll_shared s = ll_shared_of(&a.call, memory);
     const ll_tokens t = ll_tokens_of(&a, &s);
     ll_now now;

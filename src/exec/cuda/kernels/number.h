@@ -11,23 +11,10 @@
 #define GPU_F16  2
 #define GPU_F32  3
 
-GPU_FUNC float widen_f16(uint32_t low)
-{
-    float value;
-    asm("{\n\t.reg .b16 half;\n\tcvt.u16.u32 half, %1;\n\tcvt.f32.f16 %0, half;\n\t}" : "=f"(value) : "r"(low));
-    return value;
-}
-
-/* Two sums in 16 bits: to nearest even, subnormals kept, infinity beyond the largest. A NaN among sums is 0x7fffffff,
-   as every FP32 operation makes it, and becomes 0x7fff. */
+/* A NaN among sums is 0x7fffffff, as every FP32 operation makes it. */
 GPU_FUNC uint32_t narrow_pair(int32_t dtype, float low, float high)
 {
-    uint32_t bits;
-    if (dtype == GPU_BF16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-    return bits;
+    return dtype == GPU_BF16 ? narrow_pair_bf16(low, high) : narrow_pair_f16(low, high);
 }
 
 /* sums[i] += number i, or weight · number i with the product rounded first. */

@@ -69,7 +69,7 @@ GPU_FUNC gpu_team *team_of(int32_t ranks, gpu_ring *rings)
 /* All threads of the team, and no others. */
 GPU_FUNC void team_meet(const gpu_team *team)
 {
-    asm volatile("barrier.sync %0, %1;" ::"r"(1 + (int32_t)team->end), "r"(team->threads) : "memory");
+    meet_at(1 + (int32_t)team->end, team->threads);
 }
 
 /* Goes on to the next channel, once all are through with the one before. */

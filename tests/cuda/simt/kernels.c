@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library's kernels, compiled for the host with the vocabulary of simt.h, as the played driver launches them. */
+#include "cuda/fake/fake.h"
+#include "cuda/simt/launch.h"
+#include "exec/cuda/kernels/ll_args.h"
+
+#include <string.h>
+
+/* X(name, arguments) */
+#define KERNELS(X)                                                                                                     \
+    X(ep_notify, gpu_notify_args)                                                                                      \
+    X(ep_check_topk, gpu_check_args)                                                                                   \
+    X(ep_dispatch, gpu_dispatch_args)                                                                                  \
+    X(ep_combine, gpu_combine_args)                                                                                    \
+    X(ep_count, gpu_count_args)                                                                                        \
+    X(ep_map, gpu_map_args)                                                                                            \
+    X(ep_expand, gpu_expand_args)                                                                                      \
+    X(ep_zero_padding, gpu_padding_args)                                                                               \
+    X(ep_reduce, gpu_reduce_args)                                                                                      \
+    X(ep_tell_counts, gpu_tell_args)                                                                                   \
+    X(ll_dispatch, ll_dispatch_args)                                                                                   \
+    X(ll_combine, ll_combine_args)
+
+#define DECLARE(name, type)                                                                                            \
+    void name(const type a);                                                                                           \
+    static void name##_of(const void *arguments)                                                                       \
+    {                                                                                                                  \
+        name(*(const type *)arguments);                                                                                \
+    }
+KERNELS(DECLARE)
+
+typedef struct known_kernel {
+    const char *name;
+    void (*run)(const void *arguments);
+    size_t bytes;
+} known_kernel;
+
+#define ROW(name, type) {#name, name##_of, sizeof(type)},
+static const known_kernel known[] = {KERNELS(ROW)};
+
+/* A function is the address of its kernel's name: count_launch reads it. */
+cu_function kernel_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i].name)) return (cu_function)(void *)(uintptr_t)known[i].name;
+    return NULL;
+}
+
+static const known_kernel *kernel_of(cu_function function)
+{
+    const known_kernel *one = known;
+    while (one->name != (const char *)(void *)function)
+        one++;
+    return one;
+}
+
+size_t kernel_argument_bytes(cu_function function)
+{
+    return kernel_of(function)->bytes;
+}
+
+bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
+{
+    const simt_launch launch = {.kernel = kernel_of(function)->run,
+                                .arguments = arguments,
+                                .blocks = grid->blocks,
+                                .threads = grid->threads,
+                                .shared_bytes = grid->shared_bytes};
+    simt_play(&launch);
+    return true;
+}

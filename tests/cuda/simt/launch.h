@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches of the GPU that simt.c plays. */
+#ifndef TESTS_CUDA_SIMT_LAUNCH_H
+#define TESTS_CUDA_SIMT_LAUNCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct simt_launch {
+    void (*kernel)(const void *arguments);
+    const void *arguments;
+    uint32_t blocks, threads; /* threads of a block: whole warps */
+    size_t shared_bytes;
+} simt_launch;
+
+/* Carries the kernel out, to its end, in threads of its own. */
+void simt_play(const simt_launch *launch);
+
+#endif

@@ -3,7 +3,9 @@
  * not build, and the bytes, by the formula and of the heap. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
+#include "ep/low_latency/ll.h"
 #include "ep/ranks.h"
+#include "exec/cpu/low_latency/cpu.h"
 #include "oracle/unit.h"
 
 #include <string.h>
@@ -315,6 +317,45 @@ static void test_bytes_are_the_heaps(void **state)
     run_on(RANKS, 0, compare_bytes);
 }
 
+/* Small blocks, whose memory the heap keeps as it was when they come back. */
+static bool use_memory(expar_group *group)
+{
+    enum { BLOCKS = 64, BLOCK_BYTES = 4000 };
+    void *blocks[BLOCKS] = {0};
+    bool used = true;
+    for (int i = 0; i < BLOCKS && used; i++) {
+        used = CHECK_OK(expar_malloc(group, BLOCK_BYTES, &blocks[i]));
+        if (used) memset(blocks[i], 0xff, BLOCK_BYTES);
+    }
+    for (int i = 0; i < BLOCKS && used; i++)
+        used = CHECK_OK(expar_free(group, blocks[i]));
+    return used;
+}
+
+/* Memory of the heap may have served others: all words are zero before anybody can write one, and no more than those
+   are cleared. */
+static void create_in_used_memory(expar_group *group, void *shared)
+{
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(&sound);
+    expar_ll *ll = NULL;
+    (void)shared;
+    if (!use_memory(group) || !CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    const ll_cpu *cpu = ll_cpu_of(ll->exec);
+    const uint8_t *memory = ll_here(cpu, 0);
+    for (uint64_t i = 0; i < cpu->space.words_bytes; i++)
+        if (!CHECK(memory[i] == 0, "byte %llu of the words is %d", (unsigned long long)i, memory[i])) break;
+    CHECK(memory[cpu->space.messages] == 0xff, "messages were cleared, or the memory has not been used");
+    CHECK_OK(expar_group_barrier(group));
+    if (round_play(&sound, rank, ll, 1) && round_play(&sound, rank, ll, 2)) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_used_memory_is_cleared(void **state)
+{
+    (void)state;
+    run_on(RANKS, 0, create_in_used_memory);
+}
+
 /* A heap that is too small gives nothing, and takes a smaller buffer as before. */
 static void create_too_large(expar_group *group, void *shared)
 {
@@ -394,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_own_members_may_differ),
         cmocka_unit_test(test_not_built),
         cmocka_unit_test(test_bytes_are_the_heaps),
+        cmocka_unit_test(test_used_memory_is_cleared),
         cmocka_unit_test(test_create_without_room),
         cmocka_unit_test(test_formula),
     };

@@ -1,13 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """deep_ep: dispatch and combine of expert-parallel models on expar, with the names that engines import.
 
-`Buffer` has normal and low-latency mode. docs/python.md has a table of what is covered, and what differs.
+`Buffer` has normal and low-latency mode; `ElasticBuffer` is the second generation. docs/python.md has a table of what is
+covered, and what differs.
 """
 
 from __future__ import annotations
 
+from ._elastic_handle import EPHandle
+from ._elastic_sizes import get_logical_domain_size, get_physical_domain_size
+from .buffers.elastic import ElasticBuffer
 from .buffers.legacy import Buffer, Config, topk_idx_t
 from .utils.event import EventHandle, EventOverlap
 
-__version__ = "1.2.1"
-__all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "topk_idx_t", "__version__"]
+__version__ = "2.1.0"
+__all__ = [
+    "Buffer",
+    "Config",
+    "ElasticBuffer",
+    "EPHandle",
+    "EventHandle",
+    "EventOverlap",
+    "get_logical_domain_size",
+    "get_physical_domain_size",
+    "topk_idx_t",
+    "__version__",
+]

@@ -9,12 +9,15 @@ import sys
 
 import torch
 import torch.distributed as dist
+from deep_ep_elastic_calls import Options, exchange
+from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import Shape, Traffic, same
 
+import deep_ep
 from deep_ep.utils import envs, refs
 
 
-def environment(local_rank: int, num_local: int) -> None:
+def environment(local_rank: int, num_local: int) -> dist.ProcessGroup:
     nodes, node = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     rank, size, group = envs.init_dist(local_rank, num_local, seed=5)
     assert (rank, size) == (node * num_local + local_rank, nodes * num_local)
@@ -27,6 +30,7 @@ def environment(local_rank: int, num_local: int) -> None:
     assert torch.equal(drawn[0], torch.rand(3)) and drawn[1] == random.random()
     envs.dist_print(f"node {node}", once_in_node=True)
     envs.dist_print(f"rank {rank}")
+    return group
 
 
 def reference_of_dispatch() -> None:
@@ -52,9 +56,39 @@ def reference_of_dispatch() -> None:
         assert none is None
 
 
+def elastic(group: dist.ProcessGroup) -> None:
+    """A buffer of a process group: as the test's reference has it, and as utils.refs does."""
+    buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=9, hidden=32)
+    assert buffer.group is group
+    rank, ranks = buffer.rank_idx, buffer.num_ranks
+    for number, expand in enumerate((False, True)):
+        torch.set_default_dtype(torch.float32)
+        e = Elastic(World(ranks, ranks * 3, 4, 32, 9, 4), 70 + number)
+        exchange(buffer, e, Options(expand, biases=2), number)
+        torch.set_default_dtype(torch.bfloat16)
+        idx, weights = e.topk_idx[rank], e.weights[rank]
+        options = dict(num_experts=ranks * 3, expert_alignment=4, do_expand=expand)
+        x, found_idx, found_weights, handle, _ = buffer.dispatch(e.x[rank], idx, weights, **options)
+        expected = refs.dispatch(e.x[rank], idx, weights, 9, ranks * 3)
+        same(handle.recv_src_metadata[:, 0], expected[3])
+        same(torch.diff(handle.psum_num_recv_tokens_per_scaleup_rank, prepend=expected[4][:1] * 0), expected[4])
+        if not expand:
+            for one, other in zip((x, found_idx, found_weights), expected):
+                same(one, other)
+            continue
+        rows = refs.generate_pre_combine_data(expected[3], 9, 4, 32)
+        where = handle.recv_src_metadata[:, 2:]
+        x[where[where >= 0].long()] = rows[where >= 0]
+        y, _, _ = buffer.combine(x, handle, bias=e.biases[rank])
+        own = torch.arange(len(idx)) + rank * 9
+        data, biases = refs.generate_pre_combine_data(own, 9, 4, 32), e.biases[rank]
+        same(y, refs.combine(data, idx, 1, ranks, ranks * 3, biases, True, False))
+
+
 def main() -> None:
     torch.set_num_threads(1)
-    environment(int(sys.argv[1]), int(sys.argv[2]))
+    group = environment(int(sys.argv[1]), int(sys.argv[2]))
+    elastic(group)
     torch.set_default_dtype(torch.float32)
     reference_of_dispatch()
     print(f"rank {dist.get_rank()} is through", flush=True)

@@ -100,9 +100,9 @@ def combine(
     num_scaleout_ranks: int,
     num_scaleup_ranks: int,
     num_experts: int,
-    bias: Any = None,
-    reduce_in_local: bool = True,
-    reduce_in_scaleup: bool = True,
+    bias: Any,
+    reduce_in_local: bool,
+    reduce_in_scaleup: bool,
 ) -> Any:
     """[T, H] of y [T, K, H], the rows of this rank's slots: FP32 from the biases, ascending k, one rounding to y's
     dtype. reduce_in_local: rows of one rank are summed and rounded first, and stand at their highest slot;

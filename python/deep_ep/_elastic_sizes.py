@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory calls of `ElasticBuffer` need, how many SMs and queue pairs they want, and where ranks are."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from typing import Any
+
+import expar
+
+from ._groups import group_of
+from .utils.envs import get_rdma_gbs
+from .utils.math import align, ceil_div
+
+UNIT_BYTES = 2 << 20  # of sizes
+_DEFAULT_TOPK = 32
+_NVLINK_GBS = 450.0
+_RDMA_GBS = 50.0  # where there is no port to ask
+_FEWEST_SMS = 4
+_SMS_WITHOUT_OVERLAP = 64
+_MOST_QPS_BY_NODE = 9
+_QPS, _QPS_ACROSS, _QPS_ACROSS_MT4131 = 17, 129, 65
+
+
+def group_for(group: Any) -> expar.Group:
+    """That of a process group, or of a communicator of mpi4py's. TypeError for another thing."""
+    if hasattr(group, "bcast") and hasattr(group, "Get_rank"):
+        return group_of(None, group)
+    if not hasattr(group, "rank") or not hasattr(group, "size"):
+        raise TypeError(f"group is of type {type(group).__name__}: expected a process group of torch.distributed")
+    return group_of(group, None)
+
+
+def _size_of(group: Any) -> int:
+    """N, without any other rank."""
+    size = group.size() if hasattr(group, "size") else group.Get_size()
+    return int(size)
+
+
+@functools.lru_cache(maxsize=None)
+def _bytes_hint(ranks: int, tokens: int, hidden: int, topk: int) -> int:
+    """Of results: the rows of all ranks' tokens, which a combine has in bf16 whatever the dispatch had, with what goes
+    beside them, and a token's own sum."""
+    row_bytes = 2 * hidden + 4 * ceil_div(hidden, 128)
+    beside = topk * (8 + 4 + 4) + 4
+    return align(max(ranks * tokens * (row_bytes + beside) + tokens * 2 * hidden, 1), UNIT_BYTES)
+
+
+def buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, num_topk: int) -> int:
+    return _bytes_hint(_size_of(group), num_max_tokens_per_rank, hidden, num_topk or _DEFAULT_TOPK)
+
+
+# ---- domains ---------------------------------------------------------------------------------------------------------
+
+
+def physical_domain_size(group: expar.Group) -> tuple[int, int]:
+    """Nodes, and ranks a node."""
+    return group.num_nodes, group.ranks_per_node
+
+
+def logical_domain_size(group: expar.Group, allow_hybrid_mode: bool) -> tuple[int, int]:
+    return physical_domain_size(group) if allow_hybrid_mode else (1, group.size)
+
+
+def get_physical_domain_size(group: Any) -> tuple[int, int]:
+    """(nodes, ranks a node). Collective for a group that no buffer has been made for."""
+    return physical_domain_size(group_for(group))
+
+
+def get_logical_domain_size(group: Any, allow_hybrid_mode: bool = True) -> tuple[int, int]:
+    """(scale-out ranks, scale-up ranks): nodes and ranks a node, or without hybrid mode 1 and all. Collective for a
+    group that no buffer has been made for."""
+    return logical_domain_size(group_for(group), allow_hybrid_mode)
+
+
+# ---- SMs and queue pairs ---------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def theoretical_num_sms(
+    scaleout: int,
+    scaleup: int,
+    num_experts: int,
+    num_topk: int,
+    num_scaleout_topk: int,
+    rdma_gbs: float,
+    nvlink_gbs: float,
+    sm_read_gbs: float,
+    sm_write_gbs: float,
+    overlaps: bool,
+    most: int | None,
+) -> int:
+    """As many as keep the slowest link busy: a token is read once, and written once for each rank that it goes to."""
+    ranks = scaleout * scaleup
+    if num_experts % ranks:
+        raise AssertionError(f"num_experts is {num_experts}: expected a multiple of the {ranks} ranks")
+    copies = _expected_owners(ranks, num_experts, num_topk)
+    nodes = min(_expected_owners(scaleout, num_experts, num_topk), num_scaleout_topk or scaleout)
+    # Seconds for each GB of tokens: of one SM, and of the links.
+    of_sm = 1 / sm_read_gbs + copies / sm_write_gbs
+    of_links = copies * (scaleup - 1) / scaleup / (nvlink_gbs or _NVLINK_GBS)
+    if scaleout > 1:
+        of_links = max(of_links, nodes * (scaleout - 1) / scaleout / (rdma_gbs or get_rdma_gbs() or _RDMA_GBS))
+    number = align(math.ceil(of_sm / of_links), 2) if of_links else 0
+    number = max(number, _FEWEST_SMS if overlaps else _SMS_WITHOUT_OVERLAP)
+    return number if most is None else max(min(number, most // 2 * 2), _FEWEST_SMS)
+
+
+def _expected_owners(owners: int, num_experts: int, num_topk: int) -> float:
+    """How many of them a token's distinct experts have, on average."""
+    none = 1.0
+    for taken in range(min(num_topk, num_experts)):
+        others = num_experts - num_experts // owners
+        none *= max(others - taken, 0) / (num_experts - taken)
+    return owners * (1 - none)
+
+
+def theoretical_num_qps(num_sms: int, across: bool, allocated: int) -> int:
+    return min(16 * num_sms + 1 if across else min(num_sms, _MOST_QPS_BY_NODE), allocated)
+
+
+def allocated_qps(given: int, across: bool) -> int:
+    if given:
+        return given
+    if not across:
+        return _QPS
+    return _QPS_ACROSS_MT4131 if _has_mt4131() else _QPS_ACROSS
+
+
+def _has_mt4131() -> bool:
+    """Whether the host has such a network card."""
+    folder = "/sys/class/infiniband"
+    for device in os.listdir(folder) if os.path.isdir(folder) else []:
+        try:
+            with open(f"{folder}/{device}/hca_type") as file:
+                if file.read().strip() == "MT4131":
+                    return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ElasticBuffer`: dispatch and combine with the surface of the second generation.
+
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, M
+num_max_tokens_per_rank, A expert_alignment, R rows received, X rows expanded.
+
+Wrong use that is seen here is an AssertionError, what the library reports a RuntimeError with its text.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import torch
+from expar._event import Event
+
+from .. import _elastic_checks as checks
+from .. import _elastic_sizes as sizes
+from .._elastic import ElasticMode, How, Received, Routing
+from .._elastic_handle import EPHandle
+from ..utils.event import EventHandle, EventOverlap, event_of
+from .elastic_others import Others
+from .legacy import Runtime
+
+_comm_stream: Any = None
+
+
+class ElasticBuffer(Others):
+    """What the ranks of a group dispatch and combine in. Collective; ends with a barrier. group: a process group of
+    torch.distributed, or an mpi4py communicator.
+
+    num_bytes: memory for results that is taken now, a multiple of 2 MiB; without it num_max_tokens_per_rank and hidden
+    say how much there will be, and it is taken when it is needed. Neither is a limit. deterministic: always.
+    allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: a call
+    wants fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
+    buffer up. The others are stored, and shown.
+    """
+
+    def __init__(
+        self,
+        group: Any,
+        num_bytes: int | None = None,
+        num_cpu_bytes: int = 0,
+        num_max_tokens_per_rank: int = 0,
+        hidden: int = 0,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        deterministic: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+        prefer_overlap_with_compute: bool = True,
+        sl_idx: int = 3,
+        num_allocated_qps: int = 0,
+        num_cpu_timeout_secs: int = 300,
+        num_gpu_timeout_secs: int = 100,
+        explicitly_destroy: bool = False,
+    ) -> None:
+        self._mode_or_none: ElasticMode | None = None
+        self.explicitly_destroy = False  # until there is something to destroy
+        self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
+        self._group = sizes.group_for(group)
+        self.group = group
+        self.rank_idx, self.num_ranks = self._group.rank, self._group.size
+        self.num_cpu_bytes = num_cpu_bytes
+        self.num_max_tokens_per_rank = num_max_tokens_per_rank
+        self.deterministic = deterministic
+        self.allow_hybrid_mode = allow_hybrid_mode
+        self.allow_multiple_reduction = allow_multiple_reduction
+        self.prefer_overlap_with_compute = prefer_overlap_with_compute
+        self.sl_idx = sl_idx
+        self.num_cpu_timeout_secs, self.num_gpu_timeout_secs = num_cpu_timeout_secs, num_gpu_timeout_secs
+        self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
+        self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
+        self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
+        self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
+        self.num_allocated_qps = sizes.allocated_qps(num_allocated_qps, self.num_scaleout_ranks > 1)
+        on_gpu = torch.cuda.is_available()
+        self._most_sms = torch.cuda.get_device_properties().multi_processor_count if on_gpu else None
+        # More threads than cores for each rank only get in each other's way.
+        self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
+        self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
+        self._mode_or_none = ElasticMode(self._group, num_bytes or 0)
+        self.runtime: Runtime | None = Runtime(self._group)
+        self.explicitly_destroy = explicitly_destroy
+        self._group.barrier()
+
+    @classmethod
+    def _total_bytes(cls, given: int | None, group: Any, max_tokens: int, hidden: int, topk: int) -> int:
+        if given is None:
+            if max_tokens <= 0 or hidden <= 0:
+                raise RuntimeError(
+                    f"num_max_tokens_per_rank is {max_tokens} and hidden {hidden}: expected both, or num_bytes"
+                )
+            return cls.get_buffer_size_hint(group, max_tokens, hidden, topk)
+        if given <= 0 or given % sizes.UNIT_BYTES:
+            raise RuntimeError(f"num_bytes is {given}: expected a multiple of 2 MiB")
+        return given
+
+    def destroy(self) -> None:
+        """Collective: every rank ends the buffer. Results and handles stay good. Again: no effect. AssertionError for a
+        buffer without explicitly_destroy."""
+        if self._mode_or_none is None:
+            return
+        if not self.explicitly_destroy:
+            raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
+        mode, self._mode_or_none, self.runtime = self._mode_or_none, None, None
+        self._unfinished.clear()
+        mode.ep.close()
+
+    def __del__(self, warn: Any = warnings.warn) -> None:
+        if self.explicitly_destroy and self._mode_or_none is not None:
+            warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", ResourceWarning, stacklevel=2)
+
+    def _mode(self) -> ElasticMode:
+        if self._mode_or_none is None:
+            raise AssertionError("the buffer has been destroyed")
+        return self._mode_or_none
+
+    # ---- sizes -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def get_buffer_size_hint(
+        group: Any,
+        num_max_tokens_per_rank: int,
+        hidden: int,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+    ) -> int:
+        """Bytes that the results of a dispatch and a combine take, a multiple of 2 MiB. Local, and cheap. Combined rows
+        are bf16 whatever was dispatched, so use_fp8_dispatch saves nothing."""
+        return sizes.buffer_size_hint(group, num_max_tokens_per_rank, hidden, num_topk)
+
+    def get_physical_domain_size(self) -> tuple[int, int]:
+        """(nodes, ranks a node)"""
+        return sizes.physical_domain_size(self._group)
+
+    def get_logical_domain_size(self) -> tuple[int, int]:
+        """(scale-out ranks, scale-up ranks)"""
+        return sizes.logical_domain_size(self._group, self.allow_hybrid_mode)
+
+    def get_theoretical_num_sms(
+        self,
+        num_experts: int,
+        num_topk: int,
+        num_scaleout_topk: int = 0,
+        rdma_gbs: float = 0,
+        nvlink_gbs: float = 0,
+        sm_read_gbs: float = 200,
+        sm_write_gbs: float = 50,
+    ) -> int:
+        """What num_sms=0 stands for: an even number, at least 4, and 64 unless overlap is preferred. On a CPU as many
+        threads, where a rank has as many cores."""
+        return sizes.theoretical_num_sms(
+            self.num_scaleout_ranks,
+            self.num_scaleup_ranks,
+            num_experts,
+            num_topk,
+            num_scaleout_topk,
+            rdma_gbs,
+            nvlink_gbs,
+            sm_read_gbs,
+            sm_write_gbs,
+            self.prefer_overlap_with_compute,
+            self._most_sms,
+        )
+
+    def get_theoretical_num_qps(self, num_sms: int) -> int:
+        """What num_qps=0 stands for, at most num_allocated_qps."""
+        return sizes.theoretical_num_qps(num_sms, self.num_scaleout_ranks > 1, self.num_allocated_qps)
+
+    # ---- streams -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def capture() -> EventHandle:
+        """All that the current stream holds now."""
+        return EventHandle()
+
+    def get_comm_stream(self) -> Any:
+        """What calls run on, one a process. On a CPU streams are there, and do nothing."""
+        global _comm_stream
+        if _comm_stream is None:
+            _comm_stream = torch.cpu.Stream()
+        return _comm_stream
+
+    def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
+        """Collective: behind the calls before it nobody goes on before all have come."""
+        self._mode()
+        self._settle(wait=True)
+        self._group.barrier()
+
+    def _settle(self, wait: bool) -> None:
+        """Finishes results of calls that are done; wait: of all, since a call behind them is."""
+        left = []
+        for handle in self._unfinished:
+            if wait or handle.work is None or handle.work.done:
+                handle.current_stream_wait()
+            else:
+                left.append(handle)
+        self._unfinished = left
+
+    def _previous(self, *events: Any) -> Event | None:
+        """What a call has to wait for. Of several, and of calls whose results nobody has waited for, the host waits."""
+        found = None
+        for each in events:
+            handle = each.event if isinstance(each, EventOverlap) else each
+            if handle is None:
+                continue
+            if not isinstance(handle, EventHandle):
+                raise TypeError(f"previous_event is of type {type(each).__name__}: expected an EventHandle")
+            if not handle.finished or (found is not None and handle.work is not None):
+                handle.current_stream_wait()
+            elif handle.work is not None:
+                found = handle.work
+        return found
+
+    def _event(self, asynchronous: bool, work: Event | None, received: Received | None) -> EventOverlap:
+        """That of a call which has been made."""
+        if not asynchronous:
+            self._settle(wait=True)
+            return EventOverlap()
+        self._settle(wait=False)
+        handle = event_of(work, received.finish if received is not None else None)
+        if not handle.finished:
+            self._unfinished.append(handle)
+        return EventOverlap(handle)
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def _sms(self, num_sms: int, num_experts: int, num_topk: int, num_qps: int) -> int:
+        """That a call uses."""
+        if num_qps > self.num_allocated_qps:
+            raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
+        return num_sms or self.get_theoretical_num_sms(num_experts, num_topk)
+
+    def _threads(self, num_sms: int) -> int:
+        """Of a call; 0: the library chooses."""
+        return num_sms if 0 < num_sms < self._max_threads else 0
+
+    def _wrong_call(self, num_sms: int, previous_event: Any, allocate_on_comm_stream: bool) -> str | None:
+        if self._most_sms is not None and num_sms > self._most_sms:
+            return f"num_sms is {num_sms}: expected at most the GPU's {self._most_sms}"
+        if previous_event is not None and not allocate_on_comm_stream:
+            return "previous_event is given: expected allocate_on_comm_stream with it"
+        return None
+
+    def _routing(
+        self, topk_idx: Any, num_experts: int | None, num_max_tokens_per_rank: int | None, expert_alignment: int | None
+    ) -> Routing:
+        if topk_idx is None or num_experts is None:
+            raise AssertionError("without a handle topk_idx and num_experts are needed")
+        most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
+        if most <= 0:
+            raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 1 or more, here or of the buffer")
+        alignment = 1 if expert_alignment is None else expert_alignment
+        if alignment <= 0:
+            raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
+        return Routing(topk_idx, num_experts, most, alignment, self.num_ranks)
+
+    def dispatch(
+        self,
+        x: Any,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        cumulative_local_expert_recv_stats: Any = None,
+        num_experts: int | None = None,
+        num_max_tokens_per_rank: int | None = None,
+        expert_alignment: int | None = None,
+        num_sms: int = 0,
+        num_qps: int = 0,
+        previous_event: Any = None,
+        previous_event_before_epilogue: Any = None,
+        async_with_compute_stream: bool = False,
+        allocate_on_comm_stream: bool = False,
+        handle: EPHandle | None = None,
+        do_handle_copy: bool = True,
+        do_cpu_sync: bool | None = None,
+        do_expand: bool = False,
+        do_zero_padding: bool = False,
+        use_tma_aligned_col_major_sf: bool = False,
+    ) -> tuple[Any, Any, Any, EPHandle, EventOverlap]:
+        """Carries tokens to the ranks that hold their experts: (recv_x, recv_topk_idx, recv_topk_weights, handle,
+        event). Collective. docs/python.md has the table of what comes; rows are ordered by source rank, then token.
+
+        x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]; T <= M. topk_idx: int64 [T, K], -1 for
+            none. topk_weights: float32 [T, K]. cumulative_local_expert_recv_stats: int32 [L], rows are added.
+        handle: of an earlier dispatch, instead of topk_idx: rows and their places are the same.
+        do_expand: a row for each (token, local expert), by expert; do_zero_padding: rows between are zero.
+        do_cpu_sync=False: as many rows as there can be. do_handle_copy=False: the handle keeps the caller's topk_idx.
+        """
+        mode = self._mode()
+        x, scales = checks.rows_and_scales(x)
+        stats = cumulative_local_expert_recv_stats
+        checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
+        routing = None
+        if handle is None:
+            routing = self._routing(topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment)
+            routing.synced, routing.copied = do_cpu_sync is not False, bool(do_handle_copy)
+        else:
+            checks.check_handle(
+                handle, topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment, do_cpu_sync, do_expand
+            )
+        of: Any = routing or handle
+        topk = topk_idx.shape[-1] if handle is None else handle._routing.num_topk
+        num_sms = self._sms(num_sms, of.num_experts, topk, num_qps)
+        wrong = (
+            checks.wrong_rows(x, scales, of.num_max_tokens_per_rank)
+            or checks.wrong_routing(topk_idx, topk_weights, x.shape[0], topk)
+            or checks.wrong_stats(stats, handle, of.num_experts // self.num_ranks)
+            or self._wrong_call(num_sms, previous_event, allocate_on_comm_stream)
+        )
+        if do_zero_padding and not do_expand:
+            wrong = wrong or "do_zero_padding is set: expected do_expand with it"
+        if wrong:
+            mode.refuse_dispatch(wrong)
+        how = How(
+            self._threads(num_sms),
+            self._previous(previous_event, previous_event_before_epilogue),
+            async_with_compute_stream,
+            do_expand,
+            do_zero_padding,
+            use_tma_aligned_col_major_sf,
+        )
+        if routing is not None:
+            received = mode.dispatch(x, scales, topk_weights, routing, stats, how)
+            received.handle.num_sms = num_sms
+        else:
+            assert handle is not None
+            received = mode.dispatch_again(x, scales, topk_weights, handle, how)
+        event = self._event(async_with_compute_stream, received.event, received)
+        rows = received.x if scales is None else (received.x, received.scales)
+        return rows, received.topk_idx, received.topk_weights, received.handle, event
+
+    def combine(
+        self,
+        x: Any,
+        handle: EPHandle,
+        topk_weights: Any = None,
+        bias: Any = None,
+        num_sms: int = 0,
+        num_qps: int = 0,
+        previous_event: Any = None,
+        previous_event_before_epilogue: Any = None,
+        async_with_compute_stream: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, EventOverlap]:
+        """Brings rows back, and sums them: (y bf16 [T, H], topk_weights float32 [T, K] or None, event). Collective.
+
+        x: bf16 [rows, H], as the dispatch gave rows. topk_weights: float32 [rows, K], expanded [rows]: what comes back
+        for a slot is what the rank of its expert gave, 0 without one; x is not multiplied by it. bias: bf16 [T, H], or a
+        tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
+        rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
+        allow_multiple_reduction all rows are added by ascending slot."""
+        mode = self._mode()
+        if not isinstance(handle, EPHandle):
+            raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
+        if x is None:
+            raise TypeError("x is None: expected a tensor")
+        checks.check_tensors(x=x, topk_weights=topk_weights)
+        biases = checks.two_biases(bias)
+        each_slot = handle.do_expand and not self.allow_multiple_reduction
+        if each_slot and topk_weights is not None:
+            raise AssertionError("topk_weights is given: expected allow_multiple_reduction with expanded rows")
+        num_sms = self._sms(num_sms or handle.num_sms, handle.num_experts, handle._routing.num_topk, num_qps)
+        wrong = checks.wrong_sums(x, handle, topk_weights, biases)
+        wrong = wrong or self._wrong_call(num_sms, previous_event, allocate_on_comm_stream)
+        if wrong:
+            mode.refuse_combine(wrong)
+        how = How(
+            self._threads(num_sms),
+            self._previous(previous_event, previous_event_before_epilogue),
+            async_with_compute_stream,
+        )
+        y, weights, work = mode.combine(x, handle, topk_weights, biases, each_slot, how)
+        return y, weights, self._event(async_with_compute_stream, work, None)

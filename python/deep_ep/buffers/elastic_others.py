@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of the second generation there is not: other ways to move data than dispatch and combine."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NoReturn
+
+
+def _missing(name: str, what: str, instead: str) -> Callable[..., NoReturn]:
+    def call(*arguments: Any, **options: Any) -> NoReturn:
+        raise NotImplementedError(f"{name} is not there: expar has no {what}; {instead}")
+
+    call.__name__ = name
+    call.__doc__ = f"NotImplementedError: there is no {what}."
+    return call
+
+
+_GATHER = ("all-gather by copy engines", "torch.distributed.all_gather_into_tensor gathers")
+_NEIGHBOURS = ("send and receive between ring neighbours", "torch.distributed.send and recv carry tensors")
+_TABLE = ("fetch of table rows from host memory", "expar.Group has get and put on symmetric memory")
+
+
+class Others:
+    """The names, for programs that ask whether they work."""
+
+    get_agrs_num_max_session_bytes = staticmethod(_missing("get_agrs_num_max_session_bytes", *_GATHER))
+    get_agrs_buffer_size_hint = staticmethod(_missing("get_agrs_buffer_size_hint", *_GATHER))
+    agrs_set_config = _missing("agrs_set_config", *_GATHER)
+    create_agrs_session = _missing("create_agrs_session", *_GATHER)
+    destroy_agrs_session = _missing("destroy_agrs_session", *_GATHER)
+    agrs_new_session = _missing("agrs_new_session", *_GATHER)
+    agrs_get_inplace_tensor = _missing("agrs_get_inplace_tensor", *_GATHER)
+    all_gather = _missing("all_gather", *_GATHER)
+
+    get_pp_buffer_size_hint = staticmethod(_missing("get_pp_buffer_size_hint", *_NEIGHBOURS))
+    pp_set_config = _missing("pp_set_config", *_NEIGHBOURS)
+    pp_send = _missing("pp_send", *_NEIGHBOURS)
+    pp_recv = _missing("pp_recv", *_NEIGHBOURS)
+
+    get_engram_storage_size_hint = staticmethod(_missing("get_engram_storage_size_hint", *_TABLE))
+    engram_write = _missing("engram_write", *_TABLE)
+    engram_fetch = _missing("engram_fetch", *_TABLE)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of `ElasticBuffer` with all their options, each against the reference: bodies for ranks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from deep_ep_elastic_reference import Elastic
+from deep_ep_reference import same
+
+import deep_ep
+
+
+class Options(NamedTuple):
+    expand: bool = False
+    synced: bool = True
+    fp8: bool = False
+    asynchronous: bool = False
+    biases: int = 0
+    weights: bool = True
+    padding: bool = False
+    column_major: bool = False
+
+
+def ints(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def finish(event: Any, asynchronous: bool) -> None:
+    assert isinstance(event, deep_ep.EventOverlap) and (event.event is not None) == asynchronous
+    with event:
+        pass
+
+
+def streams(buffer: Any, options: Options) -> dict[str, Any]:
+    if not options.asynchronous:
+        return {}
+    return dict(async_with_compute_stream=True, previous_event=buffer.capture(), allocate_on_comm_stream=True)
+
+
+def payload(e: Elastic, rank: int, options: Options) -> Any:
+    return (e.fp8[rank], e.scales[rank]) if options.fp8 else e.x[rank]
+
+
+def gathered(of_ranks: Any, rows: Any) -> torch.Tensor:
+    """Those tokens' rows, each from its source."""
+    found = [of_ranks[row.source][row.token] for row in rows]
+    return torch.stack(found) if found else of_ranks[0][:0]
+
+
+def check_rows(e: Elastic, rank: int, options: Options, found: Any, weights: Any) -> None:
+    """recv_x and what goes beside it, in rows that came; with padding also in the gaps."""
+    rows = e.expanded(rank) if options.expand else e.plain(rank)
+    x, scales = found if options.fp8 else (found, None)
+    length = len(rows) if options.synced else e.worst(options.expand)
+    assert x.shape == (length, e.world.hidden), (x.shape, length)
+    if scales is not None:
+        wanted = (1, -(-length // 4) * 4) if options.column_major else (scales.shape[1], 1)
+        assert scales.shape == (length, 3) and scales.stride() == wanted, (scales.shape, scales.stride())
+    here = torch.tensor([place for place, row in enumerate(rows) if row is not None], dtype=torch.int64)
+    there = [row for row in rows if row is not None]
+    same(x[here], gathered(e.fp8 if options.fp8 else e.x, there))
+    if scales is not None:
+        same(scales[here], gathered(e.scales, there))
+    if options.expand and weights is not None:
+        slots = torch.tensor([row.slot for row in there], dtype=torch.int64)
+        same(weights[here], gathered(e.weights, there).gather(1, slots[:, None])[:, 0])
+    if options.padding:
+        gaps = torch.tensor([place for place, row in enumerate(rows) if row is None], dtype=torch.int64)
+        assert not x[gaps].view(torch.uint8).any()
+        assert scales is None or not scales[gaps].any()
+        assert weights is None or not weights[gaps].any()
+
+
+def check_plain_topk(e: Elastic, rank: int, idx: Any, weights: Any, synced: bool) -> None:
+    expected = e.local_idx(rank)
+    rows = len(expected)
+    assert idx.dtype == torch.int64 and len(idx) == (rows if synced else e.worst(False))
+    same(idx[:rows], expected)
+    assert (idx[rows:] == -1).all()
+    if weights is not None:
+        assert weights.shape == idx.shape and weights.dtype == torch.float32
+        same(weights[:rows][expected >= 0], gathered(e.weights, e.plain(rank))[expected >= 0])
+
+
+def check_handle(e: Elastic, rank: int, options: Options, handle: Any) -> None:
+    world, expand = e.world, options.expand
+    assert isinstance(handle, deep_ep.EPHandle)
+    assert (handle.do_expand, handle.num_experts) == (expand, world.experts)
+    assert (handle.expert_alignment, handle.num_max_tokens_per_rank) == (world.alignment, world.most)
+    assert handle.num_sms >= 4
+    same(handle.topk_idx, e.topk_idx[rank])
+    rows = len(e.plain(rank))
+    if options.synced:
+        assert handle.num_recv_tokens == rows and handle.num_expanded_tokens == sum(e.aligned(rank))
+        assert handle.num_recv_tokens_per_expert_list == e.aligned(rank)
+    else:
+        assert (handle.num_recv_tokens, handle.num_expanded_tokens) == (e.worst(False), e.worst(True))
+        assert handle.num_recv_tokens_per_expert_list == []
+    same(handle.num_unaligned_recv_tokens_per_expert, ints(e.counts(rank)))
+    same(handle.psum_num_recv_tokens_per_expert, ints(e.ends(rank, expand)))
+    same(handle.psum_num_recv_tokens_per_scaleup_rank, ints(e.from_ranks(rank)))
+    g, where = e.metadata(rank, expand)
+    metadata = handle.recv_src_metadata
+    assert metadata.shape == (rows if options.synced else e.worst(False), 2 + world.topk)
+    same(metadata[:rows, 0], g)
+    same(metadata[:rows, 2:], where)
+    assert isinstance(handle.dst_buffer_slot_idx, torch.Tensor)
+    assert handle.token_metadata_at_forward is None and handle.channel_linked_list is None
+
+
+def dispatch(buffer: Any, e: Elastic, options: Options, **others: Any) -> Any:
+    """A fresh one, with all that it gives."""
+    rank = buffer.rank_idx
+    weights = e.weights[rank] if options.weights else None
+    x, idx, found, handle, event = buffer.dispatch(
+        payload(e, rank, options),
+        e.topk_idx[rank],
+        weights,
+        num_experts=e.world.experts,
+        num_max_tokens_per_rank=e.world.most,
+        expert_alignment=e.world.alignment,
+        do_cpu_sync=None if options.synced else False,
+        do_expand=options.expand,
+        do_zero_padding=options.padding,
+        use_tma_aligned_col_major_sf=options.column_major,
+        **streams(buffer, options),
+        **others,
+    )
+    finish(event, options.asynchronous)
+    assert (found is not None) == options.weights
+    check_rows(e, rank, options, x, found)
+    if options.expand:
+        assert idx is None
+    else:
+        check_plain_topk(e, rank, idx, found, options.synced)
+    check_handle(e, rank, options, handle)
+    return x, found, handle
+
+
+def replay(buffer: Any, e: Elastic, options: Options, handle: Any, expand: bool) -> None:
+    """With the handle of that dispatch: other rows, and plain ones of an expanded handle."""
+    rank = buffer.rank_idx
+    options = options._replace(expand=expand, fp8=not options.fp8, padding=options.padding and expand)
+    weights = e.weights[rank] if options.weights else None
+    x, idx, found, again, event = buffer.dispatch(
+        payload(e, rank, options),
+        topk_weights=weights,
+        handle=handle,
+        do_expand=expand,
+        do_zero_padding=options.padding,
+        use_tma_aligned_col_major_sf=options.column_major,
+        **streams(buffer, options),
+    )
+    finish(event, options.asynchronous)
+    assert again is handle
+    check_rows(e, rank, options, x, found)
+    if expand:
+        assert idx is None
+    else:
+        check_plain_topk(e, rank, idx, found, options.synced)
+
+
+def combine(buffer: Any, e: Elastic, options: Options, handle: Any, seed: int) -> None:
+    rank, reduces = buffer.rank_idx, buffer.allow_multiple_reduction
+    ranks = range(e.world.ranks)
+    lengths = [
+        (len(e.expanded(r)) if options.expand else len(e.plain(r))) if options.synced else e.worst(options.expand)
+        for r in ranks
+    ]
+    answers = [e.answers(r, lengths[r], seed) for r in ranks]
+    weighs = options.weights and (reduces or not options.expand)
+    shapes = [(n,) if options.expand else (n, e.world.topk) for n in lengths]
+    given = [e.back_weights(r, shapes[r], seed) for r in ranks]
+    biases = e.biases[rank][: options.biases]
+    y, weights, event = buffer.combine(
+        answers[rank].clone(),
+        handle,
+        given[rank] if weighs else None,
+        bias=(None, biases[0] if biases else None, biases)[options.biases],
+        **streams(buffer, options),
+    )
+    finish(event, options.asynchronous)
+    same(y, e.combined(rank, answers, options.expand, reduces, biases))
+    assert (weights is not None) == weighs
+    if weighs:
+        same(weights, e.combined_weights(rank, given, options.expand))
+
+
+def exchange(buffer: Any, e: Elastic, options: Options, seed: int) -> Any:
+    """A dispatch, two replays, and two combines."""
+    x, weights, handle = dispatch(buffer, e, options)
+    combine(buffer, e, options, handle, seed)
+    replay(buffer, e, options, handle, options.expand)
+    replay(buffer, e, options, handle, False)
+    combine(buffer, e, options, handle, seed + 1)
+    check_handle(e, buffer.rank_idx, options, handle)
+    check_rows(e, buffer.rank_idx, options, x, weights)
+    return handle

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deep_ep.ElasticBuffer: every combination of options against references, wrong use, and ends in every order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+import unittest
+import warnings
+from typing import Any, Callable
+
+import torch
+from deep_ep_elastic_calls import Options, check_rows, combine, dispatch, exchange
+from deep_ep_elastic_reference import Elastic, World
+from deep_ep_reference import same
+from test_deep_ep import arguments_of, on_threads, said
+from test_python_group import FakeComm
+
+import deep_ep
+from deep_ep._elastic_sizes import group_for
+
+
+def on_ranks(size: int, body: Callable[[Any], None]) -> None:
+    """body(comm) on ranks that are threads. One that fails ends the others' waits."""
+
+    def run(comm: Any) -> None:
+        torch.set_num_threads(1)
+        try:
+            body(comm)
+        except BaseException:
+            group_for(comm).abort()
+            raise
+
+    on_threads(size, run)
+
+
+HINTS = dict(num_max_tokens_per_rank=16, hidden=64)
+
+
+class Combinations(unittest.TestCase):
+    def test_all(self) -> None:
+        def body(comm: Any) -> None:
+            buffers = [deep_ep.ElasticBuffer(comm, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
+            worlds = [World(4, 8, 5, 64, 12, 1), World(4, 12, 3, 32, 15, 4)]
+            cases = [Elastic(world, seed) for seed, world in enumerate(worlds)]
+            every = itertools.product((False, True), (True, False), (False, True), (False, True), range(3))
+            for number, (expand, synced, fp8, asynchronous, biases) in enumerate(every):
+                options = Options(
+                    expand, synced, fp8, asynchronous, biases, number % 5 != 0, expand and number % 2 == 0, number % 3 == 0
+                )
+                for e, buffer in itertools.product(cases, buffers):
+                    exchange(buffer, e, options, number)
+
+        on_ranks(4, body)
+
+
+SURFACE = {
+    "__init__": "group, num_bytes=None, num_cpu_bytes=0, num_max_tokens_per_rank=0, hidden=0, num_topk=0, "
+    "use_fp8_dispatch=False, deterministic=False, allow_hybrid_mode=True, allow_multiple_reduction=True, "
+    "prefer_overlap_with_compute=True, sl_idx=3, num_allocated_qps=0, num_cpu_timeout_secs=300, "
+    "num_gpu_timeout_secs=100, explicitly_destroy=False",
+    "get_buffer_size_hint": "group, num_max_tokens_per_rank, hidden, num_topk=0, use_fp8_dispatch=False, "
+    "allow_hybrid_mode=True, allow_multiple_reduction=True",
+    "capture": "",
+    "get_comm_stream": "",
+    "barrier": "use_comm_stream=True, with_cpu_sync=False, sequential=True",
+    "get_theoretical_num_sms": "num_experts, num_topk, num_scaleout_topk=0, rdma_gbs=0, nvlink_gbs=0, "
+    "sm_read_gbs=200, sm_write_gbs=50",
+    "get_theoretical_num_qps": "num_sms",
+    "get_physical_domain_size": "",
+    "get_logical_domain_size": "",
+    "destroy": "",
+    "dispatch": "x, topk_idx=None, topk_weights=None, cumulative_local_expert_recv_stats=None, num_experts=None, "
+    "num_max_tokens_per_rank=None, expert_alignment=None, num_sms=0, num_qps=0, previous_event=None, "
+    "previous_event_before_epilogue=None, async_with_compute_stream=False, allocate_on_comm_stream=False, "
+    "handle=None, do_handle_copy=True, do_cpu_sync=None, do_expand=False, do_zero_padding=False, "
+    "use_tma_aligned_col_major_sf=False",
+    "combine": "x, handle, topk_weights=None, bias=None, num_sms=0, num_qps=0, previous_event=None, "
+    "previous_event_before_epilogue=None, async_with_compute_stream=False, allocate_on_comm_stream=False",
+}
+MISSING = (
+    "get_agrs_num_max_session_bytes get_agrs_buffer_size_hint agrs_set_config create_agrs_session "
+    "destroy_agrs_session agrs_new_session agrs_get_inplace_tensor all_gather get_pp_buffer_size_hint pp_set_config "
+    "pp_send pp_recv get_engram_storage_size_hint engram_write engram_fetch"
+).split()
+
+
+def alone(**options: Any) -> Any:
+    return deep_ep.ElasticBuffer(FakeComm(1).rank(0), **{**HINTS, **options})
+
+
+class Surface(unittest.TestCase):
+    def test_names_and_arguments(self) -> None:
+        for name, wanted in SURFACE.items():
+            self.assertEqual(arguments_of(getattr(deep_ep.ElasticBuffer, name)), wanted, name)
+        self.assertEqual(deep_ep.__version__, "2.1.0")
+        self.assertEqual(arguments_of(deep_ep.get_logical_domain_size), "group, allow_hybrid_mode=True")
+        from deep_ep.buffers.elastic import ElasticBuffer
+
+        self.assertIs(ElasticBuffer, deep_ep.ElasticBuffer)
+
+    def test_what_is_not_there(self) -> None:
+        buffer = alone()
+        for name in MISSING:
+            with self.assertRaisesRegex(NotImplementedError, f"^{name} is not there: expar has no .*; .*"):
+                getattr(buffer, name)(1, two=2)
+            with self.assertRaises(NotImplementedError):
+                getattr(deep_ep.ElasticBuffer, name)(buffer)
+
+    def test_attributes(self) -> None:
+        comm = FakeComm(1).rank(0)
+        buffer = deep_ep.ElasticBuffer(comm, 4 << 20, 7, 5, deterministic=True, sl_idx=1)
+        self.assertIs(buffer.group, comm)
+        wanted = dict(rank_idx=0, num_ranks=1, num_bytes=4 << 20, num_cpu_bytes=7, num_max_tokens_per_rank=5)
+        wanted.update(deterministic=True, allow_hybrid_mode=True, allow_multiple_reduction=True, sl_idx=1)
+        wanted.update(prefer_overlap_with_compute=True, explicitly_destroy=False, num_allocated_qps=17)
+        wanted.update(num_rdma_ranks=1, num_nvlink_ranks=1, num_scaleout_ranks=1, num_scaleup_ranks=1)
+        wanted.update(scaleout_rank_idx=0, scaleup_rank_idx=0, num_cpu_timeout_secs=300, num_gpu_timeout_secs=100)
+        for name, value in wanted.items():
+            self.assertEqual(getattr(buffer, name), value, name)
+        self.assertIsNotNone(buffer.runtime)
+        self.assertEqual(buffer.get_physical_domain_size(), (1, 1))
+        self.assertEqual(deep_ep.get_logical_domain_size(comm, False), (1, 1))
+        self.assertEqual(deep_ep.get_physical_domain_size(comm), (1, 1))
+        self.assertIsInstance(buffer.capture(), deep_ep.EventHandle)
+        self.assertIs(buffer.get_comm_stream(), alone().get_comm_stream())
+        buffer.barrier(False, True, False)
+        self.assertEqual(alone(num_allocated_qps=3).get_theoretical_num_qps(24), 3)
+        self.assertEqual([buffer.get_theoretical_num_qps(n) for n in (4, 24)], [4, 9])
+        said(TypeError, lambda: deep_ep.ElasticBuffer(7, 2 << 20))
+        for wrong in (0, -(2 << 20), 3 << 20):
+            self.assertIn("multiple of 2 MiB", said(RuntimeError, lambda: alone(num_bytes=wrong)))
+        self.assertIn("or num_bytes", said(RuntimeError, lambda: alone(hidden=0)))
+
+    def test_sizes(self) -> None:
+        hint, comm = deep_ep.ElasticBuffer.get_buffer_size_hint, FakeComm(8).rank(0)
+        found = [hint(comm, tokens, hidden, topk) for tokens in (1, 9, 4096) for hidden in (128, 7168) for topk in (1, 9)]
+        self.assertTrue(all(each > 0 and each % (2 << 20) == 0 for each in found))
+        self.assertGreaterEqual(hint(comm, 4096, 7168), 8 * 4096 * 7168 * 2)
+        self.assertEqual(hint(comm, 4096, 7168), hint(comm, 4096, 7168, 32))
+        for one, other in (((64, 256), (65, 256)), ((64, 256), (64, 512)), ((64, 256, 2), (64, 256, 8))):
+            self.assertLessEqual(hint(comm, *one), hint(comm, *other))
+        begin = time.perf_counter()
+        for _ in range(1000):
+            hint(comm, 4096, 7168, 8)
+        self.assertLess(time.perf_counter() - begin, 5)  # 10 us each on a machine of one's own
+
+    def test_number_of_sms(self) -> None:
+        buffer, busy = alone(), alone(prefer_overlap_with_compute=False)
+        for experts, topk in ((1, 1), (64, 8), (256, 8)):
+            number = buffer.get_theoretical_num_sms(experts, topk)
+            self.assertTrue(number >= 4 and number % 2 == 0, number)
+            self.assertGreaterEqual(busy.get_theoretical_num_sms(experts, topk), 64)
+        of = deep_ep._elastic_sizes.theoretical_num_sms
+        fast, slow = (of(1, 8, 256, 8, 0, 0, gbs, 200, 50, True, None) for gbs in (450, 100))
+        self.assertGreater(fast, slow)
+        self.assertEqual(of(1, 8, 256, 8, 0, 0, 4500, 200, 50, True, 79), 78)
+        with self.assertRaisesRegex(AssertionError, "num_experts is 9"):
+            of(1, 8, 9, 8, 0, 0, 0, 200, 50, True, None)
+
+
+class Calls(unittest.TestCase):
+    def test_handles(self) -> None:
+        """Of the caller's index or a copy, sliced, set anew, and on later buffers."""
+
+        def body(comm: Any) -> None:
+            buffer, e = deep_ep.ElasticBuffer(comm, **HINTS), Elastic(World(2, 4, 3, 32, 6, 2), 4)
+            rank = buffer.rank_idx
+            for expand in (False, True):
+                options = Options(expand, synced=False)
+                _, _, handle = dispatch(buffer, e, options, do_handle_copy=False)
+                assert handle.topk_idx.data_ptr() == e.topk_idx[rank].data_ptr()
+                _, _, other = dispatch(buffer, e, options)
+                assert other.topk_idx.data_ptr() != e.topk_idx[rank].data_ptr()
+                same(handle.dst_buffer_slot_idx, other.dst_buffer_slot_idx)
+                rows = len(e.plain(rank))
+                handle.recv_src_metadata = handle.recv_src_metadata[:rows].clone()
+                later = deep_ep.ElasticBuffer(comm, **HINTS)
+                answers = [e.answers(r, len(e.expanded(r) if expand else e.plain(r)), 9) for r in range(2)]
+                y = later.combine(answers[rank], handle)[0]
+                same(y, e.combined(rank, answers, expand, True, ()))
+                del buffer
+                buffer = later
+                combine(buffer, e, options, other, 3)
+                if expand:  # only rows that are named
+                    last = max(e.ends(rank, True), default=0)
+                    y = buffer.combine(answers[rank][:last].contiguous(), handle)[0]
+                    same(y, e.combined(rank, answers, expand, True, ()))
+
+        on_ranks(2, body)
+
+    def test_events(self) -> None:
+        """Calls behind calls, with their events or without, and results of those that nobody has waited for."""
+
+        def body(comm: Any) -> None:
+            buffer, e = deep_ep.ElasticBuffer(comm, **HINTS), Elastic(World(2, 6, 3, 32, 9, 4), 5)
+            rank, options = buffer.rank_idx, Options(True, fp8=True, column_major=True, padding=True)
+            answers = [e.answers(r, len(e.expanded(r)), 1) for r in range(2)]
+
+            def begin(**others: Any) -> Any:
+                return buffer.dispatch(
+                    (e.fp8[rank], e.scales[rank]), e.topk_idx[rank], e.weights[rank], num_experts=6,
+                    num_max_tokens_per_rank=9, expert_alignment=4, do_expand=True, do_zero_padding=True,
+                    use_tma_aligned_col_major_sf=True, async_with_compute_stream=True, **others,
+                )
+
+            def check(given: Any) -> None:
+                check_rows(e, rank, options, given[0], given[2])
+
+            first = begin()
+            y, weights, event = buffer.combine(
+                answers[rank], first[3], previous_event=first[4], allocate_on_comm_stream=True,
+                async_with_compute_stream=True,
+            )
+            check(first)  # its event has been waited for
+            second = begin(previous_event=event.event, previous_event_before_epilogue=first[4],
+                           allocate_on_comm_stream=True)
+            same(buffer.combine(answers[rank], second[3])[0], e.combined(rank, answers, True, True, ()))
+            check(second)  # a call behind it is done
+            same(y, e.combined(rank, answers, True, True, ()))
+            third = begin()
+            buffer.barrier()
+            check(third)
+            for given in (first, second, third):
+                with given[4].ev(True):
+                    pass
+            forgotten = [begin()[0] for _ in range(5)]
+            del forgotten
+            assert weights is None and len(buffer._unfinished) <= 5
+            buffer.combine(answers[rank], third[3])
+            assert not buffer._unfinished
+
+        on_ranks(2, body)
+
+    def test_stats(self) -> None:
+        def body(comm: Any) -> None:
+            buffer = deep_ep.ElasticBuffer(comm, **HINTS)
+            e = Elastic(World(2, 4, 3, 32, 9, 4), 6)
+            stats = torch.tensor([100, 200], dtype=torch.int32)
+            for asynchronous in (False, True):
+                options = Options(asynchronous=asynchronous, synced=asynchronous)
+                dispatch(buffer, e, options, cumulative_local_expert_recv_stats=stats)
+            same(stats, torch.tensor([100, 200], dtype=torch.int32) + 2 * torch.tensor(e.counts(buffer.rank_idx)).int())
+
+        on_ranks(2, body)
+
+    def test_nobody_has_tokens(self) -> None:
+        def body(comm: Any) -> None:
+            buffer = deep_ep.ElasticBuffer(comm, **HINTS)
+            e = Elastic(World(2, 4, 3, 32, 1, 4), 0)
+            e.tokens = [0, 0]
+            for name in ("x", "fp8", "scales", "topk_idx", "weights"):
+                setattr(e, name, [each[:0] for each in getattr(e, name)])
+            e.biases = [tuple(each[:0] for each in pair) for pair in e.biases]
+            for number, (expand, synced, fp8) in enumerate(itertools.product((False, True), repeat=3)):
+                exchange(buffer, e, Options(expand, synced, fp8, biases=2), number)
+
+        on_ranks(2, body)
+
+
+class Wrong(unittest.TestCase):
+    def test_use(self) -> None:
+        """What every rank would get wrong alike."""
+        buffer = alone(allow_multiple_reduction=False)
+        e = Elastic(World(1, 2, 2, 32, 8), 3)
+        x, idx, weights = e.x[0], e.topk_idx[0], e.weights[0]
+        rows, _, _, handle, _ = buffer.dispatch(x, idx, weights, num_experts=2)
+        expanded = buffer.dispatch(x, idx, weights, num_experts=2, do_expand=True)
+        calls: Any = (
+            (AssertionError, "topk_idx and num_experts", lambda: buffer.dispatch(x)),
+            (AssertionError, "does not go with a handle", lambda: buffer.dispatch(x, idx, handle=handle)),
+            (AssertionError, "do_cpu_sync", lambda: buffer.dispatch(x, handle=handle, do_cpu_sync=True)),
+            (AssertionError, "num_experts is 4", lambda: buffer.dispatch(x, handle=handle, num_experts=4)),
+            (AssertionError, "alignment is 8", lambda: buffer.dispatch(x, handle=handle, expert_alignment=8)),
+            (AssertionError, "rank is 9", lambda: buffer.dispatch(x, handle=handle, num_max_tokens_per_rank=9)),
+            (AssertionError, "do_expand needs", lambda: buffer.dispatch(x, handle=handle, do_expand=True)),
+            (AssertionError, "num_qps is 18", lambda: buffer.dispatch(x, idx, num_experts=2, num_qps=18)),
+            (AssertionError, "num_qps is 18", lambda: buffer.combine(rows, handle, num_qps=18)),
+            (AssertionError, "expert_alignment is 0", lambda: buffer.dispatch(x, idx, num_experts=2, expert_alignment=0)),
+            (AssertionError, "allow_multiple", lambda: buffer.combine(expanded[0], expanded[3], expanded[2])),
+            (AssertionError, "explicitly_destroy", buffer.destroy),
+            (TypeError, "x is of type list", lambda: buffer.dispatch([x], idx, num_experts=2)),
+            (TypeError, "x is a tuple of 1", lambda: buffer.dispatch((x,), idx, num_experts=2)),
+            (TypeError, "topk_idx is of type list", lambda: buffer.dispatch(x, [1], num_experts=2)),
+            (TypeError, "handle is of type int", lambda: buffer.combine(rows, 7)),
+            (TypeError, "bias is a tuple of 3", lambda: buffer.combine(rows, handle, bias=(x, x, x))),
+            (TypeError, "previous_event is of type int",
+             lambda: buffer.combine(rows, handle, previous_event=7, allocate_on_comm_stream=True)),
+        )
+        for kind, text, call in calls:
+            self.assertIn(text, said(kind, call))
+        no_most = deep_ep.ElasticBuffer(FakeComm(1).rank(0), 2 << 20)
+        self.assertIn("num_max_tokens", said(AssertionError, lambda: no_most.dispatch(x, idx, num_experts=2)))
+        same(buffer.combine(rows, handle)[0], e.combined(0, [e.x[0][(idx >= 0).any(1)]], False, True, ()))
+
+    def test_what_the_others_learn(self) -> None:
+        """A RuntimeError here, and one with this rank's number there; the buffer stays usable."""
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.ElasticBuffer(comm, **HINTS)
+            e = Elastic(World(2, 4, 3, 32, 9), 7)
+            rank = buffer.rank_idx
+            x, idx, weights = e.x[rank], e.topk_idx[rank], e.weights[rank]
+            rows, _, handle = dispatch(buffer, e, Options())
+            stats = torch.zeros(2, dtype=torch.int32)
+            good: dict[str, Any] = dict(x=x, topk_idx=idx, topk_weights=weights, num_experts=4)
+            again: dict[str, Any] = dict(x=x, handle=handle)
+            sums: dict[str, Any] = dict(x=rows, handle=handle)
+            columns = torch.zeros((32, len(x)), dtype=torch.bfloat16)
+            for call, base, wrong, text in (
+                (buffer.dispatch, good, dict(x=torch.zeros((17, 32), dtype=torch.bfloat16)), "x has 17 tokens"),
+                (buffer.dispatch, good, dict(x=x.float()), "x is torch.float32"),
+                (buffer.dispatch, good, dict(x=columns.t()), "expected contiguous [T, H]"),
+                (buffer.dispatch, good, dict(x=x[:, :7].contiguous()), "16"),
+                (buffer.dispatch, good, dict(topk_idx=idx.int()), "topk_idx is torch.int32"),
+                (buffer.dispatch, good, dict(topk_idx=idx.t().contiguous().t()), "contiguous torch.int64"),
+                (buffer.dispatch, good, dict(topk_idx=idx.repeat(1, 11), topk_weights=None), "33 slots"),
+                (buffer.dispatch, good, dict(topk_weights=weights.double()), "topk_weights is torch.float64"),
+                (buffer.dispatch, good, dict(cumulative_local_expert_recv_stats=stats.long()), "expected torch.int32 (2,)"),
+                (buffer.dispatch, good, dict(do_zero_padding=True), "expected do_expand"),
+                (buffer.dispatch, good, dict(previous_event=buffer.capture()), "allocate_on_comm_stream"),
+                (buffer.dispatch, again, dict(cumulative_local_expert_recv_stats=stats), "does not go with a handle"),
+                (buffer.dispatch, again, dict(x=torch.cat((x, x[:1]))), "x"),
+                (buffer.combine, sums, dict(x=torch.cat((rows, rows[:1]))), "as many as recv_src_metadata"),
+                (buffer.combine, sums, dict(x=rows.float()), "x is torch.float32"),
+                (buffer.combine, sums, dict(bias=x.float()), "bias is torch.float32"),
+                (buffer.combine, sums, dict(topk_weights=weights[:0]), "topk_weights is"),
+                (buffer.combine, sums, dict(previous_event=buffer.capture()), "allocate_on_comm_stream"),
+            ):
+                heard = said(RuntimeError, lambda: call(**{**base, **(wrong if rank == 0 else {})}))
+                self.assertIn(text if rank == 0 else "rank 0", heard)
+            exchange(buffer, e, Options(), 1)
+
+        on_ranks(2, body)
+
+
+class Ends(unittest.TestCase):
+    def test_destroy(self) -> None:
+        def body(comm: Any) -> None:
+            buffer, e = deep_ep.ElasticBuffer(comm, **HINTS, explicitly_destroy=True), Elastic(World(2, 4, 3, 32, 9), 8)
+            rank = buffer.rank_idx
+            x, _, weights, handle, event = buffer.dispatch(
+                e.x[rank], e.topk_idx[rank], e.weights[rank], num_experts=4, num_max_tokens_per_rank=9, do_expand=True,
+                async_with_compute_stream=True,
+            )
+            buffer.destroy()
+            buffer.destroy()
+            self.assertIsNone(buffer.runtime)
+            self.assertIn("destroyed", said(AssertionError, lambda: buffer.combine(x, handle)))
+            event.current_stream_wait()
+            check_rows(e, rank, Options(True), x, weights)
+            combine(deep_ep.ElasticBuffer(comm, **HINTS), e, Options(True), handle, 2)
+
+        on_ranks(2, body)
+
+    def test_without(self) -> None:
+        """The collector gives a buffer up; where it was to be destroyed there is a warning."""
+        for explicitly, wanted in ((False, 0), (True, 1)):
+            buffer = alone(explicitly_destroy=explicitly)
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                del buffer
+                gc.collect()
+            self.assertEqual(sum("without destroy" in str(each.message) for each in heard), wanted)
+
+    def test_every_order(self) -> None:
+        e = Elastic(World(1, 2, 2, 32, 9), 9)
+        for order in itertools.permutations(("buffer", "handle", "weights", "event")):
+            buffer = alone()
+            x, _, weights, handle, event = buffer.dispatch(
+                e.x[0], e.topk_idx[0], e.weights[0], num_experts=2, do_expand=True, async_with_compute_stream=True
+            )
+            event.current_stream_wait()
+            held: dict[str, Any] = dict(buffer=buffer, handle=handle, weights=weights, event=event)
+            del buffer, handle, weights, event
+            for name in order:
+                del held[name]
+                check_rows(e, 0, Options(True), x, held.get("weights"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -3,9 +3,13 @@
 #include "ep/ep.h"
 #include "ep/options_script.h"
 #include "ep/stage.h"
+#include "exec/cpu/cpu.h"
 #include "mem/store.h"
 #include "oracle/unit.h"
 
+#include <expar/interrupt.h>
+
+#include <stdlib.h>
 #include <string.h>
 
 #define RANKS            3
@@ -201,6 +205,141 @@ static void test_growth_without_memory(void **state)
     run(grow_without_memory);
 }
 
+/* ---- growth and calls that finish by themselves ------------------------------------------------------------------ */
+
+/* Ranks may be threads: whose waits are to end is a matter of the thread. */
+static _Thread_local bool stops;
+
+static int stop(void *context)
+{
+    (void)context;
+    return stops;
+}
+
+/* Rows of zeros with the handle of an arrival of another form; whoever has an event comes behind it. */
+typedef struct queued_combine {
+    expar_combine_args args;
+    expar_event *event;
+    size_t y_bytes;
+} queued_combine;
+
+static expar_status queue_combine(stage *s, const play_arrival *before, int64_t hidden, expar_event *behind,
+                                  queued_combine *out)
+{
+    const int64_t rows = before->result.num_recv_tokens, tokens = before->traffic->inputs[s->rank].num_tokens;
+    *out = (queued_combine){.args = EXPAR_COMBINE_ARGS_INIT, .y_bytes = (size_t)(tokens * hidden) * 2};
+    out->args.x = expar_tensor_2d(traffic_alloc((size_t)(rows * hidden), 2), EXPAR_BF16, rows, hidden);
+    out->args.y = expar_tensor_2d(traffic_alloc((size_t)(tokens * hidden), 2), EXPAR_BF16, tokens, hidden);
+    memset(out->args.x.data, 0, (size_t)(rows * hidden) * 2);
+    memset(out->args.y.data, 0xff, out->y_bytes);
+    out->args.handle = before->handle;
+    out->args.wait_event = behind;
+    out->args.async_finish = true;
+    out->args.event = &out->event;
+    return expar_combine(s->ep, &out->args);
+}
+
+static void queued_free(queued_combine *one)
+{
+    expar_event_destroy(one->event);
+    free(one->args.x.data);
+    free(one->args.y.data);
+}
+
+static void queued_finish(queued_combine *one)
+{
+    const uint8_t *y = one->args.y.data;
+    CHECK_OK(expar_event_wait(one->event));
+    for (size_t i = 0; i < one->y_bytes; i++)
+        if (!CHECK(y[i] == 0, "byte %zu of y is %02x", i, y[i])) break;
+    queued_free(one);
+}
+
+/* A call that would grow them behind two that wait: nobody has heard of it. */
+static void be_interrupted(stage *s, const forms *f, const play_arrival *before)
+{
+    const uint32_t epoch = s->ep->epoch;
+    expar_dispatch_result result;
+    queued_combine wide;
+    stops = true;
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_form(s, f, LONGER, &result));
+    CHECK_TEXT("expar_dispatch", "the call before: interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, queue_combine(s, before, 512, NULL, &wide));
+    CHECK_TEXT("expar_combine", "the call before: interrupted");
+    stops = false;
+    CHECK(s->ep->epoch == epoch, "the next call is %u, not %u", s->ep->epoch, epoch);
+    queued_free(&wide);
+    check_growths(s, 1);
+}
+
+/* It can be made again, the calls before it go on, and the other ranks notice nothing. */
+static void grow_interrupted(stage *s, void *shared)
+{
+    const forms *f = shared;
+    const play_choice plain = {0};
+    play_arrival before;
+    queued_combine calls[2];
+    expar_event *late = NULL;
+    play_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
+    if (s->rank == 0) CHECK_OK(expar_event_create(&late));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(queue_combine(s, &before, 16, late, &calls[i]));
+    if (s->rank == 0) {
+        be_interrupted(s, f, &before);
+        CHECK_OK(expar_event_signal(late));
+    }
+    round_of(s, f, LONGER);
+    check_growths(s, 2);
+    for (int i = 0; i < 2; i++)
+        queued_finish(&calls[i]);
+    expar_event_destroy(late);
+    play_release(&before, false);
+    round_of(s, f, SHORT);
+    check_growths(s, 2);
+}
+
+static void test_growth_that_is_interrupted_behind_queued_calls(void **state)
+{
+    (void)state;
+    run(grow_interrupted);
+}
+
+/* However many calls have begun: old records are there until the hellos of a later one have come, as rank 0 has none
+   while its calls wait for their event. */
+static void grow_and_queue(stage *s, void *shared)
+{
+    enum { CALLS = 8 };
+    const forms *f = shared;
+    const cpu_executor *exec = (const cpu_executor *)s->ep->exec;
+    const play_choice plain = {0};
+    play_arrival before;
+    queued_combine calls[CALLS];
+    expar_event *late = NULL;
+    play_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
+    if (s->rank == 0) CHECK_OK(expar_event_create(&late));
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(queue_combine(s, &before, 512, late, &calls[i]));
+    check_growths(s, 2);
+    if (s->rank == 0) {
+        CHECK(exec->old_records != NULL, "old records were given back while others may write to them");
+        CHECK_OK(expar_event_signal(late));
+    }
+    for (int i = 0; i < CALLS; i++)
+        queued_finish(&calls[i]);
+    CHECK(exec->old_records == NULL, "old records have not been given back");
+    expar_event_destroy(late);
+    play_release(&before, false);
+    round_of(s, f, SHORT);
+}
+
+static void test_old_records_behind_queued_calls(void **state)
+{
+    (void)state;
+    run(grow_and_queue);
+}
+
+/* ---- failures and limits ----------------------------------------------------------------------------------------- */
+
 /* What has grown may still be written to by peers of a group that has failed: it stays as long as the group does. */
 static void grow_and_abort(expar_group *group, void *shared)
 {
@@ -296,12 +435,19 @@ static void test_scripts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_growth_for_each_form),      cmocka_unit_test(test_growth_of_forms_that_differ),
-        cmocka_unit_test(test_growth_that_a_rank_refuses),    cmocka_unit_test(test_growth_without_memory),
-        cmocka_unit_test(test_growth_before_the_group_fails), cmocka_unit_test(test_limits_that_are_given),
-        cmocka_unit_test(test_slots_that_cannot_be_counted),  cmocka_unit_test(test_scripts),
+        cmocka_unit_test(test_one_growth_for_each_form),
+        cmocka_unit_test(test_growth_of_forms_that_differ),
+        cmocka_unit_test(test_growth_that_a_rank_refuses),
+        cmocka_unit_test(test_growth_without_memory),
+        cmocka_unit_test(test_growth_before_the_group_fails),
+        cmocka_unit_test(test_limits_that_are_given),
+        cmocka_unit_test(test_slots_that_cannot_be_counted),
+        cmocka_unit_test(test_scripts),
+        cmocka_unit_test(test_growth_that_is_interrupted_behind_queued_calls),
+        cmocka_unit_test(test_old_records_behind_queued_calls),
     };
     kind = stage_kind(argc, argv);
     routing_recorded();
+    expar_set_interrupt(stop, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

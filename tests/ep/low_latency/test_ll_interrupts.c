@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program ends a rank's waits of a reduced combine whose weights go ahead: for a rank that has not come, and for the
+ * weights of one that has. The buffer is lost by it, and the others learn of it, or with masks go on without that rank;
+ * the group is not lost. */
+#include "ep/check.h"
+#include "ep/low_latency/hold.h"
+#include "ep/low_latency/play.h"
+#include "ep/ranks.h"
+#include "oracle/unit.h"
+#include <expar/interrupt.h>
+#include <stdatomic.h>
+#include <time.h>
+
+/* LATE is held back, and rank 0 interrupted meanwhile. */
+enum { RANKS = 3, LATE = 2, MOST_NAPS = 60000 };
+
+typedef struct interrupt_case {
+    const char *awaited; /* in the error's text */
+    int32_t step;        /* of LATE, in its combine, before which it is held; 0: before the call */
+    bool masking;        /* the others go on without rank 0 */
+} interrupt_case;
+
+typedef struct interrupt_show {
+    interrupt_case what;
+    const lowlat_traffic *traffic;
+    lowlat_answers *back;
+    _Atomic int32_t held;        /* 1: LATE is at its place. By it, for rank 0 */
+    _Atomic int32_t interrupted; /* 1: rank 0 has been. By it, for LATE */
+    _Atomic int32_t told;        /* ranks whose calls have ended. Raised by each once, for all */
+} interrupt_show;
+
+typedef struct interrupt_seat {
+    interrupt_show *show;
+    expar_group *group;
+    int32_t rank;
+    int32_t steps_left;
+    int32_t questions; /* since LATE is held */
+} interrupt_seat;
+
+static bool await_word(const _Atomic int32_t *word, int32_t least)
+{
+    const struct timespec moment = {0, 1000000};
+    for (int i = 0; i < MOST_NAPS && atomic_load(word) < least; i++)
+        nanosleep(&moment, NULL);
+    return CHECK(atomic_load(word) >= least, "a rank does not come");
+}
+
+/* At the second question: what LATE has sent before it was held has been looked for since the first. */
+static int interrupt_second(void *context)
+{
+    interrupt_seat *seat = context;
+    return atomic_load(&seat->show->held) && ++seat->questions > 1;
+}
+
+static void stay_held(const interrupt_seat *seat)
+{
+    atomic_store(&seat->show->held, 1);
+    await_word(&seat->show->interrupted, 1);
+}
+
+static void hold_in_time(void *context)
+{
+    interrupt_seat *seat = context;
+    if (--seat->steps_left == 0) stay_held(seat);
+}
+
+static void be_interrupted(interrupt_seat *seat, lowlat_call *back)
+{
+    expar_set_thread_interrupt(interrupt_second, seat);
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_start(back));
+    CHECK_TEXT("expar_ll_combine", seat->show->what.awaited, "interrupted");
+    expar_set_thread_interrupt(NULL, NULL);
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_start(back));
+    CHECK_TEXT("poisoned", "interrupted");
+    atomic_store(&seat->show->interrupted, 1);
+}
+
+/* A rank that has had all of rank 0's rows misses it in the next call. */
+static expar_status make_calls(const interrupt_seat *seat, lowlat_call *back)
+{
+    const lowlat_choice plain = {0};
+    lowlat_call next;
+    expar_status status = lowlat_start(back);
+    if (status != EXPAR_OK) return status;
+    lowlat_prepare_dispatch(&next, back->ll, seat->show->traffic, seat->rank, &plain);
+    status = lowlat_start(&next);
+    lowlat_clean(&next);
+    return status;
+}
+
+static void check_told(const interrupt_seat *seat, expar_ll *ll, expar_status status)
+{
+    int32_t masks[RANKS] = {0};
+    const expar_tensor query = expar_tensor_1d(masks, EXPAR_I32, RANKS);
+    if (seat->show->what.masking) {
+        CHECK_OK(status);
+        CHECK_OK(expar_ll_mask_query(ll, &query, NULL));
+        CHECK(masks[0] == 1, "rank 0 is not masked");
+    } else {
+        CHECK_STATUS(EXPAR_ERR_PEER, status);
+        CHECK_TEXT("rank 0", "does not come any more", "EXPAR_ERR_INTERRUPTED");
+    }
+}
+
+static void learn(interrupt_seat *seat, lowlat_call *back)
+{
+    if (seat->rank == LATE) {
+        seat->steps_left = seat->show->what.step;
+        if (seat->steps_left == 0) stay_held(seat);
+        hold_install(back->ll, hold_in_time, seat);
+    }
+    check_told(seat, back->ll, make_calls(seat, back));
+    hold_install(back->ll, NULL, NULL);
+}
+
+/* Behind an abandoned buffer the group makes another one. */
+static void play_rank(expar_group *group, void *shared)
+{
+    interrupt_seat seat = {.show = shared, .group = group, .rank = expar_group_rank(group)};
+    const interrupt_show *show = seat.show;
+    const lowlat_choice plain = {0};
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    expar_ll *ll = NULL;
+    lowlat_call there, back;
+    config.max_tokens = show->traffic->job.max_tokens;
+    config.hidden = show->traffic->job.hidden;
+    config.num_topk = show->traffic->job.topk;
+    config.num_experts = show->traffic->job.num_experts;
+    config.masking = show->what.masking;
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    lowlat_prepare_dispatch(&there, ll, show->traffic, seat.rank, &plain);
+    if (lowlat_play(&there)) {
+        lowlat_prepare_combine(&back, ll, show->traffic, show->back, seat.rank, &plain, there.there.handle);
+        (seat.rank == 0 ? be_interrupted : learn)(&seat, &back);
+        lowlat_clean(&back);
+    }
+    lowlat_clean(&there);
+    atomic_fetch_add(&seat.show->told, 1);
+    await_word(&show->told, RANKS);
+    CHECK_OK(expar_ll_abandon(ll));
+    if (!CHECK_OK(expar_group_barrier(group)) || !CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    lowlat_round_trip(ll, show->traffic, &seat.show->back, 1, seat.rank, &plain);
+    CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void run_case(const interrupt_case *what)
+{
+    static const int64_t tokens[RANKS] = {5, 4, 6};
+    const ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS, .heap_bytes = (size_t)16 << 20};
+    const lowlat_plan plan = {.num_ranks = RANKS,
+                              .max_tokens = 6,
+                              .hidden = 128,
+                              .topk = 3,
+                              .num_experts = 2 * RANKS,
+                              .type = ORACLE_BF16,
+                              .num_tokens = tokens};
+    random_source random = random_start(5);
+    lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
+    interrupt_show show = {.what = *what, .traffic = t};
+    show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    const bool passed = ranks_run(&ranks, play_rank, &show);
+    lowlat_answers_free(show.back, t);
+    lowlat_traffic_free(t);
+    assert_true(passed);
+}
+
+static void test_units(void **state)
+{
+    (void)state;
+    for (int masking = 0; masking < 2; masking++)
+        run_case(&(interrupt_case){.awaited = "low-latency combine: units", .masking = masking});
+}
+
+/* Behind two units of four words, with a step each behind the words: before the first weights. */
+static void test_weights(void **state)
+{
+    (void)state;
+    for (int masking = 0; masking < 2; masking++)
+        run_case(
+            &(interrupt_case){.awaited = "low-latency combine: weights", .step = 2 * (4 + 1) + 1, .masking = masking});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_units), cmocka_unit_test(test_weights)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

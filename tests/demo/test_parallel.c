@@ -367,11 +367,9 @@ static void test_ranks_must_divide_experts(void **state)
 
 /* ---- in normal mode, or with the argument low_latency in that ---------------------------------------------------- */
 
-#define EVERY_VARIANT(test)                                                                                            \
-    cmocka_unit_test_prestate(test, &variants[0]), cmocka_unit_test_prestate(test, &variants[1]),                      \
-        cmocka_unit_test_prestate(test, &variants[2]), cmocka_unit_test_prestate(test, &variants[3]),                  \
-        cmocka_unit_test_prestate(test, &variants[4]), cmocka_unit_test_prestate(test, &variants[5]),                  \
-        cmocka_unit_test_prestate(test, &variants[6]), cmocka_unit_test_prestate(test, &variants[7])
+#define LOGITS(i)      cmocka_unit_test_prestate(test_logits, &variants[i])
+#define SHIPPED(i)     cmocka_unit_test_prestate(test_shipped_texts, &variants[i])
+#define OWN_PROMPTS(i) cmocka_unit_test_prestate(test_own_prompts, &variants[i])
 
 static int run_normal(void)
 {
@@ -381,9 +379,9 @@ static int run_normal(void)
         {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false},
     };
     const struct CMUnitTest tests[] = {
-        EVERY_VARIANT(test_logits),
-        EVERY_VARIANT(test_shipped_texts),
-        EVERY_VARIANT(test_own_prompts),
+        EFFORT_VARIANTS(LOGITS),
+        EFFORT_VARIANTS(SHIPPED),
+        EFFORT_VARIANTS(OWN_PROMPTS),
         cmocka_unit_test(test_ranks_with_other_prompts),
         cmocka_unit_test(test_rank_without_weights),
         cmocka_unit_test(test_ranks_must_divide_experts),

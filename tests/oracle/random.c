@@ -50,7 +50,7 @@ uint64_t random_test_seed(const char *test)
 
 /* Under a sanitizer a round takes ten times as long, and every run draws others. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SHARE 2
+#define SHARE 4
 #else
 #define SHARE 1
 #endif

@@ -185,6 +185,8 @@ _CHOICES = {
     "weights_of": "one of expar.WeightsOf",
 }
 
+_ZEROS = (0,) * 6
+
 # Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
 _PATHS = {path.value: path for path in Path}
 _DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
@@ -441,10 +443,15 @@ class Buffer(Owned):
         num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
         call = Arguments(_abi.DispatchArgs())
-        call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
-        call.choices(path=path)
-        call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots, src_tokens=src_tokens)
-        call.flags(global_experts=global_experts, async_finish=async_finish)
+        call.numbers(num_experts=num_experts)
+        if not _values.all_zero((expert_alignment, num_worst_tokens, num_threads, path), _ZEROS[:4]):
+            call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
+            call.struct.num_sms = _values.whole(num_threads, "num_threads")
+            call.choices(path=path)
+        flags = (expert_major, zero_padding, keep_slots, src_tokens, global_experts, async_finish)
+        if not _values.all_zero(flags, _ZEROS):
+            call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots)
+            call.flags(src_tokens=src_tokens, global_experts=global_experts, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
         call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
@@ -455,7 +462,6 @@ class Buffer(Owned):
         args.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
             args.recv_counts = self._where(recv_counts, handle.num_experts if handle else num_experts, call.kept)
-        args.num_sms = _values.whole(num_threads, "num_threads")
         result = _abi.DispatchResult(_DISPATCHED_BYTES)
         dropped = None
         try:
@@ -515,10 +521,11 @@ class Buffer(Owned):
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
         call = Arguments(_abi.CombineArgs())
-        call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
-        call.flags(expert_major=expert_major, async_finish=async_finish)
         args = call.struct
-        args.num_sms = _values.whole(num_threads, "num_threads")
+        if not _values.all_zero((path, sum_order, weights_of, num_threads, expert_major, async_finish), _ZEROS):
+            call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
+            call.flags(expert_major=expert_major, async_finish=async_finish)
+            args.num_sms = _values.whole(num_threads, "num_threads")
         call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
         if bias is not None:
             pair = bias if isinstance(bias, (tuple, list)) else (bias,)
@@ -529,9 +536,9 @@ class Buffer(Owned):
         call.handle(_values.one_of(handle, "handle", Handle))
         call.event(wait_event)
         if y is None and x is not None:  # the library refuses a call without x
-            y = self.alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype))
+            y = self._alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype))
         if topk_weights is not None and out_topk_weights is None:
-            out_topk_weights = self.alloc((handle.num_tokens, handle.num_topk), Dtype.F32)
+            out_topk_weights = self._alloc((handle.num_tokens, handle.num_topk), Dtype.F32)
         args.y = view_of(y, "y", call.kept, writable=True)
         call.tensors(out_topk_weights=out_topk_weights)
         event = ctypes.c_void_p()
@@ -544,8 +551,9 @@ class Buffer(Owned):
     def alloc(self, shape: int | Sequence[int], dtype: Any) -> Tensor:
         """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
         place. Local. Error: ERR_MEMORY, ERR_BUSY."""
-        element = dtype_of(dtype)
-        extents = _values.extents_of(shape, 0)
+        return self._alloc(_values.extents_of(shape, 0), dtype_of(dtype))
+
+    def _alloc(self, extents: tuple[int, ...], element: Dtype) -> Tensor:
         size = _values.bytes_for(extents, ELEMENT_BYTES[element])
         pointer = ctypes.c_void_p()
         self._call(lib.expar_ep_alloc, max(size, 1), ctypes.byref(pointer))

@@ -51,7 +51,8 @@ class Owned:
         which is no rank."""
         if self._pointer is None:
             raise ValueError(f"the {self._kind} is closed: expected one that is open")
-        _values.check_process(self._process, self._kind)
+        if self._process != _values._process:
+            _values.check_process(self._process, self._kind)
         return self._pointer
 
     @property

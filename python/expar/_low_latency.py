@@ -22,6 +22,7 @@ from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, dtype_of, make_view
 
 _NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device", "num_sms")
+_ZEROS = (0,) * 4
 _OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
 
 
@@ -195,8 +196,9 @@ class LowLatencyBuffer(Owned):
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
         call = Arguments(_abi.LlDispatchArgs())
-        call.choices(format=format)
-        call.flags(hook=hook, async_finish=async_finish)
+        if not _values.all_zero((format, hook, async_finish), _ZEROS[:3]):
+            call.choices(format=format)
+            call.flags(hook=hook, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights)
         call.tensors(out_x=out_x, out_scales=out_scales, out_count=out_count)
         call.tensors(expert_recv_stats=expert_recv_stats, wait_ns=wait_ns)
@@ -238,8 +240,9 @@ class LowLatencyBuffer(Owned):
         out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
         call = Arguments(_abi.LlCombineArgs())
-        call.choices(sum=sum, format=format)
-        call.flags(hook=hook, async_finish=async_finish)
+        if not _values.all_zero((sum, format, hook, async_finish), _ZEROS):
+            call.choices(sum=sum, format=format)
+            call.flags(hook=hook, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, out=out, wait_ns=wait_ns)
         call.handle(_values.one_of(handle, "handle", LowLatencyHandle))
         call.event(wait_event)

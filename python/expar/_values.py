@@ -58,10 +58,13 @@ def shown(value: Any) -> str:
 def whole(value: Any, name: str, kind: Any = ctypes.c_int32, expected: str = "a whole number") -> int:
     """A number of Python's, NumPy's or anybody's that is an index. TypeError for another thing, ValueError for one that
     the C type has no room for."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {shown(value)}: expected {expected}") from None
+    if type(value) is int:
+        number = value
+    else:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{name} is {shown(value)}: expected {expected}") from None
     least, most = _RANGES[kind]
     if not least <= number <= most:
         raise ValueError(f"{name} is {shown(number)}: expected {expected} from {least} to {most}")
@@ -87,6 +90,14 @@ def flag(value: Any, name: str) -> bool:
     if type(value).__name__ in ("bool", "bool_", "int") and value in (0, 1):
         return bool(value)
     raise TypeError(f"{name} is {shown(value)}: expected True or False")
+
+
+def all_zero(values: tuple[Any, ...], zeros: tuple[int, ...]) -> bool:
+    """Whether these are as they are by default, and so as a struct has them: faster than to look at each."""
+    try:
+        return values == zeros
+    except ValueError:  # an array, which is neither true nor false
+        return False
 
 
 def one_of(value: Any, name: str, kind: type[_Kind]) -> _Kind:

@@ -614,6 +614,28 @@ class Dead(unittest.TestCase):
         world.group.barrier()
 
 
+class Others(unittest.TestCase):
+    def test_they_do_not_hang(self) -> None:
+        """What leaves the block of one rank, before the library was called, ends the calls of the others."""
+        mine, other = expar.Group.threads(2)
+        x, idx = filled((6, 64), "float32"), numpy.zeros((6, 1), "int64")
+        said: list[BaseException] = []
+
+        def step(group: expar.Group, tokens: Any) -> None:
+            try:
+                with group, expar.Buffer(group) as buffer:
+                    buffer.dispatch(tokens, idx, num_experts=2)
+            except (Error, TypeError) as error:
+                said.append(error)
+
+        ranks.at_once([lambda: step(mine, [1.5]), lambda: step(other, x)])
+        wrong = next(error for error in said if isinstance(error, TypeError))
+        told = next(error for error in said if isinstance(error, Error))
+        self.assertRegex(str(wrong), r"x: list is no tensor: it is \[1.5\], expected")
+        self.assertEqual(told.status, expar.Status.ERR_PEER)
+        self.assertIn("rank 0", str(told))
+
+
 class Torch(unittest.TestCase):
     def test_without(self) -> None:
         """What needs PyTorch says so where there is none, and a GPU that is not there is no CPU."""

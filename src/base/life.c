@@ -6,6 +6,7 @@
 #include "base/life.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool life_hold(life_record *self)
 {
@@ -28,12 +29,30 @@ life_end life_drop(life_record *self, uint64_t magic)
     return held > 1 ? LIFE_HELD : held == 1 ? LIFE_LAST : LIFE_SPENT;
 }
 
+/* With the lock. NULL: there are no more than `least`. */
+static void *take_oldest(life_spent *spent, int32_t least)
+{
+    if (spent->count <= least) return NULL;
+    void *record = spent->records[spent->oldest];
+    spent->oldest = (spent->oldest + 1) % (int32_t)ARRAY_LENGTH(spent->records);
+    spent->count--;
+    return record;
+}
+
 void life_keep(life_spent *spent, void *record)
 {
+    const int32_t room = (int32_t)ARRAY_LENGTH(spent->records);
     pthread_mutex_lock(&spent->lock);
-    void *oldest = spent->records[spent->next];
-    spent->records[spent->next] = record;
-    spent->next = (spent->next + 1) % LIFE_SPENT_RECORDS;
+    void *oldest = take_oldest(spent, room - 1);
+    spent->records[(spent->oldest + spent->count++) % room] = record;
     pthread_mutex_unlock(&spent->lock);
     free(oldest);
+}
+
+void *life_renew(life_spent *spent, size_t bytes)
+{
+    pthread_mutex_lock(&spent->lock);
+    void *oldest = take_oldest(spent, LIFE_SPENT_RECORDS);
+    pthread_mutex_unlock(&spent->lock);
+    return oldest ? memset(oldest, 0, bytes) : calloc(1, bytes);
 }

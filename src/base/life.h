@@ -31,18 +31,23 @@ typedef enum life_end { LIFE_HELD, LIFE_LAST, LIFE_SPENT } life_end;
    was none to give back. */
 life_end life_drop(life_record *self, uint64_t magic);
 
-/* Records of objects that have come to their end, until as many others have. */
+/* Records of objects that have come to their end, until as many others have; beyond, there is room for those that new
+   objects are to take. */
 #define LIFE_SPENT_RECORDS 256
+#define LIFE_SPENT_ROOM    64
 typedef struct life_spent {
     pthread_mutex_t lock; /* guards the rest */
-    void *records[LIFE_SPENT_RECORDS];
-    int32_t next; /* the oldest */
+    void *records[LIFE_SPENT_RECORDS + LIFE_SPENT_ROOM];
+    int32_t oldest, count;
 } life_spent;
 #define LIFE_SPENT_NONE                                                                                                \
     {                                                                                                                  \
         .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
     }
-/* `record`: what malloc gave; it is freed when it is the oldest. */
+/* `record`: what malloc gave; it is freed when it is the oldest, and there is no room. */
 void life_keep(life_spent *spent, void *record);
+/* Zeros for the record of a new object, all of `bytes`: the oldest that is kept, once there are more than have to be,
+   so that whoever makes and ends objects in turn allocates nothing; else calloc's. NULL: no memory. */
+void *life_renew(life_spent *spent, size_t bytes);
 
 #endif

@@ -9,7 +9,7 @@ static life_spent spent = LIFE_SPENT_NONE;
 
 expar_ep_output *ep_output_make_of(const ep_origin *origin)
 {
-    expar_ep_output *output = calloc(1, sizeof *output);
+    expar_ep_output *output = life_renew(&spent, sizeof *output);
     if (!output) return NULL;
     output->life = life_begin(EP_OUTPUT_MAGIC);
     output->origin = *origin;

@@ -9,7 +9,7 @@ static life_spent spent = LIFE_SPENT_NONE;
 expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool weights, expar_ll_handle **out)
 {
     const ll_route_map map = ll_route_map_of(&ll->shape);
-    expar_ll_handle *handle = calloc(1, sizeof *handle);
+    expar_ll_handle *handle = life_renew(&spent, sizeof *handle);
     if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
     expar_status status = ll->exec->ops->take(ll->exec, map.total_bytes, &handle->routing.block);
     if (status != EXPAR_OK) {

@@ -2,8 +2,6 @@
 /* Hooks: the second half of a call, called when the caller likes, or never. */
 #include "ep/low_latency/ll.h"
 
-#include <stdlib.h>
-
 struct expar_ll_hook {
     life_record life; /* LL_HOOK_MAGIC */
     expar_ll *ll;     /* its record is kept; the buffer may be destroyed meanwhile */
@@ -15,7 +13,7 @@ static life_spent spent = LIFE_SPENT_NONE;
 
 expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out)
 {
-    expar_ll_hook *hook = calloc(1, sizeof *hook);
+    expar_ll_hook *hook = life_renew(&spent, sizeof *hook);
     if (!hook) return error_set(EXPAR_ERR_MEMORY, "no memory for a hook");
     hook->life = life_begin(LL_HOOK_MAGIC);
     hook->ll = ll;

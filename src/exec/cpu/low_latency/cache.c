@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of results: worst-case sizes, of which few pages are ever touched. A block that comes back stays mapped for
- * the next one of its size, so that a call that repeats meets no page faults. */
+ * the next one of its size, with its record, so that a call that repeats allocates nothing and meets no page faults. */
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <pthread.h>
@@ -11,15 +11,15 @@
 #define CACHED_BLOCKS 16
 
 typedef struct cached {
-    void *data;
-    uint64_t bytes;
+    mem_block block; /* first: such a mem_block is one of these */
+    ll_cache *cache;
 } cached;
 
 struct ll_cache {
     atomic_int holders; /* the executor, and each block that is out; who gives the last one back (acq_rel) frees it */
     pthread_mutex_t lock;
     /* Guarded by lock: the oldest first. */
-    cached idle[CACHED_BLOCKS];
+    cached *idle[CACHED_BLOCKS];
     int32_t num_idle;
     bool closed; /* nothing is kept any more */
 };
@@ -40,10 +40,17 @@ static void drop_holder(ll_cache *self)
     free(self);
 }
 
-/* With the lock. */
-static cached take_idle(ll_cache *self, int32_t i)
+static void cached_free(cached *block)
 {
-    const cached block = self->idle[i];
+    if (!block) return;
+    munmap(block->block.data, (size_t)block->block.bytes);
+    free(block);
+}
+
+/* With the lock. */
+static cached *take_idle(ll_cache *self, int32_t i)
+{
+    cached *block = self->idle[i];
     self->num_idle--;
     for (; i < self->num_idle; i++)
         self->idle[i] = self->idle[i + 1];
@@ -55,58 +62,61 @@ void ll_cache_close(ll_cache *self)
     if (!self) return;
     pthread_mutex_lock(&self->lock);
     self->closed = true;
-    while (self->num_idle > 0) {
-        const cached block = take_idle(self, 0);
-        munmap(block.data, (size_t)block.bytes);
-    }
+    while (self->num_idle > 0)
+        cached_free(take_idle(self, 0));
     pthread_mutex_unlock(&self->lock);
     drop_holder(self);
 }
 
-/* Of mem_allocator: the last holder of a block gives it back. */
-static void give_block(void *context, void *data, size_t bytes, void *stream)
+/* Of mem_block: the last holder gives it back. */
+static void cached_give(mem_block *block)
 {
-    ll_cache *self = context;
-    cached gone = {.data = data, .bytes = bytes};
-    (void)stream;
+    cached *back = (cached *)block, *gone = back;
+    ll_cache *self = back->cache;
     pthread_mutex_lock(&self->lock);
     if (!self->closed) {
-        const cached back = gone;
-        gone = self->num_idle == CACHED_BLOCKS ? take_idle(self, 0) : (cached){0};
+        gone = self->num_idle == CACHED_BLOCKS ? take_idle(self, 0) : NULL;
         self->idle[self->num_idle++] = back;
     }
     pthread_mutex_unlock(&self->lock);
-    if (gone.data) munmap(gone.data, (size_t)gone.bytes);
+    cached_free(gone);
     drop_holder(self);
 }
 
 /* The one that came back last, whose pages are the warmest. */
-static cached find_idle(ll_cache *self, uint64_t bytes)
+static cached *find_idle(ll_cache *self, uint64_t bytes)
 {
-    cached found = {0};
+    cached *found = NULL;
     pthread_mutex_lock(&self->lock);
-    for (int32_t i = self->num_idle - 1; i >= 0 && !found.data; i--)
-        if (self->idle[i].bytes == bytes) found = take_idle(self, i);
+    for (int32_t i = self->num_idle - 1; i >= 0 && !found; i--)
+        if (self->idle[i]->block.bytes == bytes) found = take_idle(self, i);
     pthread_mutex_unlock(&self->lock);
     return found;
 }
 
+/* NULL: no memory. */
+static cached *cached_make(ll_cache *self, uint64_t bytes)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    cached *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (data == MAP_FAILED) {
+        free(made);
+        return NULL;
+    }
+    made->cache = self;
+    made->block = (mem_block){.data = data, .offset = UINT64_MAX, .bytes = bytes, .give = cached_give};
+    return made;
+}
+
 expar_status ll_cache_take(ll_cache *self, uint64_t bytes, mem_block **out)
 {
-    cached block = find_idle(self, bytes);
-    if (!block.data) {
-        void *data =
-            mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (data == MAP_FAILED)
-            return error_set(EXPAR_ERR_MEMORY, "no memory for results of %llu bytes", (unsigned long long)bytes);
-        block = (cached){.data = data, .bytes = bytes};
-    }
-    const mem_allocator from = {.free = give_block, .context = self};
-    expar_status status = mem_block_foreign(&from, block.data, block.bytes, out);
-    if (status != EXPAR_OK) {
-        munmap(block.data, (size_t)block.bytes);
-        return status;
-    }
+    cached *block = find_idle(self, bytes);
+    if (!block) block = cached_make(self, bytes);
+    if (!block) return error_set(EXPAR_ERR_MEMORY, "no memory for results of %llu bytes", (unsigned long long)bytes);
+    atomic_init(&block->block.references, 1);
     atomic_fetch_add_explicit(&self->holders, 1, memory_order_relaxed);
+    *out = &block->block;
     return EXPAR_OK;
 }

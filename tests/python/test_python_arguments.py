@@ -683,5 +683,5 @@ group.barrier()
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(ranks.DEADLINE_S, exit=True)  # a call that waits fails with the place
+    faulthandler.dump_traceback_later(2 * ranks.DEADLINE_S, exit=True)  # a call that waits fails with the place
     unittest.main()

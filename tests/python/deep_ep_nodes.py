@@ -10,10 +10,12 @@ import sys
 import torch
 import torch.distributed as dist
 from deep_ep_elastic_calls import Options, exchange
+from deep_ep_elastic_layer import layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import Shape, Traffic, same
 
 import deep_ep
+from deep_ep import operators
 from deep_ep.utils import envs, refs
 
 
@@ -85,12 +87,28 @@ def elastic(group: dist.ProcessGroup) -> None:
         same(y, refs.combine(data, idx, 1, ranks, ranks * 3, biases, True, False))
 
 
+def compiled(group: dist.ProcessGroup) -> None:
+    """A layer with its gradients, compiled as one graph, is the eager one to the bit."""
+    buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=9, hidden=32)
+    number, rank = operators.number_of(buffer), buffer.rank_idx
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    for expand, synced in ((True, False), (False, True)):
+        e = Elastic(World(2, 4, 2, 32, 9, 4), 90)
+        eager = step(layer, number, e, rank, expand, synced)
+        run = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        for one, other in zip(step(run, number, e, rank, expand, synced), eager):
+            same(one, other)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     group = environment(int(sys.argv[1]), int(sys.argv[2]))
     elastic(group)
     torch.set_default_dtype(torch.float32)
     reference_of_dispatch()
+    pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
+    if dist.get_rank() < 2:  # two are enough, and compiling takes time
+        compiled(pairs[0])
     print(f"rank {dist.get_rank()} is through", flush=True)
     dist.destroy_process_group()
 

@@ -12,12 +12,14 @@ from typing import Any, Callable
 
 import torch
 from deep_ep_elastic_calls import Options, check_rows, combine, dispatch, exchange
+from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import same
 from test_deep_ep import arguments_of, on_threads, said
 from test_python_group import FakeComm
 
 import deep_ep
+from deep_ep import operators
 from deep_ep._elastic_sizes import group_for
 
 
@@ -257,6 +259,39 @@ class Calls(unittest.TestCase):
                 exchange(buffer, e, Options(expand, synced, fp8, biases=2), number)
 
         on_ranks(2, body)
+
+
+class Layer(unittest.TestCase):
+    def test_training_step(self) -> None:
+        """Forward and backward of a layer against the dense computation; gradients of biases go by themselves."""
+
+        def body(comm: Any) -> None:
+            buffers = [deep_ep.ElasticBuffer(comm, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
+            for number, (expand, synced, buffer) in enumerate(itertools.product((False, True), (False, True), buffers)):
+                e = Elastic(World(4, 8, 3, 32, 11, 4), 20 + number)
+                found = step(layer, operators.number_of(buffer), e, buffer.rank_idx, expand, synced)
+                for one, other in zip(found, dense(e, buffer.rank_idx)):
+                    torch.testing.assert_close(one.double(), other, rtol=0.03, atol=0.03)
+
+        on_ranks(4, body)
+
+    def test_operators(self) -> None:
+        """What PyTorch asks of an operator: schemas, fake tensors, autograd."""
+        buffer, e = alone(), Elastic(World(1, 4, 2, 32, 9, 4), 3)
+        number = operators.number_of(buffer)
+        assert number == operators.number_of(buffer) != operators.number_of(alone())
+        x, weights = e.x[0].clone().requires_grad_(), e.weights[0].clone().requires_grad_()
+        tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+        for expand in (False, True):
+            given = (x, e.topk_idx[0], weights, number, 4, 9, 4, expand, False)
+            torch.library.opcheck(operators._dispatch, given, test_utils=tests)
+            rows, _, _, _, handle = operators.dispatch(number, x, e.topk_idx[0], weights, 4, 9, 4, expand)
+            sent = rows.detach().clone().requires_grad_()
+            torch.library.opcheck(operators._combine, (sent, handle, x, None, number), test_utils=tests)
+        with self.assertRaisesRegex(AssertionError, "of no dispatch"):
+            operators.combine(number, rows, torch.zeros_like(handle))
+        with self.assertRaisesRegex(AssertionError, "buffer 0 has gone"):
+            operators.combine(0, rows, handle)
 
 
 class Wrong(unittest.TestCase):

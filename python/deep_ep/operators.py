@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dispatch and combine of an `ElasticBuffer` as operators of PyTorch's: differentiable, and known to torch.compile.
+
+`dispatch` and `combine` give the same whether they are compiled or not. An operator takes and gives tensors: a buffer is
+its number there, and a handle a tensor of bytes whose memory owns it. Rows that did not come are zero, so that what
+experts make of them adds nothing to gradients.
+
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, M
+num_max_tokens_per_rank.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from ._elastic import How, Received, Routing
+from ._elastic_handle import EPHandle
+from .buffers.elastic import ElasticBuffer
+
+_buffers: weakref.WeakValueDictionary[int, ElasticBuffer] = weakref.WeakValueDictionary()
+_numbers: weakref.WeakKeyDictionary[ElasticBuffer, int] = weakref.WeakKeyDictionary()
+_next = itertools.count(1)
+
+
+class _Memory(bytearray):
+    """Of a handle's tensor."""
+
+    __slots__ = ("handle", "__weakref__")
+    handle: EPHandle
+
+
+# By their address, which is nobody else's as long as an entry is there, and by the number that stands in them: tools
+# that look at graphs give operators copies.
+_memories: weakref.WeakValueDictionary[int, _Memory] = weakref.WeakValueDictionary()
+_by_number: weakref.WeakValueDictionary[int, _Memory] = weakref.WeakValueDictionary()
+_NUMBER_BYTES = 8
+
+
+def _wrap(handle: EPHandle) -> Tensor:
+    """uint8 [T + 8]"""
+    number = next(_next)
+    memory = _Memory(number.to_bytes(_NUMBER_BYTES, "little") + bytes(handle._routing.num_tokens))
+    memory.handle = handle
+    tensor = torch.frombuffer(memory, dtype=torch.uint8)
+    _memories[tensor.data_ptr()] = _by_number[number] = memory
+    return tensor
+
+
+def _find(handle: Tensor) -> EPHandle:
+    """Of that tensor, or of a copy while it is alive."""
+    memory = _memories.get(handle.data_ptr())
+    if memory is None:
+        memory = _by_number.get(int.from_bytes(handle[:_NUMBER_BYTES].tolist(), "little"))
+    if memory is None:
+        raise AssertionError("handle is of no dispatch of this process: expected the tensor that dispatch gave")
+    return memory.handle
+
+
+def _buffer(number: int) -> ElasticBuffer:
+    buffer = _buffers.get(number)
+    if buffer is None:
+        raise AssertionError(f"buffer {number} has gone: expected one that lives as long as what was compiled with it")
+    return buffer
+
+
+def number_of(buffer: ElasticBuffer) -> int:
+    """What operators call it by."""
+    number = _numbers.get(buffer)
+    if number is None:
+        number = _numbers[buffer] = next(_next)
+        _buffers[number] = buffer
+    return number
+
+
+# ---- dispatch --------------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("deep_ep::elastic_dispatch", mutates_args=())
+def _dispatch(
+    x: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Tensor,
+    buffer: int,
+    num_experts: int,
+    max_tokens: int,
+    alignment: int,
+    expand: bool,
+    synced: bool,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    of = _buffer(buffer)
+    rows, idx, weights, handle, _ = of.dispatch(
+        x,
+        topk_idx,
+        topk_weights,
+        num_experts=num_experts,
+        num_max_tokens_per_rank=max_tokens,
+        expert_alignment=alignment,
+        do_cpu_sync=synced,
+        do_expand=expand,
+        do_zero_padding=expand,
+    )
+    _clear(rows, handle, expand)
+    if not expand:
+        weights[handle._routing.num_rows :].zero_()
+    else:
+        idx = topk_idx.new_empty((0, topk_idx.shape[1]))
+    return rows, idx, weights, handle.psum_num_recv_tokens_per_expert.clone(), _wrap(handle)
+
+
+def _clear(rows: Tensor, handle: EPHandle, expand: bool) -> None:
+    """Rows behind those that came."""
+    rows[handle._num_exact_expanded if expand else handle._routing.num_rows :].zero_()
+
+
+@_dispatch.register_fake
+def _(
+    x: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Tensor,
+    buffer: int,
+    num_experts: int,
+    max_tokens: int,
+    alignment: int,
+    expand: bool,
+    synced: bool,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    routing = Routing(topk_idx, num_experts, max_tokens, alignment, _buffer(buffer).num_ranks)
+    rows: Any = routing.expanded if expand else routing.rows
+    if synced:
+        rows = torch.library.get_ctx().new_dynamic_size()
+    topk = topk_idx.shape[1]
+    return (
+        x.new_empty((rows, x.shape[1])),
+        topk_idx.new_empty((0 if expand else rows, topk)),
+        topk_weights.new_empty((rows,) if expand else (rows, topk)),
+        topk_idx.new_empty((routing.local,), dtype=torch.int32),
+        x.new_empty((x.shape[0] + _NUMBER_BYTES,), dtype=torch.uint8),
+    )
+
+
+@torch.library.custom_op("deep_ep::elastic_dispatch_backward", mutates_args=())
+def _dispatch_backward(
+    grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int
+) -> Tuple[Tensor, Tensor]:
+    """Of tokens [T, H], and of their weights [T, K]. Expanded rows are summed on their rank first, always."""
+    of, found = _buffer(buffer), _find(handle)
+    y, weights, _ = of._mode().combine(grad, found, grad_weights, (), False, How(of._threads(found.num_sms), None, False))
+    of._settle(wait=True)
+    return y, weights
+
+
+@_dispatch_backward.register_fake
+def _(grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int) -> Tuple[Tensor, Tensor]:
+    tokens = handle.shape[0] - _NUMBER_BYTES
+    return grad.new_empty((tokens, grad.shape[1])), grad_weights.new_empty((tokens, topk))
+
+
+def _keep_dispatch(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(output[4])
+    ctx.buffer, ctx.topk = inputs[3], inputs[1].shape[1]
+
+
+def _dispatch_gradients(ctx: Any, grad: Tensor, _idx: Any, grad_weights: Tensor, *_: Any) -> Tuple[Any, ...]:
+    (handle,) = ctx.saved_tensors
+    own, own_weights = _dispatch_backward(grad.contiguous(), grad_weights.contiguous(), handle, ctx.buffer, ctx.topk)
+    return own, None, own_weights, None, None, None, None, None, None
+
+
+_dispatch.register_autograd(_dispatch_gradients, setup_context=_keep_dispatch)
+
+
+# ---- combine ---------------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("deep_ep::elastic_combine", mutates_args=())
+def _combine(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
+    y: Tensor = _buffer(buffer).combine(x, _find(handle), bias=(bias0, bias1))[0]
+    return y
+
+
+@_combine.register_fake
+def _(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
+    return x.new_empty((handle.shape[0] - _NUMBER_BYTES, x.shape[1]))
+
+
+@torch.library.custom_op("deep_ep::elastic_combine_backward", mutates_args=())
+def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
+    """Of rows, which are as many as the dispatch gave."""
+    of, found = _buffer(buffer), _find(handle)
+    expand = found.do_expand
+    how = How(of._threads(found.num_sms), None, False, expand, expand)
+    received: Received = of._mode().dispatch_again(grad, None, None, found, how)
+    of._settle(wait=True)
+    _clear(received.x, found, expand)
+    x: Tensor = received.x
+    return x
+
+
+@_combine_backward.register_fake
+def _(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
+    return grad.new_empty((rows, grad.shape[1]))
+
+
+def _keep_combine(ctx: Any, inputs: Any, output: Any) -> None:
+    x, handle, bias0, bias1, ctx.buffer = inputs
+    ctx.save_for_backward(handle)
+    ctx.rows, ctx.biases = x.shape[0], [bias is not None for bias in (bias0, bias1)]
+
+
+def _combine_gradients(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
+    (handle,) = ctx.saved_tensors
+    own = _combine_backward(grad.contiguous(), handle, ctx.buffer, ctx.rows)
+    return own, None, *(grad if given else None for given in ctx.biases), None
+
+
+_combine.register_autograd(_combine_gradients, setup_context=_keep_combine)
+
+
+# ---- for programs ----------------------------------------------------------------------------------------------------
+
+
+def dispatch(
+    buffer: int,
+    x: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Tensor,
+    num_experts: int,
+    num_max_tokens_per_rank: int,
+    expert_alignment: int = 1,
+    do_expand: bool = False,
+    do_cpu_sync: bool = False,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(recv_x, recv_topk_idx, recv_topk_weights, psum_num_recv_tokens_per_expert, handle) of
+    `ElasticBuffer.dispatch`; recv_topk_idx is empty where rows are expanded. buffer: what `number_of` gave for it; the
+    buffer has to be kept. Collective, as its backward is.
+
+    do_cpu_sync=False: outputs have the same shapes always, which is what compilers like; True: as many rows as come,
+    for which torch._dynamo.config.capture_dynamic_output_shape_ops has to be set."""
+    found: Tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _dispatch(
+        x,
+        topk_idx,
+        topk_weights,
+        buffer,
+        num_experts,
+        num_max_tokens_per_rank,
+        expert_alignment,
+        do_expand,
+        do_cpu_sync,
+    )
+    return found
+
+
+def combine(
+    buffer: int, x: Tensor, handle: Tensor, bias: Tensor | Tuple[Optional[Tensor], Optional[Tensor]] | None = None
+) -> Tensor:
+    """y of `ElasticBuffer.combine`; handle: what `dispatch` gave. Collective, as its backward is."""
+    biases = bias if isinstance(bias, tuple) else (bias, None)
+    y: Tensor = _combine(x, handle, biases[0], biases[1], buffer)
+    return y

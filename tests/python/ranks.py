@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 import expar
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 
 def at_once(bodies: list[Callable[[], None]]) -> None:

@@ -206,6 +206,8 @@ static void ask_for_memory(desk *d)
     CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_combine_buffer(d->ll, handle, EXPAR_F32, &x));
     CHECK_TEXT("config.max_element_bytes");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(NULL, handle, EXPAR_BF16, &x));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_combine_buffer(d->ll, open.there.handle, EXPAR_BF16, &x));
+    CHECK_TEXT("expar_ll_combine_buffer", "was not received whole");
     CHECK(!x.data && x.ndim == 0, "a call that failed gave memory");
     CHECK_OK(expar_ll_combine_buffer(d->ll, handle, EXPAR_BF16, &x));
     CHECK(lowlat_end(&open) == EXPAR_OK && lowlat_is_right(&open), "a dispatch that was open meanwhile");

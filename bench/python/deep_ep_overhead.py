@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `deep_ep` costs beside the library: calls with one token on one rank, as engines make them and bare.
+
+Bare is the same call of the library by ctypes with structs that are ready and results in memory of one's own, or given
+back at once; so the rest is the module's own: looking at tensors, making results and handles, and taking them apart
+again. Medians over rounds, in microseconds; needs PyTorch (scripts/torch.sh).
+usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import sys
+from typing import Any, Callable
+
+import torch
+from overhead import microseconds, sized
+
+import deep_ep
+import expar
+from deep_ep import _handles
+from deep_ep._call import put
+from expar import _abi
+from expar._library import lib
+
+HIDDEN, TOPK, EXPERTS = 128, 8, 64
+Pair = tuple[Callable[[], Any], Callable[[], Any]]
+
+
+def view(tensor: Any) -> _abi.Tensor:
+    made = _abi.Tensor()
+    put(made, 0, tensor, "tensor")
+    return made
+
+
+class Arguments:
+    """One token, whose experts are all here."""
+
+    def __init__(self) -> None:
+        self.x = torch.ones((1, HIDDEN), dtype=torch.bfloat16)
+        self.topk_idx = torch.arange(TOPK, dtype=torch.int64).view(1, TOPK)
+        self.weights = torch.ones((1, TOPK), dtype=torch.float32)
+        self.y = torch.empty_like(self.x)
+
+
+def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(own.topk_idx, EXPERTS)
+    routing = (per_rank, None, in_rank, per_expert, own.topk_idx, own.weights)
+    recv_x, _, recv_weights, _, handle, _ = buffer.dispatch(own.x, None, *routing)
+    ep, group, found = buffer._modes[0].ep, buffer._group, _handles.find(handle)
+    counts = _abi.Layout(
+        ctypes.sizeof(_abi.Layout), per_rank.data_ptr(), None, per_expert.data_ptr(), in_rank.data_ptr()
+    )
+    topk = view(own.topk_idx)
+    args = sized(
+        _abi.DispatchArgs,
+        x=view(own.x),
+        topk_idx=topk,
+        topk_weights=view(own.weights),
+        token_in_rank=view(in_rank),
+        num_experts=EXPERTS,
+    )
+    cached = sized(_abi.DispatchArgs, x=view(own.x), handle=found.pointer)
+    result = sized(_abi.DispatchResult)
+    back = sized(_abi.CombineArgs, handle=found.pointer, x=view(recv_x), y=view(own.y))
+
+    def bare_layout() -> None:
+        lib.expar_ep_layout(group.pointer, ctypes.byref(topk), EXPERTS, ctypes.byref(counts))
+
+    def bare_dispatch() -> None:
+        lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
+        lib.expar_ep_output_release(result.output)
+        lib.expar_ep_handle_destroy(result.handle)
+
+    def bare_cached() -> None:
+        lib.expar_dispatch(ep.pointer, ctypes.byref(cached), ctypes.byref(result))
+        lib.expar_ep_output_release(result.output)
+
+    def bare_combine() -> None:
+        lib.expar_combine(ep.pointer, ctypes.byref(back))
+
+    return {
+        "get_dispatch_layout": (lambda: buffer.get_dispatch_layout(own.topk_idx, EXPERTS), bare_layout),
+        "dispatch": (lambda: buffer.dispatch(own.x, None, *routing), bare_dispatch),
+        "dispatch with a handle": (lambda: buffer.dispatch(own.x, handle), bare_cached),
+        "combine": (lambda: buffer.combine(recv_x, handle), bare_combine),
+        "combine with weights": (lambda: buffer.combine(recv_x, handle, recv_weights), bare_combine),
+    }
+
+
+def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
+    calls: dict[str, Pair] = {}
+    for use_fp8, format in ((False, expar.LlFormat.PLAIN), (True, expar.LlFormat.FP8)):
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(own.x, own.topk_idx, 16, EXPERTS, use_fp8=use_fp8)
+        (ll,) = buffer._modes[1].buffers()
+        args = sized(_abi.LlDispatchArgs, x=view(own.x), topk_idx=view(own.topk_idx), format=format)
+        result = sized(_abi.LlDispatchResult)
+
+        def bare_dispatch(args: Any = args, result: Any = result) -> None:
+            lib.expar_ll_dispatch(ll.pointer, ctypes.byref(args), ctypes.byref(result))
+            lib.expar_ep_output_release(result.output)
+            lib.expar_ll_handle_destroy(result.handle)
+
+        def dispatch(use_fp8: bool = use_fp8) -> Any:
+            return buffer.low_latency_dispatch(own.x, own.topk_idx, 16, EXPERTS, use_fp8=use_fp8)
+
+        calls["low_latency_dispatch" + (", FP8" if use_fp8 else "")] = (dispatch, bare_dispatch)
+        if not use_fp8:
+            back = sized(
+                _abi.LlCombineArgs,
+                handle=_handles.find_low_latency(handle).pointer,
+                x=view(rows),
+                topk_idx=view(own.topk_idx),
+                topk_weights=view(own.weights),
+                out=view(own.y),
+            )
+            summed = sized(_abi.LlCombineResult)
+
+            def bare_combine(back: Any = back, summed: Any = summed) -> None:
+                lib.expar_ll_combine(ll.pointer, ctypes.byref(back), ctypes.byref(summed))
+
+            def combine(rows: Any = rows, handle: Any = handle) -> Any:
+                return buffer.low_latency_combine(rows, own.topk_idx, own.weights, handle)
+
+            calls["low_latency_combine"] = (combine, bare_combine)
+    return calls
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    buffer, own = deep_ep.Buffer(torch.distributed.group.WORLD, explicitly_destroy=True), Arguments()
+    print(f"{'T 1, one rank, us':28}{'deep_ep':>9}{'bare':>9}{'between':>9}")
+    for calls in (normal(buffer, own), low_latency(buffer, own)):
+        for name, pair in calls.items():
+            both = [[microseconds(call) for call in pair] for _ in range(rounds)]
+            module, bare = (statistics.median(each) for each in zip(*both))
+            print(f"{name:28}{module:9.1f}{bare:9.1f}{module - bare:9.1f}", flush=True)
+    del calls, pair
+    buffer.destroy()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -125,8 +125,8 @@ class Received:
 class ElasticMode:
     """Calls on one buffer of the library's."""
 
-    def __init__(self, group: Group, pool_bytes: int) -> None:
-        self.ep = EpBuffer(group, pool_bytes=pool_bytes)
+    def __init__(self, group: Group) -> None:
+        self.ep = EpBuffer(group)
         self._size = group.size
 
     # ---- refusals ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -77,10 +77,24 @@ def number_of(buffer: ElasticBuffer) -> int:
     return number
 
 
+# Decorators with types of their own: PyTorch's have none where it is not installed, as for a type checker.
+
+
+def _operator(name: str) -> Callable[[Callable[..., Any]], Any]:
+    made: Callable[[Callable[..., Any]], Any] = torch.library.custom_op(f"deep_ep::{name}", mutates_args=())
+    return made
+
+
+def _fake_of(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The shapes that it gives, without a call."""
+    made: Callable[[Callable[..., Any]], Callable[..., Any]] = operator.register_fake
+    return made
+
+
 # ---- dispatch --------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("deep_ep::elastic_dispatch", mutates_args=())
+@_operator("elastic_dispatch")
 def _dispatch(
     x: Tensor,
     topk_idx: Tensor,
@@ -117,7 +131,7 @@ def _clear(rows: Tensor, handle: EPHandle, expand: bool) -> None:
     rows[handle._num_exact_expanded if expand else handle._routing.num_rows :].zero_()
 
 
-@_dispatch.register_fake
+@_fake_of(_dispatch)
 def _(
     x: Tensor,
     topk_idx: Tensor,
@@ -143,7 +157,7 @@ def _(
     )
 
 
-@torch.library.custom_op("deep_ep::elastic_dispatch_backward", mutates_args=())
+@_operator("elastic_dispatch_backward")
 def _dispatch_backward(
     grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int
 ) -> Tuple[Tensor, Tensor]:
@@ -154,7 +168,7 @@ def _dispatch_backward(
     return y, weights
 
 
-@_dispatch_backward.register_fake
+@_fake_of(_dispatch_backward)
 def _(grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int) -> Tuple[Tensor, Tensor]:
     tokens = handle.shape[0] - _NUMBER_BYTES
     return grad.new_empty((tokens, grad.shape[1])), grad_weights.new_empty((tokens, topk))
@@ -177,18 +191,18 @@ _dispatch.register_autograd(_dispatch_gradients, setup_context=_keep_dispatch)
 # ---- combine ---------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("deep_ep::elastic_combine", mutates_args=())
+@_operator("elastic_combine")
 def _combine(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
     y: Tensor = _buffer(buffer).combine(x, _find(handle), bias=(bias0, bias1))[0]
     return y
 
 
-@_combine.register_fake
+@_fake_of(_combine)
 def _(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
     return x.new_empty((handle.shape[0] - _NUMBER_BYTES, x.shape[1]))
 
 
-@torch.library.custom_op("deep_ep::elastic_combine_backward", mutates_args=())
+@_operator("elastic_combine_backward")
 def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
     """Of rows, which are as many as the dispatch gave."""
     of, found = _buffer(buffer), _find(handle)
@@ -201,7 +215,7 @@ def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> T
     return x
 
 
-@_combine_backward.register_fake
+@_fake_of(_combine_backward)
 def _(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
     return grad.new_empty((rows, grad.shape[1]))
 

@@ -15,6 +15,8 @@ ENDS = (
     "",
     "del buffer",
     "del handle, rows",
+    "del elastic",
+    "del got",
     "del ll, hook",
     "sys.exit(0)",
     "sys.modules.clear()",
@@ -41,4 +43,7 @@ ll = buffer.low_latency_dispatch(x, idx, 8, 2, return_recv_hook=True)
 hook = ll[4]
 other = buffer.low_latency_dispatch(x, idx, 8, 2, use_fp8=False)
 region = buffer.get_next_low_latency_combine_buffer(other[2])
+elastic = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=8, hidden=128)
+got = elastic.dispatch(x, idx, idx.float(), num_experts=2, do_expand=True, async_with_compute_stream=True)
+back = elastic.combine(got[0], got[3], previous_event=got[4], allocate_on_comm_stream=True, async_with_compute_stream=True)
 exec(end)

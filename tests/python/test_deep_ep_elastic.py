@@ -11,7 +11,7 @@ import warnings
 from typing import Any, Callable
 
 import torch
-from deep_ep_elastic_calls import Options, check_rows, combine, dispatch, exchange
+from deep_ep_elastic_calls import Options, check_rows, combine, dispatch, exchange, gathered
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import same
@@ -189,6 +189,32 @@ class Calls(unittest.TestCase):
                     last = max(e.ends(rank, True), default=0)
                     y = buffer.combine(answers[rank][:last].contiguous(), handle)[0]
                     same(y, e.combined(rank, answers, expand, True, ()))
+
+        on_ranks(2, body)
+
+    def test_other_rows(self) -> None:
+        """A handle carries rows of another length, and scales of another number and type; so does its combine."""
+
+        def body(comm: Any) -> None:
+            buffer, e = deep_ep.ElasticBuffer(comm, **HINTS), Elastic(World(2, 4, 3, 32, 9, 4), 10)
+            rank = buffer.rank_idx
+            wide = [torch.arange(96 * n).view(n, 96).bfloat16() + r for r, n in enumerate(e.tokens)]
+            packed = [torch.arange(5 * n, dtype=torch.int32).view(5, n).t() + 999 * r for r, n in enumerate(e.tokens)]
+            for expand, synced in itertools.product((False, True), repeat=2):
+                _, _, handle = dispatch(buffer, e, Options(expand, synced))
+                rows = e.expanded(rank) if expand else e.plain(rank)
+                here = [place for place, row in enumerate(rows) if row is not None]
+                given = (wide[rank].to(torch.float8_e4m3fn), packed[rank])
+                (x, scales), *_ = buffer.dispatch(given, handle=handle, do_expand=expand)
+                found = gathered(packed, [rows[place] for place in here])
+                same(scales[here], found)
+                x, *_ = buffer.dispatch(wide[rank], handle=handle, do_expand=expand)
+                same(x[here], gathered(wide, [rows[place] for place in here]))
+                y = buffer.combine(torch.ones_like(x), handle)[0]
+                idx = e.topk_idx[rank]
+                owners = [[r for r in (row // 2).tolist() if r >= 0] for row in idx]
+                sums = [float(len(each) if expand else len(set(each))) for each in owners]
+                same(y, torch.tensor(sums).bfloat16()[:, None].expand(-1, 96))
 
         on_ranks(2, body)
 

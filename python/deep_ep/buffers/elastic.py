@@ -9,6 +9,7 @@ Wrong use that is seen here is an AssertionError, what the library reports a Run
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from typing import Any
@@ -31,8 +32,8 @@ class ElasticBuffer(Others):
     """What the ranks of a group dispatch and combine in. Collective; ends with a barrier. group: a process group of
     torch.distributed, or an mpi4py communicator.
 
-    num_bytes: memory for results that is taken now, a multiple of 2 MiB; without it num_max_tokens_per_rank and hidden
-    say how much there will be, and it is taken when it is needed. Neither is a limit. deterministic: always.
+    num_bytes: memory for results, a multiple of 2 MiB; without it num_max_tokens_per_rank and hidden say how much there
+    will be. Neither is a limit, and memory is taken when a call needs it. deterministic: always.
     allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: a call
     wants fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
     buffer up. The others are stored, and shown.
@@ -81,7 +82,7 @@ class ElasticBuffer(Others):
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
         self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
-        self._mode_or_none = ElasticMode(self._group, num_bytes or 0)
+        self._mode_or_none = ElasticMode(self._group)
         self.runtime: Runtime | None = Runtime(self._group)
         self.explicitly_destroy = explicitly_destroy
         self._group.barrier()
@@ -111,7 +112,8 @@ class ElasticBuffer(Others):
 
     def __del__(self, warn: Any = warnings.warn) -> None:
         if self.explicitly_destroy and self._mode_or_none is not None:
-            warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", ResourceWarning, stacklevel=2)
+            with contextlib.suppress(Exception):  # of an interpreter that is ending
+                warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", RuntimeWarning, stacklevel=2)
 
     def _mode(self) -> ElasticMode:
         if self._mode_or_none is None:

@@ -21,9 +21,8 @@
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
  *
- * Messages of a dispatch stand in one bank, which their source chooses and their flags name: the one of its last
- * dispatch where that has been read, since its lines are the likeliest to be in a cache, and else the other one. So a
- * call's bank need not be its half. An executor whose flags name no bank takes the half's.
+ * Messages of a dispatch stand in one bank, which their source chooses among those that are free there, and their flags
+ * name. So a call's bank need not be its half. An executor whose flags name no bank takes the half's.
  *
  * A buffer with masks has row flags and places several times: each half lies in one region of them, [regions][2][B][P],
  * and leaves it for another where a masked rank may still write to it. What else there is has one writer a word, whose

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the messages of dispatches lie at their receivers: in the bank of the dispatch before, once that has been read
- * there, and in the other one while it has not. On thread ranks, or with the argument "processes" on process ranks. */
+/* Where the messages of dispatches lie at their receivers: many in the bank of the dispatch before, once that has been
+ * read there, and in the other one while it has not; few in the two in turns. On thread ranks, or with the argument
+ * "processes" on process ranks. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
+#include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "ep/stage.h"
 #include "exec/cpu/low_latency/cpu.h"
@@ -57,27 +59,45 @@ static bool check_banks(seat *s, bool same)
 }
 
 /* A barrier: the rows of the last dispatch have been read on all ranks, which have said so. */
-static bool play_read(seat *s)
+static bool play_rounds(seat *s, bool same)
 {
     bool good = true;
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
         ll_round *round = round_make(&example, s->rank, i);
-        good = round_dispatch(round, s->ll) && CHECK_OK(expar_barrier_all(s->group)) && check_banks(s, true);
+        good = round_dispatch(round, s->ll) && CHECK_OK(expar_barrier_all(s->group)) && check_banks(s, same);
         round_free(round);
     }
     return good;
 }
 
-static void test_read(void **state)
+static bool play_many(seat *s)
+{
+    hold_stream(s->ll, 0);
+    return play_rounds(s, true);
+}
+
+static bool play_few(seat *s)
+{
+    return play_rounds(s, false);
+}
+
+static void test_many(void **state)
 {
     (void)state;
-    run_seats(play_read);
+    run_seats(play_many);
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    run_seats(play_few);
 }
 
 /* Two dispatches are open at a time, and received in either order. */
 static bool play_unread(seat *s)
 {
     bool good = true;
+    hold_stream(s->ll, 0);
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
         ll_round *rounds[] = {round_make(&example, s->rank, 2 * i), round_make(&example, s->rank, 2 * i + 1)};
         rounds[0]->dispatch.hook = rounds[1]->dispatch.hook = 1;
@@ -102,7 +122,8 @@ int main(int argc, char **argv)
 {
     kind = stage_kind(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_few),
         cmocka_unit_test(test_unread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -341,9 +341,9 @@ static uint64_t count_rows(const ll_combine *c)
 static void combine_count(const ll_combine *c, uint64_t rows)
 {
     ll_counts *counts = &c->self->base.counts;
-    atomic_fetch_add_explicit(&counts->combines, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&counts->combine_rows, rows, memory_order_relaxed);
-    if (!c->coded) atomic_fetch_add_explicit(&counts->bytes_sent, rows * c->row_bytes, memory_order_relaxed);
+    ll_raise(&counts->combines, 1);
+    ll_raise(&counts->combine_rows, rows);
+    if (!c->coded) ll_raise(&counts->bytes_sent, rows * c->row_bytes);
 }
 
 expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)

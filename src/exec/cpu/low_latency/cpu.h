@@ -167,6 +167,13 @@ static inline void ll_store(const ll_cpu *self, int32_t pe, uint64_t offset, uin
     atomic_store_explicit((_Atomic uint64_t *)ll_at(self, pe, offset), word, memory_order_release);
 }
 
+/* Raises a count, outside of what workers share. Nobody else raises it meanwhile, so it takes no locked instruction,
+   which would wait until all words on their way to peers are there. */
+static inline void ll_raise(_Atomic uint64_t *count, uint64_t more)
+{
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 static inline bool ll_is_masked(const ll_cpu *self, int32_t rank)
 {
     return self->masks && self->masks->masked[rank];

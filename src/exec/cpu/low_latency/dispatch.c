@@ -76,23 +76,27 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
                   (uint32_t)bank);
 }
 
-/* Whether this rank's messages of an earlier dispatch have been read there, or never will be. What the half's door says
-   of the epochs of its own half, the read word says of the others. */
-static bool bank_is_free(const ll_cpu *self, int32_t pe, uint64_t last, uint64_t epoch)
+/* Whether what this rank's last dispatch to the bank left there has been read, or never will be. If it was of the half
+   of this dispatch, whose door is open, it has; if of the other half, a later dispatch that was let into that says so,
+   or the read word. */
+static bool bank_is_free(const ll_cpu *self, int32_t pe, int32_t bank, uint64_t epoch)
 {
+    const uint64_t last = self->banks[pe].last[bank], other = self->banks[pe].last[1 - bank];
     if (last == 0 || ll_half(last) == ll_half(epoch)) return true;
+    if (other > last && ll_half(other) == ll_half(last)) return true;
     if (pe == self->sym->rank) return self->records[LL_DISPATCH][ll_half(last)].epoch != last;
     return ll_word_is_of(ll_look(self, ll_read_at(&self->space, LL_DISPATCH, pe, last)), last);
 }
 
-/* Messages of this dispatch may go to the peer, whose half is free. They go to where those of the last one went, if
-   that is free: its lines may still be in a cache. If not, then that dispatch was of the other half, and what stands in
-   the other bank is older: of this half, which is free, or of the other one, which was free before that dispatch. */
-static void bank_choose(ll_cpu *self, int32_t pe, uint64_t epoch)
+/* Messages of this dispatch may go to the peer, whose half is free. Many go to where those of the last one went: what
+   is left of that in the caches need not be fetched again. Few go to the other bank: lines that have just been read
+   there take longer to write (measured: docs/performance.md). If the bank that is wanted is not free, the other one is:
+   what stands there is of this half, or older than what is in the way, and was free when that was let in. */
+static void bank_choose(ll_cpu *self, int32_t pe, uint64_t epoch, bool many)
 {
     ll_banks *banks = &self->banks[pe];
-    const int32_t warm = banks->last[1] > banks->last[0];
-    banks->now = bank_is_free(self, pe, banks->last[warm], epoch) ? warm : 1 - warm;
+    const int32_t last = banks->last[1] > banks->last[0], wanted = many ? last : 1 - last;
+    banks->now = bank_is_free(self, pe, wanted, epoch) ? wanted : 1 - wanted;
     banks->last[banks->now] = epoch;
 }
 
@@ -109,13 +113,15 @@ static ll_due send_due(const void *context, int32_t rank)
 static int32_t find_open(const ll_dispatch *d, int32_t *now)
 {
     ll_cpu *self = d->self;
+    /* An eighth of what bypasses the cache. */
+    const bool many = ll_streams(self, 8 * (uint64_t)self->sends.first[d->step->tokens], d->row_bytes);
     int32_t waits = 0;
     *now = 0;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         if (self->progress[r] != SEND_WAITS) continue;
         const ll_door door = ll_door_of(self, LL_DISPATCH, d->step->call.epoch, r);
         self->progress[r] = door == LL_DOOR_OPEN ? SEND_NOW : door == LL_DOOR_REFUSES ? SEND_DONE : SEND_WAITS;
-        if (door == LL_DOOR_OPEN) bank_choose(self, r, d->step->call.epoch);
+        if (door == LL_DOOR_OPEN) bank_choose(self, r, d->step->call.epoch, many);
         *now += door == LL_DOOR_OPEN;
         waits += door == LL_DOOR_SHUT;
     }
@@ -194,10 +200,9 @@ static void count_sent(const ll_dispatch *d)
         messages += ll_is_masked(self, r) ? 0 : (uint64_t)self->sends.messages[r];
     const uint64_t header = sizeof(ll_header) + 8 * (uint64_t)d->step->call.form.topk +
                             (d->step->route.weights ? 4 * (uint64_t)d->step->call.form.topk : 0);
-    atomic_fetch_add_explicit(&self->base.counts.dispatches, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->base.counts.dispatch_messages, messages, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->base.counts.bytes_sent,
-                              messages * (header + d->row_bytes + 4 * (uint64_t)d->scales), memory_order_relaxed);
+    ll_raise(&self->base.counts.dispatches, 1);
+    ll_raise(&self->base.counts.dispatch_messages, messages);
+    ll_raise(&self->base.counts.bytes_sent, messages * (header + d->row_bytes + 4 * (uint64_t)d->scales));
 }
 
 expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)

@@ -64,7 +64,9 @@ const struct argp_option bench_option_table[] = {
     {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
     {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},
     {"threads", KEY_THREADS, "COUNT", 0,
-     "Worker threads of a rank on the CPU, a number or a list (default: as the library chooses)", 0},
+     "Worker threads of a rank on the CPU, a number or a list (default: as the library chooses; ll: 1, and with more "
+     "there is no copy limit)",
+     0},
     {"sms", KEY_SMS, "COUNT", 0,
      "SMs of a rank's GPU that each call takes, a number or a list (default: 24, or what fits); on the CPU the same as "
      "--threads",
@@ -278,7 +280,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
     static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
                                 KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
-    static const int of_normal[] = {KEY_THREADS, KEY_SMS, KEY_PATH, KEY_CACHED};
+    static const int of_normal[] = {KEY_SMS, KEY_PATH, KEY_CACHED};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
     refuse_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
@@ -286,7 +288,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
     else
         refuse_given(state, options, of_rma, COUNT(of_rma), "only with rma");
     if (options->ll.wanted)
-        refuse_given(state, options, of_normal, COUNT(of_normal), "ll has none: a call is one thread's");
+        refuse_given(state, options, of_normal, COUNT(of_normal), "ll has none");
     else
         refuse_given(state, options, of_ll, COUNT(of_ll), "only with ll");
     if (options->cuda)

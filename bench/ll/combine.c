@@ -216,6 +216,7 @@ static bool add_result(const struct combine_turns *self, const struct combine_su
                                  .format = session->format->name,
                                  .dtype = problem->dtype,
                                  .tokens = problem->tokens,
+                                 .threads = session->threads,
                                  .expar = own->times};
     if (self->trips) ll_trip_times(self->trips, result);
     result->verified = bench_all_true(session->world, what->verified) && sum->verified;

@@ -152,6 +152,7 @@ static bool add_result(const struct turns *self, const char *phase, const struct
                                  .format = session->format->name,
                                  .dtype = session->problem->dtype,
                                  .tokens = session->problem->tokens,
+                                 .threads = session->threads,
                                  .expar = own->times,
                                  .messages = self->messages,
                                  .bytes = self->bytes};

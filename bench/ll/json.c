@@ -42,15 +42,23 @@ static json_t *formats_json(const struct bench_options *options)
     return one_or_list(list);
 }
 
+static json_t *threads_json(const struct bench_options *options)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_workers; i++)
+        json_array_append_new(list, json_integer(options->workers[i] ? options->workers[i] : 1));
+    return one_or_list(list);
+}
+
 static json_t *config_json(const struct bench_world *world, const struct bench_options *o)
 {
     static const char *const hooks[] = {"no", "yes", "both"};
     const char *sum = !o->ll.exact ? "reduced" : !o->ll.reduced ? "exact" : "both";
-    return json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:I}", "ranks",
+    return json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "ranks",
                      world->size, "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden",
                      o->hidden, "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format",
                      formats_json(o), "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters,
-                     "warmup", o->warmup, "threads", 1, "seed", (json_int_t)o->seed);
+                     "warmup", o->warmup, "threads", threads_json(o), "seed", (json_int_t)o->seed);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -76,7 +84,7 @@ static json_t *result_json(const struct ll_result *r)
     json_object_set_new(json, "fraction_of_copy_limit", real_or_null(copied, ll_fraction_of_copy_limit(r)));
     json_object_set_new(json, "round_trip_us", real_or_null(r->has_trip, r->trip_us));
     json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_trip, r->raw_trip_us));
-    json_object_set_new(json, "threads", json_integer(1));
+    json_object_set_new(json, "threads", json_integer(r->threads));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));

@@ -52,7 +52,7 @@ static void print_csv_row(const struct bench_options *o, int num_ranks, const st
         printf("%.4f,%.4f,", r->trip_us, r->raw_trip_us);
     else
         printf(",,");
-    printf("1,%d,", r->verified);
+    printf("%d,%d,", r->threads, r->verified);
     if (r->has_mpi)
         printf("%.3f,%.4f,%.4f\n", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
     else
@@ -79,6 +79,7 @@ static void add_head(struct table *table, const struct ll_result *r)
                apart ? r->phase : "");
     table_cell(table, "%s", r->format);
     table_cell(table, "%lld", (long long)r->tokens);
+    table_cell(table, "%d", r->threads);
     table_cell(table, "%.1f", r->expar.median_us);
     table_cell(table, "%.1f", r->expar.min_us);
     table_cell(table, "%.1f", r->expar.p99_us);
@@ -113,8 +114,8 @@ static void add_result(struct table *table, const struct ll_result *r, bool trip
 static bool print_table(const struct bench_world *world, const struct bench_options *o,
                         const struct ll_results *results)
 {
-    static const char *const titles[] = {"tokens", "median us", "min us",  "p99 us",
-                                         "GB/s",   "messages",  "copy us", "of copy"};
+    static const char *const titles[] = {"tokens", "threads",  "median us", "min us", "p99 us",
+                                         "GB/s",   "messages", "copy us",   "of copy"};
     const bool trips = world->size > 1, mpi = world->ll_baseline != NULL;
     printf("low-latency mode, %d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d "
            "iterations\n\n",

@@ -15,6 +15,7 @@ struct ll_result {
     const char *format;
     expar_dtype dtype; /* of x */
     int64_t tokens;
+    int threads; /* of a rank */
     struct bench_times expar, copies[LL_MOST_COPIES], mpi;
     int num_copies; /* 0: nothing to compare with */
     bool has_mpi, has_trip, verified;

@@ -25,9 +25,9 @@ static bool run_cases(struct ll_session *session, struct ll_results *results)
     return !options->combine || !format->combined || ll_case_combine(session, results);
 }
 
-/* One format of rows of one type, for all token counts. */
-static bool run_format(const struct bench_world *world, const struct bench_options *options,
-                       const struct ll_format *format, expar_dtype dtype, struct ll_results *results)
+/* One format of rows of one type and so many threads (0: not given), for all token counts. */
+static bool run_tokens(const struct bench_world *world, const struct bench_options *options,
+                       const struct ll_format *format, expar_dtype dtype, int threads, struct ll_results *results)
 {
     struct ll_case_shape shape = {.problem = {.rank = world->rank,
                                               .num_ranks = world->size,
@@ -35,13 +35,22 @@ static bool run_format(const struct bench_world *world, const struct bench_optio
                                               .topk = options->topk,
                                               .experts = options->experts,
                                               .dtype = dtype},
-                                  .format = format};
+                                  .format = format,
+                                  .threads = threads ? threads : 1};
     for (int t = 0; t < options->num_tokens; t++) {
         struct ll_session session;
         shape.problem.tokens = options->tokens[t];
         bool good = ll_session_open(&session, world, options, &shape) && run_cases(&session, results);
         if (!ll_session_close(&session, good)) return false;
     }
+    return true;
+}
+
+static bool run_format(const struct bench_world *world, const struct bench_options *options,
+                       const struct ll_format *format, expar_dtype dtype, struct ll_results *results)
+{
+    for (int w = 0; w < options->num_workers; w++)
+        if (!run_tokens(world, options, format, dtype, options->workers[w], results)) return false;
     return true;
 }
 

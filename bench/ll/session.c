@@ -141,7 +141,7 @@ static bool make_ll(struct ll_session *session)
     config.num_topk = problem->topk;
     config.num_experts = problem->experts;
     config.max_element_bytes = (int32_t)expar_dtype_bytes(problem->dtype);
-    config.num_threads = 1; /* as the copies and the baseline have */
+    config.num_threads = session->threads;
     config.sums = (options->ll.exact ? 1 << EXPAR_LL_EXACT : 0) | (options->ll.reduced ? 1 << EXPAR_LL_REDUCED : 0);
     return bench_good(session->world, expar_ll_create(session->world->group, &config, &session->ll));
 }
@@ -158,7 +158,8 @@ static bool make_baseline(struct ll_session *session)
 bool ll_session_open(struct ll_session *session, const struct bench_world *world, const struct bench_options *options,
                      const struct ll_case_shape *shape)
 {
-    *session = (struct ll_session){.world = world, .options = options, .format = shape->format};
+    *session =
+        (struct ll_session){.world = world, .options = options, .format = shape->format, .threads = shape->threads};
     session->problem = make_problem(session, &shape->problem);
     bool good = session->problem && make_tensors(session);
     good = bench_all_true(world, good) && make_ll(session);

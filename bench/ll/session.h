@@ -44,6 +44,7 @@ struct ll_session {
     const struct bench_world *world;
     const struct bench_options *options;
     const struct ll_format *format;
+    int threads; /* of a rank */
     struct problem *problem;
     struct ll_layout *layout;
     expar_ll *ll;
@@ -60,6 +61,7 @@ struct ll_session {
 struct ll_case_shape {
     struct problem_shape problem;
     const struct ll_format *format;
+    int threads;
 };
 
 bool ll_session_open(struct ll_session *session, const struct bench_world *world, const struct bench_options *options,
@@ -135,7 +137,7 @@ enum { LL_LIMIT_MEMCPY, LL_LIMIT_ROWS_STREAMED, LL_LIMIT_STREAMED, LL_MAX_COPIES
 /* Collective. NULL after saying why not. */
 struct ll_limit *ll_limit_dispatch(const struct ll_session *session);
 struct ll_limit *ll_limit_combine(const struct ll_session *session, bool reduced);
-/* Appends contenders; their number. */
+/* Appends contenders; their number: 0 where calls have more threads, with which these do not compare. */
 int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders);
 /* Whether the last turn has put everything where it belongs. */
 bool ll_limit_verify(struct ll_limit *limit, uint64_t salt);

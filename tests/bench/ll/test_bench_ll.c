@@ -26,7 +26,6 @@ static void assert_sound(const json_t *result, int ranks)
 {
     assert_string_equal(results_text(result, "mode"), "low_latency");
     assert_string_equal(results_text(result, "path"), "direct");
-    assert_int_equal(results_real(result, "threads"), 1);
     assert_true(results_real(result, "min_us") <= results_real(result, "median_us"));
     assert_true(results_real(result, "median_us") <= results_real(result, "p99_us"));
     assert_true(results_real(result, "gbps") >= 0);
@@ -38,7 +37,7 @@ static void assert_sound(const json_t *result, int ranks)
         assert_true(json_is_null(json_object_get(result, "round_trip_us")));
         assert_true(json_is_null(json_object_get(result, "raw_round_trip_us")));
     }
-    if (strcmp(results_text(result, "phase"), "call") != 0) {
+    if (strcmp(results_text(result, "phase"), "call") != 0 || results_real(result, "threads") != 1) {
         assert_true(json_is_null(json_object_get(result, "copy_limit_us")));
         return;
     }
@@ -66,6 +65,22 @@ static void assert_is(const json_t *result, const char *op, const char *sum, con
         assert_string_equal(results_text(result, "sum"), sum);
     else
         assert_true(json_is_null(json_object_get(result, "sum")));
+}
+
+/* Calls of more threads have no copy limit: its copies are one thread's. */
+static void threads_of_a_rank(void **state)
+{
+    (void)state;
+    json_t *json = results_of("ll dispatch combine -n 2 --tokens 9 --threads 1,2 --sum=exact" SMALL);
+    const json_t *threads = json_object_get(json_object_get(json, "config"), "threads");
+    assert_int_equal(json_array_size(threads), 2);
+    assert_int_equal(json_array_size(results_list(json)), 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_is(result_at(json, i), i % 2 ? "combine" : "dispatch", i % 2 ? "exact" : NULL, "call", "bf16");
+        assert_int_equal(results_real(result_at(json, i), "threads"), i < 2 ? 1 : 2);
+        assert_sound(result_at(json, i), 2);
+    }
+    json_decref(json);
 }
 
 /* Mean over ranks of the pairs (token, rank) that a uniform routing has, walked through in the plainest way. */
@@ -220,7 +235,7 @@ static void bad_options_are_named(void **state)
     } cases[] = {
         {"--path queue", "--path: ll has none"},
         {"--cached", "--cached: ll has none"},
-        {"--threads 2", "--threads: ll has none"},
+        {"--sms 2", "--sms: ll has none"},
         {"--sizes 8", "--sizes: only with rma"},
         {"layout", "layout: ll has none"},
         {"--device cuda", "--device cuda"},
@@ -266,6 +281,7 @@ static void networks_alone_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_of_a_rank),
         cmocka_unit_test(messages_are_one_for_each_token_and_rank),
         cmocka_unit_test(experts_of_one_rank_are_one_message),
         cmocka_unit_test(hooks_have_two_times),

@@ -33,7 +33,7 @@ def rows_and_scales(x: Any) -> tuple[Any, Any]:
         return x, None
     if len(x) != 2 or not all(isinstance(each, torch.Tensor) for each in x):
         raise TypeError(f"x is a tuple of {len(x)}: expected two tensors, rows and scales")
-    return x
+    return x[0], x[1]
 
 
 def two_biases(bias: Any) -> tuple[Any, ...]:

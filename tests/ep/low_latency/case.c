@@ -5,6 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+const ll_case case_example = {.ranks = 3,
+                              .max_tokens = 6,
+                              .hidden = 24,
+                              .topk = 4,
+                              .experts = 12,
+                              .tokens = {6, 2, 5},
+                              .seed = 3,
+                              .weights = true};
+
 expar_ll_config case_config(const ll_case *c)
 {
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;

@@ -21,6 +21,8 @@ typedef struct ll_case {
     bool logfmt; /* of the combine */
 } ll_case;
 
+/* Three ranks, of which none has as many tokens as another. */
+extern const ll_case case_example;
 expar_ll_config case_config(const ll_case *c);
 /* Expert of a slot, or -1; no two slots of a token have the same. */
 int32_t case_expert(const ll_case *c, int32_t rank, int32_t token, int32_t k);

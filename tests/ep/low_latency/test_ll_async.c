@@ -10,15 +10,6 @@ static ranks_kind kind;
 #define ROUNDS 30
 #define BAD    1 /* the rank whose arguments are wrong */
 
-static const ll_case example = {.ranks = 3,
-                                .max_tokens = 6,
-                                .hidden = 24,
-                                .topk = 4,
-                                .experts = 12,
-                                .tokens = {6, 2, 5},
-                                .seed = 3,
-                                .weights = true};
-
 typedef bool (*async_body)(const ll_case *c, int32_t rank, expar_ll *ll);
 static async_body play;
 
@@ -33,7 +24,7 @@ static void play_async(expar_group *group, void *shared)
 
 static void run_body(async_body body)
 {
-    ll_case c = example;
+    ll_case c = case_example;
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
     play = body;
     assert_true(ranks_run(&plan, play_async, &c));

@@ -10,15 +10,6 @@ static ranks_kind kind;
 
 #define BAD 1 /* the rank whose arguments are wrong */
 
-static const ll_case example = {.ranks = 3,
-                                .max_tokens = 6,
-                                .hidden = 24,
-                                .topk = 4,
-                                .experts = 12,
-                                .tokens = {6, 2, 5},
-                                .seed = 3,
-                                .weights = true};
-
 /* One thing that is wrong, with what that rank returns and what its text holds. */
 typedef struct wrong {
     const char *name;
@@ -187,7 +178,7 @@ static void play_wrong_dispatches(expar_group *group, void *shared)
 
 static void run_body(ranks_body body)
 {
-    ll_case c = example;
+    ll_case c = case_example;
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
     assert_true(ranks_run(&plan, body, &c));
 }

@@ -16,18 +16,9 @@ static ranks_kind kind;
 
 #define LEAVER 1
 
-static const ll_case example = {.ranks = 3,
-                                .max_tokens = 6,
-                                .hidden = 24,
-                                .topk = 4,
-                                .experts = 12,
-                                .tokens = {6, 2, 5},
-                                .seed = 3,
-                                .weights = true};
-
 static void run_body(ranks_body body)
 {
-    ll_case c = example;
+    ll_case c = case_example;
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
     assert_true(ranks_run(&plan, body, &c));
 }

@@ -12,15 +12,6 @@ static ranks_kind kind;
 #define ROUNDS 40
 #define LATE   1 /* the rank that does what the others do not */
 
-static const ll_case example = {.ranks = 3,
-                                .max_tokens = 6,
-                                .hidden = 24,
-                                .topk = 4,
-                                .experts = 12,
-                                .tokens = {6, 2, 5},
-                                .seed = 3,
-                                .weights = true};
-
 typedef struct scene {
     ll_case c;
     expar_group *group;
@@ -98,13 +89,13 @@ static bool play_two_of_each(scene *s)
 static void test_two_of_each(void **state)
 {
     (void)state;
-    run_case(example, play_two_of_each);
+    run_case(case_example, play_two_of_each);
 }
 
 static void test_two_of_each_reduced(void **state)
 {
     (void)state;
-    ll_case c = example;
+    ll_case c = case_example;
     c.sum = EXPAR_LL_REDUCED;
     run_case(c, play_two_of_each);
 }
@@ -128,7 +119,7 @@ static bool play_micro_batches(scene *s)
 static void test_micro_batches(void **state)
 {
     (void)state;
-    run_case(example, play_micro_batches);
+    run_case(case_example, play_micro_batches);
 }
 
 /* Two buffers of one group, two dispatches and two combines open on each: their halves and epochs are their own. */
@@ -158,7 +149,7 @@ static bool play_two_buffers(scene *s)
 static void test_two_buffers(void **state)
 {
     (void)state;
-    run_case(example, play_two_buffers);
+    run_case(case_example, play_two_buffers);
 }
 
 /* ---- a third ----------------------------------------------------------------------------------------------------- */
@@ -183,7 +174,7 @@ static bool play_third(scene *s)
 static void test_third(void **state)
 {
     (void)state;
-    run_case(example, play_third);
+    run_case(case_example, play_third);
 }
 
 /* On one rank: the others learn of it in that call alone. Later calls of that rank, in either half, are in step. */
@@ -216,7 +207,7 @@ static bool play_third_on_one(scene *s)
 static void test_third_on_one(void **state)
 {
     (void)state;
-    run_case(example, play_third_on_one);
+    run_case(case_example, play_third_on_one);
 }
 
 /* ---- once, never, too late --------------------------------------------------------------------------------------- */
@@ -265,19 +256,19 @@ static bool play_pending_at_the_end(scene *s)
 static void test_pending_at_the_end(void **state)
 {
     (void)state;
-    run_case(example, play_pending_at_the_end);
+    run_case(case_example, play_pending_at_the_end);
 }
 
 static void test_once(void **state)
 {
     (void)state;
-    run_case(example, play_once);
+    run_case(case_example, play_once);
 }
 
 static void test_never(void **state)
 {
     (void)state;
-    run_case(example, play_never);
+    run_case(case_example, play_never);
 }
 
 int main(int argc, char **argv)

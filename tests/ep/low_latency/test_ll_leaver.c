@@ -16,15 +16,6 @@ enum { LEAVER, WAITER, LATE };
 
 static ranks_kind kind;
 
-static const ll_case example = {.ranks = 3,
-                                .max_tokens = 6,
-                                .hidden = 24,
-                                .topk = 4,
-                                .experts = 12,
-                                .tokens = {6, 2, 5},
-                                .seed = 3,
-                                .weights = true};
-
 /* In memory that processes share. */
 typedef struct scene {
     ll_case c;
@@ -109,7 +100,7 @@ static void run(bool combine)
 {
     scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(s != MAP_FAILED);
-    s->c = example;
+    s->c = case_example;
     s->combine = combine;
     const ranks_plan plan = {.kind = kind, .size = s->c.ranks, .ends_itself = true};
     const bool passed = ranks_run(&plan, play_leaver, s);

@@ -24,7 +24,8 @@ typedef struct ll_executor ll_executor;
 typedef struct ll_verdict {
     int32_t rank;
     ep_refusal reason;
-    ll_form form; /* that rank's */
+    ll_form form;       /* that rank's */
+    uint32_t own_route; /* with a form that differs: of this rank's call, where its host does not know it; else 0 */
 } ll_verdict;
 
 /* What both kinds of call have. */
@@ -149,7 +150,10 @@ typedef struct ll_executor_ops {
 static inline ll_verdict ll_verdict_of(const ep_verdict *verdict)
 {
     ll_verdict out = {.rank = verdict->rank, .reason = verdict->reason};
+    ll_form own;
     memcpy(&out.form, &verdict->form, sizeof out.form);
+    memcpy(&own, &verdict->form0, sizeof own);
+    out.own_route = own.route;
     return out;
 }
 

@@ -20,3 +20,8 @@ void hold_skip(expar_ll *ll, uint64_t calls)
 {
     if (hand_is_host()) ll_executor_cpu_skip(ll->exec, calls);
 }
+
+bool hold_finds_late(void)
+{
+    return !hand_is_host();
+}

@@ -126,7 +126,7 @@ static void lend_dispatch(trip *t, const expar_ll_dispatch_args *args, expar_ll_
     given->expert_recv_stats = trip_lend(t, &args->expert_recv_stats);
     given->wait_ns = trip_lend(t, &args->wait_ns);
     given->stream = t->hand->stream;
-    if (!args->hook && !trip_is_plain()) given->async_finish = 1;
+    if (!args->hook && !args->async_finish && !trip_is_plain()) given->async_finish = 1;
 }
 
 /* What the call writes to the caller's own memory. */
@@ -217,7 +217,7 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
     given.out = trip_lend(t, &args->out);
     given.wait_ns = trip_lend(t, &args->wait_ns);
     given.stream = t->hand->stream;
-    if (!args->hook && !trip_is_plain()) given.async_finish = 1;
+    if (!args->hook && !args->async_finish && !trip_is_plain()) given.async_finish = 1;
     trip_note(t, "lending what is combined");
     expar_status status = expar_ll_combine(ll, &given, &got);
     trip_note(t, "expar_ll_combine");

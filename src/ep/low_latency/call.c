@@ -101,6 +101,7 @@ expar_status ll_sent(expar_ll *ll, const char *name, const ll_call *call, expar_
 static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdict, const ll_form *own)
 {
     const ll_form *other = &verdict->form;
+    const uint32_t own_route = verdict->own_route ? verdict->own_route : own->route;
     const struct {
         const char *name;
         int64_t a, b;
@@ -109,7 +110,7 @@ static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdi
         {"sum", other->sum, own->sum},
         {"topk_weights (0 absent, 1 given)", other->weights, own->weights},
         {"top-k", other->topk, own->topk},
-        {"handle (number of the dispatch that made it)", other->route, own->route},
+        {"handle (number of the dispatch that made it)", other->route, own_route},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (members[i].a != members[i].b)

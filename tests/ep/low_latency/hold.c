@@ -20,6 +20,11 @@ void hold_skip(expar_ll *ll, uint64_t calls)
     ll_executor_cpu_skip(ll->exec, calls);
 }
 
+bool hold_finds_late(void)
+{
+    return false;
+}
+
 /* What the source has said at rank `at`, which this rank maps. */
 static uint64_t clean_word_at(const expar_ll *ll, int32_t at, int32_t source, int32_t word)
 {

@@ -4,6 +4,7 @@
 #define TESTS_EP_LOW_LATENCY_HOLD_H
 
 #include <expar/low_latency.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Calls `step` between any two steps of this rank on the buffer, on the thread that takes them; NULL: no more. */
@@ -13,6 +14,9 @@ void hold_install(expar_ll *ll, void (*step)(void *context), void *context);
 void hold_skip(expar_ll *ll, uint64_t calls);
 /* Rows that are together more than so many bytes bypass the cache. */
 void hold_stream(expar_ll *ll, uint64_t bytes);
+
+/* Whether what the memory of a combine's tensors holds is looked at behind the call: by kernels. */
+bool hold_finds_late(void);
 
 /* How far the source has come in a clean, as it has told the rank `at`. Any rank may ask. */
 typedef struct hold_stage {

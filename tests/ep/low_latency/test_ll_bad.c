@@ -2,6 +2,7 @@
 /* Arguments that one rank has wrong, and forms that do not fit: who says what, and that the buffer stays usable. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
+#include "ep/low_latency/hold.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include <string.h>
@@ -301,7 +302,7 @@ static const wrong wrong_combines[] = {
 static bool play_wrong_combine(const scene *s, const wrong *w, bool hook)
 {
     ll_round *round = round_make(s->c, s->rank, 0);
-    const bool bad = s->rank == BAD, late = hook && !bad;
+    const bool bad = s->rank == BAD, late = hook && (!bad || (w->spoil == other_idx && hold_finds_late()));
     const expar_status status = bad ? w->status : EXPAR_ERR_REMOTE;
     bool good = round_dispatch(round, s->ll);
     round_prepare_combine(round);

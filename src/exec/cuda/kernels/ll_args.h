@@ -35,7 +35,8 @@ typedef struct ll_gpu_counts {
 
 /* Of a call with a hook: what its send leaves for its receive. By kernels alone. */
 typedef struct ll_gpu_record {
-    uint64_t epoch; /* 0: nothing is to be received */
+    uint64_t epoch;     /* 0: nothing is to be received */
+    ep_refusal refusal; /* then: what the send found wrong, for the receive to tell */
 } ll_gpu_record;
 
 /* Times that the blocks write for benchmarks, in nanoseconds of the GPU's clock: start; rows on their way; the last

@@ -83,6 +83,17 @@ GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)
 
 /* ---- a call begins ----------------------------------------------------------------------------------------------- */
 
+/* What this rank's kernel has found wrong with the call, which brings nothing then. By one thread. */
+GPU_FUNC void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
+{
+    gpu_verdict *slot = verdict_slot(&c->world);
+    if (!slot) return;
+    slot->rank = c->world.rank;
+    slot->dropped = 0;
+    copy_words(&slot->reason, refusal, sizeof slot->reason);
+    publish_verdict(&c->world, slot);
+}
+
 /* By all threads: the epoch, the bases, this rank's refusal. False: the call has nothing to receive. */
 GPU_FUNC bool ll_open(const ll_gpu_call *c, const ll_shared *s, int32_t kind, ll_now *now)
 {
@@ -109,6 +120,7 @@ GPU_FUNC bool ll_open(const ll_gpu_call *c, const ll_shared *s, int32_t kind, ll
         }
     }
     __syncthreads();
+    if (now->epoch == 0 && blockIdx.x == 0 && threadIdx.x == 0) ll_report_own(c, &c->record->refusal);
     return now->epoch != 0;
 }
 
@@ -295,7 +307,8 @@ GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t 
     return outcome;
 }
 
-/* Of a call that is odd, by one thread: the lowest rank that refused, with its reason, else the lowest that differs. */
+/* Of a call that is odd, by one thread: this rank where it refused, else the lowest that did, with its reason, else the
+   lowest that differs. */
 GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route)
 {
     gpu_verdict *slot = verdict_slot(&c->world);
@@ -303,10 +316,12 @@ GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *
     if (!slot) return;
     while (rank < LL_RANKS(c) && !s->status[rank])
         rank++;
+    if (s->status[c->world.rank]) rank = c->world.rank;
     const bool refused = rank < LL_RANKS(c);
     for (rank = refused ? rank : 0; !refused && rank < LL_RANKS(c) && ll_has_form(c, s, rank, route);)
         rank++;
     const ll_form form = ll_form_of((uint32_t)s->tag[rank], (uint32_t)s->route[rank]);
+    ll_form own = c->form;
     slot->rank = rank;
     slot->dropped = 0;
     slot->reason.status = refused ? s->status[rank] : 0;
@@ -318,6 +333,8 @@ GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *
         put_text(slot->reason.text, "its counts are beyond this buffer's tokens");
     }
     copy_words(&slot->form, &form, sizeof form);
+    own.route = route;
+    copy_words(&slot->form0, &own, sizeof own);
     publish_verdict(&c->world, slot);
 }
 
@@ -354,7 +371,8 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
 }
 
 /* What the next kernel is to find. By one thread. */
-GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, bool refused, bool received, bool mismatched)
+GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool refused, bool received,
+                         bool mismatched)
 {
     ll_gpu_state *state = c->state;
     const int32_t kind = now->kind, half = now->half;
@@ -364,6 +382,8 @@ GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, bool refused, 
         state->unread[kind][half] = refused;
         if (!refused) state->open[kind][half] = now->epoch;
         if (c->record) c->record->epoch = refused ? 0 : now->epoch;
+        if (c->record && refused) copy_words(&c->record->refusal, s->refusal, sizeof *s->refusal);
+        if (!c->record && refused && !c->refusal.status) ll_report_own(c, s->refusal);
     }
     if (received) {
         state->open[kind][half] = 0;
@@ -381,7 +401,7 @@ GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *n
     const bool refused = !ll_status_goes_on(s->refusal->status);
     if (!last_block(&c->world, false)) return;
     if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) ll_say_read(c, s, now);
-    if (threadIdx.x == 0) ll_move_on(c, now, refused, received, mismatched);
+    if (threadIdx.x == 0) ll_move_on(c, s, now, refused, received, mismatched);
     ll_stamp_time(c, 2);
 }
 

@@ -178,7 +178,8 @@ class ElasticMode:
         source = found["src_token"]
 
         def finish() -> None:
-            fill_metadata(handle.recv_src_metadata, counts, source.view(-1), handle._row_map, routing.num_max_tokens_per_rank)
+            most = routing.num_max_tokens_per_rank
+            fill_metadata(handle.recv_src_metadata, counts, source.view(-1), handle._row_map, most)
             handle.psum_num_recv_tokens_per_expert.copy_(counts.ends(how.expand))
             if stats is not None:
                 stats.add_(counts.per_expert)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch and combine of an `ElasticBuffer` as operators of PyTorch's: differentiable, and known to torch.compile.
 
-`dispatch` and `combine` give the same whether they are compiled or not. An operator takes and gives tensors: a buffer is
-its number there, and a handle a tensor of bytes whose memory owns it. Rows that did not come are zero, so that what
+`dispatch` and `combine` give the same whether they are compiled or not. An operator takes and gives tensors: a buffer
+is its number there, and a handle a tensor of bytes whose memory owns it. Rows that did not come are zero, so that what
 experts make of them adds nothing to gradients.
 
 Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, M
@@ -163,7 +163,8 @@ def _dispatch_backward(
 ) -> Tuple[Tensor, Tensor]:
     """Of tokens [T, H], and of their weights [T, K]. Expanded rows are summed on their rank first, always."""
     of, found = _buffer(buffer), _find(handle)
-    y, weights, _ = of._mode().combine(grad, found, grad_weights, (), False, How(of._threads(found.num_sms), None, False))
+    how = How(of._threads(found.num_sms), None, False)
+    y, weights, _ = of._mode().combine(grad, found, grad_weights, (), False, how)
     of._settle(wait=True)
     return y, weights
 

@@ -49,7 +49,14 @@ class Combinations(unittest.TestCase):
             every = itertools.product((False, True), (True, False), (False, True), (False, True), range(3))
             for number, (expand, synced, fp8, asynchronous, biases) in enumerate(every):
                 options = Options(
-                    expand, synced, fp8, asynchronous, biases, number % 5 != 0, expand and number % 2 == 0, number % 3 == 0
+                    expand,
+                    synced,
+                    fp8,
+                    asynchronous,
+                    biases,
+                    weights=number % 5 != 0,
+                    padding=expand and number % 2 == 0,
+                    column_major=number % 3 == 0,
                 )
                 for e, buffer in itertools.product(cases, buffers):
                     exchange(buffer, e, options, number)
@@ -137,7 +144,7 @@ class Surface(unittest.TestCase):
 
     def test_sizes(self) -> None:
         hint, comm = deep_ep.ElasticBuffer.get_buffer_size_hint, FakeComm(8).rank(0)
-        found = [hint(comm, tokens, hidden, topk) for tokens in (1, 9, 4096) for hidden in (128, 7168) for topk in (1, 9)]
+        found = [hint(comm, *shape) for shape in itertools.product((1, 9, 4096), (128, 7168), (1, 9))]
         self.assertTrue(all(each > 0 and each % (2 << 20) == 0 for each in found))
         self.assertGreaterEqual(hint(comm, 4096, 7168), 8 * 4096 * 7168 * 2)
         self.assertEqual(hint(comm, 4096, 7168), hint(comm, 4096, 7168, 32))
@@ -301,6 +308,16 @@ class Layer(unittest.TestCase):
 
         on_ranks(4, body)
 
+    def test_compiled(self) -> None:
+        """With as many rows as come; deep_ep_nodes.py has several ranks, and the most rows."""
+        buffer, e = alone(), Elastic(World(1, 4, 2, 32, 9, 4), 90)
+        number = operators.number_of(buffer)
+        eager = step(layer, number, e, 0, False, True)
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            run = torch.compile(layer, backend="aot_eager", fullgraph=True)
+            for one, other in zip(step(run, number, e, 0, False, True), eager):
+                same(one, other)
+
     def test_operators(self) -> None:
         """What PyTorch asks of an operator: schemas, fake tensors, autograd."""
         buffer, e = alone(), Elastic(World(1, 4, 2, 32, 9, 4), 3)
@@ -338,7 +355,7 @@ class Wrong(unittest.TestCase):
             (AssertionError, "do_expand needs", lambda: buffer.dispatch(x, handle=handle, do_expand=True)),
             (AssertionError, "num_qps is 18", lambda: buffer.dispatch(x, idx, num_experts=2, num_qps=18)),
             (AssertionError, "num_qps is 18", lambda: buffer.combine(rows, handle, num_qps=18)),
-            (AssertionError, "expert_alignment is 0", lambda: buffer.dispatch(x, idx, num_experts=2, expert_alignment=0)),
+            (AssertionError, "alignment is 0", lambda: buffer.dispatch(x, idx, num_experts=2, expert_alignment=0)),
             (AssertionError, "allow_multiple", lambda: buffer.combine(expanded[0], expanded[3], expanded[2])),
             (AssertionError, "explicitly_destroy", buffer.destroy),
             (TypeError, "x is of type list", lambda: buffer.dispatch([x], idx, num_experts=2)),
@@ -378,7 +395,7 @@ class Wrong(unittest.TestCase):
                 (buffer.dispatch, good, dict(topk_idx=idx.t().contiguous().t()), "contiguous torch.int64"),
                 (buffer.dispatch, good, dict(topk_idx=idx.repeat(1, 11), topk_weights=None), "33 slots"),
                 (buffer.dispatch, good, dict(topk_weights=weights.double()), "topk_weights is torch.float64"),
-                (buffer.dispatch, good, dict(cumulative_local_expert_recv_stats=stats.long()), "expected torch.int32 (2,)"),
+                (buffer.dispatch, good, dict(cumulative_local_expert_recv_stats=stats.long()), "torch.int32 (2,)"),
                 (buffer.dispatch, good, dict(do_zero_padding=True), "expected do_expand"),
                 (buffer.dispatch, good, dict(previous_event=buffer.capture()), "allocate_on_comm_stream"),
                 (buffer.dispatch, again, dict(cumulative_local_expert_recv_stats=stats), "does not go with a handle"),

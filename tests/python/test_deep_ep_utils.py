@@ -293,7 +293,7 @@ class Environment(unittest.TestCase):
             for node in range(2)
             for local in range(2)
         ]
-        said = [process.communicate(timeout=ranks.DEADLINE_S)[0] for process in started]
+        said = [process.communicate(timeout=2 * ranks.DEADLINE_S)[0] for process in started]
         for number, (process, text) in enumerate(zip(started, said)):
             self.assertEqual(process.returncode, 0, text)
             self.assertIn(f"rank {number} is through", text)

@@ -34,8 +34,8 @@ class ElasticBuffer(Others):
 
     num_bytes: memory for results, a multiple of 2 MiB; without it num_max_tokens_per_rank and hidden say how much there
     will be. Neither is a limit, and memory is taken when a call needs it. deterministic: always.
-    allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: a call
-    wants fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
+    allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: calls
+    want fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
     buffer up. The others are stored, and shown.
     """
 
@@ -113,7 +113,7 @@ class ElasticBuffer(Others):
     def __del__(self, warn: Any = warnings.warn) -> None:
         if self.explicitly_destroy and self._mode_or_none is not None:
             with contextlib.suppress(Exception):  # of an interpreter that is ending
-                warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", RuntimeWarning, stacklevel=2)
+                warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", RuntimeWarning, 2)
 
     def _mode(self) -> ElasticMode:
         if self._mode_or_none is None:
@@ -352,8 +352,8 @@ class ElasticBuffer(Others):
         """Brings rows back, and sums them: (y bf16 [T, H], topk_weights float32 [T, K] or None, event). Collective.
 
         x: bf16 [rows, H], as the dispatch gave rows. topk_weights: float32 [rows, K], expanded [rows]: what comes back
-        for a slot is what the rank of its expert gave, 0 without one; x is not multiplied by it. bias: bf16 [T, H], or a
-        tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
+        for a slot is what the rank of its expert gave, 0 without one; x is not multiplied by it. bias: bf16 [T, H], or
+        a tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
         rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
         allow_multiple_reduction all rows are added by ascending slot."""
         mode = self._mode()

@@ -28,7 +28,7 @@ def safe_div(x: Any, y: Any) -> Any:
 
 
 def calc_diff(x: Any, y: Any) -> float:
-    """How far two tensors are apart: 1 - 2Σxy / Σ(x² + y²), in double, with 1 added to all elements; 0 for equal ones."""
+    """How far two tensors are apart: 1 - 2Σxy / Σ(x² + y²), in double, with 1 added to all elements; 0: equal."""
     x, y = x.double() + 1, y.double() + 1
     total = (x * x + y * y).sum()
     if total == 0:

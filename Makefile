@@ -46,7 +46,7 @@ asan tsan:
 
 # Thousands of random rounds, the soak and valgrind: about an hour.
 nightly:
-	scripts/setup.sh test
+	scripts/setup.sh lint
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS)
 	scripts/nightly.sh build/release

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What takes too long for every day: the tests with the label `nightly`, thousands of random rounds, a thousand kills,
 # the soaks from C and from Python, a wheel from the source distribution, all states of the models where spin is
-# installed, and valgrind.
+# installed, static checks at all depths, and valgrind.
 #   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 # A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
 # there were and which of them failed, and only where none did is the status 0.
@@ -66,6 +66,7 @@ for how in threads processes; do
 done
 run "$(dirname "$0")/wheel.sh" "$build" "$build/wheel/nightly" sdist compiled
 run "$(dirname "$0")/models.sh" "$build/models"
+run "$root/scripts/lint.sh" "$build"
 run ctest --test-dir "$build" --label-regex 'valgrind|nightly' --output-on-failure --no-tests=error
 
 if [ -n "$failed" ]; then

@@ -43,6 +43,7 @@ class Arguments:
         self.topk_idx = torch.arange(TOPK, dtype=torch.int64).view(1, TOPK)
         self.weights = torch.ones((1, TOPK), dtype=torch.float32)
         self.y = torch.empty_like(self.x)
+        self.out_weights = torch.empty_like(self.weights)
 
 
 def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
@@ -64,7 +65,11 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
     )
     cached = sized(_abi.DispatchArgs, x=view(own.x), handle=found.pointer)
     result = sized(_abi.DispatchResult)
-    back = sized(_abi.CombineArgs, handle=found.pointer, x=view(recv_x), y=view(own.y))
+    rows = {"handle": found.pointer, "x": view(recv_x), "y": view(own.y)}
+    back = sized(_abi.CombineArgs, **rows)
+    weighted = sized(
+        _abi.CombineArgs, **rows, topk_weights=view(recv_weights), out_topk_weights=view(own.out_weights)
+    )
 
     def bare_layout() -> None:
         lib.expar_ep_layout(group.pointer, ctypes.byref(topk), EXPERTS, ctypes.byref(counts))
@@ -78,15 +83,18 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
         lib.expar_dispatch(ep.pointer, ctypes.byref(cached), ctypes.byref(result))
         lib.expar_ep_output_release(result.output)
 
-    def bare_combine() -> None:
-        lib.expar_combine(ep.pointer, ctypes.byref(back))
+    def bare_combine(args: Any = back) -> None:
+        lib.expar_combine(ep.pointer, ctypes.byref(args))
 
     return {
         "get_dispatch_layout": (lambda: buffer.get_dispatch_layout(own.topk_idx, EXPERTS), bare_layout),
         "dispatch": (lambda: buffer.dispatch(own.x, None, *routing), bare_dispatch),
         "dispatch with a handle": (lambda: buffer.dispatch(own.x, handle), bare_cached),
         "combine": (lambda: buffer.combine(recv_x, handle), bare_combine),
-        "combine with weights": (lambda: buffer.combine(recv_x, handle, recv_weights), bare_combine),
+        "combine with weights": (
+            lambda: buffer.combine(recv_x, handle, recv_weights),
+            lambda: bare_combine(weighted),
+        ),
     }
 
 

@@ -260,7 +260,7 @@ static void play_replays(expar_group *group, void *shared)
     cu_graph_exec exec = good ? capture(&one, &captured, stream) : NULL;
     good = exec != NULL;
     CHECK_OK(expar_barrier_all(group));
-    for (int i = 0; good && i < REPLAYS; i++) {
+    for (int i = 0, replays = (int)random_test_rounds(REPLAYS); good && i < replays; i++) {
         const int which = i % INPUTS;
         good = ll_lap_upload(&captured, &one, which, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream)) &&
                (i % CHECK_EVERY || CHECK(ll_lap_check(&captured, &one, which, stream), "replay %d", i)) &&

@@ -87,6 +87,8 @@ void await_held_kernels(cu_stream stream);
 cu_function kernel_named(const char *name);
 /* Bytes of its arguments; 0: it is not one that is played. */
 size_t kernel_argument_bytes(cu_function function);
+/* Whether a capture runs it, too. */
+bool kernels_run_in_captures(void);
 /* Runs it in this thread, to its end. False: it is not one that is played. */
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments);
 

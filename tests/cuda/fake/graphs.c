@@ -110,6 +110,27 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
     }
     return CU_OK;
 }
+/* The next two are of the driver's interface, and for tests alone. */
+cu_result cuGraphGetNodes(cu_graph of, void **nodes, size_t *count)
+{
+    size_t found = 0;
+    for (node *one = ((graph *)(void *)of)->first; one; one = one->next, found++)
+        if (nodes && found < *count) nodes[found] = one;
+    *count = found;
+    return CU_OK;
+}
+cu_result cuGraphNodeGetType(void *of, int *type)
+{
+    enum { KERNEL = 0, WAIT_EVENT = 6, EVENT_RECORD = 7 };
+    const node *one = of;
+    *type = !one->event ? KERNEL : one->waits ? WAIT_EVENT : EVENT_RECORD;
+    return CU_OK;
+}
+cu_result cuGraphUpload(cu_graph_exec exec, cu_stream stream)
+{
+    (void)exec, (void)stream;
+    return has_context() ? CU_OK : INVALID_CONTEXT;
+}
 cu_result cuGraphExecDestroy(cu_graph_exec exec)
 {
     let_go((graph *)(void *)exec);

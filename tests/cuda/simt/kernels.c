@@ -59,6 +59,11 @@ size_t kernel_argument_bytes(cu_function function)
     return kernel_of(function)->bytes;
 }
 
+bool kernels_run_in_captures(void)
+{
+    return false;
+}
+
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
 {
     const simt_launch launch = {.kernel = kernel_of(function)->run,

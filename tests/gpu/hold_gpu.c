@@ -4,6 +4,7 @@
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "exec/cpu/low_latency/create.h"
+#include "exec/cuda/low_latency/ll_gpu.h"
 #include "gpu/hand.h"
 
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
@@ -24,4 +25,10 @@ void hold_skip(expar_ll *ll, uint64_t calls)
 bool hold_finds_late(void)
 {
     return !hand_is_host();
+}
+
+uint64_t hold_pulse(const expar_ll *ll, int32_t source)
+{
+    if (hand_is_host()) return 0;
+    return __atomic_load_n(&ll_gpu_of(ll->exec)->core.watch.awaits[source], __ATOMIC_RELAXED);
 }

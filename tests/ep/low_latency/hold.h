@@ -17,6 +17,9 @@ void hold_stream(expar_ll *ll, uint64_t bytes);
 
 /* Whether what the memory of a combine's tensors holds is looked at behind the call: by kernels. */
 bool hold_finds_late(void);
+/* A word that changes as long as the rank's kernel waits for the source; without kernels it never does. Any thread of
+   the rank's process. */
+uint64_t hold_pulse(const expar_ll *ll, int32_t source);
 
 /* How far the source has come in a clean, as it has told the rank `at`. Any rank may ask. */
 typedef struct hold_stage {

@@ -54,6 +54,8 @@ typedef struct ll_gpu_call {
     uint8_t *kept;         /* [kind][half][N] units, each of unit_bytes[LL_DISPATCH] */
     ll_gpu_record *record; /* NULL: the call has both phases in one kernel */
     uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks], or NULL */
+    int64_t *wait_ns;      /* [N] the caller's, added to by a receive, or NULL */
+    uint64_t *waits;       /* [N] of device memory: the longest of all blocks so far; zeros between receives */
     int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */
     int32_t unused;
 } ll_gpu_call;
@@ -93,8 +95,9 @@ typedef struct ll_combine_args {
 
 /* ---- shared memory of a block ------------------------------------------------------------------------------------
  *
- * bases [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source has told [4][N];
- * notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the experts of all tokens [K][pitch]. */
+ * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source has
+ * told [4][N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the experts of all tokens
+ * [K][pitch]. */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
@@ -107,7 +110,7 @@ EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
 EP_FUNC uint64_t ll_gpu_words_bytes(int32_t ranks)
 {
     const uint64_t words = (uint64_t)LL_GPU_TOLD * (uint64_t)ranks + LL_GPU_NOTES * LL_MOST_TOPK;
-    return 8 * ((uint64_t)ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
+    return 8 * (2 * (uint64_t)ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }
 /* Of a dispatch of so many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens, int32_t topk)

@@ -400,12 +400,16 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     if (reduced) part = ll_parts_by_rank(part);
     if (part.rank >= 0 && !ll_sends_data(s, part.rank)) part.rank = -1;
     const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, 0, token, part.rank < 0 ? 0 : part.place);
+    const bool clocked = c->wait_ns && threadIdx.x < 32 && part.rank >= 0;
+    const uint64_t since_ns = ll_wait_begin(c), before = clocked ? s->waits[part.rank] : 0;
     bool ok = true;
     uint64_t seen;
+    __syncwarp();
     if (part.rank >= 0)
         ok = ll_await(c, (const uint64_t *)ll_own(c, s, ll_row_flag_at(&c->space, number)), now->stamp,
                       GPU_WAIT_MESSAGE, part.rank, &seen);
     if (__any_sync(GPU_ALL, !ok)) return false;
+    if (clocked) ll_wait_end(c, s, part.rank, before, since_ns);
     __syncwarp();
     ll_add_rows(a, __ballot_sync(GPU_ALL, part.rank >= 0), ll_own(c, s, ll_row_at(&c->space, number)), part.weight,
                 !reduced, (uint4 *)(a->y + token * a->y_pitch_bytes));
@@ -416,7 +420,7 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
 GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
                                  bool *mismatched)
 {
-    __syncthreads(); /* s->messages is no longer what the send makes of it */
+    ll_clear_waits(&a->call, s); /* a barrier, too: s->messages is no longer what the send makes of it */
     if (!ll_take_units(&a->call, s, now, NULL)) return false;
     const ll_outcome outcome = ll_judge(&a->call, s, route);
     *mismatched = outcome.mismatched;

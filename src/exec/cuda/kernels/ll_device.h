@@ -36,6 +36,7 @@ typedef struct ll_now {
 /* A block's shared memory. */
 typedef struct ll_shared {
     uint64_t *bases;                          /* [N] where the buffer of each rank lies */
+    unsigned long long *waits;                /* [N] nanoseconds of this block's waits for each rank */
     uint64_t *places;                         /* [32] */
     int32_t *status, *tag, *route, *messages; /* [N] that each rank has told */
     int32_t *notes;                           /* [LL_GPU_NOTES][32] */
@@ -50,7 +51,8 @@ GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
     const int32_t ranks = LL_RANKS(c);
     ll_shared s;
     s.bases = (uint64_t *)memory;
-    s.places = s.bases + ranks;
+    s.waits = (unsigned long long *)(s.bases + ranks);
+    s.places = (uint64_t *)(s.waits + ranks);
     s.first_bad = (unsigned long long *)(s.places + LL_MOST_TOPK);
     s.sum = (int32_t *)(s.first_bad + 1);
     s.status = s.sum + 2;
@@ -140,6 +142,43 @@ GPU_FUNC bool ll_await(const ll_gpu_call *c, const uint64_t *word, uint32_t stam
         *seen = load_acquire(word);
         if ((uint32_t)(*seen >> 32) == stamp) return true;
         if (!may_wait(&c->world, &p, wait, peer, *seen, (uint64_t)stamp << 32)) return false;
+    }
+}
+
+/* ---- how long it takes ------------------------------------------------------------------------------------------- */
+
+/* What waits for ranks have come to in a block's receive; each rank's data are awaited behind its unit. */
+GPU_FUNC void ll_clear_waits(const ll_gpu_call *c, const ll_shared *s)
+{
+    for (int32_t r = threadIdx.x; c->wait_ns && r < LL_RANKS(c); r += blockDim.x)
+        s->waits[r] = 0;
+    __syncthreads();
+}
+GPU_FUNC uint64_t ll_wait_begin(const ll_gpu_call *c)
+{
+    return c->wait_ns ? clock_now() : 0;
+}
+/* By several threads that have begun alike at `before`: what the block had waited for the rank by then. */
+GPU_FUNC void ll_wait_end(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint64_t before, uint64_t since_ns)
+{
+    if (c->wait_ns && source != c->world.rank) atomicMax(&s->waits[source], before + (clock_now() - since_ns));
+}
+
+/* By all threads of a block that has received. */
+GPU_FUNC void ll_keep_waits(const ll_gpu_call *c, const ll_shared *s)
+{
+    if (!c->wait_ns) return;
+    __syncthreads();
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
+        atomicMax((unsigned long long *)&c->waits[r], s->waits[r]);
+}
+
+/* By the last block. */
+GPU_FUNC void ll_tell_waits(const ll_gpu_call *c)
+{
+    for (int32_t r = threadIdx.x; c->wait_ns && r < LL_RANKS(c); r += blockDim.x) {
+        c->wait_ns[r] += (int64_t)c->waits[r];
+        c->waits[r] = 0;
     }
 }
 
@@ -259,11 +298,13 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
 GPU_FUNC bool ll_take_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
 {
     const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    const uint64_t since_ns = ll_wait_begin(c);
     bool ok = true, fits = true;
     for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
         uint64_t seen = 0;
         ok &= ll_await(c, ll_unit_of(c, s, now, source) + w, now->stamp, GPU_WAIT_UNIT, source, &seen);
+        ll_wait_end(c, s, source, 0, since_ns);
         const int32_t value = (int32_t)(uint32_t)seen;
         if (w == LL_UNIT_STATUS) s->status[source] = value;
         if (w == LL_UNIT_TAG) s->tag[source] = value;
@@ -399,7 +440,9 @@ GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_shared *s, const ll_now 
 GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
 {
     const bool refused = !ll_status_goes_on(s->refusal->status);
+    if (received) ll_keep_waits(c, s);
     if (!last_block(&c->world, false)) return;
+    if (received) ll_tell_waits(c);
     if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) ll_say_read(c, s, now);
     if (threadIdx.x == 0) ll_move_on(c, s, now, refused, received, mismatched);
     ll_stamp_time(c, 2);

@@ -484,8 +484,10 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     const ll_gpu_call *c = &a->call;
     const int32_t lane = threadIdx.x % 32, topk = a->routing.topk;
     const uint64_t flag = ll_message_flag_at(&c->space, &c->shape, source, now->epoch, number);
+    const uint64_t since_ns = ll_wait_begin(c), before = c->wait_ns && threadIdx.x == 0 ? s->waits[source] : 0;
     uint64_t seen;
     if (!ll_await(c, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_MESSAGE, source, &seen)) return false;
+    if (threadIdx.x == 0) ll_wait_end(c, s, source, before, since_ns);
     const uint8_t *message = ll_own(c, s, ll_message_at(&c->space, &c->shape, source, ll_half(now->epoch), number));
     ll_header *header = (ll_header *)message;
     int64_t to = -1;
@@ -521,6 +523,7 @@ GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, co
 GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                   bool *mismatched)
 {
+    ll_clear_waits(&a->call, s);
     if (!ll_take_units(&a->call, s, now, t->first)) return false;
     const ll_outcome outcome = ll_judge(&a->call, s, 0);
     *mismatched = outcome.mismatched;

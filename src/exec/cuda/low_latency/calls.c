@@ -72,6 +72,8 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const ll_call *call, int32_t
                              .counts = self->counts,
                              .kept = self->kept,
                              .stamps = self->core.stamps,
+                             .wait_ns = call->wait_ns,
+                             .waits = self->waits,
                              .phases = phases};
     if (call->record) arguments.record = call->record->data;
     return arguments;
@@ -200,21 +202,11 @@ static expar_status launch_dispatch(ll_gpu *self, void *dispatch, int32_t phases
                        ll_gpu_dispatch_shared(&self->shape, args.routing.tokens, args.routing.topk), &args);
 }
 
-static expar_status ll_gpu_check_dispatch(const ll_dispatch_step *step)
-{
-    if (!step->call.wait_ns) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED, "wait_ns is given; expected none: a buffer on a GPU does not take times of "
-                                            "waits yet");
-}
-
 expar_status ll_gpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
-    if (step->call.refusal.status == EXPAR_OK) {
-        ll_gpu_refuse(&step->call, ll_gpu_check_dispatch(step));
-        if (step->call.refusal.status == EXPAR_OK)
-            atomic_fetch_add_explicit(&base->counts.dispatches, 1, memory_order_relaxed);
-    }
+    if (step->call.refusal.status == EXPAR_OK)
+        atomic_fetch_add_explicit(&base->counts.dispatches, 1, memory_order_relaxed);
     return call_send(self, &step->call, LL_DISPATCH, step->routing, launch_dispatch, step);
 }
 
@@ -243,10 +235,6 @@ static expar_status launch_combine(ll_gpu *self, void *combine, int32_t phases)
 
 static expar_status ll_gpu_check_combine(const ll_combine_step *step)
 {
-    if (step->call.wait_ns)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "wait_ns is given; expected none: a buffer on a GPU does not take times "
-                         "of waits yet");
     if (step->call.form.format != EXPAR_LL_PLAIN)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "format is %d (LogFMT); expected %d (plain): a buffer on a GPU does not "

@@ -127,7 +127,7 @@ static const ll_executor_ops ll_gpu_ops = {
 
 /* Parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
-    size_t state, ll_state, kept, device_bytes;
+    size_t state, ll_state, waits, kept, device_bytes;
     size_t awaits, counts, pinned_bytes;
 } ll_gpu_parts;
 
@@ -137,7 +137,8 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     ll_gpu_parts parts;
     parts.state = (size_t)ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     parts.ll_state = parts.state + (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
-    parts.kept = parts.ll_state + (size_t)ep_round(sizeof(ll_gpu_state), EP_ALIGN_BYTES);
+    parts.waits = parts.ll_state + (size_t)ep_round(sizeof(ll_gpu_state), EP_ALIGN_BYTES);
+    parts.kept = parts.waits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.device_bytes = parts.kept + LL_KINDS * LL_HALVES * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
     parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     parts.counts = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
@@ -172,6 +173,7 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     core->report = (gpu_report *)(void *)host;
     core->watch.awaits = (uint64_t *)(void *)(host + parts->awaits);
     self->state = (ll_gpu_state *)(uintptr_t)(memory + parts->ll_state);
+    self->waits = (uint64_t *)(uintptr_t)(memory + parts->waits);
     self->kept = (uint8_t *)(uintptr_t)(memory + parts->kept);
     self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
     self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);

@@ -26,6 +26,7 @@ typedef struct ll_gpu {
     ll_shape shape;
     ll_space space;
     ll_gpu_state *state;   /* device */
+    uint64_t *waits;       /* device */
     uint8_t *kept;         /* device */
     ll_gpu_counts *counts; /* pinned, as kernels see it, and as the host does */
     ll_gpu_counts *counted;

@@ -28,7 +28,7 @@
  * call without a hook, or hook, that finds it ended: that one is carried out, returns the error, and gives no result.
  *
  * This version has the mode for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns across nodes
- * or unmapped; on a GPU also with masks, and what calls return there for LogFMT. */
+ * or unmapped; on a GPU also with masks. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 

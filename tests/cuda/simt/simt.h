@@ -106,6 +106,7 @@ static inline int32_t __reduce_add_sync(uint32_t mask, int32_t word)
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
 #define atomicAdd(at, value)  __atomic_fetch_add((at), (value), __ATOMIC_RELAXED)
+#define atomicOr(at, value)   __atomic_fetch_or((at), (value), __ATOMIC_RELAXED)
 #define atomicExch(at, value) __atomic_exchange_n((at), (value), __ATOMIC_RELAXED)
 #define atomicCAS(at, expected, value)                                                                                 \
     ({                                                                                                                 \
@@ -137,6 +138,11 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
     ({                                                                                                                 \
         const __typeof__((a) + (b)) simt_a = (a), simt_b = (b);                                                        \
         simt_a > simt_b ? simt_a : simt_b;                                                                             \
+    })
+#define min(a, b)                                                                                                      \
+    ({                                                                                                                 \
+        const __typeof__((a) + (b)) simt_a = (a), simt_b = (b);                                                        \
+        simt_a < simt_b ? simt_a : simt_b;                                                                             \
     })
 static inline int __popc(uint32_t bits)
 {

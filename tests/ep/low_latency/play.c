@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low-latency calls from their arguments to their end. */
 #include "ep/low_latency/play.h"
+#include "ep/low_latency/hold.h"
 #include "ep/pitched.h"
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,8 @@ static expar_event *make_wait_event(lowlat_call *call)
     const lowlat_choice *choice = &call->choice;
     if (!choice->late) return NULL;
     CHECK_OK(expar_event_create(&call->wait_event));
-    if (!choice->async) CHECK_OK(expar_event_signal(call->wait_event));
+    /* A GPU's call waits in the caller's thread for an event that is no stream's. */
+    if (!choice->async || hold_finds_late()) CHECK_OK(expar_event_signal(call->wait_event));
     return call->wait_event;
 }
 
@@ -181,7 +183,7 @@ expar_status lowlat_start(lowlat_call *call)
 {
     expar_status status = call->answers ? expar_ll_combine(call->ll, &call->back_args, &call->back)
                                         : expar_ll_dispatch(call->ll, &call->there_args, &call->there);
-    if (call->choice.late && call->choice.async) CHECK_OK(expar_event_signal(call->wait_event));
+    if (call->choice.late && call->choice.async && !hold_finds_late()) CHECK_OK(expar_event_signal(call->wait_event));
     if (status != EXPAR_OK) return status;
     call->wants_finish = call->choice.hook || call->choice.async;
     if (call->choice.hook && !call->choice.zero_copy)

@@ -91,6 +91,8 @@ typedef struct ll_combine_args {
     int64_t x_expert_pitch_bytes, x_row_pitch_bytes, row_bytes;
     uint8_t *y;
     int64_t y_pitch_bytes;
+    int32_t coded; /* 1: rows go as LogFMT */
+    int32_t unused;
 } ll_combine_args;
 
 /* ---- shared memory of a block ------------------------------------------------------------------------------------
@@ -111,6 +113,11 @@ EP_FUNC uint64_t ll_gpu_words_bytes(int32_t ranks)
 {
     const uint64_t words = (uint64_t)LL_GPU_TOLD * (uint64_t)ranks + LL_GPU_NOTES * LL_MOST_TOPK;
     return 8 * (2 * (uint64_t)ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
+}
+/* Of a combine: a bit for each group of a row of LogFMT. */
+EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
+{
+    return ll_gpu_words_bytes(shape->ranks) + ((uint64_t)shape->hidden / 128 + 31) / 32 * 4;
 }
 /* Of a dispatch of so many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens, int32_t topk)

@@ -13,6 +13,7 @@
  *   bytes    of a token: each row of a slot once from memory and once to its place, or once from memory, and one row a
  *            rank; then each place once from memory */
 #include "exec/cuda/kernels/ll_device.h"
+#include "exec/cuda/kernels/ll_log.h"
 #include "exec/cuda/kernels/number.h"
 
 /* expar_ll_sum; the host checks it. */
@@ -165,6 +166,9 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
         ll_place_number(&c->space, &c->shape, now->epoch, 0, header->token, lane < a->routing.topk ? lane : 0);
     const uint8_t *place = ll_there(s, source, ll_row_at(&c->space, number));
     uint32_t mask = __ballot_sync(GPU_ALL, slot->row != NULL);
+    for (; a->coded && mask; mask &= mask - 1)
+        ll_log_send_row(c, (uint32_t *)s->rest, c->form.dtype, ll_pointer_of(slot->row, __ffs((int)mask) - 1),
+                        (uint8_t *)ll_pointer_of(place, __ffs((int)mask) - 1));
     while (mask)
         ll_bring_rows(a, &mask, slot->row, place);
     __syncthreads();
@@ -309,7 +313,7 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a)
     rows = __reduce_add_sync(GPU_ALL, rows);
     if (threadIdx.x % 32 || rows == 0) return;
     atomicAdd(&c->state->rows, (unsigned long long)rows);
-    atomicAdd(&c->state->bytes, (unsigned long long)rows * (unsigned long long)a->row_bytes);
+    if (!a->coded) atomicAdd(&c->state->bytes, (unsigned long long)rows * (unsigned long long)a->row_bytes);
 }
 
 /* Number `i` of the messages of all ranks, in turn from the next rank on, this one last. */
@@ -411,8 +415,13 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     if (__any_sync(GPU_ALL, !ok)) return false;
     if (clocked) ll_wait_end(c, s, part.rank, before, since_ns);
     __syncwarp();
-    ll_add_rows(a, __ballot_sync(GPU_ALL, part.rank >= 0), ll_own(c, s, ll_row_at(&c->space, number)), part.weight,
-                !reduced, (uint4 *)(a->y + token * a->y_pitch_bytes));
+    const uint32_t mask = __ballot_sync(GPU_ALL, part.rank >= 0);
+    const uint8_t *place = ll_own(c, s, ll_row_at(&c->space, number));
+    uint8_t *y = a->y + token * a->y_pitch_bytes;
+    if (a->coded)
+        ll_log_add_rows(c, c->form.dtype, mask, place, part.weight, y);
+    else
+        ll_add_rows(a, mask, place, part.weight, !reduced, (uint4 *)y);
     return true;
 }
 

@@ -229,28 +229,16 @@ static expar_status launch_combine(ll_gpu *self, void *combine, int32_t phases)
                             .x_row_pitch_bytes = step->x_row_pitch_bytes,
                             .row_bytes = self->shape.hidden * element,
                             .y = step->y,
-                            .y_pitch_bytes = step->y_pitch_bytes};
-    return launch_call(self, &step->call, self->combine_kernel, ll_gpu_words_bytes(self->shape.ranks), &args);
-}
-
-static expar_status ll_gpu_check_combine(const ll_combine_step *step)
-{
-    if (step->call.form.format != EXPAR_LL_PLAIN)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "format is %d (LogFMT); expected %d (plain): a buffer on a GPU does not "
-                         "code rows of a combine yet",
-                         step->call.form.format, (int)EXPAR_LL_PLAIN);
-    return EXPAR_OK;
+                            .y_pitch_bytes = step->y_pitch_bytes,
+                            .coded = step->call.form.format == EXPAR_LL_LOGFMT};
+    return launch_call(self, &step->call, self->combine_kernel, ll_gpu_combine_shared(&self->shape), &args);
 }
 
 expar_status ll_gpu_combine_send(ll_executor *base, ll_combine_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
-    if (step->call.refusal.status == EXPAR_OK) {
-        ll_gpu_refuse(&step->call, ll_gpu_check_combine(step));
-        if (step->call.refusal.status == EXPAR_OK)
-            atomic_fetch_add_explicit(&base->counts.combines, 1, memory_order_relaxed);
-    }
+    if (step->call.refusal.status == EXPAR_OK)
+        atomic_fetch_add_explicit(&base->counts.combines, 1, memory_order_relaxed);
     return call_send(self, &step->call, LL_COMBINE, step->routing, launch_combine, step);
 }
 

@@ -53,9 +53,12 @@ static void ll_gpu_destroy(ll_executor *base, bool sound)
         sym_unlisten(core->sym, &core->listener);
         return;
     }
+    /* The report goes with the parts. Peers' kernels may still write here until all ranks have come, and waited for
+       theirs. */
+    gpu_order_await(core);
+    const bool well = gpu_check(&core->base, ll_buffer_name) == EXPAR_OK;
     ll_gpu_close_part(self);
-    /* Peers' kernels may still write here until all ranks have come, and waited for theirs. */
-    bool quiet = sound && !core->unsettled && gpu_check(&core->base, ll_buffer_name) == EXPAR_OK;
+    bool quiet = sound && !core->unsettled && well;
     if (sound && device_heap_give(core->heap, ll_buffer_name, core->world.buffer, &quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     gpu_home_leave(core, quiet);

@@ -404,10 +404,11 @@ static bool is_due(const boot_wait *wait, int64_t now_ns)
     return now_ns >= wait->ask_ns || now_ns >= wait->log_ns || (limit_ms > 0 && waited_ns >= limit_ms * NS_PER_MS);
 }
 
-/* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it. */
+/* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it;
+   but a buffer's end is what comes behind a call that was broken off. */
 static void break_circle(const inquiry *q, bool circled)
 {
-    if (q->failed && (circled || q->wait->circled))
+    if (q->failed && (circled || q->wait->circled) && q->wait->circle.kind != BOOT_KIND_END)
         boot_note_ended(q->wait->boot, &q->wait->circle, q->status, expar_last_error());
 }
 

@@ -14,7 +14,8 @@ enum { SIZE = 3, TIMEOUT_MS = 200 };
 static const boot_topic first = {.kind = BOOT_KIND_BUFFER, .object = 1, .number = 1},
                         second = {.kind = BOOT_KIND_BUFFER, .object = 2, .number = 1},
                         third = {.kind = BOOT_KIND_BUFFER, .object = 3, .number = 2},
-                        earlier = {.kind = BOOT_KIND_BUFFER, .object = 3, .number = 1};
+                        earlier = {.kind = BOOT_KIND_BUFFER, .object = 3, .number = 1},
+                        ending = {.kind = BOOT_KIND_END, .object = 1};
 
 typedef struct played_boot played_boot;
 
@@ -23,8 +24,9 @@ struct played_boot {
     boot_notes notes;
     /* What rank says of the topic. */
     void (*answer)(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer);
-    int asked; /* times that rank 1 was asked about the first */
-    bool late; /* it answers the first of these only, until it has left the circle */
+    int asked;              /* times that rank 1 was asked about the first */
+    bool late;              /* it answers the first of these only, until it has left the circle */
+    const boot_topic *last; /* where rank 2 awaits rank 0 */
 };
 
 static void played_ask(boot *base, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
@@ -85,15 +87,15 @@ static void answer_in_circle(played_boot *self, const boot_topic *topic, int32_t
         return;
     }
     answer->came = answer->waits = true;
-    answer->topic = third;
+    answer->topic = *self->last;
     answer->rank = 0;
     answer->blamed = -1;
 }
 
-/* How rank 0 answers whoever asks it about the third once its own wait has failed. */
-static expar_status left_behind(bool late)
+/* How rank 0 answers whoever asks it about the last of the circle once its own wait has failed. */
+static expar_status left_behind(const boot_topic *last, bool late)
 {
-    played_boot played = {.answer = answer_in_circle, .late = late};
+    played_boot played = {.answer = answer_in_circle, .late = late, .last = last};
     boot_wait wait;
     boot_answer answer = {0};
     begin_play(&played);
@@ -102,7 +104,7 @@ static expar_status left_behind(bool late)
     look_until_it_fails(&wait);
     assert_int_equal(wait.verdict, BOOT_WILL_NOT_COME);
     boot_wait_end(&wait);
-    notes_read(&played.notes, &third, TIMEOUT_MS, &answer);
+    notes_read(&played.notes, last, TIMEOUT_MS, &answer);
     notes_destroy(&played.notes);
     return answer.ended;
 }
@@ -110,13 +112,21 @@ static expar_status left_behind(bool late)
 static void who_leaves_a_circle_says_so(void **state)
 {
     (void)state;
-    assert_int_equal(left_behind(false), EXPAR_ERR_PEER);
+    assert_int_equal(left_behind(&third, false), EXPAR_ERR_PEER);
 }
 
 static void late_answers_undo_no_circle(void **state)
 {
     (void)state;
-    assert_int_equal(left_behind(true), EXPAR_ERR_PEER);
+    assert_int_equal(left_behind(&third, true), EXPAR_ERR_PEER);
+}
+
+/* The rank comes there next. */
+static void who_leaves_a_circle_comes_to_the_end(void **state)
+{
+    (void)state;
+    assert_int_equal(left_behind(&ending, false), EXPAR_OK);
+    assert_int_equal(left_behind(&ending, true), EXPAR_OK);
 }
 
 /* ---- ranks of one call that await each other --------------------------------------------------------------------- */
@@ -258,6 +268,7 @@ int main(void)
         cmocka_unit_test(ranks_that_await_one_each_are_a_circle),
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
+        cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
         cmocka_unit_test(who_has_given_up_is_not_late),
         cmocka_unit_test(what_the_call_notes_comes_in_its_place),
     };

@@ -15,6 +15,7 @@ struct bench_baseline;  /* ep/session.h */
 struct ll_baseline;     /* ll/session.h */
 struct bench_breakdown; /* ep/results.h */
 struct bench_session;   /* ep/session.h */
+struct ll_place;        /* ll/place.h */
 struct contender;       /* common/measure.h */
 struct bench_span;
 
@@ -68,6 +69,7 @@ struct bench_device {
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
     /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */
     bool (*breakdown)(const struct bench_session *session, struct bench_breakdown *out);
+    const struct ll_place *ll; /* of low-latency mode; NULL: it is not measured here */
 };
 extern const struct bench_device bench_cpu;
 

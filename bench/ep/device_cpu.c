@@ -2,6 +2,7 @@
 /* The CPU: tensors are ordinary memory, the symmetric heap holds the rows, a turn is timed by CLOCK_MONOTONIC behind a
  * barrier. */
 #include "bench/ep/copy_limit.h"
+#include "bench/ll/place.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,4 +138,5 @@ const struct bench_device bench_cpu = {
     .close = cpu_close,
     .add_copies = cpu_add_copies,
     .turn = bench_cpu_turn,
+    .ll = &ll_cpu,
 };

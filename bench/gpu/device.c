@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* From the moment when the last host has come until the gate opens: enough for the hosts to put a call behind it. */
-#define GATE_DELAY_NS   UINT64_C(50000)
-#define GATE_TIMEOUT_NS UINT64_C(30000000000)
+#define GATE_DELAY_NS UINT64_C(50000)
 
 /* As the library chooses (exec/cuda/create.c). */
 #define DEFAULT_SMS 24
@@ -82,15 +81,21 @@ static bool gpu_commit(const struct bench_world *world, void *data, void *draft,
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
+uint32_t *gpu_expired(const struct gpu_rank *rank)
+{
+    const struct gpu_crew *crew = rank->crew;
+    const size_t turns_bytes = (size_t)rank->world.size * sizeof *crew->turns;
+    return (uint32_t *)(uintptr_t)(crew->words.device + turns_bytes) + rank->world.rank;
+}
+
 static expar_status launch_gate(struct gpu_rank *rank)
 {
     const struct gpu_crew *crew = rank->crew;
-    size_t size = (size_t)rank->world.size, own = (size_t)rank->world.rank;
     gate_call gate = {.turns = (const uint64_t *)(uintptr_t)crew->words.device,
                       .turn = ++rank->turn,
                       .delay_ns = GATE_DELAY_NS,
-                      .timeout_ns = GATE_TIMEOUT_NS,
-                      .expired = (uint32_t *)(uintptr_t)(crew->words.device + size * sizeof *crew->turns) + own,
+                      .timeout_ns = GPU_TURN_TIMEOUT_NS,
+                      .expired = gpu_expired(rank),
                       .ranks = rank->world.size};
     void *parameters[] = {&gate};
     const cuda_launch launch = {.function = rank->gate, .stream = rank->stream, .blocks = 1, .threads = 32};
@@ -109,7 +114,7 @@ static expar_status read_time(const struct gpu_rank *rank, struct bench_span *sp
     if (status != EXPAR_OK) return status;
     if (atomic_load_explicit(&rank->crew->expired[rank->world.rank], memory_order_relaxed))
         return error_set(EXPAR_ERR_PEER, "some rank did not come to turn %llu within %llu s",
-                         (unsigned long long)rank->turn, (unsigned long long)(GATE_TIMEOUT_NS / 1000000000));
+                         (unsigned long long)rank->turn, (unsigned long long)(GPU_TURN_TIMEOUT_NS / 1000000000));
     status = CUDA_CALL(EventElapsedTime, &milliseconds, rank->start, rank->end);
     if (status == EXPAR_OK) *span = (struct bench_span){.end_ns = (int64_t)((double)milliseconds * 1e6)};
     return status;
@@ -174,4 +179,5 @@ const struct bench_device bench_cuda = {
     .add_copies = gpu_copy_add,
     .turn = gpu_turn,
     .breakdown = gpu_breakdown,
+    .ll = &ll_cuda,
 };

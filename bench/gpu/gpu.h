@@ -5,6 +5,7 @@
  *   main.c    the ranks: devices, streams, threads
  *   device.c  struct bench_device: memory, and turns timed behind the gate (kernels/gate.cu)
  *   copy.c    the copy limit (kernels/copy_limit.cu)
+ *   ll.c      low-latency mode: shared memory, its copy limit, round trips (kernels/ll_limit.cu)
  *   kernels/forms.h  what kernels are handed
  *
  * Called through bench/bench.h (bench_gpu_main); calls the library's public interface, and what it shows to the tools:
@@ -13,6 +14,7 @@
 #define EXPAR_BENCH_GPU_GPU_H
 
 #include "bench/ep/session.h"
+#include "bench/ll/place.h"
 #include "cuda/cuda.h"
 #include "mem/device.h"
 #include <pthread.h>
@@ -36,14 +38,18 @@ struct gpu_rank {
     cuda_device *device;
     cu_stream stream;
     cu_event start, end;
-    cuda_program *copy_program, *gate_program;
+    cuda_program *copy_program, *gate_program, *ll_program;
     cu_function push, pull, gate;
+    cu_function ll_turn, ll_trip, ll_nothing; /* where low-latency mode is measured */
     uint64_t turn;
     int code; /* exit code of this rank */
 };
 
 /* ---- device.c ---------------------------------------------------------------------------------------------------- */
 extern const struct bench_device bench_cuda;
+/* How long a kernel waits for another rank, and where it says that it has done so in vain. */
+#define GPU_TURN_TIMEOUT_NS UINT64_C(30000000000)
+uint32_t *gpu_expired(const struct gpu_rank *rank);
 /* The other ranks' gates need not wait for this one any more. */
 void gpu_give_up(struct gpu_rank *rank);
 
@@ -54,5 +60,9 @@ expar_status gpu_copy_load(struct gpu_rank *rank);
 bool gpu_copy_open(struct bench_session *session);
 void gpu_copy_close(struct bench_session *session, bool sound);
 int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders);
+
+/* ---- ll.c -------------------------------------------------------------------------------------------------------- */
+expar_status gpu_ll_load(struct gpu_rank *rank);
+extern const struct ll_place ll_cuda;
 
 #endif

@@ -50,12 +50,14 @@ static expar_status load(struct gpu_rank *rank)
     if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &rank->end, 0);
     if (status == EXPAR_OK) status = tool_kernel_load(rank->device, "bench/gpu/kernels/gate.cu", &rank->gate_program);
     if (status == EXPAR_OK) status = cuda_program_kernel(rank->gate_program, "bench_gate", 0, &rank->gate);
-    return status == EXPAR_OK ? gpu_copy_load(rank) : status;
+    if (status != EXPAR_OK) return status;
+    return rank->crew->options->ll.wanted ? gpu_ll_load(rank) : gpu_copy_load(rank);
 }
 
 static void unload(struct gpu_rank *rank)
 {
     cuda_program_release(rank->copy_program);
+    cuda_program_release(rank->ll_program);
     cuda_program_release(rank->gate_program);
     if (rank->end) cuda_driver()->EventDestroy(rank->end);
     if (rank->start) cuda_driver()->EventDestroy(rank->start);
@@ -71,7 +73,8 @@ static void *rank_main(void *argument)
     }
     bool loaded = bench_all_true(&rank->world, bench_good(&rank->world, load(rank)));
     rank->world.stream = rank->stream;
-    if (loaded) rank->code = bench_run(&rank->world, rank->crew->options);
+    const struct bench_options *options = rank->crew->options;
+    if (loaded) rank->code = options->ll.wanted ? ll_run(&rank->world, options) : bench_run(&rank->world, options);
     gpu_give_up(rank);
     if (!bench_good(&rank->world, expar_group_destroy(rank->world.group))) rank->code = 1;
     unload(rank);

@@ -2,10 +2,9 @@
 /* Combine by both sums, in one call and in two, the copies, the baseline and round trips take turns. As with dispatch,
  * a first call with other contents and one right behind the measured ones are verified in full. */
 #include "bench/ll/session.h"
-#include <string.h>
 
-/* For each sum: call, send, receive, copies, baseline; two round trips. */
-#define MAX_CONTENDERS (2 * (3 + LL_MAX_COPIES + 1) + 2)
+/* For each sum: call, send, receive, copies, baseline; two round trips, a launch. */
+#define MAX_CONTENDERS (2 * (3 + LL_MAX_COPIES + 1) + 2 + 1)
 
 /* Calls of one kind: one sum, in one or by a hook. */
 struct combine_case {
@@ -31,7 +30,7 @@ struct combine_turns {
     const struct ll_session *session;
     expar_ll_handle *handle;
     struct combine_sum exact, reduced;
-    struct contender list[MAX_CONTENDERS], *trips;
+    struct contender list[MAX_CONTENDERS], *launch, *trips;
     int count;
 };
 
@@ -51,7 +50,7 @@ static bool combine_run(void *context)
 static bool combine_receive(void *context)
 {
     struct combine_case *self = context;
-    return bench_good(self->session->world, expar_ll_hook_call(self->result.hook, NULL));
+    return bench_good(self->session->world, expar_ll_hook_call(self->result.hook, self->session->world->stream));
 }
 
 static void combine_release(struct combine_case *self)
@@ -79,8 +78,7 @@ static bool combine_after(void *context, bool check)
 static bool combine_first(struct combine_case *self)
 {
     const struct ll_session *session = self->session;
-    memset(session->y, 0xff, (size_t)session->problem->tokens * session->problem->row_bytes);
-    if (!combine_run(self) || (self->result.hook && !combine_receive(self))) return false;
+    if (!ll_spoil_y(session) || !combine_run(self) || (self->result.hook && !combine_receive(self))) return false;
     self->verified &= verify(self, ll_first_salt(session));
     combine_release(self);
     return true;
@@ -111,7 +109,7 @@ static bool make_handle(struct combine_turns *self)
     const struct problem *problem = session->problem;
     expar_ll_dispatch_args args = ll_dispatch_args_of(session);
     expar_ll_dispatch_result result = EXPAR_LL_DISPATCH_RESULT_INIT;
-    args.topk_weights = expar_tensor_2d(session->weights, EXPAR_F32, problem->tokens, problem->topk);
+    args.topk_weights = ll_tensor(session, session->weights, EXPAR_F32, problem->tokens, problem->topk);
     if (!bench_good(session->world, expar_ll_dispatch(session->ll, &args, &result))) return false;
     expar_ep_output_release(result.output);
     self->handle = result.handle;
@@ -122,7 +120,7 @@ static expar_tensor rows_tensor(const struct ll_session *session)
 {
     const struct problem *problem = session->problem;
     const struct ll_layout *layout = session->layout;
-    expar_tensor x = expar_tensor_2d(session->rows, problem->dtype, layout->rows_per_expert, problem->hidden);
+    expar_tensor x = ll_tensor(session, session->rows, problem->dtype, layout->rows_per_expert, problem->hidden);
     x.ndim = 3;
     x.shape[0] = layout->local_experts;
     x.shape[1] = layout->rows_per_expert;
@@ -139,12 +137,13 @@ static bool open_sum(struct combine_turns *self, struct combine_sum *sum, bool r
     const struct problem *problem = session->problem;
     expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
     args.x = rows_tensor(session);
-    args.topk_idx = expar_tensor_2d(session->idx, EXPAR_I32, problem->tokens, problem->topk);
-    args.topk_weights = expar_tensor_2d(session->weights, EXPAR_F32, problem->tokens, problem->topk);
+    args.topk_idx = ll_tensor(session, session->idx, EXPAR_I32, problem->tokens, problem->topk);
+    args.topk_weights = ll_tensor(session, session->weights, EXPAR_F32, problem->tokens, problem->topk);
     args.handle = self->handle;
     args.sum = reduced ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
     args.format = session->format->wire;
-    args.out = expar_tensor_2d(session->y, problem->dtype, problem->tokens, problem->hidden);
+    args.stream = session->world->stream;
+    args.out = ll_tensor(session, session->y, problem->dtype, problem->tokens, problem->hidden);
     *sum = (struct combine_sum){.reduced = reduced,
                                 .whole = {.session = session, .args = args, .verified = true},
                                 .limit = ll_limit_combine(session, reduced)};
@@ -216,9 +215,10 @@ static bool add_result(const struct combine_turns *self, const struct combine_su
                                  .format = session->format->name,
                                  .dtype = problem->dtype,
                                  .tokens = problem->tokens,
-                                 .threads = session->threads,
+                                 .workers = session->workers,
                                  .expar = own->times};
-    if (self->trips) ll_trip_times(self->trips, result);
+    if (self->trips) session->world->device->ll->trip_times(self->trips, result);
+    if (self->launch) result->launch_us = self->launch->times.median_us;
     result->verified = bench_all_true(session->world, what->verified) && sum->verified;
     if (!bench_mean(session->world, (double)rows_back(session, sum->reduced), &result->messages)) return false;
     result->bytes = result->messages * (double)problem->row_bytes;
@@ -252,9 +252,14 @@ static bool open_sums(struct combine_turns *self)
     if (reduced && !open_sum(self, &self->reduced, true)) return false;
     if (options->ll.exact) add_sum(self, &self->exact);
     if (reduced) add_sum(self, &self->reduced);
+    const struct bench_world *world = self->session->world;
+    const struct ll_place *place = world->device->ll;
+    if (place->launch)
+        self->launch =
+            add_contender(self, (struct contender){.run = place->launch, .context = (void *)(uintptr_t)world});
     if (!self->session->trip) return true;
     self->trips = &self->list[self->count];
-    self->count += ll_trip_contenders(self->session->trip, self->trips);
+    self->count += place->trip_contenders(self->session->trip, self->trips);
     return true;
 }
 
@@ -267,10 +272,10 @@ static bool first_of(struct combine_sum *sum)
 static bool measure(struct combine_turns *self)
 {
     const struct ll_session *session = self->session;
-    ll_fill_rows(session, ll_first_salt(session));
+    if (!ll_fill_rows(session, ll_first_salt(session))) return false;
     if (!first_of(&self->exact) || !first_of(&self->reduced)) return false;
-    ll_fill_rows(session, ll_measured_salt(session));
-    if (self->exact.limit) ll_limit_refill(self->exact.limit);
+    if (!ll_fill_rows(session, ll_measured_salt(session))) return false;
+    if (self->exact.limit && !ll_limit_refill(self->exact.limit)) return false;
     return ll_session_measure(session, "combine", self->list, self->count);
 }
 

@@ -3,8 +3,8 @@
  * call with other contents is verified in full; a call right behind the measured ones is verified again. */
 #include "bench/ll/session.h"
 
-/* Call, send, receive, copies, baseline, two round trips. */
-#define MAX_CONTENDERS (3 + LL_MAX_COPIES + 1 + 2)
+/* Call, send, receive, copies, baseline, two round trips, a launch. */
+#define MAX_CONTENDERS (3 + LL_MAX_COPIES + 1 + 2 + 1)
 
 /* Calls of one kind: in one, or by a hook. */
 struct dispatch_case {
@@ -26,7 +26,7 @@ static bool dispatch_run(void *context)
 static bool dispatch_receive(void *context)
 {
     struct dispatch_case *self = context;
-    return bench_good(self->session->world, expar_ll_hook_call(self->result.hook, NULL));
+    return bench_good(self->session->world, expar_ll_hook_call(self->result.hook, self->session->world->stream));
 }
 
 static void dispatch_release(struct dispatch_case *self)
@@ -49,8 +49,8 @@ static bool dispatch_after(void *context, bool check)
 static bool dispatch_first(struct dispatch_case *self)
 {
     const uint64_t salt = ll_first_salt(self->session);
-    ll_fill_x(self->session, salt);
-    if (!dispatch_run(self) || (self->result.hook && !dispatch_receive(self))) return false;
+    if (!ll_fill_x(self->session, salt) || !dispatch_run(self) || (self->result.hook && !dispatch_receive(self)))
+        return false;
     self->verified &= ll_verify_dispatch(self->session, salt, &self->result);
     dispatch_release(self);
     return true;
@@ -91,7 +91,8 @@ struct turns {
     struct baseline_case baseline;
     struct ll_limit *limit;
     struct contender list[MAX_CONTENDERS];
-    struct contender *of_whole, *of_send, *of_receive, *copies, *of_baseline, *trips; /* in list; NULL: not there */
+    /* In list; NULL: not there. */
+    struct contender *of_whole, *of_send, *of_receive, *copies, *of_baseline, *launch, *trips;
     int count, num_copies;
     double messages, bytes; /* of a call and rank */
     bool verified;          /* limit, baseline, counts; on all ranks */
@@ -121,9 +122,13 @@ static void add_turns(struct turns *self)
     if (session->baseline)
         self->of_baseline = add_contender(
             self, (struct contender){.run = baseline_run, .after = baseline_after, .context = &self->baseline});
+    const struct ll_place *place = session->world->device->ll;
+    if (place->launch)
+        self->launch =
+            add_contender(self, (struct contender){.run = place->launch, .context = (void *)(uintptr_t)session->world});
     if (!session->trip) return;
     self->trips = &self->list[self->count];
-    self->count += ll_trip_contenders(session->trip, self->trips);
+    self->count += place->trip_contenders(session->trip, self->trips);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -152,11 +157,12 @@ static bool add_result(const struct turns *self, const char *phase, const struct
                                  .format = session->format->name,
                                  .dtype = session->problem->dtype,
                                  .tokens = session->problem->tokens,
-                                 .threads = session->threads,
+                                 .workers = session->workers,
                                  .expar = own->times,
                                  .messages = self->messages,
                                  .bytes = self->bytes};
-    if (self->trips) ll_trip_times(self->trips, result);
+    if (self->trips) session->world->device->ll->trip_times(self->trips, result);
+    if (self->launch) result->launch_us = self->launch->times.median_us;
     result->verified = bench_all_true(session->world, what->verified) && self->verified;
     if (own != self->of_whole) return true;
     result->num_copies = self->num_copies;
@@ -188,8 +194,7 @@ static bool measure(struct turns *self)
     add_turns(self);
     if (self->of_whole && !dispatch_first(&self->whole)) return false;
     if (self->of_send && !dispatch_first(&self->hooked)) return false;
-    ll_fill_x(session, ll_measured_salt(session));
-    ll_limit_refill(self->limit);
+    if (!ll_fill_x(session, ll_measured_salt(session)) || !ll_limit_refill(self->limit)) return false;
     return ll_session_measure(session, "dispatch", self->list, self->count);
 }
 

@@ -42,11 +42,13 @@ static json_t *formats_json(const struct bench_options *options)
     return one_or_list(list);
 }
 
-static json_t *threads_json(const struct bench_options *options)
+/* Those that were not given as the device chooses. */
+static json_t *workers_json(const struct bench_world *world, const struct bench_options *options)
 {
+    const int usual = world->device->ll->default_workers(world);
     json_t *list = json_array();
     for (int i = 0; i < options->num_workers; i++)
-        json_array_append_new(list, json_integer(options->workers[i] ? options->workers[i] : 1));
+        json_array_append_new(list, json_integer(options->workers[i] ? options->workers[i] : usual));
     return one_or_list(list);
 }
 
@@ -58,7 +60,7 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
                      world->size, "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden",
                      o->hidden, "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format",
                      formats_json(o), "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters,
-                     "warmup", o->warmup, "threads", threads_json(o), "seed", (json_int_t)o->seed);
+                     "warmup", o->warmup, world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -68,7 +70,7 @@ static json_t *real_or_null(bool there, double value)
     return there ? json_real(value) : json_null();
 }
 
-static json_t *result_json(const struct ll_result *r)
+static json_t *result_json(const struct bench_world *world, const struct ll_result *r)
 {
     const bool copied = r->num_copies > 0;
     json_t *copies = json_array();
@@ -84,7 +86,7 @@ static json_t *result_json(const struct ll_result *r)
     json_object_set_new(json, "fraction_of_copy_limit", real_or_null(copied, ll_fraction_of_copy_limit(r)));
     json_object_set_new(json, "round_trip_us", real_or_null(r->has_trip, r->trip_us));
     json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_trip, r->raw_trip_us));
-    json_object_set_new(json, "threads", json_integer(r->threads));
+    json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
@@ -99,7 +101,7 @@ void ll_report_json(const struct bench_world *world, const struct bench_options 
 {
     json_t *list = json_array();
     for (int i = 0; i < results->count; i++)
-        json_array_append_new(list, result_json(&results->items[i]));
+        json_array_append_new(list, result_json(world, &results->items[i]));
     json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(), "config", config_json(world, options),
                                "results", list);
     json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));

@@ -42,7 +42,10 @@ struct limit_sums {
 struct limit_way {
     const struct ll_session *session;
     bool combine, reduced, stream_messages, stream_rows;
-    void *symmetric; /* slots [N][B] of messages, or places [T][K] of rows */
+    void *symmetric; /* slots [N][B] of messages, or places [T][K] of rows; on the device, as what follows but lists */
+    size_t symmetric_bytes;
+    uint8_t **bases; /* [N] that of each rank */
+    void *kept;      /* of the device's turns */
     /* A turn goes through them in this order. Dispatch has the first two; a combine messages and sums, or, reduced,
        the two sums. */
     struct limit_list messages, rows;
@@ -54,6 +57,7 @@ struct limit_way {
     int32_t *src_info;            /* dispatch: [L][N*B] */
     size_t received_bytes, scales_bytes, info_bytes;
     int64_t *sent; /* [N] messages, while they are listed */
+    size_t headers_bytes;
     int num_scales;
 };
 
@@ -70,15 +74,15 @@ struct limit_copy *limit_list_add(struct limit_list *list, const void *source, v
 
 /* ---- limit_dispatch.c, limit_combine.c --------------------------------------------------------------------------- */
 
-/* Memory that is the rank's own (false: there is none), bytes of symmetric memory, lists (false: a rank's memory cannot
-   be had), and contents that follow x or the rows. */
+/* Memory that is the rank's own (false: there is none), bytes of symmetric memory, lists, and contents that follow x or
+   the rows (false after saying why they cannot be had). */
 bool limit_dispatch_memory(struct limit_way *way);
 size_t limit_dispatch_symmetric_bytes(const struct limit_way *way);
-bool limit_dispatch_fill(struct limit_way *way);
-void limit_dispatch_refill(struct limit_way *way);
+void limit_dispatch_fill(struct limit_way *way);
+bool limit_dispatch_refill(struct limit_way *way);
 bool limit_combine_memory(struct limit_way *way);
 size_t limit_combine_symmetric_bytes(const struct limit_way *way);
-bool limit_combine_fill(struct limit_way *way);
-void limit_combine_refill(struct limit_way *way);
+void limit_combine_fill(struct limit_way *way);
+bool limit_combine_refill(struct limit_way *way);
 
 #endif

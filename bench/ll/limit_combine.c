@@ -4,7 +4,6 @@
  */
 #include "bench/ll/limit.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define LOGFMT_GROUP 128
 #define LOGFMT_CODED 160 /* bytes of a coded group, and of its head */
@@ -39,8 +38,7 @@ static bool sums_room(struct limit_sums *list, size_t sums, size_t rows)
 static uint8_t *place_of(const struct limit_way *way, int rank, int64_t token, int place)
 {
     const struct problem *problem = way->session->problem;
-    uint8_t *places = expar_ptr(way->session->world->group, way->symmetric, rank);
-    return places ? places + (size_t)(token * problem->topk + place) * problem->row_bytes : NULL;
+    return way->bases[rank] + (size_t)(token * problem->topk + place) * problem->row_bytes;
 }
 
 static uint8_t *row_of(const struct limit_way *way, int source, int64_t token, int k)
@@ -66,7 +64,7 @@ static int place_of_rank(const struct problem *problem, int source, int64_t toke
 }
 
 /* What goes back for one message. */
-static bool send_back(struct limit_way *way, const struct problem_row *from, size_t bytes)
+static void send_back(struct limit_way *way, const struct problem_row *from, size_t bytes)
 {
     const struct problem *problem = way->session->problem;
     for (int k = 0; k < problem->topk; k++) {
@@ -75,16 +73,12 @@ static bool send_back(struct limit_way *way, const struct problem_row *from, siz
         if (way->reduced) {
             add_row(&way->partial, row, problem_weight(from->rank, from->token, k));
         } else if (from->rank != problem->rank) {
-            uint8_t *place = place_of(way, from->rank, from->token, k);
-            if (!place) return false;
-            limit_list_add(&way->messages, row, place, bytes);
+            limit_list_add(&way->messages, row, place_of(way, from->rank, from->token, k), bytes);
         }
     }
-    if (!way->reduced) return true;
-    uint8_t *place =
-        place_of(way, from->rank, from->token, place_of_rank(problem, from->rank, from->token, problem->rank));
-    end_sum(&way->partial, true, place);
-    return place != NULL;
+    if (!way->reduced) return;
+    end_sum(&way->partial, true,
+            place_of(way, from->rank, from->token, place_of_rank(problem, from->rank, from->token, problem->rank)));
 }
 
 static void sum_token(struct limit_way *way, int64_t token)
@@ -113,15 +107,14 @@ static size_t back_bytes(const struct ll_session *session)
     return (coded + 15) / 16 * 16;
 }
 
-bool limit_combine_fill(struct limit_way *way)
+void limit_combine_fill(struct limit_way *way)
 {
     const struct problem *problem = way->session->problem;
     const size_t bytes = back_bytes(way->session);
     for (int64_t i = 0; i < problem->num_received; i++)
-        if (!send_back(way, &problem->received[i], bytes)) return false;
+        send_back(way, &problem->received[i], bytes);
     for (int64_t token = 0; token < problem->tokens; token++)
         sum_token(way, token);
-    return true;
 }
 
 bool limit_combine_memory(struct limit_way *way)
@@ -142,8 +135,7 @@ size_t limit_combine_symmetric_bytes(const struct limit_way *way)
 }
 
 /* Turns copy as many bytes as coded rows have, and add rows as they were. */
-void limit_combine_refill(struct limit_way *way)
+bool limit_combine_refill(struct limit_way *way)
 {
-    for (size_t i = 0; i < way->messages.count; i++)
-        memcpy(way->messages.items[i].target, way->messages.items[i].source, way->session->problem->row_bytes);
+    return way->session->world->device->ll->way_copy(way, way->session->problem->row_bytes);
 }

@@ -22,8 +22,7 @@ static uint8_t *slot_of(const struct limit_way *way, int rank, int source, int64
 {
     const struct ll_session *session = way->session;
     const int64_t most = session->layout->rows_per_expert / session->problem->num_ranks;
-    uint8_t *slots = expar_ptr(session->world->group, way->symmetric, rank);
-    return slots ? slots + (size_t)(source * most + message) * slot_bytes(way) : NULL;
+    return way->bases[rank] + (size_t)(source * most + message) * slot_bytes(way);
 }
 
 static uint8_t *payload_of(const struct limit_way *way, int64_t token)
@@ -32,7 +31,7 @@ static uint8_t *payload_of(const struct limit_way *way, int64_t token)
     return (way->coded ? way->coded : (uint8_t *)way->session->x) + (size_t)token * bytes;
 }
 
-static bool fill_messages(struct limit_way *way)
+static void fill_messages(struct limit_way *way)
 {
     const struct ll_session *session = way->session;
     const struct problem *problem = session->problem;
@@ -42,7 +41,6 @@ static bool fill_messages(struct limit_way *way)
         for (int rank = 0; rank < problem->num_ranks; rank++) {
             if (rank == problem->rank || problem->position[token * problem->num_ranks + rank] < 0) continue;
             uint8_t *slot = slot_of(way, rank, problem->rank, way->sent[rank]++);
-            if (!slot) return false;
             const size_t number = way->messages.count / 2;
             limit_list_add(&way->messages, way->headers + number * limit_whole_lines(header_bytes(way)), slot,
                            header_bytes(way))
@@ -51,7 +49,6 @@ static bool fill_messages(struct limit_way *way)
             limit_list_add(&way->messages, payload_of(way, token), slot + limit_whole_lines(header_bytes(way)),
                            (payload + 15) / 16 * 16);
         }
-    return true;
 }
 
 /* Each payload that arrives, to the rows of its experts; this rank's own ones as well. */
@@ -82,9 +79,16 @@ static void fill_rows(struct limit_way *way)
     }
 }
 
+static size_t all_coded_bytes(const struct limit_way *way)
+{
+    return ((size_t)way->session->problem->tokens + 1) * way->coded_bytes;
+}
+
 bool limit_dispatch_memory(struct limit_way *way)
 {
     const struct ll_session *session = way->session;
+    const struct bench_world *world = session->world;
+    const struct ll_place *place = world->device->ll;
     const struct problem *problem = session->problem;
     const struct ll_layout *layout = session->layout;
     const size_t rows = (size_t)layout->local_experts * (size_t)layout->rows_per_expert;
@@ -94,13 +98,13 @@ bool limit_dispatch_memory(struct limit_way *way)
     way->received_bytes = rows * row_bytes;
     way->scales_bytes = rows * 4 * (size_t)way->num_scales;
     way->info_bytes = rows * sizeof *way->src_info;
-    way->received = ll_reserve(way->received_bytes);
-    way->scales = ll_reserve(way->scales_bytes);
-    way->src_info = ll_reserve(way->info_bytes);
+    way->headers_bytes = ((size_t)problem->num_sent + 1) * limit_whole_lines(header_bytes(way));
+    way->received = place->reserve(world, way->received_bytes);
+    way->scales = place->reserve(world, way->scales_bytes);
+    way->src_info = place->reserve(world, way->info_bytes);
     way->sent = calloc((size_t)problem->num_ranks, sizeof *way->sent);
-    way->headers = calloc((size_t)problem->num_sent + 1, limit_whole_lines(header_bytes(way)));
-    if (!session->format->plain)
-        way->coded = aligned_alloc(LIMIT_LINE, ((size_t)problem->tokens + 1) * way->coded_bytes);
+    way->headers = world->device->alloc(world, way->headers_bytes);
+    if (!session->format->plain) way->coded = world->device->alloc(world, all_coded_bytes(way));
     return way->received && way->scales && way->src_info && way->sent && way->headers &&
            (session->format->plain || way->coded) && limit_list_make(&way->messages, 2 * (size_t)problem->num_sent) &&
            limit_list_make(&way->rows, (size_t)layout->num_rows);
@@ -111,18 +115,25 @@ size_t limit_dispatch_symmetric_bytes(const struct limit_way *way)
     return (size_t)way->session->layout->rows_per_expert * slot_bytes(way);
 }
 
-bool limit_dispatch_fill(struct limit_way *way)
+void limit_dispatch_fill(struct limit_way *way)
 {
-    if (!fill_messages(way)) return false;
+    fill_messages(way);
     fill_rows(way);
-    return true;
 }
 
-void limit_dispatch_refill(struct limit_way *way)
+bool limit_dispatch_refill(struct limit_way *way)
 {
     const struct ll_session *session = way->session;
     const struct problem *problem = session->problem;
-    for (int64_t token = 0; way->coded && token < problem->tokens; token++)
-        ll_format_encode(session->format, problem->dtype, problem->hidden,
-                         (const uint8_t *)session->x + (size_t)token * problem->row_bytes, payload_of(way, token));
+    const struct bench_device *device = session->world->device;
+    const size_t bytes = (size_t)problem->tokens * problem->row_bytes;
+    if (!way->coded) return true;
+    uint8_t *draft = device->draft(session->world, way->coded, all_coded_bytes(way));
+    const uint8_t *x = draft ? device->view(session->world, session->x, bytes) : NULL;
+    if (!x) return bench_complain(session->world, "out of memory");
+    for (int64_t token = 0; token < problem->tokens; token++)
+        ll_format_encode(session->format, problem->dtype, problem->hidden, x + (size_t)token * problem->row_bytes,
+                         draft + (size_t)token * way->coded_bytes);
+    device->unview(session->world, x);
+    return device->commit(session->world, way->coded, draft, all_coded_bytes(way));
 }

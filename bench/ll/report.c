@@ -52,7 +52,7 @@ static void print_csv_row(const struct bench_options *o, int num_ranks, const st
         printf("%.4f,%.4f,", r->trip_us, r->raw_trip_us);
     else
         printf(",,");
-    printf("%d,%d,", r->threads, r->verified);
+    printf("%d,%d,", r->workers, r->verified);
     if (r->has_mpi)
         printf("%.3f,%.4f,%.4f\n", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
     else
@@ -79,7 +79,7 @@ static void add_head(struct table *table, const struct ll_result *r)
                apart ? r->phase : "");
     table_cell(table, "%s", r->format);
     table_cell(table, "%lld", (long long)r->tokens);
-    table_cell(table, "%d", r->threads);
+    table_cell(table, "%d", r->workers);
     table_cell(table, "%.1f", r->expar.median_us);
     table_cell(table, "%.1f", r->expar.min_us);
     table_cell(table, "%.1f", r->expar.p99_us);

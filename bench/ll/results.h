@@ -15,11 +15,12 @@ struct ll_result {
     const char *format;
     expar_dtype dtype; /* of x */
     int64_t tokens;
-    int threads; /* of a rank */
+    int workers; /* threads of a rank; on GPUs SMs of a call */
     struct bench_times expar, copies[LL_MOST_COPIES], mpi;
     int num_copies; /* 0: nothing to compare with */
-    bool has_mpi, has_trip, verified;
-    double trip_us, raw_trip_us; /* of a flag between two ranks: medians */
+    bool has_mpi, has_trip, has_raw_trip, verified;
+    double trip_us, raw_trip_us; /* of a flag between two ranks, by the library and bare: medians */
+    double launch_us;            /* on GPUs, an empty launch: median. 0: there are none */
     double messages;             /* of a call and rank, mean over ranks, as the library counts them */
     double bytes;                /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ll: the benchmark of low-latency dispatch and combine, on the CPU. On the way of a run:
+/* ll: the benchmark of low-latency dispatch and combine. On the way of a run:
  *
  *   run.c        the cases, one after another        layout.c    where rows stand, by own code
  *   session.c    memory and objects of one case      format.c    payload formats, from their definitions
  *   dispatch.c, combine.c  the operations            verify.c    outputs against what they must be
- *   limit*.c, sum.c  the copy limit                  trip.c      round trips of a flag
+ *   limit*.c, sum.c  the copy limit                  trip.c      round trips of a flag on the CPU
+ *   place.h, place_cpu.c  what a device does; GPUs: bench/gpu/ll.c
  *   report.c, json.c  table, CSV, JSON               options.c   what can be refused
  *
  * Called through bench/bench.h and by bench/mpi; calls the public interface of the library, and of bench/ep routings,
@@ -14,6 +15,7 @@
 
 #include "bench/ep/problem.h"
 #include "bench/ll/format.h"
+#include "bench/ll/place.h"
 #include "bench/ll/results.h"
 
 /* Where rows stand in dispatch's layout [L][N*B][H], for all ranks. B is T, but at least 1. */
@@ -44,7 +46,7 @@ struct ll_session {
     const struct bench_world *world;
     const struct bench_options *options;
     const struct ll_format *format;
-    int threads; /* of a rank */
+    int workers; /* threads of a rank; on GPUs SMs of a call */
     struct problem *problem;
     struct ll_layout *layout;
     expar_ll *ll;
@@ -54,14 +56,14 @@ struct ll_session {
     float *weights; /* [T][K] */
     void *rows;     /* [L][N*B][H] what a combine reads; only rows that are there are ever touched */
     size_t rows_bytes;
-    struct ll_trip *trip; /* NULL: one rank alone */
-    void *baseline;       /* of world->ll_baseline; NULL: none, or not of this format */
+    void *trip;     /* of the device's ll_place; NULL: one rank alone */
+    void *baseline; /* of world->ll_baseline; NULL: none, or not of this format */
 };
 
 struct ll_case_shape {
     struct problem_shape problem;
     const struct ll_format *format;
-    int threads;
+    int workers; /* 0: as the device chooses */
 };
 
 bool ll_session_open(struct ll_session *session, const struct bench_world *world, const struct bench_options *options,
@@ -74,9 +76,12 @@ expar_ll_dispatch_args ll_dispatch_args_of(const struct ll_session *session);
 /* Two fillings that differ everywhere: verified first, and measured. */
 uint64_t ll_first_salt(const struct ll_session *session);
 uint64_t ll_measured_salt(const struct ll_session *session);
-/* Rows of this rank's tokens, and its experts' outputs. */
-void ll_fill_x(const struct ll_session *session, uint64_t salt);
-void ll_fill_rows(const struct ll_session *session, uint64_t salt);
+/* Rows of this rank's tokens, and its experts' outputs; y that no call has written. False after saying why not. */
+bool ll_fill_x(const struct ll_session *session, uint64_t salt);
+bool ll_fill_rows(const struct ll_session *session, uint64_t salt);
+bool ll_spoil_y(const struct ll_session *session);
+/* A matrix where the data lies. */
+expar_tensor ll_tensor(const struct ll_session *session, void *data, expar_dtype dtype, int64_t rows, int64_t columns);
 /* bench_measure with a label for this session and operation. All contenders are settled: calls take less than a rank
    needs to wake up. */
 bool ll_session_measure(const struct ll_session *session, const char *op, struct contender *contenders, int count);
@@ -96,7 +101,7 @@ int ll_layout_rank(const struct problem *problem, int source, int64_t token, int
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Zero, and none of it there before it is touched; NULL: no memory. */
+/* Of the host; zero, and none of it there before it is touched; NULL: no memory. */
 void *ll_reserve(size_t bytes);
 void ll_unreserve(void *data, size_t bytes);
 
@@ -114,6 +119,10 @@ struct ll_rows {
     const int32_t *src_info; /* [L][N*B] */
 };
 bool ll_verify_rows(const struct ll_session *session, uint64_t salt, const struct ll_rows *rows);
+/* The host's view of rows where the data lies, as many as the layout says; counts NULL: none are looked at. False after
+   saying why it cannot be had, when there is nothing to end. */
+bool ll_look(const struct ll_session *session, const struct ll_rows *rows, struct ll_rows *seen);
+void ll_unlook(const struct ll_session *session, struct ll_rows *seen);
 bool ll_verify_dispatch(const struct ll_session *session, uint64_t salt, const expar_ll_dispatch_result *result);
 /* y of this rank, [T][H]: bytes, but behind LogFMT (coded) within the error that the format allows. */
 bool ll_verify_combine(const struct ll_session *session, uint64_t salt, bool reduced, bool coded, const void *y);
@@ -123,7 +132,7 @@ bool ll_verify_count(const struct ll_session *session, const char *what, uint64_
 /* ---- limit.c ----------------------------------------------------------------------------------------------------- */
 
 /* The copy limit: what a program of bare copies takes that moves the same bytes as the calls do, by one thread a rank,
- * without flags.
+ * or a kernel of as many SMs, without flags.
  *
  * Dispatch: each message (header, payload, scales) once to its slot at each other rank; from the slots here each
  * payload to the rows of its experts, scales and token numbers beside them; this rank's own rows straight from x.
@@ -137,12 +146,12 @@ enum { LL_LIMIT_MEMCPY, LL_LIMIT_ROWS_STREAMED, LL_LIMIT_STREAMED, LL_MAX_COPIES
 /* Collective. NULL after saying why not. */
 struct ll_limit *ll_limit_dispatch(const struct ll_session *session);
 struct ll_limit *ll_limit_combine(const struct ll_session *session, bool reduced);
-/* Appends contenders; their number: 0 where calls have more threads, with which these do not compare. */
+/* Appends contenders; their number: 0 where calls have so many workers that these do not compare. */
 int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders);
 /* Whether the last turn has put everything where it belongs. */
 bool ll_limit_verify(struct ll_limit *limit, uint64_t salt);
 /* Coded payloads follow x. */
-void ll_limit_refill(struct ll_limit *limit);
+bool ll_limit_refill(struct ll_limit *limit);
 /* Collective, unless not sound. */
 void ll_limit_free(struct ll_limit *limit, bool sound);
 
@@ -155,10 +164,10 @@ void ll_sum_rows(expar_dtype dtype, const void *const *rows, const float *weight
 /* ---- trip.c ------------------------------------------------------------------------------------------------------ */
 
 /* A word of 8 bytes that goes from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads. */
-struct ll_trip *ll_trip_create(const struct bench_world *world); /* collective; NULL after saying why not */
-void ll_trip_free(struct ll_trip *trip, bool sound);
+void *ll_trip_create(const struct bench_world *world); /* collective; NULL after saying why not */
+void ll_trip_free(void *trip, bool sound);
 /* Appends the two contenders. */
-int ll_trip_contenders(struct ll_trip *trip, struct contender *contenders);
+int ll_trip_contenders(void *trip, struct contender *contenders);
 /* Of one round trip, from those contenders. */
 void ll_trip_times(const struct contender *contenders, struct ll_result *result);
 

@@ -20,7 +20,7 @@ struct ll_trip {
     unsigned spins;
 };
 
-struct ll_trip *ll_trip_create(const struct bench_world *world)
+void *ll_trip_create(const struct bench_world *world)
 {
     struct ll_trip *trip = calloc(1, sizeof *trip);
     void *words = NULL;
@@ -39,8 +39,9 @@ struct ll_trip *ll_trip_create(const struct bench_world *world)
     return NULL;
 }
 
-void ll_trip_free(struct ll_trip *trip, bool sound)
+void ll_trip_free(void *self, bool sound)
 {
+    struct ll_trip *trip = self;
     if (!trip) return;
     if (sound) bench_good(trip->world, expar_free(trip->world->group, trip->signal));
     free(trip);
@@ -94,17 +95,18 @@ static bool trip_run_raw(void *context)
 }
 
 /* From rank 0's start to its end. */
-int ll_trip_contenders(struct ll_trip *trip, struct contender *contenders)
+int ll_trip_contenders(void *trip, struct contender *contenders)
 {
-    if (!trip) return 0;
-    contenders[0] = (struct contender){.run = trip_run, .context = trip, .untimed = trip->world->rank != 0};
-    contenders[1] = (struct contender){.run = trip_run_raw, .context = trip, .untimed = trip->world->rank != 0};
+    const struct ll_trip *self = trip;
+    const bool untimed = self->world->rank != 0;
+    contenders[0] = (struct contender){.run = trip_run, .context = trip, .untimed = untimed};
+    contenders[1] = (struct contender){.run = trip_run_raw, .context = trip, .untimed = untimed};
     return 2;
 }
 
 void ll_trip_times(const struct contender *contenders, struct ll_result *result)
 {
-    result->has_trip = true;
+    result->has_trip = result->has_raw_trip = true;
     result->trip_us = contenders[0].times.median_us / TRIPS;
     result->raw_trip_us = contenders[1].times.median_us / TRIPS;
 }

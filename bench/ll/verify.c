@@ -99,17 +99,96 @@ static bool ranges_are_right(const struct ll_session *session, const int64_t *ra
     return true;
 }
 
+static const void *view(const struct ll_session *session, const void *data, size_t bytes)
+{
+    return data ? session->world->device->view(session->world, data, bytes) : NULL;
+}
+
+static void unview(const struct ll_session *session, const void *seen)
+{
+    if (seen) session->world->device->unview(session->world, seen);
+}
+
+static bool on_host(const struct ll_session *session)
+{
+    return session->world->place.type != EXPAR_CUDA;
+}
+
+static size_t all_rows_bytes(const struct ll_session *session)
+{
+    const struct ll_layout *layout = session->layout;
+    const size_t row_bytes = ll_format_row_bytes(session->format, session->problem->dtype, session->problem->hidden);
+    return (size_t)layout->local_experts * (size_t)layout->rows_per_expert * row_bytes;
+}
+
+/* Those of each expert that the layout says, where they stand. */
+static void *copy_rows(const struct ll_session *session, const void *rows)
+{
+    const struct ll_layout *layout = session->layout;
+    const size_t expert_bytes = all_rows_bytes(session) / (size_t)layout->local_experts;
+    uint8_t *seen = ll_reserve(all_rows_bytes(session));
+    bool good = seen != NULL;
+    for (int l = 0; l < layout->local_experts && good; l++) {
+        const int32_t count = layout->counts[session->problem->rank * layout->local_experts + l];
+        const size_t at = (size_t)l * expert_bytes,
+                     bytes = expert_bytes / (size_t)layout->rows_per_expert * (size_t)count;
+        const void *part = view(session, (const uint8_t *)rows + at, bytes);
+        good = part != NULL;
+        if (good) memcpy(seen + at, part, bytes);
+        unview(session, part);
+    }
+    if (good) return seen;
+    ll_unreserve(seen, all_rows_bytes(session));
+    return NULL;
+}
+
+bool ll_look(const struct ll_session *session, const struct ll_rows *rows, struct ll_rows *seen)
+{
+    const struct ll_layout *layout = session->layout;
+    const size_t locals = (size_t)layout->local_experts, places = locals * (size_t)layout->rows_per_expert;
+    *seen = *rows;
+    if (on_host(session)) return true;
+    seen->rows = copy_rows(session, rows->rows);
+    seen->scales = rows->scales ? view(session, rows->scales, locals * (size_t)rows->scale_strides[0] * 4) : NULL;
+    seen->counts = rows->counts ? view(session, rows->counts, locals * sizeof *rows->counts) : NULL;
+    seen->src_info = view(session, rows->src_info, places * sizeof *rows->src_info);
+    if (seen->rows && !rows->scales == !seen->scales && !rows->counts == !seen->counts && seen->src_info) return true;
+    ll_unlook(session, seen);
+    return bench_complain(session->world, "the output cannot be read back");
+}
+
+void ll_unlook(const struct ll_session *session, struct ll_rows *seen)
+{
+    if (on_host(session)) return;
+    ll_unreserve((void *)(uintptr_t)seen->rows, all_rows_bytes(session));
+    unview(session, seen->scales);
+    unview(session, seen->counts);
+    unview(session, seen->src_info);
+}
+
+static bool verify_ranges(const struct ll_session *session, const int64_t *range)
+{
+    const int64_t *seen = view(
+        session, range, (size_t)session->layout->local_experts * (size_t)session->problem->num_ranks * sizeof *range);
+    bool good = seen && ranges_are_right(session, seen);
+    unview(session, seen);
+    return good;
+}
+
 bool ll_verify_dispatch(const struct ll_session *session, uint64_t salt, const expar_ll_dispatch_result *result)
 {
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     if (!bench_good(session->world, expar_ll_handle_info_get(result->handle, &info))) return false;
-    struct ll_rows rows = {.rows = result->recv_x.data,
-                           .scales = result->recv_scales.data,
-                           .counts = result->recv_count.data,
-                           .src_info = info.src_info.data};
+    struct ll_rows seen, rows = {.rows = result->recv_x.data,
+                                 .scales = result->recv_scales.data,
+                                 .counts = result->recv_count.data,
+                                 .src_info = info.src_info.data};
     for (int i = 0; i < 3 && rows.scales; i++)
         rows.scale_strides[i] = result->recv_scales.strides[i];
-    return ranges_are_right(session, info.range.data) && ll_verify_rows(session, salt, &rows);
+    if (!verify_ranges(session, info.range.data) || !ll_look(session, &rows, &seen)) return false;
+    bool good = ll_verify_rows(session, salt, &seen);
+    ll_unlook(session, &seen);
+    return good;
 }
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
@@ -187,6 +266,7 @@ static bool sums_make(const struct problem *problem, struct sums *sums)
 {
     const size_t hidden = (size_t)problem->hidden;
     float *memory = calloc(5 * hidden, sizeof *memory);
+    *sums = (struct sums){0};
     if (!memory) return false;
     *sums = (struct sums){.row = memory,
                           .sum = memory + hidden,
@@ -200,14 +280,16 @@ bool ll_verify_combine(const struct ll_session *session, uint64_t salt, bool red
 {
     const struct problem *problem = session->problem;
     struct sums sums;
-    if (!sums_make(problem, &sums)) return wrong(session, "out of memory for the comparison");
-    bool good = true;
+    const uint8_t *seen = view(session, y, (size_t)problem->tokens * problem->row_bytes);
+    if (!seen) return wrong(session, "y cannot be read back");
+    bool good = sums_make(problem, &sums) || wrong(session, "out of memory for the comparison");
     for (int64_t token = 0; token < problem->tokens && good; token++) {
-        const uint8_t *row = (const uint8_t *)y + (size_t)token * problem->row_bytes;
+        const uint8_t *row = seen + (size_t)token * problem->row_bytes;
         expected_sum(session, salt, reduced, token, &sums);
         good = coded ? is_near(session, row, &sums) : !memcmp(row, sums.rounded, problem->row_bytes);
         if (!good) wrong(session, "the sum of token %lld", (long long)token);
     }
     free(sums.row);
+    unview(session, seen);
     return good;
 }

@@ -8,9 +8,9 @@
 #include "exec/cuda/kernels/tools.h"
 
 #ifdef GPU_HAS_BULK
-extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_push(const __grid_constant__ copy_list a)
+GPU_KERNEL(1024) bench_copy_push(GPU_ARGS copy_list a)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    GPU_LAUNCH_SHARED(uint8_t, shared);
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     bulk_stage stage;
     bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
@@ -25,9 +25,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_push(const __gr
     bulk_stage_close(&stage);
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_pull(const __grid_constant__ copy_list a)
+GPU_KERNEL(1024) bench_copy_pull(GPU_ARGS copy_list a)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
+    GPU_LAUNCH_SHARED(uint8_t, shared);
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     bulk_stage stage;
     bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_pull(const __gr
     bulk_stage_close(&stage);
 }
 #else
-extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_push(const __grid_constant__ copy_list a)
+GPU_KERNEL(1024) bench_copy_push(GPU_ARGS copy_list a)
 {
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x)
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_push(const __gr
         }
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 1) bench_copy_pull(const __grid_constant__ copy_list a)
+GPU_KERNEL(1024) bench_copy_pull(GPU_ARGS copy_list a)
 {
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {

@@ -28,4 +28,47 @@ typedef struct gate_call {
     int32_t ranks, unused;
 } gate_call;
 
+/* Of ll_limit.cu: one copy; bytes are whole words, and its places aligned to 16. */
+typedef struct ll_copy {
+    const uint8_t *source;
+    uint8_t *target;
+    int64_t bytes;
+    uint32_t *scales; /* words behind the source go there, scale_stride apart; NULL: none */
+    int32_t *info;    /* gets the token; NULL: none */
+    int32_t token, unused;
+} ll_copy;
+
+/* out = Σ weight · row over `count` rows from `first` on. */
+typedef struct ll_sum {
+    int64_t first;
+    uint8_t *out;
+    int32_t count, unused;
+} ll_sum;
+
+typedef struct ll_sums {
+    const ll_sum *items;
+    const uint8_t *const *rows;
+    const float *weights; /* of each row; NULL: all 1 */
+    int64_t count;
+} ll_sums;
+
+typedef struct ll_turn {
+    const ll_copy *messages, *rows;
+    int64_t num_messages, num_rows;
+    int64_t most_message_bytes, most_row_bytes; /* of a copy */
+    int64_t all_bytes;                          /* of each copy; 0: its own */
+    int64_t scale_stride;
+    ll_sums partial, sums;
+    int64_t row_bytes; /* of a sum */
+    int32_t num_scales, dtype;
+} ll_turn;
+
+typedef struct ll_trip_call {
+    /* Written by the other one of ranks 0 and 1 (release), read by the owner (acquire): how many trips have begun. */
+    uint64_t *own, *peers;
+    uint64_t first, timeout_ns;
+    uint32_t *expired; /* as of gate_call */
+    int32_t trips, rank;
+} ll_trip_call;
+
 #endif

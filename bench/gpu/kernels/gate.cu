@@ -16,7 +16,7 @@ GPU_FUNC bool await_turn(const gate_call *g, int32_t rank)
     return true;
 }
 
-extern "C" __global__ void __launch_bounds__(32) bench_gate(const __grid_constant__ gate_call g)
+GPU_KERNEL(32) bench_gate(GPU_ARGS gate_call g)
 {
     bool come = true;
     for (int32_t rank = threadIdx.x; rank < g.ranks; rank += 32)

@@ -21,7 +21,7 @@ static const struct ll_format *format_of(const char *name)
     return format;
 }
 
-/* A session without a group: problem and layout. */
+/* A session without a group, on the CPU: problem and layout. */
 static struct ll_session open_session(int rank, expar_dtype dtype, const char *format)
 {
     struct routing_shape routing = {.num_ranks = RANKS, .tokens = TOKENS, .topk = TOPK, .experts = EXPERTS};
@@ -33,7 +33,8 @@ static struct ll_session open_session(int rank, expar_dtype dtype, const char *f
                                   .experts = EXPERTS,
                                   .dtype = dtype};
     char error[256];
-    struct ll_session session = {.format = format_of(format)};
+    static const struct bench_world world = {.device = &bench_cpu};
+    struct ll_session session = {.world = &world, .format = format_of(format)};
     session.problem = problem_create(&shape, routing_make("uniform", &routing, 3, error, sizeof error));
     assert_non_null(session.problem);
     session.layout = ll_layout_create(session.problem);

@@ -44,6 +44,8 @@ typedef struct expar_recv_counts {
                                    last entry: sums of counts rounded up to expert_alignment, 2^31 - 1 at most */
     int32_t *rank_prefix;       /* [N] rows that come from ranks 0..i, those that were dropped included */
     int64_t *num_recv_tokens;   /* [1] R, without those that were dropped */
+    int32_t *expert_ends;       /* [L] where each expert's rows end there, before those that only round up:
+                                   expert_prefix[e] + tokens_per_expert[e], 2^31 - 1 at most */
 } expar_recv_counts;
 #define EXPAR_RECV_COUNTS_INIT EXPAR_STRUCT_INIT(expar_recv_counts)
 

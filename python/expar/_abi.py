@@ -470,12 +470,14 @@ class RecvCounts(Structure):
     expert_prefix: int | None
     rank_prefix: int | None
     num_recv_tokens: int | None
+    expert_ends: int | None
     _fields_ = [
         ("struct_size", c_size_t),
         ("tokens_per_expert", c_void_p),
         ("expert_prefix", c_void_p),
         ("rank_prefix", c_void_p),
         ("num_recv_tokens", c_void_p),
+        ("expert_ends", c_void_p),
     ]
 
 

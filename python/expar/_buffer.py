@@ -72,6 +72,7 @@ class RecvCounts:
     tokens_per_expert: [L] i32, rows for each local expert, not rounded up, those that were dropped included.
     expert_prefix: [L+1] i32, where each expert's rows begin in an expert-major output, and its length.
     rank_prefix: [N] i32, rows from ranks 0..i, those that were dropped included. num_recv_tokens: [1] i64, R.
+    expert_ends: [L] i32, where each expert's rows end there, before those that only round up.
     """
 
     __slots__ = ("_members",)
@@ -82,18 +83,20 @@ class RecvCounts:
         expert_prefix: Any = None,
         rank_prefix: Any = None,
         num_recv_tokens: Any = None,
+        expert_ends: Any = None,
     ) -> None:
         self._members = {
             "tokens_per_expert": (tokens_per_expert, Dtype.I32),
             "expert_prefix": (expert_prefix, Dtype.I32),
             "rank_prefix": (rank_prefix, Dtype.I32),
             "num_recv_tokens": (num_recv_tokens, Dtype.I64),
+            "expert_ends": (expert_ends, Dtype.I32),
         }
 
     def struct(self, num_local_experts: int, num_ranks: int, kept: list[Any]) -> int:
         """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
         struct = _abi.RecvCounts(struct_size=ctypes.sizeof(_abi.RecvCounts))
-        lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1)
+        lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1, num_local_experts)
         for (name, (value, dtype)), length in zip(self._members.items(), lengths):
             if value is None:
                 continue

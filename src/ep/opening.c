@@ -176,7 +176,8 @@ expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *g
     const ep_array arrays[] = {{"recv_counts.tokens_per_expert", out->tokens_per_expert, sizeof(int32_t)},
                                {"recv_counts.expert_prefix", out->expert_prefix, sizeof(int32_t)},
                                {"recv_counts.rank_prefix", out->rank_prefix, sizeof(int32_t)},
-                               {"recv_counts.num_recv_tokens", out->num_recv_tokens, sizeof(int64_t)}};
+                               {"recv_counts.num_recv_tokens", out->num_recv_tokens, sizeof(int64_t)},
+                               {"recv_counts.expert_ends", out->expert_ends, sizeof(int32_t)}};
     return status == EXPAR_OK ? ep_check_arrays(ep->device, arrays, ARRAY_LENGTH(arrays)) : status;
 }
 
@@ -189,7 +190,9 @@ expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, c
                                  .tokens_per_expert = counts->tokens_per_expert,
                                  .expert_prefix = counts->expert_prefix,
                                  .rank_prefix = counts->rank_prefix,
-                                 .num_recv_tokens = counts->num_recv_tokens};
-    bool wanted = step.tokens_per_expert || step.expert_prefix || step.rank_prefix || step.num_recv_tokens;
+                                 .num_recv_tokens = counts->num_recv_tokens,
+                                 .expert_ends = counts->expert_ends};
+    bool wanted =
+        step.tokens_per_expert || step.expert_prefix || step.rank_prefix || step.num_recv_tokens || step.expert_ends;
     return wanted ? exec->ops->tell_counts(exec, &call->exec, &step) : EXPAR_OK;
 }

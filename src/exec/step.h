@@ -239,6 +239,7 @@ typedef struct ep_counts_step {
     int32_t alignment;                                        /* ≥ 1 */
     int32_t *tokens_per_expert, *expert_prefix, *rank_prefix; /* [L], [L+1], [N] */
     int64_t *num_recv_tokens;
+    int32_t *expert_ends; /* [L] */
 } ep_counts_step;
 
 /* ---- without a buffer -------------------------------------------------------------------------------------------- */

@@ -159,6 +159,7 @@ static void make_counts(deal_call *call)
     call->counts.expert_prefix = traffic_alloc(locals + 1, sizeof(int32_t));
     call->counts.rank_prefix = traffic_alloc(ranks, sizeof(int32_t));
     call->counts.num_recv_tokens = traffic_alloc(1, sizeof(int64_t));
+    call->counts.expert_ends = traffic_alloc(locals, sizeof(int32_t));
 }
 
 static void free_counts(deal_call *call)
@@ -167,6 +168,20 @@ static void free_counts(deal_call *call)
     free(call->counts.expert_prefix);
     free(call->counts.rank_prefix);
     free(call->counts.num_recv_tokens);
+    free(call->counts.expert_ends);
+}
+
+static bool check_ends(const deal_call *call)
+{
+    oracle_job job = deal_job_of(call->move->deal, call->rank);
+    int32_t locals = job.num_experts / job.num_ranks, *ends = traffic_alloc((size_t)locals, sizeof *ends);
+    bool right = true;
+    oracle_expert_ends(&job, call->rank, ends);
+    for (int32_t e = 0; right && e < locals; e++)
+        right = CHECK(call->counts.expert_ends[e] == ends[e], "the rows of expert %d are told to end at %d, not %d",
+                      (int)e, (int)call->counts.expert_ends[e], (int)ends[e]);
+    free(ends);
+    return right;
 }
 
 static bool check_told(const deal_call *call)
@@ -194,7 +209,7 @@ static bool check_told(const deal_call *call)
     free(counts);
     free(rounded);
     free(ranks);
-    return right;
+    return right && check_ends(call);
 }
 
 /* ---- a route before it ------------------------------------------------------------------------------------------- */

@@ -109,6 +109,14 @@ static void counts_at_odd_address(expar_route_args *args, const refusal_scene *s
     args->recv_counts = &counts;
 }
 
+static void ends_at_odd_address(expar_route_args *args, const refusal_scene *scene)
+{
+    static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
+    (void)scene;
+    counts.expert_ends = (int32_t *)(void *)(memory + 2);
+    args->recv_counts = &counts;
+}
+
 static void counts_of_no_size(expar_route_args *args, const refusal_scene *scene)
 {
     static expar_recv_counts counts;
@@ -170,6 +178,7 @@ static const refusal_case cases[] = {
     SPOILED(worst_case_by_hand_alone, EXPAR_ERR_NULL, "topk_idx is not given", "num_worst_tokens"),
     SPOILED(too_many_sms, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to"),
     SPOILED(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
+    SPOILED(ends_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.expert_ends", "multiple of 4"),
     SPOILED(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     SPOILED(negative_counts, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4] is -4"),
     SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),

@@ -119,6 +119,7 @@ const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host
     room->expert_prefix = lend_counts(t, host->expert_prefix, EXPAR_I32, locals + 1);
     room->rank_prefix = lend_counts(t, host->rank_prefix, EXPAR_I32, ranks);
     room->num_recv_tokens = lend_counts(t, host->num_recv_tokens, EXPAR_I64, 1);
+    room->expert_ends = lend_counts(t, host->expert_ends, EXPAR_I32, locals);
     return room;
 }
 

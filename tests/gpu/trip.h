@@ -6,7 +6,7 @@
 #include "gpu/hand.h"
 #include <stdbool.h>
 
-#define TRIP_FETCHES 16
+#define TRIP_FETCHES 24
 
 typedef struct trip {
     buffer *buffer;

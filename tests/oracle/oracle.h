@@ -75,6 +75,9 @@ int64_t oracle_num_kept(const oracle_job *job, int32_t rank);
 int64_t oracle_num_rows(const oracle_job *job, int32_t rank);
 /* [L]: occurrences of each expert of `rank` in the tokens that come to it, rounded up to the alignment. */
 void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *counts);
+/* [L]: the last of each expert's rows in an expert-major output of all that comes, and one more: what is behind it only
+   rounds up. */
+void oracle_expert_ends(const oracle_job *job, int32_t rank, int32_t *ends);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
 

@@ -124,3 +124,15 @@ void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *co
         counts[local] = (count + alignment - 1) / alignment * alignment;
     }
 }
+
+void oracle_expert_ends(const oracle_job *job, int32_t rank, int32_t *ends)
+{
+    int32_t alignment = job->expert_alignment > 1 ? job->expert_alignment : 1, row = 0;
+    for (int32_t local = 0; local < local_experts(job); local++) {
+        while (row % alignment)
+            row++;
+        for (int32_t source = 0; source < job->num_ranks; source++)
+            row += count_expert(job, source, (int64_t)rank * local_experts(job) + local);
+        ends[local] = row;
+    }
+}

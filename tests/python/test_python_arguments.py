@@ -425,7 +425,8 @@ CALLS: dict[str, Call] = {
                             (filled(length, "float32"), TypeError, "expected elements of"),
                             (OnGpu(filled(length, dtype)), TypeError, "expected elements of .* on the CPU")]
         for name, length, dtype in (("tokens_per_expert", 2, "int32"), ("expert_prefix", 3, "int32"),
-                                    ("rank_prefix", 1, "int32"), ("num_recv_tokens", 1, "int64"))}),
+                                    ("rank_prefix", 1, "int32"), ("num_recv_tokens", 1, "int64"),
+                                    ("expert_ends", 2, "int32"))}),
     "LowLatencyBuffer": (
         lambda _: expar.LowLatencyBuffer,
         lambda w: {"group": w.group, "max_tokens": 2, "hidden": 128, "num_topk": 2, "num_experts": 2},

@@ -182,6 +182,7 @@ def counts(group: expar.Group) -> None:
         handle = None
         for call in ("dispatch", "route", "cached"):
             arrays = [numpy.full(n, -9, "int32") for n in (3, 4, group.size)] + [numpy.full(1, -9, "int64")]
+            arrays.append(numpy.full(3, -9, "int32"))
             wanted = expar.RecvCounts(*arrays)
             if call == "dispatch":
                 handle = buffer.dispatch(
@@ -195,6 +196,7 @@ def counts(group: expar.Group) -> None:
             same(arrays[1], numpy.cumsum([0, *traffic.per_expert(rank, 4)]))
             same(arrays[2], prefix)
             assert arrays[3].tolist() == expected
+            same(arrays[4], arrays[1][:-1] + arrays[0])
         alone = numpy.zeros(1, "int64")
         buffer.route(traffic.topk_idx[rank], shape.experts, recv_counts=expar.RecvCounts(num_recv_tokens=alone))
         assert alone.tolist() == expected

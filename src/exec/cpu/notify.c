@@ -58,6 +58,7 @@ static void tell_experts(const ep_counts_step *step)
         int32_t count = routing->recv_expert_counts[e];
         if (step->tokens_per_expert) step->tokens_per_expert[e] = count;
         if (step->expert_prefix) step->expert_prefix[e] = ep_saturate(before);
+        if (step->expert_ends) step->expert_ends[e] = ep_saturate(before + count);
         before += (int64_t)ep_round((uint64_t)count, (uint64_t)step->alignment);
     }
     if (step->expert_prefix) step->expert_prefix[routing->local_experts] = ep_saturate(before);

@@ -130,6 +130,7 @@ expar_status gpu_tell_counts(executor *base, exec_call *call, const ep_counts_st
                           .tokens_per_expert = step->tokens_per_expert,
                           .expert_prefix = step->expert_prefix,
                           .rank_prefix = step->rank_prefix,
-                          .num_recv_tokens = step->num_recv_tokens};
+                          .num_recv_tokens = step->num_recv_tokens,
+                          .expert_ends = step->expert_ends};
     return gpu_launch(self, call, self->tell_kernel, 1, TELL_THREADS, 0, &args);
 }

@@ -378,6 +378,7 @@ typedef struct gpu_tell_args {
     int64_t rows;
     int32_t *tokens_per_expert, *expert_prefix, *rank_prefix;
     int64_t *num_recv_tokens;
+    int32_t *expert_ends;
 } gpu_tell_args;
 
 #endif

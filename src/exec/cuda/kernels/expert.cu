@@ -177,13 +177,14 @@ GPU_FUNC void tell_experts(const gpu_tell_args *a)
     if (lane == 0 && a->expert_prefix) a->expert_prefix[0] = 0;
     for (int32_t first = 0; first < locals; first += 32) {
         int32_t e = first + lane, count = e < locals ? a->expert_counts[e] : 0;
-        int64_t sum = aligned_count(count, a->alignment);
+        int64_t rounded = aligned_count(count, a->alignment), sum = rounded;
         for (int32_t step = 1; step < 32; step *= 2) {
             int64_t below = __shfl_up_sync(GPU_ALL, sum, step);
             if (lane >= step) sum += below;
         }
         if (e < locals && a->tokens_per_expert) a->tokens_per_expert[e] = count;
         if (e < locals && a->expert_prefix) a->expert_prefix[e + 1] = ep_saturate(before + sum);
+        if (e < locals && a->expert_ends) a->expert_ends[e] = ep_saturate(before + sum - rounded + count);
         before += __shfl_sync(GPU_ALL, sum, 31);
     }
 }

@@ -11,7 +11,7 @@
  *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many, and the flags behind them
  *   mask.c      ranks without which calls go on, and where halves move because of them
- *   clean.c     the masks of all ranks, agreed on anew
+ *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
  *   cache.c     memory of results, kept mapped
  *
  * The order of words is that of spec and model: units leave without waiting for anybody, except behind a call that was
@@ -23,6 +23,7 @@
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cpu/rows.h"
 #include "exec/cpu/workers.h"
+#include "exec/ll_clean.h"
 #include "group/group.h"
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
@@ -94,17 +95,13 @@ typedef struct ll_scratch {
 typedef struct ll_masks {
     int32_t *masked;            /* [N] 1: it is sent nothing, and nothing is awaited from it */
     int8_t (*knows)[LL_HALVES]; /* [N] of a masked rank: the region of each half in which it may still write; or -1 */
-    uint64_t *since;        /* [N] of a masked rank: `steps` when the caller masked it; UINT64_MAX: not the caller */
-    int32_t *peer_regions;  /* [N] where the half of each peer lies, of the combine that is being sent */
-    uint32_t *seen, *taken; /* [N] attempts of cleans: the last one that has come to its end; that of this clean */
-    uint32_t *with;         /* [N] the attempt in which each rank was in the last clean that this one was in with it */
-    uint32_t *view, *other; /* [N] the attempts that were taken, 0: not seen: this rank's view, and one that was read */
-    uint8_t *in_view;       /* [N] 1: seen by this rank */
-    uint64_t *said;         /* [N][LL_CLEAN_SAID] what each rank has said in this clean */
-    uint64_t steps;         /* beginnings and ends of calls */
-    uint64_t changes;       /* masks that were made */
-    uint32_t era;           /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
-    uint32_t attempt;       /* of this rank's cleans */
+    uint64_t *since;       /* [N] of a masked rank: `steps` when the caller masked it; UINT64_MAX: not the caller */
+    int32_t *peer_regions; /* [N] where the half of each peer lies, of the combine that is being sent */
+    uint32_t *with;        /* [N] the attempt in which each rank was in the last clean that this one was in with it */
+    ll_cleaner *cleaner;
+    uint64_t steps;   /* beginnings and ends of calls */
+    uint64_t changes; /* masks that were made */
+    uint32_t era;     /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
     int32_t region[LL_HALVES]; /* in which each half of combines lies here */
 } ll_masks;
 
@@ -206,7 +203,6 @@ typedef struct ll_wait {
     const char *of;   /* what comes: "rows" */
     ll_due (*due)(const void *context, int32_t rank);
     const void *context;
-    uint8_t *view; /* of a clean: [N] 1 for those who take part, from which goes whoever is lost. NULL: a call */
     bool receives; /* for parts of a call that each rank has sent all of when nothing of it is missed */
     bool begun;
     sym_rest rest;
@@ -283,7 +279,7 @@ void ll_burst_end(ll_burst *burst);
 /* ---- mask.c ------------------------------------------------------------------------------------------------------ */
 
 /* NULL: no memory. */
-ll_masks *ll_masks_make(const ll_shape *shape);
+ll_masks *ll_masks_make(const ll_cpu *self);
 void ll_masks_free(ll_masks *masks);
 /* Masks another rank, for good or until clean, and tells it so; why: for the log; NULL: the caller says so.
    EXPAR_ERR_PEER: some half would find no region that no masked rank may still write to. */

@@ -130,7 +130,7 @@ static expar_status ll_make_arrays(ll_cpu *self)
     self->own_messages = calloc(tokens, sizeof *self->own_messages);
     self->cache = ll_cache_make();
     if (self->shape.masking) {
-        self->masks = ll_masks_make(&self->shape);
+        self->masks = ll_masks_make(self);
         made = made && self->masks;
     }
     made = made && self->banks && self->progress && self->waiting && self->own_messages;
@@ -192,6 +192,9 @@ void ll_executor_cpu_delay(ll_executor *base, executor_delay_fn delay, void *con
     ll_cpu *self = ll_cpu_of(base);
     self->delay_context = context;
     self->delay = delay;
+    if (!self->masks) return;
+    self->masks->cleaner->delay_context = context;
+    self->masks->cleaner->delay = delay;
 }
 
 void ll_executor_cpu_skip(ll_executor *base, uint64_t calls)

@@ -18,19 +18,23 @@ void ll_masks_free(ll_masks *masks)
     free(masks->knows);
     free(masks->since);
     free(masks->peer_regions);
-    free(masks->seen);
-    free(masks->taken);
     free(masks->with);
-    free(masks->view);
-    free(masks->other);
-    free(masks->in_view);
-    free(masks->said);
+    ll_cleaner_free(masks->cleaner);
     free(masks);
 }
 
-ll_masks *ll_masks_make(const ll_shape *shape)
+static ll_cleaner *cleaner_make(const ll_cpu *self)
 {
-    const size_t n = (size_t)shape->ranks;
+    ll_cleaner *cleaner = ll_cleaner_make(self->sym, self->number, self->space.clean_bytes);
+    for (int32_t r = 0; cleaner && r < self->shape.ranks; r++)
+        cleaner->words[r] = ll_at(self, r, self->space.cleans);
+    if (cleaner) cleaner->halted = &self->halted;
+    return cleaner;
+}
+
+ll_masks *ll_masks_make(const ll_cpu *self)
+{
+    const size_t n = (size_t)self->shape.ranks;
     ll_masks *masks = calloc(1, sizeof *masks);
     if (!masks) return NULL;
     masks->era = 1;
@@ -38,15 +42,9 @@ ll_masks *ll_masks_make(const ll_shape *shape)
     masks->knows = calloc(n, sizeof *masks->knows);
     masks->since = calloc(n, sizeof *masks->since);
     masks->peer_regions = calloc(n, sizeof *masks->peer_regions);
-    masks->seen = calloc(n, sizeof *masks->seen);
-    masks->taken = calloc(n, sizeof *masks->taken);
     masks->with = calloc(n, sizeof *masks->with);
-    masks->view = calloc(n, sizeof *masks->view);
-    masks->other = calloc(n, sizeof *masks->other);
-    masks->in_view = calloc(n, sizeof *masks->in_view);
-    masks->said = calloc(n * LL_CLEAN_SAID, sizeof *masks->said);
-    if (masks->masked && masks->knows && masks->since && masks->peer_regions && masks->seen && masks->taken &&
-        masks->with && masks->view && masks->other && masks->in_view && masks->said)
+    masks->cleaner = cleaner_make(self);
+    if (masks->masked && masks->knows && masks->since && masks->peer_regions && masks->with && masks->cleaner)
         return masks;
     ll_masks_free(masks);
     return NULL;
@@ -106,7 +104,7 @@ bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
 
 static uint64_t masker_word(const ll_cpu *self, bool masked)
 {
-    return masked ? (uint64_t)self->masks->attempt + 1 : 0;
+    return masked ? (uint64_t)self->masks->cleaner->attempt + 1 : 0;
 }
 
 void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked)

@@ -8,7 +8,7 @@
 static bool wait_misses(const void *context, int32_t rank)
 {
     const ll_wait *wait = context;
-    if (wait->view ? !wait->view[rank] : ll_is_masked(wait->cpu, rank)) return false;
+    if (ll_is_masked(wait->cpu, rank)) return false;
     const ll_due due = wait->due(wait->context, rank);
     return due.came < due.all;
 }
@@ -28,21 +28,13 @@ static void begin_rest(ll_wait *wait)
 
 /* ---- without those who are lost ---------------------------------------------------------------------------------- */
 
-static expar_status lose_rank(const ll_wait *wait, int32_t rank, const char *why)
-{
-    if (!wait->view) return ll_mask(wait->cpu, rank, why);
-    LOG(LOG_WARN, "rank %d is left out of the clean: %s", rank, why);
-    wait->view[rank] = 0;
-    return EXPAR_OK;
-}
-
 /* A rank that has masked this one sends it nothing any more. *any: there was one that is missed. */
 static expar_status answer_masks(const ll_wait *wait, bool *any)
 {
     expar_status status = EXPAR_OK;
     for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK; r++) {
         if (!ll_is_masked_by(wait->cpu, r) || !wait_misses(wait, r)) continue;
-        status = lose_rank(wait, r, "it has masked this rank");
+        status = ll_mask(wait->cpu, r, "it has masked this rank");
         *any = true;
     }
     return status;
@@ -57,13 +49,13 @@ static expar_status lose_ranks(ll_wait *wait)
     snprintf(why, sizeof why, "%s", expar_last_error());
     for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK; r++) {
         if (!sym_rest_has_lost(&wait->rest, r)) continue;
-        status = lose_rank(wait, r, why);
+        status = ll_mask(wait->cpu, r, why);
         any = true;
     }
     /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
     for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK && !any; r++) {
         any = r != wait->cpu->sym->rank && wait_misses(wait, r);
-        if (any) status = lose_rank(wait, r, why);
+        if (any) status = ll_mask(wait->cpu, r, why);
     }
     sym_rest_end(&wait->rest);
     wait->begun = false;
@@ -73,11 +65,9 @@ static expar_status lose_ranks(ll_wait *wait)
 static expar_status masking_turn(ll_wait *wait)
 {
     bool answered = false;
-    if (!wait->view) {
-        expar_status status = answer_masks(wait, &answered);
-        if (status != EXPAR_OK || answered) return status;
-    }
-    expar_status status = sym_rest_turn(&wait->rest);
+    expar_status status = answer_masks(wait, &answered);
+    if (status != EXPAR_OK || answered) return status;
+    status = sym_rest_turn(&wait->rest);
     return status == EXPAR_ERR_PEER ? lose_ranks(wait) : status;
 }
 

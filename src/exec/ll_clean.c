@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clean: the ranks that come agree on who they are, and begin anew: masks, epochs, halves.
+ *
+ * Nobody leads, for whoever did might be lost. Each rank says that it has come, and waits for all others but those that
+ * are lost. Then it says whom it sees, and in which attempt of theirs (its view), and looks at the views of those.
+ * Where all are the same that is the decision; else it says again what is left: the ranks that all of them see. Views
+ * only shrink, so this ends. A rank that has decided says so before it goes on, with all that follows from it, and
+ * whoever is in that decision, and still in this clean, takes it over, at whatever step and in whatever attempt: so
+ * those that have gone on and those that come later agree, whoever is lost in between.
+ *
+ * A rank that was stopped meanwhile, and is in nobody's view any more, finds that out by the others' views and
+ * decisions. It begins a new attempt, and waits for the next clean of the others, or for a decision that was made with
+ * it before they left it out. An attempt that has come to a decision counts no more. (tests/models/clean.pml is a model
+ * of this, which shows what goes wrong where views tell no attempts, or decisions are taken over in steps alone.) */
+#include "exec/ll_clean.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEP_COME = 1 };
+
+/* What a decision comes to: the most that any of its ranks has said. */
+typedef struct ll_result {
+    uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, refusal: as LL_CLEAN_RESULT */
+} ll_result;
+enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
+
+typedef struct ll_clean {
+    ll_cleaner *all;
+    const ll_call *call;
+    const uint64_t *epochs; /* of this rank */
+    uint32_t begun;         /* this rank's first attempt */
+    uint32_t step;          /* of this rank */
+    bool decided;
+    bool again; /* this attempt is lost */
+    ll_result result;
+} ll_clean;
+
+/* ---- the object -------------------------------------------------------------------------------------------------- */
+
+void ll_cleaner_free(ll_cleaner *cleaner)
+{
+    if (!cleaner) return;
+    free(cleaner->words);
+    free(cleaner->seen);
+    free(cleaner->taken);
+    free(cleaner->view);
+    free(cleaner->other);
+    free(cleaner->in_view);
+    free(cleaner->said);
+    free(cleaner);
+}
+
+ll_cleaner *ll_cleaner_make(sym *symmetric, uint32_t number, uint64_t clean_bytes)
+{
+    const size_t n = (size_t)symmetric->size;
+    ll_cleaner *cleaner = calloc(1, sizeof *cleaner);
+    if (!cleaner) return NULL;
+    *cleaner = (ll_cleaner){.sym = symmetric, .number = number, .clean_bytes = clean_bytes};
+    cleaner->words = calloc(n, sizeof *cleaner->words);
+    cleaner->seen = calloc(n, sizeof *cleaner->seen);
+    cleaner->taken = calloc(n, sizeof *cleaner->taken);
+    cleaner->view = calloc(n, sizeof *cleaner->view);
+    cleaner->other = calloc(n, sizeof *cleaner->other);
+    cleaner->in_view = calloc(n, sizeof *cleaner->in_view);
+    cleaner->said = calloc(n * LL_CLEAN_SAID, sizeof *cleaner->said);
+    if (cleaner->words && cleaner->seen && cleaner->taken && cleaner->view && cleaner->other && cleaner->in_view &&
+        cleaner->said)
+        return cleaner;
+    ll_cleaner_free(cleaner);
+    return NULL;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+static int32_t set_words(const ll_clean *c)
+{
+    return (c->all->sym->size + 1) / 2;
+}
+
+static size_t set_bytes(const ll_clean *c)
+{
+    return (size_t)c->all->sym->size * sizeof(uint32_t);
+}
+
+static int32_t set_at(const ll_clean *c, int32_t set)
+{
+    return LL_CLEAN_SET + set * set_words(c);
+}
+
+/* What the source says, in pe's memory: released by the source, acquired by pe. */
+static _Atomic uint64_t *clean_word_at(const ll_clean *c, int32_t pe, int32_t source, int32_t word)
+{
+    const uint64_t at = (uint64_t)source * c->all->clean_bytes + (uint64_t)word * 8;
+    return (_Atomic uint64_t *)(void *)(c->all->words[pe] + at);
+}
+
+static uint64_t clean_word(const ll_clean *c, int32_t source, int32_t word)
+{
+    return atomic_load_explicit(clean_word_at(c, c->all->sym->rank, source, word), memory_order_acquire);
+}
+
+/* A place between two steps of the protocol. */
+static void clean_step_done(const ll_clean *c)
+{
+    if (c->all->delay) c->all->delay(c->all->delay_context);
+}
+
+/* This rank's own, at all ranks: also at those that are masked, which may come. */
+static void say(const ll_clean *c, int32_t word, uint64_t value)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        clean_step_done(c);
+        atomic_store_explicit(clean_word_at(c, r, c->all->sym->rank, word), value, memory_order_release);
+    }
+}
+
+static void say_set(const ll_clean *c, int32_t set, const uint32_t *attempts)
+{
+    const int32_t ranks = c->all->sym->size;
+    for (int32_t w = 0; w < set_words(c); w++) {
+        const uint64_t second = 2 * w + 1 < ranks ? attempts[2 * w + 1] : 0;
+        say(c, set_at(c, set) + w, second << 32 | attempts[2 * w]);
+    }
+}
+
+static void ring_all(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        sym_ring(c->all->sym, r);
+}
+
+static void say_stage(const ll_clean *c, uint32_t step)
+{
+    say(c, LL_CLEAN_STAGE, (uint64_t)c->all->attempt << 32 | step);
+    ring_all(c);
+}
+
+static uint32_t attempt_of(uint64_t stage)
+{
+    return (uint32_t)(stage >> 32);
+}
+
+static uint32_t set_entry(const ll_clean *c, int32_t source, int32_t set, int32_t rank)
+{
+    return (uint32_t)(clean_word(c, source, set_at(c, set) + rank / 2) >> (rank % 2 * 32));
+}
+
+/* A set that a rank has said. Whether it stayed while it was read is seen by the word that vouches for it. */
+static void read_set(const ll_clean *c, int32_t source, int32_t set, uint32_t *attempts)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        attempts[r] = set_entry(c, source, set, r);
+}
+
+/* ---- decisions of others ----------------------------------------------------------------------------------------- */
+
+/* The rank's last decision, into `other` and *result; the attempt that has come to it. 0: there is none. */
+static uint32_t read_decision(const ll_clean *c, int32_t rank, ll_result *result)
+{
+    const uint64_t decided = clean_word(c, rank, LL_CLEAN_DECIDED);
+    if (decided == 0) return 0;
+    read_set(c, rank, LL_CLEAN_SETS - 1, c->all->other);
+    for (int i = 0; i < LL_CLEAN_RESULTS; i++)
+        result->words[i] = clean_word(c, rank, LL_CLEAN_RESULT + i);
+    return clean_word(c, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
+}
+
+/* Whether this rank is in it, in an attempt of this clean: else it is none of its business, or an old one. */
+static bool decides_with(const ll_clean *c, int32_t rank)
+{
+    const int32_t own = c->all->sym->rank;
+    if (rank == own || !c->all->in_view[rank] || clean_word(c, rank, LL_CLEAN_DECIDED) == 0) return false;
+    return set_entry(c, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
+}
+
+static bool is_decided(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        if (decides_with(c, r)) return true;
+    return false;
+}
+
+static void take_decision(ll_clean *c, int32_t rank)
+{
+    const ll_cleaner *all = c->all;
+    ll_result result;
+    if (read_decision(c, rank, &result) == 0 || all->other[c->all->sym->rank] < c->begun) return;
+    c->decided = true;
+    c->result = result;
+    memcpy(all->view, all->other, set_bytes(c));
+}
+
+static void take_decisions(ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size && !c->decided; r++)
+        if (decides_with(c, r)) take_decision(c, r);
+}
+
+/* ---- who comes --------------------------------------------------------------------------------------------------- */
+
+static void come(ll_clean *c, const ll_clean_step *step)
+{
+    ll_cleaner *all = c->all;
+    all->attempt++;
+    c->again = false;
+    c->step = STEP_COME;
+    say(c, LL_CLEAN_STAGE, (uint64_t)all->attempt << 32);
+    say(c, LL_CLEAN_CALLS, step->calls);
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        say(c, LL_CLEAN_EPOCHS + kind, c->epochs[kind]);
+    say(c, LL_CLEAN_STATUS, (uint64_t)step->call.refusal.status);
+    say_stage(c, STEP_COME);
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        all->in_view[r] = 1;
+        all->taken[r] = 0;
+    }
+}
+
+/* Takes what the rank has said on its coming, if it has. */
+static bool take_coming(const ll_clean *c, int32_t rank)
+{
+    ll_cleaner *all = c->all;
+    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    uint64_t *said = all->said + (int64_t)rank * LL_CLEAN_SAID;
+    if (all->taken[rank]) return true;
+    if (attempt_of(stage) <= all->seen[rank] || (uint32_t)stage < STEP_COME) return false;
+    if (clean_word(c, rank, LL_CLEAN_DECIDED) == attempt_of(stage)) return false;
+    for (int32_t w = LL_CLEAN_CALLS; w < LL_CLEAN_SAID; w++)
+        said[w] = clean_word(c, rank, w);
+    if (attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != attempt_of(stage)) return false;
+    all->taken[rank] = attempt_of(stage);
+    return true;
+}
+
+static bool all_have_come(const ll_clean *c)
+{
+    if (is_decided(c)) return true;
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        if (c->all->in_view[r] && !take_coming(c, r)) return false;
+    return true;
+}
+
+/* ---- views ------------------------------------------------------------------------------------------------------- */
+
+/* The rank has gone on behind the attempt that was taken of it. */
+static bool has_decided(const ll_clean *c, int32_t rank)
+{
+    return c->all->taken[rank] && clean_word(c, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
+}
+
+static bool has_restarted(const ll_clean *c, int32_t rank)
+{
+    return attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != c->all->taken[rank];
+}
+
+static bool has_viewed(const ll_clean *c, int32_t rank)
+{
+    return (uint32_t)clean_word(c, rank, LL_CLEAN_STAGE) >= c->step || has_restarted(c, rank) || has_decided(c, rank);
+}
+
+/* A rank in the view is behind this step: it may have left out whom this rank still awaits there. */
+static bool is_ahead(const ll_clean *c, int32_t rank)
+{
+    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    return has_decided(c, rank) || (!has_restarted(c, rank) && (uint32_t)stage > c->step);
+}
+
+static bool step_is_over(const ll_clean *c)
+{
+    bool all = true;
+    if (is_decided(c)) return true;
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        if (r == c->all->sym->rank || !c->all->in_view[r]) continue;
+        if (is_ahead(c, r)) return true;
+        all = all && has_viewed(c, r);
+    }
+    return all;
+}
+
+/* What is awaited of those in the view, as long as they are there, for texts; and whether that has come to its end. */
+typedef struct ll_clean_wait {
+    const char *what;
+    bool (*came)(const ll_clean *c, int32_t rank);
+    bool (*over)(const ll_clean *c);
+} ll_clean_wait;
+
+/* A wait in progress. */
+typedef struct ll_clean_rest {
+    const ll_clean *c;
+    const ll_clean_wait *how;
+} ll_clean_rest;
+
+static bool clean_misses(const void *context, int32_t rank)
+{
+    const ll_clean_rest *rest = context;
+    if (!rest->c->all->in_view[rank]) return false;
+    return !rest->how->came(rest->c, rank);
+}
+
+static sym_rest clean_rest_begin(const ll_clean_rest *context)
+{
+    const ll_cleaner *all = context->c->all;
+    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = all->number, .number = context->c->call->number};
+    sym_rest rest = sym_rest_begin(all->sym, context->how->what);
+    rest.halt = all->halted;
+    sym_rest_expect_all(&rest, &topic, clean_misses, context);
+    sym_rest_tolerate(&rest);
+    return rest;
+}
+
+static void leave_out(const ll_clean *c, int32_t rank, const char *why)
+{
+    LOG(LOG_WARN, "rank %d is left out of the clean: %s", rank, why);
+    c->all->in_view[rank] = 0;
+}
+
+/* The wait has failed: goes on without whom it has failed for. */
+static void leave_out_lost(const ll_clean_rest *context, const sym_rest *rest)
+{
+    const ll_clean *c = context->c;
+    char why[512];
+    bool any = false;
+    snprintf(why, sizeof why, "%s", expar_last_error());
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        if (!sym_rest_has_lost(rest, r)) continue;
+        leave_out(c, r, why);
+        any = true;
+    }
+    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    for (int32_t r = 0; r < c->all->sym->size && !any; r++) {
+        any = r != c->all->sym->rank && clean_misses(context, r);
+        if (any) leave_out(c, r, why);
+    }
+}
+
+/* Puts whose words are missing behind the last error's text, as many as fit. Returns status. */
+static expar_status clean_tell_missing(const ll_clean_rest *context, expar_status status)
+{
+    char text[512] = "";
+    size_t length = 0;
+    for (int32_t r = 0; r < context->c->all->sym->size; r++) {
+        const size_t room = sizeof text - length;
+        if (!clean_misses(context, r)) continue;
+        const int more = snprintf(text + length, room, "; words of rank %d: 0 of 1", r);
+        if (more < 0 || (size_t)more >= room) break;
+        length += (size_t)more;
+    }
+    text[length] = '\0';
+    return error_set(status, "%s%s", expar_last_error(), text);
+}
+
+static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
+{
+    const ll_clean_rest context = {.c = c, .how = how};
+    expar_status status = EXPAR_OK;
+    while (status == EXPAR_OK && !how->over(c)) {
+        sym_rest rest = clean_rest_begin(&context);
+        do {
+            clean_step_done(c);
+            status = sym_rest_turn(&rest);
+        } while (status == EXPAR_OK && !how->over(c));
+        const bool lost = status == EXPAR_ERR_PEER;
+        if (lost) leave_out_lost(&context, &rest);
+        sym_rest_end(&rest);
+        if (lost) status = EXPAR_OK;
+    }
+    return status == EXPAR_OK ? EXPAR_OK : clean_tell_missing(&context, status);
+}
+
+static void say_view(ll_clean *c)
+{
+    uint32_t *view = c->all->view;
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        view[r] = c->all->in_view[r] ? c->all->taken[r] : 0;
+    c->step++;
+    say_set(c, (int32_t)(c->step & 1), view);
+    say_stage(c, c->step);
+}
+
+static void left_out_by(ll_clean *c, int32_t rank)
+{
+    c->again = true;
+    c->all->seen[rank] = c->all->taken[rank];
+}
+
+/* A rank of the view has gone on, from the attempt that was taken of it, without this one. */
+static void find_left_out(ll_clean *c)
+{
+    const int32_t own = c->all->sym->rank;
+    for (int32_t r = 0; r < c->all->sym->size && !c->again; r++) {
+        ll_result result;
+        if (r == own || !c->all->in_view[r] || !has_decided(c, r)) continue;
+        if (read_decision(c, r, &result) == c->all->taken[r] && c->all->other[own] < c->begun) left_out_by(c, r);
+    }
+}
+
+/* Leaves out of this rank's view whom the other does not see. True: its view was this rank's, in the same step. */
+static bool meet_view(ll_clean *c, int32_t rank)
+{
+    const ll_cleaner *all = c->all;
+    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    if (attempt_of(stage) != all->taken[rank] || (uint32_t)stage < c->step) return false;
+    read_set(c, rank, (int32_t)(stage & 1), all->other);
+    if (clean_word(c, rank, LL_CLEAN_STAGE) != stage) return false;
+    if (all->other[c->all->sym->rank] == 0) {
+        left_out_by(c, rank);
+        return false;
+    }
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        all->in_view[r] = all->in_view[r] && all->other[r];
+    return (uint32_t)stage == c->step && memcmp(all->view, all->other, set_bytes(c)) == 0;
+}
+
+/* Those who have begun anew, without a decision, are taken anew. */
+static void take_again(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        if (c->all->in_view[r] && has_restarted(c, r) && !has_decided(c, r)) c->all->taken[r] = 0;
+}
+
+/* The most that any of the view has said. */
+static uint64_t most_said(const ll_clean *c, int32_t word)
+{
+    uint64_t most = 0;
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        const uint64_t said = c->all->said[(int64_t)r * LL_CLEAN_SAID + word];
+        if (c->all->view[r] && said > most) most = said;
+    }
+    return most;
+}
+
+static uint64_t clean_find_refusal(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        const uint64_t status = c->all->said[(int64_t)r * LL_CLEAN_SAID + LL_CLEAN_STATUS];
+        if (c->all->view[r] && status != EXPAR_OK) return (uint64_t)r << 32 | status;
+    }
+    return 0;
+}
+
+/* All of the view have the same, of the same attempts. */
+static void decide(ll_clean *c)
+{
+    c->decided = true;
+    c->result.words[RESULT_CALLS] = most_said(c, LL_CLEAN_CALLS);
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        c->result.words[RESULT_EPOCHS + kind] = most_said(c, LL_CLEAN_EPOCHS + kind);
+    c->result.words[RESULT_REFUSAL] = clean_find_refusal(c);
+}
+
+/* One step: a decision, a smaller view, or nothing more to come of this attempt. */
+static expar_status clean_round(ll_clean *c)
+{
+    static const ll_clean_wait views = {.what = "low-latency clean: views", .came = has_viewed, .over = step_is_over};
+    const int32_t own = c->all->sym->rank, ranks = c->all->sym->size;
+    say_view(c);
+    expar_status status = clean_await(c, &views);
+    if (status != EXPAR_OK) return status;
+    take_decisions(c);
+    if (!c->decided) find_left_out(c);
+    bool same = !c->decided && !c->again;
+    for (int32_t r = 0; r < ranks && !c->decided && !c->again; r++) {
+        if (r == own || !c->all->view[r]) continue;
+        same = c->all->in_view[r] && meet_view(c, r) && same;
+    }
+    if (same && !c->again) decide(c);
+    return EXPAR_OK;
+}
+
+/* All that are awaited have come: a step; but some may have come to a decision meanwhile. */
+static expar_status clean_step(ll_clean *c)
+{
+    static const ll_clean_wait coming = {
+        .what = "low-latency clean: ranks that come", .came = take_coming, .over = all_have_come};
+    expar_status status = clean_await(c, &coming);
+    if (status != EXPAR_OK) return status;
+    const bool decided = is_decided(c);
+    take_decisions(c);
+    if (decided) return EXPAR_OK;
+    status = clean_round(c);
+    if (!c->decided && !c->again) take_again(c);
+    return status;
+}
+
+/* Until the ranks of the view, this one among them, have all decided for it, or some of them have. */
+static expar_status agree(ll_clean *c, const ll_clean_step *step)
+{
+    expar_status status = EXPAR_OK;
+    while (status == EXPAR_OK && !c->decided) {
+        come(c, step);
+        while (status == EXPAR_OK && !c->decided && !c->again)
+            status = clean_step(c);
+    }
+    return status;
+}
+
+/* ---- the decision ------------------------------------------------------------------------------------------------ */
+
+static void say_decision(const ll_clean *c)
+{
+    ll_cleaner *all = c->all;
+    say(c, LL_CLEAN_DECIDED, 0);
+    say_set(c, LL_CLEAN_SETS - 1, all->view);
+    for (int i = 0; i < LL_CLEAN_RESULTS; i++)
+        say(c, LL_CLEAN_RESULT + i, c->result.words[i]);
+    say(c, LL_CLEAN_DECIDED, all->attempt);
+    ring_all(c);
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        if (all->view[r] > all->seen[r]) all->seen[r] = all->view[r];
+}
+
+static void clean_judge(const ll_clean *c, ll_call *call)
+{
+    const uint64_t refusal = c->result.words[RESULT_REFUSAL];
+    call->verdict = (ll_verdict){.rank = -1};
+    if (refusal == 0) return;
+    call->verdict.rank = (int32_t)(refusal >> 32);
+    call->verdict.reason = (ep_refusal){.status = (int32_t)(uint32_t)refusal, .text = "a call is open there"};
+}
+
+expar_status ll_clean_agree(ll_cleaner *cleaner, ll_clean_step *step, uint64_t epochs[LL_KINDS])
+{
+    ll_clean c = {.all = cleaner, .call = &step->call, .epochs = epochs, .begun = cleaner->attempt + 1};
+    expar_status status = agree(&c, step);
+    if (status != EXPAR_OK) return status;
+    say_decision(&c);
+    clean_judge(&c, &step->call);
+    if (step->call.verdict.rank >= 0) return EXPAR_OK;
+    step->calls = c.result.words[RESULT_CALLS];
+    /* Behind all that any word of these ranks carries. */
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        epochs[kind] = (c.result.words[RESULT_EPOCHS + kind] + 1) / 2 * 2 + 2;
+    return EXPAR_OK;
+}

@@ -210,7 +210,9 @@ typedef struct boot_wait {
     /* Written by who waits, read by the monitor (relaxed: each by itself). */
     _Atomic int32_t awaited;   /* -1: not known */
     _Atomic int64_t since_ns;  /* of the beginning, or of the last progress */
-    _Atomic int64_t looked_ns; /* when what is waited for was last looked at */
+    _Atomic int64_t looked_ns; /* what is waited for was last looked at then, or later: whoever waits may have been held
+                                  up between that and boot_wait_look */
+    int64_t left_ns;           /* when boot_wait_look last returned, or something came: who waits looked behind that */
     int64_t ask_ns, ask_pause_ns, log_ns, log_pause_ns, interrupt_ns;
     bool noted;
     bool circled;      /* the last questions that were answered have found this rank in a circle, long enough for a

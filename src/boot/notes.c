@@ -257,13 +257,16 @@ static const boot_wait *find_hindrance(const boot_notes *self, const boot_topic 
     return found;
 }
 
-/* How long it has been looked for in vain; 0 where who waits has not looked of late, since it was stopped: what it
-   waits for may have come. */
-static int64_t waited_ns(const boot_wait *wait, int64_t timeout_ns)
+int64_t notes_looked_for_ns(const boot_wait *wait)
+{
+    return atomic_load_explicit(&wait->looked_ns, memory_order_relaxed) -
+           atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
+}
+
+int64_t notes_waited_ns(const boot_wait *wait, int64_t timeout_ns)
 {
     const int64_t looked_ns = atomic_load_explicit(&wait->looked_ns, memory_order_relaxed);
-    const int64_t since_ns = atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
-    return clock_ns() - looked_ns < timeout_ns / 2 ? looked_ns - since_ns : 0;
+    return clock_ns() - looked_ns < NOTES_FRESH_NS(timeout_ns) ? notes_looked_for_ns(wait) : 0;
 }
 
 static int describe_object(const boot_topic *topic, char *text, size_t bytes)
@@ -348,7 +351,7 @@ void notes_read(boot_notes *self, const boot_topic *topic, int64_t timeout_ms, b
     if (wait) {
         out->topic = wait->topic;
         out->rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
-        out->waited_ns = waited_ns(wait, timeout_ms * 1000000);
+        out->waited_ns = notes_waited_ns(wait, timeout_ms * 1000000);
         notes_describe(self, wait, out->doing, sizeof out->doing);
     } else {
         describe_idle(self, out->doing, sizeof out->doing);

@@ -51,6 +51,12 @@ void notes_add(boot_notes *self, boot_wait *wait);
 void notes_remove(boot_notes *self, boot_wait *wait);
 /* The wait has failed, and what becomes of its call is not noted yet: until then that is how it ends. */
 void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason);
+/* For how long it had been looked for in vain when it was last looked at. */
+int64_t notes_looked_for_ns(const boot_wait *wait);
+/* The same; 0 where who waits has not looked of late, since it was held up: what it waits for may have come. */
+int64_t notes_waited_ns(const boot_wait *wait, int64_t timeout_ns);
+/* How long ago is of late. */
+#define NOTES_FRESH_NS(timeout_ns) ((timeout_ns) / 4 * 3)
 /* How many collectives this rank has refused in the topic since all last met there; of others 0. */
 uint16_t notes_refused(boot_notes *self, const boot_topic *topic);
 /* The thread that made the last call on the topic's object. */

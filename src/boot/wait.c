@@ -5,7 +5,9 @@
  * silent. The answers say who waits for whom, so that whoever is awaited may point at another: the chain ends at a
  * rank that has not come, and is late, or has noted that it will not come. A rank that waits in another call is
  * asked about that one: where that chain comes back to this rank's own wait nobody in it will ever move. Every wait
- * in it has to have looked in vain for the time-out, so that all of them were there at one time.
+ * in it has to have looked in vain for the time-out, so that all of them were there at one time. Any thread may be held
+ * up between its look and its question, for longer than a short time-out: so a look counts from the end of the question
+ * before it, and the chain has to be walked at once.
  *
  * Ranks in one call that await several others may await each other without being the reason: each awaits the rest of
  * the other's rows, which wait for a third one. So a circle within such a call is none, and who looks for the end of
@@ -72,6 +74,7 @@ void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const
 static void set_back(boot_wait *wait, int64_t now_ns)
 {
     wait->circled = false;
+    wait->left_ns = now_ns;
     atomic_store_explicit(&wait->since_ns, now_ns, memory_order_relaxed);
     wait->ask_pause_ns = first_pause_ns(wait->boot);
     wait->ask_ns = now_ns + wait->ask_pause_ns;
@@ -111,9 +114,10 @@ void boot_wait_end(boot_wait *wait)
 typedef struct inquiry {
     boot_wait *wait;
     boot_answer *answers; /* [size] to the wait's own topic */
-    int64_t now_ns, waited_ns;
-    int32_t end; /* the last of those who wait in the topic for each other, or who does not come; -1: nobody */
-    bool failed; /* with status */
+    int64_t now_ns;
+    int64_t waited_ns; /* until it was last looked for in vain */
+    int32_t end;       /* the last of those who wait in the topic for each other, or who does not come; -1: nobody */
+    bool failed;       /* with status */
     expar_status status;
 } inquiry;
 
@@ -274,6 +278,13 @@ static void deadlock(inquiry *q, const walk *w)
                    q->wait->what, (long long)(q->waited_ns / NS_PER_MS), w->text));
 }
 
+/* All of it is of one time: nobody who has looked in vain for the time-out, and looked of late, can have begun to wait
+   since another one on the walk looked last. */
+static bool was_walked_at_once(const inquiry *q)
+{
+    return clock_ns() - q->now_ns < timeout_ns(q) - NOTES_FRESH_NS(timeout_ns(q));
+}
+
 /* One step; false: it has come to an end. */
 static bool walk_on(inquiry *q, walk *w)
 {
@@ -285,7 +296,7 @@ static bool walk_on(inquiry *q, walk *w)
         if (!w->elsewhere && q->wait->misses) return false;
         q->wait->circled = true;
         q->wait->circle = w->topic;
-        if (w->blocked) deadlock(q, w);
+        if (w->blocked && was_walked_at_once(q)) deadlock(q, w);
         return false;
     }
     if (in_topic && w->rank != q->wait->boot->rank) {
@@ -307,7 +318,7 @@ static void follow_chain(inquiry *q)
     char own[BOOT_DOING_TEXT];
     walk w = {.rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed),
               .topic = wait->topic,
-              .blocked = q->waited_ns >= timeout_ns(q)};
+              .blocked = notes_waited_ns(wait, timeout_ns(q)) >= timeout_ns(q)};
     if (w.rank < 0 || w.rank == wait->boot->rank) return;
     notes_describe(wait->boot->notes, wait, own, sizeof own);
     walk_tell(&w, wait->boot->rank, own);
@@ -392,16 +403,17 @@ static void log_wait(inquiry *q)
     wait->log_ns = q->now_ns + wait->log_pause_ns;
     notes_describe(wait->boot->notes, wait, own, sizeof own);
     describe_late(q, text, sizeof text);
-    LOG(LOG_WARN, "for %lld s %s; %s", (long long)(q->waited_ns / (1000 * NS_PER_MS)), own, text);
+    const int64_t waited_ns = q->now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
+    LOG(LOG_WARN, "for %lld s %s; %s", (long long)(waited_ns / (1000 * NS_PER_MS)), own, text);
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
 static bool is_due(const boot_wait *wait, int64_t now_ns)
 {
-    const int64_t waited_ns = now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
     const int64_t limit_ms = wait->boot->late_limit_ms;
-    return now_ns >= wait->ask_ns || now_ns >= wait->log_ns || (limit_ms > 0 && waited_ns >= limit_ms * NS_PER_MS);
+    return now_ns >= wait->ask_ns || now_ns >= wait->log_ns ||
+           (limit_ms > 0 && notes_looked_for_ns(wait) >= limit_ms * NS_PER_MS);
 }
 
 /* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it;
@@ -427,7 +439,7 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     boot *self = wait->boot;
     const bool circled = wait->circled;
     inquiry q = {.wait = wait, .now_ns = now_ns, .end = -1};
-    q.waited_ns = now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
+    q.waited_ns = notes_looked_for_ns(wait);
     q.answers = calloc((size_t)self->size, sizeof *q.answers);
     if (!q.answers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory to ask %d ranks", wait->what, self->size);
     ask_members(&q);
@@ -450,7 +462,9 @@ expar_status boot_wait_look(boot_wait *wait)
     const int64_t now_ns = clock_ns();
     if (wait->misses) find_awaited(wait);
     if (!wait->noted) note_wait(wait, now_ns);
-    atomic_store_explicit(&wait->looked_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&wait->looked_ns, wait->left_ns, memory_order_relaxed);
     expar_status status = interrupt_look(&wait->interrupt_ns, wait->what);
-    return status == EXPAR_OK && is_due(wait, now_ns) ? inquire(wait, now_ns) : status;
+    if (status == EXPAR_OK && is_due(wait, now_ns)) status = inquire(wait, now_ns);
+    wait->left_ns = clock_ns();
+    return status;
 }

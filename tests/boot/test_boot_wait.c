@@ -215,6 +215,63 @@ static void ranks_that_await_one_each_are_a_circle(void **state)
     assert_int_equal(culprit, 1);
 }
 
+/* ---- who is held up ---------------------------------------------------------------------------------------------- */
+
+static void hold_up(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2 * TIMEOUT_MS * 1000000}, NULL);
+}
+
+/* Between its look and the question, where what it waits for may have come since: it is to look once more. */
+static void who_is_held_up_looks_again(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_where_all_are_in_first};
+    boot_wait wait;
+    begin_play(&played);
+    played.boot.late_limit_ms = TIMEOUT_MS;
+    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    boot_wait_for(&wait, 1);
+    assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
+    hold_up();
+    assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
+    assert_int_equal(boot_wait_look(&wait), EXPAR_ERR_PEER); /* in vain */
+    boot_wait_end(&wait);
+    notes_destroy(&played.notes);
+}
+
+static void others_are_not_told_of_more_than_its_look(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_where_all_are_in_first};
+    boot_wait wait;
+    boot_answer answer = {0};
+    begin_play(&played);
+    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    boot_wait_for(&wait, 1);
+    assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
+    hold_up();
+    assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
+    notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
+    assert_true(answer.waits && answer.waited_ns == 0);
+    boot_wait_end(&wait);
+    notes_destroy(&played.notes);
+}
+
+/* The first it asks has gone on by the time that the last answers. */
+static void answer_slowly(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+{
+    answer_where_rank_2_is_in_third(self, topic, rank, answer);
+    if (rank == 2) nanosleep(&(struct timespec){.tv_nsec = TIMEOUT_MS / 2 * 1000000}, NULL);
+}
+
+static void a_circle_is_walked_at_once(void **state)
+{
+    (void)state;
+    int32_t culprit;
+    assert_int_equal(verdict_on(true, answer_slowly, &culprit), BOOT_LATE);
+}
+
 /* ---- between a wait that has failed and what its call notes ------------------------------------------------------ */
 
 static void fail_late(played_boot *played, boot_wait *wait)
@@ -269,6 +326,9 @@ int main(void)
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
         cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
+        cmocka_unit_test(who_is_held_up_looks_again),
+        cmocka_unit_test(others_are_not_told_of_more_than_its_look),
+        cmocka_unit_test(a_circle_is_walked_at_once),
         cmocka_unit_test(who_has_given_up_is_not_late),
         cmocka_unit_test(what_the_call_notes_comes_in_its_place),
     };

@@ -60,6 +60,9 @@ typedef struct expar_dispatch_args {
     int32_t
         num_sms; /* CUDA: SMs of this call's kernels that wait for other ranks; CPU: worker threads of this call, the
                         caller's included; bounds as of the buffer's. 0: the buffer's. May differ between ranks */
+    int32_t row_weights;          /* 1: recv_row_weights is given. Needs expert_major and topk_weights */
+    expar_tensor out_row_weights; /* the caller's own, f32, with at least as many rows as recv_x, contiguous; asks for
+                                     it, too */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -89,9 +92,12 @@ typedef struct expar_dispatch_result {
     expar_tensor recv_x_scales; /* [R][S] contiguous, dtype of x_scales; none without */
     expar_tensor recv_row_map;  /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
     int64_t num_dropped_tokens;
-    expar_event *event;          /* with async_finish: the caller's. Else NULL */
-    expar_tensor recv_src_token; /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose
+    expar_event *event;            /* with async_finish: the caller's. Else NULL */
+    expar_tensor recv_src_token;   /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose
                                     rows (rank_prefix) it is among. With num_worst_tokens -1 from R on. Else none */
+    expar_tensor recv_row_weights; /* expert-major, with row_weights: [rows of recv_x] f32, the weight of the slot that
+                                      each row belongs to, bit for bit. Rows without a slot: as those of recv_x. Else
+                                      none */
 } expar_dispatch_result;
 #define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
 

@@ -134,6 +134,7 @@ class EpPart(IntEnum):
     ROW_MAP = 4
     SRC_TOKEN = 5
     COUNT = 6
+    ROW_WEIGHTS = 7
 
 
 class Path(IntEnum):
@@ -564,6 +565,8 @@ class DispatchArgs(Structure):
     out_src_token: Tensor
     global_experts: int
     num_sms: int
+    row_weights: int
+    out_row_weights: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -593,6 +596,8 @@ class DispatchArgs(Structure):
         ("out_src_token", Tensor),
         ("global_experts", c_int32),
         ("num_sms", c_int32),
+        ("row_weights", c_int32),
+        ("out_row_weights", Tensor),
     ]
 
 
@@ -612,6 +617,7 @@ class DispatchResult(Structure):
     num_dropped_tokens: int
     event: int | None
     recv_src_token: Tensor
+    recv_row_weights: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("recv_x", Tensor),
@@ -628,6 +634,7 @@ class DispatchResult(Structure):
         ("num_dropped_tokens", c_int64),
         ("event", c_void_p),
         ("recv_src_token", Tensor),
+        ("recv_row_weights", Tensor),
     ]
 
 

@@ -143,6 +143,7 @@ class Dispatched:
     scales: Any  # [R, S], dtype of x_scales. None without
     row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
     src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
+    row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
     tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
     num_recv_tokens: int  # R
     num_dropped_tokens: int
@@ -170,6 +171,7 @@ _WRITTEN = {
     "out",
     "out_count",
     "out_row_map",
+    "out_row_weights",
     "out_scales",
     "out_src_token",
     "out_topk_idx",
@@ -188,7 +190,7 @@ _CHOICES = {
     "weights_of": "one of expar.WeightsOf",
 }
 
-_ZEROS = (0,) * 6
+_ZEROS = (0,) * 7
 
 # Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
 _PATHS = {path.value: path for path in Path}
@@ -412,6 +414,7 @@ class Buffer(Owned):
         keep_slots: bool = False,
         src_tokens: bool = False,
         global_experts: bool = False,
+        row_weights: bool = False,
         path: Path = Path.AUTO,
         out_x: Any = None,
         out_scales: Any = None,
@@ -419,6 +422,7 @@ class Buffer(Owned):
         out_topk_weights: Any = None,
         out_row_map: Any = None,
         out_src_token: Any = None,
+        out_row_weights: Any = None,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
         async_finish: bool = False,
@@ -435,7 +439,8 @@ class Buffer(Owned):
             rows, whatever comes. expert_major: one row a (token, local expert), sorted by expert; zero_padding: rows
             between them are zero.
         keep_slots: for combines with a sum_order by slots or weights_of the owner. src_tokens: see Dispatched.
-            global_experts: topk_idx as the senders have it, instead of local numbers.
+            global_experts: topk_idx as the senders have it, instead of local numbers. row_weights: a weight for each
+            row of an expert-major x.
         out_…: the caller's own memory for results, with at least as many rows, contiguous.
         recv_counts: counts that are written, too, before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
@@ -451,13 +456,14 @@ class Buffer(Owned):
             call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
             call.struct.num_sms = _values.whole(num_threads, "num_threads")
             call.choices(path=path)
-        flags = (expert_major, zero_padding, keep_slots, src_tokens, global_experts, async_finish)
+        flags = (expert_major, zero_padding, keep_slots, src_tokens, global_experts, row_weights, async_finish)
         if not _values.all_zero(flags, _ZEROS):
             call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots)
-            call.flags(src_tokens=src_tokens, global_experts=global_experts, async_finish=async_finish)
+            call.flags(src_tokens=src_tokens, global_experts=global_experts, row_weights=row_weights)
+            call.flags(async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
-        call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
+        call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token, out_row_weights=out_row_weights)
         call.event(wait_event)
         if handle is not None:
             call.handle(_values.one_of(handle, "handle", Handle))
@@ -480,6 +486,7 @@ class Buffer(Owned):
             scales=own_or_library(out_scales, result.recv_x_scales, output),
             row_map=own_or_library(out_row_map, result.recv_row_map, output),
             src_token=own_or_library(out_src_token, result.recv_src_token, output),
+            row_weights=own_or_library(out_row_weights, result.recv_row_weights, output),
             tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
             num_recv_tokens=result.num_recv_tokens,
             num_dropped_tokens=result.num_dropped_tokens,
@@ -525,7 +532,7 @@ class Buffer(Owned):
         """
         call = Arguments(_abi.CombineArgs())
         args = call.struct
-        if not _values.all_zero((path, sum_order, weights_of, num_threads, expert_major, async_finish), _ZEROS):
+        if not _values.all_zero((path, sum_order, weights_of, num_threads, expert_major, async_finish), _ZEROS[:6]):
             call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
             call.flags(expert_major=expert_major, async_finish=async_finish)
             args.num_sms = _values.whole(num_threads, "num_threads")

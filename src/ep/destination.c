@@ -50,14 +50,15 @@ static const char *const out_names[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = "ou
                                                          [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
                                                          [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
                                                          [EXPAR_EP_PART_ROW_MAP] = "out_row_map",
-                                                         [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token"};
+                                                         [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token",
+                                                         [EXPAR_EP_PART_ROW_WEIGHTS] = "out_row_weights"};
 
 const char *ep_out_name(int part)
 {
     return out_names[part];
 }
 
-/* Bytes of one row of a part that rows bring along; 0: none does. The map is made here. */
+/* Bytes of one row of a part that rows bring along; 0: none does. The map and what goes by it are made here. */
 static int64_t part_row_bytes(const ep_block_shape *shape, int part)
 {
     switch (part) {
@@ -133,6 +134,7 @@ static ep_block_shape block_shape(const ep_wish *wish)
     if (!in_block(wish, EXPAR_EP_PART_TOPK_WEIGHTS)) shape.weights = 0;
     if (!in_block(wish, EXPAR_EP_PART_ROW_MAP)) shape.map = 0;
     if (!in_block(wish, EXPAR_EP_PART_SRC_TOKEN)) shape.src = 0;
+    if (!in_block(wish, EXPAR_EP_PART_ROW_WEIGHTS)) shape.row_weights = 0;
     return shape;
 }
 
@@ -218,6 +220,7 @@ static void output_place(const ep_wish *wish, ep_destination *to)
     to->weights = result_of(wish, EXPAR_EP_PART_TOPK_WEIGHTS, arrival->weights);
     to->src = result_of(wish, EXPAR_EP_PART_SRC_TOKEN, arrival->src);
     if (wish->shape.map) to->row_map = result_of(wish, EXPAR_EP_PART_ROW_MAP, data + map.map);
+    if (wish->shape.row_weights) to->row_weights = result_of(wish, EXPAR_EP_PART_ROW_WEIGHTS, data + map.row_weights);
 }
 
 void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2])

@@ -202,9 +202,10 @@ static void note_parts(const dispatch_call *call, const expar_dispatch_result *f
                                                           [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
                                                           [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
                                                           [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map,
-                                                          [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token};
+                                                          [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token,
+                                                          [EXPAR_EP_PART_ROW_WEIGHTS] = &full->recv_row_weights};
     for (int i = 0; i < EP_DISPATCH_PARTS; i++)
-        if (parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
+        if (parts[i] && parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
 }
 
 static void fill_result(const dispatch_call *call, expar_dispatch_result *result)
@@ -230,6 +231,8 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     if (form->weights) full.recv_topk_weights = expar_tensor_2d(to->weights, EXPAR_F32, handle->rows, form->topk);
     if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
     if (to->src) full.recv_src_token = expar_tensor_1d(to->src, EXPAR_I32, handle->rows);
+    if (to->row_weights) full.recv_row_weights = expar_tensor_1d(to->row_weights, EXPAR_F32, x_rows);
+    full.recv_row_weights.device = call->base.ep->device;
     full.recv_x.device = full.recv_x_scales.device = full.recv_src_token.device = call->base.ep->device;
     full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
     ep_count_path(call->base.ep, to->arrival.mode);

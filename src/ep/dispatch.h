@@ -48,8 +48,14 @@ static inline const expar_tensor *dispatch_own(const dispatch_call *call, int pa
                                                         [EXPAR_EP_PART_TOPK_IDX] = &args->out_topk_idx,
                                                         [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
                                                         [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map,
-                                                        [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token};
-    return tensor_given(own[part]) ? own[part] : NULL;
+                                                        [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token,
+                                                        [EXPAR_EP_PART_ROW_WEIGHTS] = &args->out_row_weights};
+    return own[part] && tensor_given(own[part]) ? own[part] : NULL;
+}
+
+static inline bool dispatch_weighs_rows(const dispatch_call *call)
+{
+    return call->args.row_weights || tensor_given(&call->args.out_row_weights);
 }
 
 static inline int64_t dispatch_row_bytes(const dispatch_call *call)

@@ -83,7 +83,8 @@ static expar_status dispatch_check_flags(const expar_dispatch_args *args)
 {
     const ep_flag flags[] = {{"expert_major", args->expert_major}, {"zero_padding", args->zero_padding},
                              {"async_finish", args->async_finish}, {"keep_slots", args->keep_slots},
-                             {"src_tokens", args->src_tokens},     {"global_experts", args->global_experts}};
+                             {"src_tokens", args->src_tokens},     {"global_experts", args->global_experts},
+                             {"row_weights", args->row_weights}};
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
@@ -137,10 +138,23 @@ static expar_status check_own(const dispatch_call *call, int part, const char *f
     return status;
 }
 
-static expar_status check_own_src(const dispatch_call *call)
+/* Of those that have one element a row. */
+static expar_status check_own_vector(const dispatch_call *call, int part, expar_dtype dtype)
 {
-    const expar_tensor *out = &call->args.out_src_token;
-    return tensor_given(out) ? ep_check_vector(call->base.ep->device, "out_src_token", out, EXPAR_I32) : EXPAR_OK;
+    const expar_tensor *out = dispatch_own(call, part);
+    return out ? ep_check_vector(call->base.ep->device, ep_out_name(part), out, dtype) : EXPAR_OK;
+}
+
+static expar_status check_row_weights(const dispatch_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    const char *name = args->row_weights ? "row_weights" : "out_row_weights";
+    const char *without = !args->expert_major                  ? "expert_major"
+                          : !tensor_given(&args->topk_weights) ? "topk_weights"
+                                                               : NULL;
+    if (!dispatch_weighs_rows(call)) return EXPAR_OK;
+    if (without) return error_set(EXPAR_ERR_ARGUMENT, "%s is given without %s; expected both, or none", name, without);
+    return check_own_vector(call, EXPAR_EP_PART_ROW_WEIGHTS, EXPAR_F32);
 }
 
 static expar_status check_outputs(const dispatch_call *call)
@@ -153,7 +167,8 @@ static expar_status check_outputs(const dispatch_call *call)
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_IDX, "topk_idx", &args->topk_idx);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_WEIGHTS, "topk_weights", &args->topk_weights);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_ROW_MAP, "expert_major", &map);
-    return status == EXPAR_OK ? check_own_src(call) : status;
+    if (status == EXPAR_OK) status = check_own_vector(call, EXPAR_EP_PART_SRC_TOKEN, EXPAR_I32);
+    return status == EXPAR_OK ? check_row_weights(call) : status;
 }
 
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result)

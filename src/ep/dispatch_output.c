@@ -105,6 +105,7 @@ ep_wish dispatch_wish(const dispatch_call *call)
     if (!wish.expert_major) return wish;
     wish.shape.x_rows = handle->expert_rows;
     wish.shape.map = 1;
+    wish.shape.row_weights = dispatch_weighs_rows(call);
     return wish;
 }
 
@@ -112,7 +113,7 @@ static expar_status make_destination(dispatch_call *call)
 {
     const ep_wish wish = dispatch_wish(call);
     for (int part = 0; part < EP_DISPATCH_PARTS; part++) {
-        bool of_x = part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES;
+        bool of_x = part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES || part == EXPAR_EP_PART_ROW_WEIGHTS;
         int64_t needed = of_x ? wish.shape.x_rows : wish.shape.rows;
         if (wish.out[part] && wish.out[part]->shape[0] < needed)
             return error_set(EXPAR_ERR_BUFFER_SIZE, "%s has %lld rows; %lld are received", ep_out_name(part),
@@ -229,8 +230,10 @@ static expar_status expand_rows(dispatch_call *call)
                                  .map = row_map_of(call),
                                  .x = call->to.arrival.x,
                                  .scales = call->to.arrival.scales,
+                                 .weights = call->to.arrival.weights,
                                  .out_x = call->to.x,
-                                 .out_scales = call->to.scales};
+                                 .out_scales = call->to.scales,
+                                 .out_weights = call->to.row_weights};
     return exec->ops->expand(exec, &call->base.exec, &step);
 }
 
@@ -246,7 +249,8 @@ static expar_status pad_rows(dispatch_call *call)
                                   .row_bytes = dispatch_row_bytes(call),
                                   .scale_bytes = 4 * (int64_t)call->base.form.scales,
                                   .x = call->to.x,
-                                  .scales = call->to.scales};
+                                  .scales = call->to.scales,
+                                  .weights = call->to.row_weights};
     return exec->ops->pad(exec, &call->base.exec, &step);
 }
 

@@ -154,8 +154,8 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
     return map ? map->data : NULL;
 }
 
-#define EP_OUTPUT_PARTS   (EXPAR_EP_PART_COUNT + 1)
-#define EP_DISPATCH_PARTS (EXPAR_EP_PART_SRC_TOKEN + 1) /* of them, those that a dispatch of normal mode has */
+#define EP_OUTPUT_PARTS   (EXPAR_EP_PART_ROW_WEIGHTS + 1)
+#define EP_DISPATCH_PARTS EP_OUTPUT_PARTS /* all but EXPAR_EP_PART_COUNT are a dispatch's of normal mode, too */
 struct expar_ep_output {
     life_record life; /* EP_OUTPUT_MAGIC */
     ep_origin origin;
@@ -290,7 +290,7 @@ typedef struct ep_destination {
     ep_arrival arrival; /* where rows come */
     /* The results: what has arrived, or copies of it, expert-major ones for two. NULL without. */
     void *x, *scales, *idx;
-    float *weights;
+    float *weights, *row_weights;
     int32_t *row_map, *src;
 } ep_destination;
 /* "out_x" of EXPAR_EP_PART_X, and so on. */

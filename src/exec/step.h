@@ -203,10 +203,12 @@ typedef struct ep_expand_step {
     int32_t topk;
     const int32_t *map;
     const void *x, *scales; /* [rows] */
+    const float *weights;   /* [rows][K] */
     void *out_x, *out_scales;
+    float *out_weights; /* the weight of each row's slot; NULL: not wanted */
 } ep_expand_step;
 
-/* Zeroes the rows, and scales, of an expert-major output that the map names nowhere. */
+/* Zeroes the rows, scales and weights of an expert-major output that the map names nowhere. */
 typedef struct ep_padding_step {
     const ep_routing *routing;
     int32_t alignment;
@@ -214,6 +216,7 @@ typedef struct ep_padding_step {
     int64_t map_rows;
     int64_t rows, row_bytes, scale_bytes; /* of the output */
     void *x, *scales;
+    float *weights; /* NULL: none */
 } ep_padding_step;
 
 /* Expert-major rows to one a token, and weights of such rows to those of slots; either may be absent. */

@@ -52,7 +52,8 @@ typedef struct deal_choice {
     bool expert_major; /* of a repeat or combine: only where the first dispatch was */
     /* Dispatches: */
     bool zero_padding;
-    bool counts;  /* recv_counts is given */
+    bool row_weights; /* where there are any */
+    bool counts;      /* recv_counts is given */
     uint32_t own; /* bit i: the part i (expar_ep_part) of the results but recv_x is the caller's own, as far as there */
     bool own_symmetric; /* is one; in the area, where it fits */
     deal_scales scales;
@@ -151,7 +152,7 @@ typedef struct deal_call {
     expar_dispatch_result result;
     expar_combine_args back;
     void *memory[2];    /* the caller's own recv_x; scales */
-    void *own[6];       /* what it has of other parts */
+    void *own[9];       /* what it has of other parts */
     size_t area_used;   /* by all of these */
     expar_event *event; /* of an asynchronous call */
     bool started;

@@ -56,13 +56,25 @@ static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_pa
     const deal_choice *choice = &call->move->choices[call->rank];
     size_t bytes = (size_t)((rows + SPARE_ROWS) * width) * expar_dtype_bytes(dtype);
     bool fits = choice->own_symmetric && call->area_used + bytes <= area->bytes;
-    bool local = part == EXPAR_EP_PART_ROW_MAP || (part == EXPAR_EP_PART_SCALES && choice->expert_major);
+    bool local = part == EXPAR_EP_PART_ROW_MAP || part == EXPAR_EP_PART_ROW_WEIGHTS ||
+                 (part == EXPAR_EP_PART_SCALES && choice->expert_major);
     if (!(choice->own >> part & 1) || (!fits && !local && choice->path == EXPAR_PATH_DIRECT)) return EXPAR_TENSOR_NONE;
     void *data = fits ? (char *)area->out + call->area_used : NULL;
     if (fits) call->area_used += (bytes + 127) / 128 * 128;
     if (!data) data = call->own[part] = traffic_alloc(bytes, 1);
     memset(data, SPARE_BYTE, bytes);
     return expar_tensor_2d(data, dtype, rows + SPARE_ROWS, width);
+}
+
+static bool carries_topk(const deal_move *m)
+{
+    return m->job.topk && (m->form.kind == MOVE_DISPATCH || m->form.with_topk);
+}
+
+static bool weighs_rows(const deal_call *call)
+{
+    const deal_choice *choice = &call->move->choices[call->rank];
+    return choice->row_weights && choice->expert_major && carries_topk(call->move) && call->move->deal->with_weights;
 }
 
 static void add_own(deal_call *call, const play_area *area, expar_dispatch_args *args)
@@ -80,12 +92,15 @@ static void add_own(deal_call *call, const play_area *area, expar_dispatch_args 
         if (args->out_src_token.ndim)
             args->out_src_token = expar_tensor_1d(args->out_src_token.data, EXPAR_I32, rows + SPARE_ROWS);
     }
+    if (weighs_rows(call)) {
+        args->row_weights = m->choices[call->rank].own & 1;
+        args->out_row_weights = make_own(call, area, EXPAR_EP_PART_ROW_WEIGHTS, EXPAR_F32, x_rows, 1);
+        if (args->out_row_weights.ndim)
+            args->out_row_weights = expar_tensor_1d(args->out_row_weights.data, EXPAR_F32, x_rows + SPARE_ROWS);
+        else
+            args->row_weights = 1;
+    }
     if (args->expert_major) args->out_row_map = make_own(call, area, EXPAR_EP_PART_ROW_MAP, EXPAR_I32, rows, topk);
-}
-
-static bool carries_topk(const deal_move *m)
-{
-    return m->job.topk && (m->form.kind == MOVE_DISPATCH || m->form.with_topk);
 }
 
 static void add_topk(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
@@ -467,6 +482,29 @@ static bool check_idx_and_weights(const deal_call *call, const expected *e)
     return right;
 }
 
+static bool check_row_weights(const deal_call *call, const expected *e)
+{
+    const deal_choice *choice = &call->move->choices[call->rank];
+    const expar_tensor *got = &call->result.recv_row_weights;
+    const void *own = call->args.out_row_weights.data;
+    if (!weighs_rows(call)) return CHECK(!got->data && got->ndim == 0, "recv_row_weights is given");
+    if (!CHECK(got->ndim == 1 && got->dtype == EXPAR_F32 && got->shape[0] == e->x_rows && got->strides[0] == 1,
+               "recv_row_weights is of %d dimensions, [%lld]", (int)got->ndim, (long long)got->shape[0]))
+        return false;
+    oracle_job job = call->move->job;
+    job.expert_alignment = call->move->deal->choices[call->rank].alignment;
+    uint32_t *weights = traffic_alloc((size_t)e->x_rows, sizeof *weights);
+    oracle_expert_weights(&job, call->rank, weights);
+    bool right = CHECK(!own || got->data == own, "recv_row_weights is not the caller's");
+    for (int64_t i = 0; right && i < e->x_rows; i++)
+        if (e->filled[i] || choice->zero_padding)
+            right = CHECK(memcmp((float *)got->data + i, weights + i, sizeof *weights) == 0,
+                          "recv_row_weights[%lld] differs", (long long)i);
+    free(weights);
+    return right && (!own || CHECK(all_bytes((const uint8_t *)own + 4 * e->x_rows, 4L * SPARE_ROWS, SPARE_BYTE),
+                                   "what is behind recv_row_weights was written"));
+}
+
 static bool check_sources(const deal_call *call, const expected *e)
 {
     const deal_move *m = call->move;
@@ -548,8 +586,8 @@ bool deal_dispatch_check(const deal_call *call)
     const deal_choice *choice = &call->move->choices[call->rank];
     expected e = expected_make(call);
     bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
-                 check_idx_and_weights(call, &e) && check_map(call, &e) && check_sources(call, &e) && check_own(call) &&
-                 (!choice->counts || check_told(call)) &&
+                 check_idx_and_weights(call, &e) && check_map(call, &e) && check_row_weights(call, &e) &&
+                 check_sources(call, &e) && check_own(call) && (!choice->counts || check_told(call)) &&
                  CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
                        (int)call->result.path, (int)choice->path) &&
                  CHECK(pitched_equals(&call->args.x, call->move->inputs[call->rank].x), "the dispatch changed x");

@@ -32,8 +32,9 @@ static deal_choice draw_dispatch_choice(const options_limits *limits, bool may_b
     choice.expert_major = random_once_in(random, 3) && may_be_expert_major;
     choice.path = draw_path(random, limits->ample_pool && (choice.expert_major || choice.place != PLACE_PRIVATE));
     choice.zero_padding = random_once_in(random, 2);
+    choice.row_weights = random_once_in(random, 2);
     choice.counts = random_once_in(random, 2);
-    if (random_once_in(random, 3)) choice.own = (uint32_t)random_between(random, 0, 63);
+    if (random_once_in(random, 3)) choice.own = (uint32_t)random_between(random, 0, 511);
     choice.own_symmetric = random_once_in(random, 2);
     choice.scales = (deal_scales)random_between(random, 0, SCALES_ORDERS - 1);
     choice.alignment = alignments[random_between(random, 0, 5)];

@@ -297,6 +297,46 @@ static void own_sources(expar_dispatch_args *args, expar_dtype dtype)
     args->out_src_token = expar_tensor_1d(memory, dtype, 40);
 }
 
+static void row_weights_of_tokens(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->row_weights = 1;
+}
+
+static void row_weights_without_weights(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_major = 1;
+    args->out_row_weights = expar_tensor_1d(memory, EXPAR_F32, 200);
+    args->topk_weights = EXPAR_TENSOR_NONE;
+}
+
+static void add_own_row_weights(expar_dispatch_args *args, expar_dtype dtype, int64_t rows)
+{
+    args->expert_major = 1;
+    args->num_worst_tokens = 30;
+    args->out_row_weights = expar_tensor_1d(memory, dtype, rows);
+}
+
+static void own_row_weights_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    add_own_row_weights(args, EXPAR_I32, 90);
+}
+
+static void own_row_weights_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    add_own_row_weights(args, EXPAR_F32, 90);
+    args->out_row_weights.strides[0] = 2;
+}
+
+static void own_row_weights_too_short(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    add_own_row_weights(args, EXPAR_F32, 89);
+}
+
 static void own_sources_of_two_dimensions(expar_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -525,6 +565,11 @@ static const refusal_case cases[] = {
     DISPATCH(own_weights_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_topk_weights.data", "multiple of 4"),
     DISPATCH(own_scales_without_scales, EXPAR_ERR_ARGUMENT, "out_scales is given without x_scales"),
     DISPATCH(own_map_of_token_major_rows, EXPAR_ERR_ARGUMENT, "out_row_map is given without expert_major"),
+    DISPATCH(row_weights_of_tokens, EXPAR_ERR_ARGUMENT, "row_weights is given without expert_major"),
+    DISPATCH(row_weights_without_weights, EXPAR_ERR_ARGUMENT, "out_row_weights is given without topk_weights"),
+    DISPATCH(own_row_weights_of_integers, EXPAR_ERR_DTYPE, "out_row_weights.dtype is i32", "expected f32"),
+    DISPATCH(own_row_weights_with_gaps, EXPAR_ERR_STRIDE, "out_row_weights.strides[0] is 2"),
+    DISPATCH(own_row_weights_too_short, EXPAR_ERR_BUFFER_SIZE, "out_row_weights has 89 rows", "90 are received"),
     DISPATCH(own_sources_of_two_dimensions, EXPAR_ERR_SHAPE, "out_src_token has 2 dimensions"),
     DISPATCH(own_sources_of_long_integers, EXPAR_ERR_DTYPE, "out_src_token.dtype is i64", "expected i32"),
     DISPATCH(own_sources_with_gaps, EXPAR_ERR_STRIDE, "out_src_token.strides[0] is 2"),

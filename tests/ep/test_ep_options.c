@@ -18,7 +18,8 @@ static table_case everything(void)
 {
     table_case c = table_case_make();
     c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 32, .num_scales = 3};
-    c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 4, .worst = WORST_LARGER};
+    c.choice = (deal_choice){
+        .expert_major = true, .zero_padding = true, .row_weights = true, .alignment = 4, .worst = WORST_LARGER};
     c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true, .biases = 3};
     return c;
 }
@@ -157,7 +158,7 @@ static void test_all_outputs_of_the_callers(void **state)
     for (int i = 0; i < 4; i++) {
         table_case c = i & 1 ? everything() : table_case_make();
         c.there.src_tokens = true;
-        c.choice.own = 63;
+        c.choice.own = 511;
         c.choice.own_symmetric = i & 2;
         play(&c);
     }

@@ -119,6 +119,9 @@ int64_t oracle_num_expert_rows(const oracle_job *job, int32_t rank);
 void oracle_expert_map(const oracle_job *job, int32_t rank, int32_t *map);
 /* Copies each of the rank's rows to its places; others are left alone. row_bytes: of rows and expert_rows alike. */
 void oracle_expert_expand(const oracle_job *job, int32_t rank, size_t row_bytes, const void *rows, void *expert_rows);
+/* row_weights: [rows of the output] bits, of each row the weight of its slot, as its source gave it; those of rows
+   without a slot are left alone. */
+void oracle_expert_weights(const oracle_job *job, int32_t rank, uint32_t *row_weights);
 /* rows: [R][H], each the sum of its slots' rows, slots ascending; weights: [rows][K] bits of FP32, NULL: all 1. */
 void oracle_expert_reduce(const oracle_job *job, int32_t rank, const void *expert_rows, const uint32_t *weights,
                           void *rows);

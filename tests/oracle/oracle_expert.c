@@ -68,6 +68,26 @@ void oracle_expert_expand(const oracle_job *job, int32_t rank, size_t row_bytes,
     free(map);
 }
 
+/* map: [K], where the slots of the source's token t stand. */
+static void weigh_token(const oracle_job *job, const int32_t *map, const oracle_input *source, int64_t t,
+                        uint32_t *row_weights)
+{
+    for (int32_t k = 0; k < job->topk; k++)
+        if (map[k] >= 0) row_weights[map[k]] = source->weights[t * job->topk + k];
+}
+
+void oracle_expert_weights(const oracle_job *job, int32_t rank, uint32_t *row_weights)
+{
+    int64_t row = 0, end = oracle_num_kept(job, rank);
+    int32_t *map = take((size_t)(oracle_num_rows(job, rank) * job->topk), sizeof *map);
+    oracle_expert_map(job, rank, map);
+    for (int32_t source = 0; source < job->num_ranks; source++)
+        for (int64_t t = 0; t < job->inputs[source].num_tokens && row < end; t++)
+            if (oracle_token_in_rank(job, source, t, rank))
+                weigh_token(job, map + job->topk * row++, &job->inputs[source], t, row_weights);
+    free(map);
+}
+
 static float weight_of(const uint32_t *weights, int64_t slot)
 {
     float weight = 1.0f;

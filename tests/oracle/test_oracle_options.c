@@ -198,6 +198,23 @@ static void test_expert_rows_are_weighted_and_summed(void **state)
     ASSERT_ARRAY(rows, SIX, SIX, SIX);
 }
 
+static void test_expert_rows_have_the_weights_of_their_slots(void **state)
+{
+    (void)state;
+    static const uint32_t weights0[] = {10, 11, 12, 13, 14, 15}, weights1[] = {20, 21, 22, 23, 24, 25, 26, 27, 28};
+    oracle_input inputs[2];
+    make_inputs(inputs);
+    inputs[0].weights = weights0;
+    inputs[1].weights = weights1;
+    oracle_job job = make_job(inputs);
+    uint32_t row_weights[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    oracle_expert_weights(&job, 1, row_weights);
+    ASSERT_ARRAY(row_weights, 23, 25, 28, 10, 12, 1);
+    job.expert_alignment = 4;
+    oracle_expert_weights(&job, 1, row_weights);
+    ASSERT_ARRAY(row_weights, 23, 25, 28, 10, 10, 12, 1, 1);
+}
+
 /* (1 + 2^-12)² rounds to 1 + 2^-11 before -1 is added; a fused product would keep 2^-24. */
 static void test_products_are_rounded(void **state)
 {
@@ -254,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_expert_rows),
         cmocka_unit_test(test_expert_rows_beyond_the_worst_case),
         cmocka_unit_test(test_expert_rows_are_weighted_and_summed),
+        cmocka_unit_test(test_expert_rows_have_the_weights_of_their_slots),
         cmocka_unit_test(test_products_are_rounded),
         cmocka_unit_test(test_biases_come_first),
     };

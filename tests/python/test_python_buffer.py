@@ -102,6 +102,7 @@ def expert_major(group: expar.Group) -> None:
             zero_padding=True,
             expert_alignment=8,
             src_tokens=True,
+            row_weights=True,
         )
         row_map, sources = traffic.expert_major(rank, 8)
         received = traffic.received(rank)
@@ -109,6 +110,9 @@ def expert_major(group: expar.Group) -> None:
         same(rows.src_token.numpy(), received[3])
         same(rows.x.numpy()[sources >= 0], received[0][sources[sources >= 0]])
         assert not rows.x.numpy()[sources < 0].any()
+        row_weights = numpy.zeros(len(sources), "float32")
+        row_weights[row_map[row_map >= 0]] = rows.topk_weights.numpy()[row_map >= 0]
+        same(rows.row_weights.numpy(), row_weights)
         answers = buffer.alloc(rows.x.shape, "f32")
         answers.numpy()[:] = rows.x.numpy() * 2
         y = numpy.full(traffic.x[rank].shape, 9, "float32")

@@ -66,6 +66,7 @@ expar_status cpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
         if (placed[row]) continue;
         memset((uint8_t *)step->x + row * step->row_bytes, 0, (size_t)step->row_bytes);
         if (step->scale_bytes) memset((uint8_t *)step->scales + row * step->scale_bytes, 0, (size_t)step->scale_bytes);
+        if (step->weights) step->weights[row] = 0.0f;
     }
     free(placed);
     return EXPAR_OK;
@@ -89,6 +90,8 @@ static void expand_row(const ep_expand_step *step, int64_t row)
         if (step->scale_bytes)
             memcpy((uint8_t *)step->out_scales + to * step->scale_bytes,
                    (const uint8_t *)step->scales + row * step->scale_bytes, (size_t)step->scale_bytes);
+        if (step->out_weights)
+            memcpy(&step->out_weights[to], &step->weights[row * step->topk + k], sizeof *step->weights);
     }
 }
 

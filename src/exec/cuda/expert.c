@@ -65,7 +65,9 @@ expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *s
                             .out_x = step->out_x,
                             .out_scales = step->out_scales,
                             .row_bytes = step->row_bytes,
-                            .scale_bytes = step->scale_bytes};
+                            .scale_bytes = step->scale_bytes,
+                            .weights = (const uint32_t *)step->weights,
+                            .out_weights = (uint32_t *)step->out_weights};
     return gpu_launch(self, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
@@ -86,7 +88,8 @@ expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
                              .x = step->x,
                              .scales = step->scales,
                              .row_bytes = step->row_bytes,
-                             .scale_bytes = step->scale_bytes};
+                             .scale_bytes = step->scale_bytes,
+                             .weights = (uint8_t *)step->weights};
     return gpu_launch(self, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
 }
 

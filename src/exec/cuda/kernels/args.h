@@ -341,6 +341,8 @@ typedef struct gpu_expand_args {
     const uint8_t *x, *scales;
     uint8_t *out_x, *out_scales;
     int64_t row_bytes, scale_bytes;
+    const uint32_t *weights; /* [rows][K] */
+    uint32_t *out_weights;   /* NULL: not wanted */
 } gpu_expand_args;
 
 typedef struct gpu_padding_args {
@@ -353,6 +355,7 @@ typedef struct gpu_padding_args {
     int64_t rows; /* of the output */
     uint8_t *x, *scales;
     int64_t row_bytes, scale_bytes;
+    uint8_t *weights; /* NULL: none */
 } gpu_padding_args;
 
 typedef struct gpu_reduce_args {

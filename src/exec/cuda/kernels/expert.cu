@@ -71,6 +71,15 @@ GPU_KERNEL(256) ep_map(GPU_ARGS gpu_map_args a)
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
+/* To the rows of a token's slots, each slot's weight as it is. */
+GPU_FUNC void expand_weights(const gpu_expand_args *a, int64_t row)
+{
+    for (int32_t k = threadIdx.x % 32; k < a->topk; k += 32) {
+        int64_t slot = row * a->topk + k, to = a->map[slot];
+        if (to >= 0) a->out_weights[to] = a->weights[slot];
+    }
+}
+
 /* One row to the rows of all its slots; vectors of 16 bytes. */
 GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
 {
@@ -85,6 +94,7 @@ GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
         for (int32_t s = lane; s < a->scale_bytes / 4; s += 32)
             ((uint32_t *)(a->out_scales + to * a->scale_bytes))[s] = scales[s];
     }
+    if (a->out_weights) expand_weights(a, row);
 }
 
 GPU_KERNEL(256) ep_expand(GPU_ARGS gpu_expand_args a)
@@ -126,6 +136,7 @@ GPU_KERNEL(256) ep_zero_padding(GPU_ARGS gpu_padding_args a)
         if (used >= end) continue;
         zero_words(a.x, used * a.row_bytes, end * a.row_bytes);
         if (a.scale_bytes) zero_words(a.scales, used * a.scale_bytes, end * a.scale_bytes);
+        if (a.weights) zero_words(a.weights, used * 4, end * 4);
     }
 }
 

@@ -55,6 +55,13 @@ EXPAR_API void expar_ep_output_release(expar_ep_output *output);
    caller's. EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream);
 
+/* That stream reads the output, which its caller does not wait for: whenever the last reference goes, by whomever, the
+   memory is used again only behind what the stream holds by then, as by expar_ep_output_release_after. For holders who
+   cannot say so when they let go, such as deleters of DLPack. stream: a CUstream, or NULL for the default one; it lives
+   as long as the output does. Up to 8 streams; the same one again: no effect. On the CPU nothing is queued, and nobody
+   waits for it. Any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_LIMIT. */
+EXPAR_API expar_status expar_ep_output_read_on(expar_ep_output *output, void *stream);
+
 /* *tensor: a view of that part, which lasts as long as somebody has a reference; EXPAR_TENSOR_NONE where the dispatch
    had none, or wrote it to memory of the caller's. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_ARGUMENT
    (part). */

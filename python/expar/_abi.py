@@ -1007,6 +1007,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ep_output_retain": (Status, [c_void_p]),
     "expar_ep_output_release": (None, [c_void_p]),
     "expar_ep_output_release_after": (Status, [c_void_p, c_void_p]),
+    "expar_ep_output_read_on": (Status, [c_void_p, c_void_p]),
     "expar_ep_output_tensor": (Status, [c_void_p, c_int, c_void_p]),
     "expar_ep_output_dlpack": (Status, [c_void_p, c_int, c_uint32, c_void_p]),
     "expar_ep_layout": (Status, [c_void_p, c_void_p, c_int32, c_void_p]),

@@ -156,6 +156,7 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 
 #define EP_OUTPUT_PARTS   (EXPAR_EP_PART_ROW_WEIGHTS + 1)
 #define EP_DISPATCH_PARTS EP_OUTPUT_PARTS /* all but EXPAR_EP_PART_COUNT are a dispatch's of normal mode, too */
+enum { EP_OUTPUT_READERS = 8 };
 struct expar_ep_output {
     life_record life; /* EP_OUTPUT_MAGIC */
     ep_origin origin;
@@ -164,6 +165,10 @@ struct expar_ep_output {
     int32_t *tokens_per_expert; /* [L]; NULL where the host does not know them */
     /* By expar_ep_part; those in `block`. Written before the caller has the output. */
     expar_tensor parts[EP_OUTPUT_PARTS];
+    /* Streams that may still read when the last reference goes. Guarded by a lock of output.c's; whoever gives that one
+       back is alone with them. */
+    void *readers[EP_OUTPUT_READERS];
+    int32_t num_readers;
 };
 #define EP_OUTPUT_MAGIC 0x74757074756f7065u
 

@@ -3,6 +3,7 @@
 #include "base/dlpack.h"
 #include "ep/ep.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 static life_spent spent = LIFE_SPENT_NONE;
@@ -28,8 +29,23 @@ expar_ep_output *ep_output_hold(expar_ep_output *output)
     return output;
 }
 
+/* What cannot be put behind the stream any more goes back as it is: all that ran there has come to its end. */
+static void hold_for_readers(const expar_ep_output *output)
+{
+    mem_block *const blocks[] = {output->block, output->arrival};
+    const ep_origin *origin = &output->origin;
+    for (int32_t i = 0; i < output->num_readers; i++) {
+        expar_status status =
+            origin->kind->hold_until(origin->device, output->readers[i], blocks, ARRAY_LENGTH(blocks));
+        if (status != EXPAR_OK)
+            LOG(LOG_DEBUG, "output %p: not put behind stream %p, which reads it: %s", (const void *)output,
+                output->readers[i], expar_last_error());
+    }
+}
+
 static void output_end(expar_ep_output *output)
 {
+    hold_for_readers(output);
     mem_block_release(output->arrival);
     mem_block_release(output->block);
     free(output->tokens_per_expert);
@@ -77,6 +93,32 @@ expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", call));
     expar_ep_output_release(output);
     return EXPAR_OK;
+}
+
+/* Of all outputs: a stream is noted seldom, and in no time. */
+static pthread_mutex_t readers_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool note_reader(expar_ep_output *output, void *stream)
+{
+    pthread_mutex_lock(&readers_lock);
+    int32_t place = 0;
+    while (place < output->num_readers && output->readers[place] != stream)
+        place++;
+    bool noted = place < EP_OUTPUT_READERS;
+    if (noted) output->readers[place] = stream;
+    if (place == output->num_readers && noted) output->num_readers++;
+    pthread_mutex_unlock(&readers_lock);
+    return noted;
+}
+
+expar_status expar_ep_output_read_on(expar_ep_output *output, void *stream)
+{
+    static const char call[] = "expar_ep_output_read_on";
+    expar_status status = output_check(call, output);
+    if (status == EXPAR_OK && !note_reader(output, stream))
+        status = error_set(EXPAR_ERR_LIMIT, "%s: %d other streams read the output; expected at most %d", call,
+                           EP_OUTPUT_READERS, EP_OUTPUT_READERS);
+    return call_ended(status);
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */

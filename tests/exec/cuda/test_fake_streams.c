@@ -404,6 +404,33 @@ static void release_behind(bench *b)
     CHECK(bytes_in_use(b) == before, "memory stays in use");
 }
 
+/* Likewise where the reader was told of long before. The same one again counts once. */
+static void release_behind_readers(bench *b)
+{
+    expar_ep_output *output = NULL;
+    const uint64_t before = bytes_in_use(b);
+    char others[8];
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
+    const uint64_t with = bytes_in_use(b);
+    CHECK_OK(expar_ep_output_read_on(output, b->slow));
+    CHECK_OK(expar_ep_output_read_on(output, b->slow));
+    hold_up(b, b->slow);
+    expar_ep_output_release(output);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_read_on(output, b->slow));
+    CHECK(bytes_in_use(b) == with, "memory that a stream may still read has gone back");
+    let_go(b);
+    CHECK_OK(CUDA_CALL(StreamSynchronize, b->slow));
+    CHECK(bytes_in_use(b) == before, "memory stays in use");
+
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
+    for (size_t i = 0; i < sizeof others; i++)
+        CHECK_OK(expar_ep_output_read_on(output, others + i));
+    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ep_output_read_on(output, b->slow));
+    CHECK_OK(expar_ep_output_read_on(output, others));
+    expar_ep_output_release(output);
+    CHECK(bytes_in_use(b) == before, "memory stays in use");
+}
+
 /* There a point of the stream is one of the graph's, which may come again and again. The driver that is played lets
    go of what a graph holds when the capture ends. */
 static void release_in_a_capture(bench *b)
@@ -429,6 +456,7 @@ static void play_releases(expar_group *group, void *shared)
     (void)shared;
     if (!bench_begin(&b, group)) return;
     release_behind(&b);
+    release_behind_readers(&b);
     release_in_a_capture(&b);
     bench_end(&b);
 }

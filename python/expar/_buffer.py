@@ -14,6 +14,7 @@ from typing import Any, Callable, Sequence
 
 from . import _abi, _values
 from ._abi import DeviceType, Dtype, Path, SumOrder, WeightsOf
+from ._device import CPU, device_of, keep_behind, stream_of
 from ._errors import DroppedError, Error
 from ._event import Event, keep_until
 from ._group import Group, Owned, fill
@@ -93,16 +94,18 @@ class RecvCounts:
             "expert_ends": (expert_ends, Dtype.I32),
         }
 
-    def struct(self, num_local_experts: int, num_ranks: int, kept: list[Any]) -> int:
+    def struct(self, num_local_experts: int, num_ranks: int, device: tuple[int, int], call: Arguments) -> int:
         """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
+        kept = call.kept
         struct = _abi.RecvCounts(struct_size=ctypes.sizeof(_abi.RecvCounts))
         lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1, num_local_experts)
         for (name, (value, dtype)), length in zip(self._members.items(), lengths):
             if value is None:
                 continue
-            view = view_of(value, name, kept, writable=True)
-            if view.dtype != dtype or view.device.type != DeviceType.CPU:
-                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on the CPU")
+            view = view_of(value, name, kept, stream=call.stream, writable=True)
+            if view.dtype != dtype or (view.device.type, view.device.index) != device:
+                where = "the CPU" if device == CPU else f"GPU {device[1]}"
+                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on {where}")
             if view.ndim != 1 or view.shape[0] != length or (length > 1 and view.strides[0] != 1):
                 shape = tuple(view.shape[: view.ndim])
                 raise ValueError(f"{name} has the shape {shape}: expected {length} elements, contiguous")
@@ -115,10 +118,10 @@ class RecvCounts:
 class Layout:
     """Counts that follow from the experts of this rank's tokens alone."""
 
-    tokens_per_rank: list[int]  # [N] a token counts once for a rank, however many of its experts live there
-    tokens_per_node: list[int]  # [M] likewise for a node
-    tokens_per_expert: list[int]  # [E] every occurrence counts
-    token_in_rank: Any  # NumPy's [T, N], bool
+    tokens_per_rank: Any  # [N] a token counts once for a rank, however many of its experts live there
+    tokens_per_node: Any  # [M] likewise for a node
+    tokens_per_expert: Any  # [E] every occurrence counts
+    token_in_rank: Any  # [T, N] bool: NumPy's, on a GPU a tensor
 
 
 @dataclass(eq=False)
@@ -126,7 +129,7 @@ class Route:
     """What a rank will receive."""
 
     handle: Handle
-    num_recv_tokens: int  # R
+    num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
     num_rows: int  # of outputs of dispatches with the handle: R, or num_worst_tokens
     num_expert_rows: int  # of expert-major ones
     num_dropped_tokens: int
@@ -145,7 +148,7 @@ class Dispatched:
     src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
     row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
     tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
-    num_recv_tokens: int  # R
+    num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
     num_dropped_tokens: int
     handle: Handle | None  # None for a dispatch with a handle
     path: Path  # how this rank's rows came
@@ -200,17 +203,24 @@ _DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
 class Arguments:
     """The tensors of a call, and what must live as long as it."""
 
-    __slots__ = ("kept", "struct")
+    __slots__ = ("kept", "stream", "struct")
 
-    def __init__(self, struct: Any) -> None:
+    def __init__(self, struct: Any, device: tuple[int, int] = CPU, stream: Any = None) -> None:
+        """device: of the buffer; stream: of a call on a GPU."""
         self.struct = struct
         self.kept: list[Any] = []
+        self.stream: int | None = None
         struct.struct_size = ctypes.sizeof(struct)
+        if device != CPU:
+            self.stream = struct.stream = stream_of(stream, device[1])
+        elif stream is not None:
+            stream_of(stream, 0)
 
     def tensors(self, **values: Any) -> None:
         for name, value in values.items():
             if value is not None:
-                setattr(self.struct, name, view_of(value, name, self.kept, writable=name in _WRITTEN))
+                view = view_of(value, name, self.kept, stream=self.stream, writable=name in _WRITTEN)
+                setattr(self.struct, name, view)
 
     def numbers(self, **values: Any) -> None:
         for name, value in values.items():
@@ -229,16 +239,23 @@ class Arguments:
             self.kept.append(_values.one_of(event, "wait_event", Event))
             self.struct.wait_event = event.pointer
 
+    def issued(self) -> None:
+        """The call has no event: on a GPU what it uses stays until its stream has come past it."""
+        if self.stream is not None:
+            keep_behind(self.stream, self.kept)
+
     def handle(self, handle: Counted) -> None:
         self.kept.append(handle)
         self.struct.handle = handle.pointer
 
 
-def output_of(pointer: int | None, in_python: bool = False) -> Counted | None:
-    """The memory of a call's results; None where all are the caller's own. in_python: it may be an allocator's."""
+def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Counted | None:
+    """The memory of a call's results; None where all are the caller's own. stream: of a call on a GPU. in_python: it may
+    be an allocator's."""
     if pointer is None:
         return None
-    output = Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release)
+    read_on = lib.expar_ep_output_read_on
+    output = Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release, stream, read_on)
     if in_python:
         output.hold_at_exit()
     return output
@@ -252,6 +269,7 @@ def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any
 def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:
     """The event of a call, if it has one; what the call uses stays until then."""
     if pointer is None:
+        arguments.issued()
         return None
     event = Event(pointer)
     keep_until(event, [*arguments.kept, *results])
@@ -259,18 +277,26 @@ def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event
 
 
 class Buffer(Owned):
-    """What dispatch and combine of a group work in, on the CPU.
+    """What dispatch and combine of a group work in.
 
-    Collective. Options, the same on all ranks but for num_threads; 0 for no limit, or what the library chooses:
+    Collective. device: "cpu", or the GPU that all tensors of all calls lie on ("cuda", "cuda:1", PyTorch's device; also
+    of ranks that share one). Options, the same on all ranks but for num_threads and num_sms; 0 for no limit, or what
+    the library chooses:
     `max_tokens` (the largest T of any rank), `max_row_bytes` (H times an element's bytes), `max_topk`, `max_experts`,
     `max_scales`: what is given is reserved now, and a call beyond it is ERR_LIMIT; `num_channels`, `ring_slots`,
-    `num_threads` (worker threads of this rank), `pool_bytes` (memory for outputs that is taken now),
+    `num_threads` (worker threads of this rank), `num_sms` (on a GPU, of kernels that wait for others), `pool_bytes` (memory for outputs that is taken now),
     `pool_limit_bytes` (the most that outputs may hold of what peers reach).
 
     allocator: memory for outputs beyond that limit: allocator(size) gives an array or a tensor of so many bytes, such as
     `lambda size: torch.empty(size, dtype=torch.uint8)`. It is let go by any thread when the output's last tensor is
     gone. What it raises comes out of the call as the cause of ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of
     such a buffer go to other libraries by `numpy()` and `torch()`. None: memory of the library's own.
+
+    On a GPU calls are put on a stream (`stream`: None for the one that PyTorch or CuPy has as its current one, an object of
+    theirs, or an address), and results are there for what comes behind them in it, or by `Tensor.torch()` and DLPack in
+    the consumer's. What goes wrong there is told by the result's event, or by `query` and the next call. A graph's
+    calls are captured as others are; what they use is kept by whoever launches it. docs/gpu.md says what a call waits
+    for. PyTorch's tensors are taken as they are: what fills them comes before the call in its stream.
 
     Calls are collective, and made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). Tensors
     are any that take part in DLPack or an array interface: PyTorch's, NumPy's, `Tensor`, `View`. A wrong argument is an
@@ -280,11 +306,17 @@ class Buffer(Owned):
 
     _kind = "buffer"
 
-    def __init__(self, group: Group, *, allocator: Callable[[int], Any] | None = None, **options: int) -> None:
+    def __init__(
+        self, group: Group, *, device: Any = None, allocator: Callable[[int], Any] | None = None, **options: int
+    ) -> None:
         config = _abi.EpConfig()
         fill(config, options, _CONFIG_NAMES)
         _values.one_of(group, "group", Group)
+        self.device = device_of(device)
+        config.device.type, config.device.index = self.device
         self._allocator = None
+        if allocator is not None and self.device != CPU:
+            raise ValueError("allocator is given with a buffer on a GPU: expected none, or a buffer on the CPU")
         if allocator is not None:
             if not callable(allocator):
                 raise TypeError(f"allocator is {_values.shown(allocator)}: expected a callable, or None")
@@ -300,10 +332,12 @@ class Buffer(Owned):
         self.group = group
 
     @staticmethod
-    def bytes_needed(num_ranks: int, **options: int) -> int:
-        """Bytes of symmetric heap that a buffer with these options takes on each rank when it is made. Local."""
+    def bytes_needed(num_ranks: int, device: Any = None, **options: int) -> int:
+        """Bytes of symmetric heap, on a GPU of its memory, that a buffer with these options takes on each rank when it is
+        made. Local."""
         config, size = _abi.EpConfig(), ctypes.c_size_t()
         fill(config, options, _CONFIG_NAMES)
+        config.device.type, config.device.index = device_of(device)
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
         lib.expar_ep_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
@@ -318,18 +352,23 @@ class Buffer(Owned):
                 raise
             raise error from failure
 
-    def _output(self, pointer: int | None) -> Counted | None:
-        return output_of(pointer, self._allocator is not None)
+    def _output(self, pointer: int | None, stream: int | None) -> Counted | None:
+        return output_of(pointer, stream, self._allocator is not None)
 
     # ---- routing -----------------------------------------------------------------------------------------------------
 
-    def layout(self, topk_idx: Any, num_experts: int) -> Layout:
-        """Counts of this rank's tokens. topk_idx: [T, K] int32 or int64, -1 for none. Local. Needs NumPy. Error:
+    def layout(self, topk_idx: Any, num_experts: int, *, stream: Any = None) -> Layout:
+        """Counts of this rank's tokens. topk_idx: [T, K] int32 or int64, -1 for none. Local. On the CPU lists, and NumPy's
+        array, which it needs; on a GPU tensors, which the stream fills, and an index out of range counts as none. Error:
         ERR_INDEX (token and slot of an index outside of [-1, E)) and others."""
-        import numpy
-
         kept: list[Any] = []
         experts = _values.whole(num_experts, "num_experts")
+        if self.device != CPU:
+            return self._gpu_layout(topk_idx, experts, stream)
+        if stream is not None:
+            stream_of(stream, 0)
+        import numpy
+
         view = view_of(topk_idx, "topk_idx", kept)
         if view.data and view.device.type != DeviceType.CPU:
             raise Error(_abi.Status.ERR_DEVICE, f"topk_idx lies on device type {view.device.type}: expected the CPU")
@@ -345,6 +384,21 @@ class Buffer(Owned):
         lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(struct))
         return Layout(counts[0].tolist(), counts[1].tolist(), counts[2].tolist(), in_rank)
 
+    def _gpu_layout(self, topk_idx: Any, experts: int, stream: Any) -> Layout:
+        call = Arguments(_abi.Layout(), self.device, stream)
+        view = view_of(topk_idx, "topk_idx", call.kept, stream=call.stream)
+        ranks, nodes, most = [
+            self._alloc((size,), Dtype.I32, call.stream)
+            for size in (self.group.size, self.group.num_nodes, max(experts, 0))
+        ]
+        in_rank = self._alloc((view.shape[0], self.group.size), Dtype.U8, call.stream)
+        names = ("tokens_per_rank", "tokens_per_node", "tokens_per_expert", "token_in_rank")
+        for name, tensor in zip(names, (ranks, nodes, most, in_rank)):
+            setattr(call.struct, name, tensor.data_ptr or None)
+        lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(call.struct))
+        call.issued()
+        return Layout(ranks, nodes, most, in_rank)
+
     def route(
         self,
         topk_idx: Any = None,
@@ -357,20 +411,22 @@ class Buffer(Owned):
         keep_slots: bool = False,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
+        stream: Any = None,
     ) -> Route:
         """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches
         with the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
-        call = Arguments(_abi.RouteArgs())
+        call = Arguments(_abi.RouteArgs(), self.device, stream)
         call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
         call.flags(keep_slots=keep_slots)
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
         call.event(wait_event)
         call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
-            call.struct.recv_counts = self._where(recv_counts, num_experts, call.kept)
+            call.struct.recv_counts = self._where(recv_counts, num_experts, call)
         result = _abi.RouteResult(struct_size=ctypes.sizeof(_abi.RouteResult))
         self._call(lib.expar_ep_route, ctypes.byref(call.struct), ctypes.byref(result))
         assert result.handle is not None
+        call.issued()
         return Route(
             handle=Handle(result.handle),
             num_recv_tokens=result.num_recv_tokens,
@@ -390,9 +446,9 @@ class Buffer(Owned):
         kept.append(array)
         return ctypes.addressof(array)
 
-    def _where(self, counts: RecvCounts, num_experts: int, kept: list[Any]) -> int:
-        size = self.group.size
-        return _values.one_of(counts, "recv_counts", RecvCounts).struct(num_experts // size, size, kept)
+    def _where(self, counts: RecvCounts, num_experts: int, call: Arguments) -> int:
+        size, given = self.group.size, _values.one_of(counts, "recv_counts", RecvCounts)
+        return given.struct(num_experts // size, size, self.device, call)
 
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
@@ -427,8 +483,11 @@ class Buffer(Owned):
         wait_event: Event | None = None,
         async_finish: bool = False,
         num_threads: int = 0,
+        num_sms: int = 0,
+        stream: Any = None,
     ) -> Dispatched:
-        """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there.
+        """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, on a GPU when
+        their counts are.
 
         x: [T, H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64,
             -1 for none. topk_weights: [T, K] f32. num_experts: E.
@@ -445,16 +504,16 @@ class Buffer(Owned):
         recv_counts: counts that are written, too, before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
             all tensors must be left alone until the result's event has happened.
-        num_threads: worker threads of this call.
+        num_threads: worker threads of this call; num_sms: SMs of its kernels, on a GPU. stream: see Buffer.
 
         Rows are ordered by source rank, then by the source's token. DroppedError where more rows come than
         num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
-        call = Arguments(_abi.DispatchArgs())
+        call = Arguments(_abi.DispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
-        if not _values.all_zero((expert_alignment, num_worst_tokens, num_threads, path), _ZEROS[:4]):
+        if not _values.all_zero((expert_alignment, num_worst_tokens, num_threads, num_sms, path), _ZEROS[:5]):
             call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
-            call.struct.num_sms = _values.whole(num_threads, "num_threads")
+            call.struct.num_sms = self._workers(num_threads, num_sms)
             call.choices(path=path)
         flags = (expert_major, zero_padding, keep_slots, src_tokens, global_experts, row_weights, async_finish)
         if not _values.all_zero(flags, _ZEROS):
@@ -470,14 +529,14 @@ class Buffer(Owned):
         args = call.struct
         args.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
-            args.recv_counts = self._where(recv_counts, handle.num_experts if handle else num_experts, call.kept)
+            args.recv_counts = self._where(recv_counts, handle.num_experts if handle else num_experts, call)
         result = _abi.DispatchResult(_DISPATCHED_BYTES)
         dropped = None
         try:
             self._call(lib.expar_dispatch, ctypes.byref(args), ctypes.byref(result))
         except DroppedError as error:
             dropped = error
-        output = self._output(result.output)
+        output = self._output(result.output, call.stream)
 
         done = Dispatched(
             x=own_or_library(out_x, result.recv_x, output),
@@ -518,38 +577,42 @@ class Buffer(Owned):
         wait_event: Event | None = None,
         async_finish: bool = False,
         num_threads: int = 0,
+        num_sms: int = 0,
+        stream: Any = None,
     ) -> Combined:
-        """Brings the experts' rows back, and sums them. Collective; returns when the sums are there.
+        """Brings the experts' rows back, and sums them. Collective; returns when the sums are there, on a GPU when it is
+        known that all ranks go on.
 
         x: [R, H] bf16, f16 or f32, weighted and summed over local experts; expert_major: a row a (token, expert), as
             such a dispatch gave them. handle: of the dispatch. topk_weights: [R, K] f32, or none.
         y: [T, H], dtype of x, and out_topk_weights: [T, K] f32: the caller's own memory; None: memory of the pool.
         bias: [T, H], or a pair of such, added before all rows. expert_weights: with expert_major [R, K] f32, the weight
             of each slot's row; none: 1.
-        sum_order, weights_of, path: as in C. wait_event, async_finish, num_threads: as of dispatch.
+        sum_order, weights_of, path: as in C. wait_event, async_finish, num_threads, num_sms, stream: as of dispatch.
 
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
-        call = Arguments(_abi.CombineArgs())
+        call = Arguments(_abi.CombineArgs(), self.device, stream)
         args = call.struct
-        if not _values.all_zero((path, sum_order, weights_of, num_threads, expert_major, async_finish), _ZEROS[:6]):
+        choices = (path, sum_order, weights_of, num_threads, num_sms, expert_major, async_finish)
+        if not _values.all_zero(choices, _ZEROS):
             call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
             call.flags(expert_major=expert_major, async_finish=async_finish)
-            args.num_sms = _values.whole(num_threads, "num_threads")
+            args.num_sms = self._workers(num_threads, num_sms)
         call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
         if bias is not None:
             pair = bias if isinstance(bias, (tuple, list)) else (bias,)
             if len(pair) > len(args.bias):
                 raise ValueError(f"bias has {len(pair)} tensors: expected one, or a pair")
             for index, each in enumerate(pair):
-                args.bias[index] = view_of(each, f"bias[{index}]", call.kept)
+                args.bias[index] = view_of(each, f"bias[{index}]", call.kept, stream=call.stream)
         call.handle(_values.one_of(handle, "handle", Handle))
         call.event(wait_event)
         if y is None and x is not None:  # the library refuses a call without x
-            y = self._alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype))
+            y = self._alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype), call.stream)
         if topk_weights is not None and out_topk_weights is None:
-            out_topk_weights = self._alloc((handle.num_tokens, handle.num_topk), Dtype.F32)
-        args.y = view_of(y, "y", call.kept, writable=True)
+            out_topk_weights = self._alloc((handle.num_tokens, handle.num_topk), Dtype.F32, call.stream)
+        args.y = view_of(y, "y", call.kept, stream=call.stream, writable=True)
         call.tensors(out_topk_weights=out_topk_weights)
         event = ctypes.c_void_p()
         args.event = ctypes.addressof(event)
@@ -558,20 +621,33 @@ class Buffer(Owned):
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
 
-    def alloc(self, shape: int | Sequence[int], dtype: Any) -> Tensor:
-        """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
-        place. Local. Error: ERR_MEMORY, ERR_BUSY."""
-        return self._alloc(_values.extents_of(shape, 0), dtype_of(dtype))
+    def _workers(self, num_threads: int, num_sms: int) -> int:
+        """Threads on the CPU, SMs on a GPU."""
+        threads, sms = _values.whole(num_threads, "num_threads"), _values.whole(num_sms, "num_sms")
+        if self.device == CPU:
+            if sms:
+                raise ValueError(f"num_sms is {sms}: expected 0, since the buffer lies on the CPU")
+            return threads
+        if threads:
+            raise ValueError(f"num_threads is {threads}: expected 0, since the buffer lies on a GPU")
+        return sms
 
-    def _alloc(self, extents: tuple[int, ...], element: Dtype) -> Tensor:
+    def alloc(self, shape: int | Sequence[int], dtype: Any, *, stream: Any = None) -> Tensor:
+        """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
+        place. Local. stream: on a GPU, one that comes behind this rank's calls so far, where it is filled. Error:
+        ERR_MEMORY, ERR_BUSY."""
+        on = stream_of(stream, self.device[1]) if stream is not None or self.device != CPU else None
+        return self._alloc(_values.extents_of(shape, 0), dtype_of(dtype), on)
+
+    def _alloc(self, extents: tuple[int, ...], element: Dtype, stream: int | None) -> Tensor:
         size = _values.bytes_for(extents, ELEMENT_BYTES[element])
         pointer = ctypes.c_void_p()
         self._call(lib.expar_ep_alloc, max(size, 1), ctypes.byref(pointer))
-        output = self._output(pointer.value)
+        output = self._output(pointer.value, stream)
         assert output is not None
         bytes_of_it = _abi.Tensor()
         lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
-        return Tensor(pool_view(bytes_of_it.data, element, extents), output)
+        return Tensor(pool_view(bytes_of_it.data, element, extents, self.device), output)
 
     def stats(self) -> dict[str, int]:
         """Memory and calls of the buffer on this rank, by the names of expar_ep_stats."""

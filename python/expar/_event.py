@@ -45,6 +45,24 @@ class Event:
         lib.expar_event_wait(self.pointer)
         _forget_ended()
 
+    def stream_wait(self, stream: Any = None) -> None:
+        """What is put on that stream from now on comes behind it; this thread does not wait. stream: None for the
+        current one, PyTorch's or CuPy's object, or an address. How the call behind it ended is not looked at. Error:
+        ERR_STATE in a capture of which it is none."""
+        from ._device import stream_of
+
+        lib.expar_event_stream_wait(self.pointer, stream_of(stream, -1) or 1)
+
+    @classmethod
+    def record(cls, stream: Any = None) -> Event:
+        """One that happens when all is done that the stream holds now, for `wait_event`. stream: as of stream_wait."""
+        from ._device import stream_of
+
+        made = ctypes.c_void_p()
+        lib.expar_event_record(stream_of(stream, -1) or 1, ctypes.byref(made))
+        assert made.value is not None
+        return cls(made.value)
+
     @property
     def done(self) -> bool:
         """Whether it has happened; does not wait."""

@@ -15,19 +15,21 @@ from typing import Any, Callable
 from . import _abi, _values
 from ._abi import DeviceType, Dtype, LlFormat, LlSum
 from ._buffer import Arguments, keep_call, output_of, own_or_library
+from ._device import CPU, device_of, keep_behind, stream_of
 from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, dtype_of, make_view
 
-_NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device", "num_sms")
+_NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device")
 _ZEROS = (0,) * 4
 _OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
 
 
-def _config(options: dict[str, int], **shape: int) -> _abi.LlConfig:
+def _config(options: dict[str, int], device: Any, **shape: int) -> _abi.LlConfig:
     config = _abi.LlConfig()
+    config.device.type, config.device.index = device_of(device)
     for name, value in shape.items():
         _values.set_number(config, name, value)
     fill(config, options, _OPTION_NAMES)
@@ -39,8 +41,8 @@ class LowLatencyHandle(Counted):
 
     __slots__ = ("_known",)
 
-    def __init__(self, pointer: int) -> None:
-        super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_destroy)
+    def __init__(self, pointer: int, stream: int | None = None) -> None:
+        super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_destroy, stream)
         self._known: _abi.LlHandleInfo | None = None
 
     @property
@@ -72,10 +74,11 @@ class Hook:
     """The second half of a call, which receives when this is called: once, in any order with others. What the call's
     result names is filled then. One that is never called holds one of the two places of its kind."""
 
-    __slots__ = ("__weakref__", "_destroy", "_kept", "_pointer", "_process")
+    __slots__ = ("__weakref__", "_destroy", "_device", "_kept", "_pointer", "_process")
 
-    def __init__(self, pointer: int, kept: list[Any]) -> None:
+    def __init__(self, pointer: int, kept: list[Any], device: tuple[int, int]) -> None:
         self._kept = kept
+        self._device = device
         self._pointer = pointer
         self._process = _values.this_process()
         self._destroy = lib.expar_ll_hook_destroy
@@ -83,10 +86,17 @@ class Hook:
     def __del__(self) -> None:
         self._destroy(self._pointer)
 
-    def __call__(self) -> None:
-        """Error: ERR_STATE when it has been called, or the buffer is gone; else those of the call."""
+    def __call__(self, stream: Any = None) -> None:
+        """stream: on a GPU, where it receives. Error: ERR_STATE when it has been called, or the buffer is gone; else those
+        of the call."""
         _values.check_process(self._process, "hook")
-        lib.expar_ll_hook_call(self._pointer, None)
+        on = stream_of(stream, self._device[1]) if stream is not None or self._device != CPU else None
+        lib.expar_ll_hook_call(self._pointer, on)
+        if on is not None and self._device != CPU:
+            for each in self._kept:
+                if isinstance(each, Counted) and each.stream is not None:
+                    each.stream = on
+            keep_behind(on, self._kept)
 
 
 class LentTensor(Tensor):
@@ -125,10 +135,12 @@ class LowLatencyCombined:
 
 
 class LowLatencyBuffer(Owned):
-    """What low-latency calls of a group work in, on the CPU: for B, H, K and E, which it never outgrows.
+    """What low-latency calls of a group work in, for B, H, K and E, which it never outgrows.
 
-    Collective; all arguments are the same on all ranks. Options: `max_element_bytes` of x (2, the default, or 4);
-    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `masking` (1: a rank that is
+    Collective; all arguments but `num_threads`, `num_sms` and the GPU's number are the same on all ranks. device, and
+    `stream` of calls and hooks: as of Buffer; on a GPU a call only puts its work on the stream, and what goes wrong there
+    is told by its event, or by the next call. Options: `max_element_bytes` of x (2, the default, or 4);
+    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1: a rank that is
     lost is masked, and the calls of the others go on); `unmapped` (for tests of the network). ERR_UNSUPPORTED for what
     this version of the library has not.
 
@@ -139,10 +151,20 @@ class LowLatencyBuffer(Owned):
     _kind = "low-latency buffer"
 
     def __init__(
-        self, group: Group, max_tokens: int, hidden: int, num_topk: int, num_experts: int, **options: int
+        self,
+        group: Group,
+        max_tokens: int,
+        hidden: int,
+        num_topk: int,
+        num_experts: int,
+        *,
+        device: Any = None,
+        **options: int,
     ) -> None:
-        config = _config(options, max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        config = _config(options, device, **shape)
         _values.one_of(group, "group", Group)
+        self.device: tuple[int, int] = (config.device.type, config.device.index)
         pointer = ctypes.c_void_p()
         lib.expar_ll_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
         assert pointer.value is not None
@@ -152,10 +174,18 @@ class LowLatencyBuffer(Owned):
 
     @staticmethod
     def bytes_needed(
-        num_ranks: int, max_tokens: int, hidden: int, num_topk: int, num_experts: int, **options: int
+        num_ranks: int,
+        max_tokens: int,
+        hidden: int,
+        num_topk: int,
+        num_experts: int,
+        *,
+        device: Any = None,
+        **options: int,
     ) -> int:
-        """Bytes of symmetric heap that such a buffer takes on each rank. Local."""
-        config = _config(options, max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        """Bytes of symmetric heap, on a GPU of its memory, that such a buffer takes on each rank. Local."""
+        shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        config = _config(options, device, **shape)
         size = ctypes.c_size_t()
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
         lib.expar_ll_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
@@ -183,6 +213,8 @@ class LowLatencyBuffer(Owned):
         hook: bool = False,
         async_finish: bool = False,
         wait_event: Event | None = None,
+        num_sms: int = 0,
+        stream: Any = None,
     ) -> LowLatencyDispatched:
         """Carries each token to the ranks that hold its experts, and places it there once an expert.
 
@@ -192,10 +224,13 @@ class LowLatencyBuffer(Owned):
         out_…: the caller's own results, with shape, dtype and strides of the library's.
         expert_recv_stats: [L] i32, rows received are added; wait_ns: [N] i64, waiting for each source is added.
         hook: only sends; the result's hook receives. async_finish: returns once the results' places are known.
+        num_sms, stream: on a GPU, as of Buffer.dispatch.
 
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
-        call = Arguments(_abi.LlDispatchArgs())
+        call = Arguments(_abi.LlDispatchArgs(), self.device, stream)
+        if not _values.all_zero((num_sms,), _ZEROS[:1]):
+            call.numbers(num_sms=num_sms)
         if not _values.all_zero((format, hook, async_finish), _ZEROS[:3]):
             call.choices(format=format)
             call.flags(hook=hook, async_finish=async_finish)
@@ -205,14 +240,15 @@ class LowLatencyBuffer(Owned):
         call.event(wait_event)
         result = _abi.LlDispatchResult(struct_size=ctypes.sizeof(_abi.LlDispatchResult))
         lib.expar_ll_dispatch(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
-        output = output_of(result.output)
+        output = output_of(result.output, call.stream)
         assert result.handle is not None
+        handle = LowLatencyHandle(result.handle, call.stream)
         return LowLatencyDispatched(
             x=own_or_library(out_x, result.recv_x, output),
             scales=own_or_library(out_scales, result.recv_scales, output),
             count=own_or_library(out_count, result.recv_count, output),
-            handle=LowLatencyHandle(result.handle),
-            hook=Hook(result.hook, [*call.kept, output]) if result.hook else None,
+            handle=handle,
+            hook=Hook(result.hook, [*call.kept, output, handle], self.device) if result.hook else None,
             event=keep_call(result.event, call, output),
         )
 
@@ -230,6 +266,8 @@ class LowLatencyBuffer(Owned):
         hook: bool = False,
         async_finish: bool = False,
         wait_event: Event | None = None,
+        num_sms: int = 0,
+        stream: Any = None,
     ) -> LowLatencyCombined:
         """Brings the experts' rows back, and sums them with their weights.
 
@@ -239,7 +277,9 @@ class LowLatencyBuffer(Owned):
             rows of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
         out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
-        call = Arguments(_abi.LlCombineArgs())
+        call = Arguments(_abi.LlCombineArgs(), self.device, stream)
+        if not _values.all_zero((num_sms,), _ZEROS[:1]):
+            call.numbers(num_sms=num_sms)
         if not _values.all_zero((sum, format, hook, async_finish), _ZEROS):
             call.choices(sum=sum, format=format)
             call.flags(hook=hook, async_finish=async_finish)
@@ -248,10 +288,10 @@ class LowLatencyBuffer(Owned):
         call.event(wait_event)
         result = _abi.LlCombineResult(struct_size=ctypes.sizeof(_abi.LlCombineResult))
         lib.expar_ll_combine(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
-        output = output_of(result.output)
+        output = output_of(result.output, call.stream)
         return LowLatencyCombined(
             y=own_or_library(out, result.y, output),
-            hook=Hook(result.hook, [*call.kept, output]) if result.hook else None,
+            hook=Hook(result.hook, [*call.kept, output], self.device) if result.hook else None,
             event=keep_call(result.event, call, output),
         )
 

@@ -110,13 +110,13 @@ def contiguous(shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...]) -> _abi.Tensor:
-    """A contiguous tensor in memory of the CPU's."""
+def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...], device: tuple[int, int]) -> _abi.Tensor:
+    """A contiguous tensor in memory of that device."""
 
     def make() -> _abi.Tensor:
-        return make_view(None, dtype, shape, contiguous(shape), (DeviceType.CPU, 0))
+        return make_view(None, dtype, shape, contiguous(shape), device)
 
-    return _by_template((dtype.value, shape), data or 0, make)
+    return _by_template((dtype.value, shape, device), data or 0, make)
 
 
 def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int]) -> _abi.Tensor:
@@ -167,7 +167,8 @@ def _capsule_of(value: Any, stream: int | None) -> Any:
 def _view_of_dlpack(value: Any, stream: int | None, writable: bool, keep: list[Any]) -> _abi.Tensor:
     """The capsule is looked into and not taken: what it holds goes with it, when `keep` does."""
     on_gpu = int(value.__dlpack_device__()[0]) != DeviceType.CPU
-    capsule = _capsule_of(value, stream if on_gpu else None)
+    # Its name for the default stream is 1.
+    capsule = _capsule_of(value, (stream or 1) if on_gpu and stream is not None else None)
     keep.append(capsule)
     name = next(name for name in _DLPACK_NAMES if _is_valid(capsule, name))
     version = _DLPACK_1_1 if name == _DLPACK_NAMES[0] else 0
@@ -191,7 +192,9 @@ class View:
 def view_of(
     value: Any, name: str, keep: list[Any], *, stream: int | None = None, writable: bool = False
 ) -> _abi.Tensor:
-    """That argument for a call; None: not given. `keep` gets what must live as long as the view is used.
+    """That argument for a call; None: not given. `keep` gets what must live as long as the view is used. stream: of the
+    call, on a GPU: what others have on their way to the tensor comes before it there, if they take part in DLPack;
+    PyTorch's tensors are taken as they are.
 
     TypeError, with the argument's name, for what is no tensor.
     """
@@ -234,11 +237,13 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 class Counted:
     """A counted object of the library, and this program's reference to it, which goes back with this."""
 
-    __slots__ = ("__weakref__", "_release", "_retain", "in_python", "pointer")
+    __slots__ = ("__weakref__", "_release", "_retain", "in_python", "pointer", "read_on", "stream")
 
-    def __init__(self, pointer: int, retain: Any, release: Any) -> None:
+    def __init__(self, pointer: int, retain: Any, release: Any, stream: int | None = None, read_on: Any = None) -> None:
         self.pointer = pointer
         self.in_python = False  # whether its end calls Python: `hold_at_exit`
+        self.stream = stream  # on a GPU: on which it is filled
+        self.read_on = read_on  # tells the library that a stream reads it, where it is to know
         self._retain = retain
         self._release = release
 
@@ -254,6 +259,15 @@ class Counted:
 
     def keep_for_good(self) -> None:
         self._retain(self.pointer)
+
+    def serve(self, stream: int) -> None:
+        """What comes on that stream from now on finds it filled, and may read it until the last reference is gone."""
+        if self.stream is not None:
+            from ._device import LEGACY, let_follow
+
+            let_follow(stream, self.stream)
+            if self.read_on is not None:
+                self.read_on(self.pointer, stream or LEGACY)
 
     def export(self, view: _abi.Tensor, version: int) -> int:
         """A managed tensor of DLPack's with a reference of its own, which its deleter gives back: all of it in C."""
@@ -319,7 +333,7 @@ class Tensor:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if self._view.device.type != DeviceType.CPU:
-            raise AttributeError("the tensor lies on a GPU")
+            raise AttributeError(f"the tensor lies on GPU {self._view.device.index}")
         return {
             "version": 3,
             "typestr": _TYPESTR[self.dtype],
@@ -339,14 +353,18 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule. BufferError where a copy, or a tensor on another device, is asked for, or for memory of a
-        low-latency buffer or of an allocator in Python, which goes to other libraries by numpy() and torch()."""
+        """A capsule. stream: on a GPU, the one that its consumer works on: None or 1 for the default one, 2 for the
+        thread's default one, an address, or -1 for one that needs no care. BufferError where a copy, or a tensor on
+        another device, is asked for, or for memory of a low-latency buffer or of an allocator in Python, which goes to
+        other libraries by numpy() and torch()."""
         if self._owner is None or self._owner.in_python:
             raise BufferError("this memory goes to other libraries by numpy() or torch()")
         if copy:
             raise BufferError("expar.Tensor makes no copies")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"expar.Tensor lies on {self.__dlpack_device__()}, not on {dl_device}")
+        if self._view.device.type != DeviceType.CPU and stream != -1:
+            self._owner.serve(stream or 0)
         major, minor = max_version or (0, 0)
         if major == 0:
             return _new_capsule(self._owner.export(self._view, 0), _DLPACK_NAMES[1])
@@ -354,15 +372,23 @@ class Tensor:
         return _new_capsule(self._owner.export(self._view, version), _DLPACK_NAMES[0])
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
-        """The same memory as an array of NumPy's; bf16 as uint16 and f8e4m3 as uint8, which are their bits."""
+        """The same memory as an array of NumPy's; bf16 as uint16 and f8e4m3 as uint8, which are their bits. BufferError
+        for one on a GPU."""
         import numpy
+
+        if self._view.device.type != DeviceType.CPU:
+            raise BufferError(f"the tensor lies on GPU {self._view.device.index}: expected the CPU, or torch()")
 
         return numpy.asarray(self)
 
     def torch(self) -> torch.Tensor:
-        """The same memory as a tensor of PyTorch's."""
+        """The same memory as a tensor of PyTorch's. On a GPU its current stream finds it filled."""
         if self._owner is None or self._owner.in_python:
             import torch
+
+            if self._view.device.type != DeviceType.CPU:
+                lent: torch.Tensor = self._lent_torch(torch)
+                return lent
 
             array = self.numpy()
             # Not every version has an unsigned type of 16 bits.
@@ -372,6 +398,31 @@ class Tensor:
         from torch.utils.dlpack import from_dlpack
 
         return from_dlpack(self).view(torch_dtype(self.dtype))
+
+    def _lent_torch(self, torch: Any) -> Any:
+        """Memory that goes to others by its address; it keeps this object."""
+        from ._device import current_stream
+
+        index = self._view.device.index
+        if self._owner is not None:
+            self._owner.serve(current_stream(index))
+        bits: Any = torch.as_tensor(_CudaArray(self), device=f"cuda:{index}")
+        return bits.view(torch_dtype(self.dtype))
+
+
+class _CudaArray:
+    """Memory of a GPU's, and what keeps it, for those that read CUDA's array interface."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.kept = tensor
+        bits = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}[ELEMENT_BYTES[tensor.dtype]]
+        self.__cuda_array_interface__ = {
+            "version": 2,
+            "typestr": bits,
+            "shape": tensor.shape,
+            "strides": tuple(stride * ELEMENT_BYTES[tensor.dtype] for stride in tensor.strides),
+            "data": (tensor.data_ptr, False),
+        }
 
 
 def tensor_or_none(view: _abi.Tensor, owner: Counted) -> Tensor | None:

@@ -177,6 +177,18 @@ def sequence(entries: str) -> list[Wrong]:
     ]
 
 
+DEVICE: list[Wrong] = [
+    (1, TypeError, "is 1: expected"),
+    ("gpu", ValueError, "is 'gpu': expected"),
+    ((3, 0), ValueError, r"is \(3, 0\): expected type 1 .* or 2"),
+]
+STREAM: list[Wrong] = [
+    ("main", TypeError, "is 'main': expected a stream of"),
+    (1.5, TypeError, "is 1.5: expected a stream of"),
+    (-1, ValueError, "is -1: expected a stream of"),
+]
+
+
 class World:
     """A group of one rank and what it has, for the calls."""
 
@@ -222,10 +234,12 @@ GROUP_OPTIONS = {"ranks_per_node": whole(-7), "timeout_ms": whole(-7), "bootstra
 BUFFER_OPTIONS = {name: whole(-7) for name in (
     "max_tokens", "max_row_bytes", "max_topk", "max_experts", "max_scales", "num_channels", "ring_slots",
     "num_threads", "pool_bytes", "pool_limit_bytes")}  # fmt: skip
-BUFFER_OPTIONS["device"] = [(1, TypeError, "there is no option")]
+BUFFER_OPTIONS["num_sms"] = whole(-7)
+BUFFER_OPTIONS["device"] = DEVICE
 LL_SHAPE = {name: whole(-7, 0) for name in ("max_tokens", "hidden", "num_topk", "num_experts")}
 LL_OPTIONS = {name: whole(-7) for name in ("max_element_bytes", "sums", "num_threads", "masking", "unmapped")}
-LL_OPTIONS["device"] = [(1, TypeError, "there is no option")]
+LL_OPTIONS["num_sms"] = whole(-7)
+LL_OPTIONS["device"] = DEVICE
 PE = whole(-1, 1, 99)
 COMPARED = {"cmp": choice("Cmp"), "value": NO_NUMBERS + whole(-1, error=ValueError)}
 # What the library calls an argument that has another name here.
@@ -267,6 +281,7 @@ ROUTED = {
     "num_worst_tokens": whole(-1),
     "keep_slots": FLAG,
     "recv_counts": object_of("RecvCounts", optional=True),
+    "stream": STREAM,
     "wait_event": object_of("Event", optional=True),
 }  # fmt: skip
 DISPATCHED = {
@@ -291,6 +306,7 @@ DISPATCHED = {
     "out_src_token": NO_TENSORS + [(filled((6, 2), "int32"), Error, "has 2 dimensions; expected 1"),
                                    (read_only(6, "int32"), TypeError, "the array is read only")],
     "num_threads": whole(-1, 5000),
+    "num_sms": whole(-1, 8, error=ValueError),
 }  # fmt: skip
 COMBINED = {
     "x": tensor((6, 64), "float32", optional=False)
@@ -304,9 +320,10 @@ COMBINED = {
     "expert_weights": NO_TENSORS + [(filled((6, 2), "float32"), Error, "is given; expected expert_major")],
     "sum_order": choice("SumOrder"), "weights_of": choice("WeightsOf"), "path": choice("Path"),
     "wait_event": object_of("Event", optional=True),
-    "num_threads": whole(-1, 5000),
+    "num_threads": whole(-1, 5000), "num_sms": whole(-1, 8, error=ValueError), "stream": STREAM,
 }  # fmt: skip
-LL_CALL = {"hook": FLAG, "async_finish": FLAG, "wait_event": object_of("Event", optional=True),
+LL_CALL = {"num_sms": NO_NUMBERS, "stream": STREAM,
+           "hook": FLAG, "async_finish": FLAG, "wait_event": object_of("Event", optional=True),
            "wait_ns": NO_TENSORS + [(filled(1, "int32"), Error, "dtype is i32; expected i64"),
                                     (read_only(1, "int64"), TypeError, "the array is read only")]}  # fmt: skip
 LL_DISPATCHED = {
@@ -406,7 +423,7 @@ CALLS: dict[str, Call] = {
     "Buffer.bytes_needed": (lambda _: expar.Buffer.bytes_needed, lambda _: {"num_ranks": 2}, {
         "num_ranks": whole(-1, 0, 1 << 30), "options": [], **BUFFER_OPTIONS}),
     "Buffer.layout": (lambda w: w.buffer.layout, lambda w: {"topk_idx": w.idx, "num_experts": 2}, {
-        "num_experts": whole(-1, 0, 1 << 30),
+        "num_experts": whole(-1, 0, 1 << 30), "stream": STREAM,
         "topk_idx": NO_TENSORS + NONE_TENSOR + [
             (OnGpu(filled((6, 2), "int64")), Error, "device type 2: expected the CPU"),
             (filled(6, "int64"), Error, "has 1 dimensions; expected 2"),
@@ -419,7 +436,7 @@ CALLS: dict[str, Call] = {
         lambda w: w.buffer.combine,
         lambda w: {"x": w.x, "handle": w.rows.handle, "topk_weights": w.weights}, COMBINED),
     "Buffer.alloc": (lambda w: w.buffer.alloc, lambda _: {"shape": 3, "dtype": "f32"}, {
-        "shape": shapes(0), "dtype": DTYPE}),
+        "shape": shapes(0), "dtype": DTYPE, "stream": STREAM}),
     "RecvCounts": (lambda w: lambda **counts: w.buffer.route(w.idx, 2, recv_counts=expar.RecvCounts(**counts)),
                    lambda _: {}, {
         name: NO_TENSORS + [(filled(length + 1, dtype), ValueError, f"{length + 1},.*expected {length} elements"),
@@ -452,9 +469,13 @@ CALLS: dict[str, Call] = {
 }  # fmt: skip
 # Tested elsewhere, for what is said there.
 ELSEWHERE = {
+    "Event.record": "on GPUs: test_python_gpu",
+    "Event.stream_wait": "on GPUs: test_python_gpu",
     "Group.from_torch": "needs PyTorch: below",
     "Symmetric.torch": "as numpy, with PyTorch: below",
     "Group.lend": "of the package's own",
+    "Handle.serve": "of the package's own",
+    "LowLatencyHandle.serve": "of the package's own",
     "Handle.export": "of the package's own",
     "LowLatencyHandle.export": "of the package's own",
     "RecvCounts.struct": "of the package's own",

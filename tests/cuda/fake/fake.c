@@ -9,7 +9,8 @@
  *   FAKE_SMS=1         SMs of a GPU (132)                FAKE_INIT=100  the driver starts so (0)
  *   FAKE_HOST=0        streams take no host functions    FAKE_FAULT=1   the context is lost: streams call nobody
  *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
- *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words */
+ *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words
+ *   FAKE_ANYWHERE=1    memory of the host's counts as GPU 0's */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -395,7 +396,7 @@ static int device_at(cu_address address)
         if (address >= ranges[i].begin && address - ranges[i].begin < ranges[i].bytes) found = ranges[i].device;
     }
     pthread_mutex_unlock(&lock);
-    return found;
+    return found < 0 && setting("FAKE_ANYWHERE", 0) ? 0 : found;
 }
 cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
 {

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices and streams, as programs name them: a GPU by "cuda:1" or PyTorch's device, a stream by its object or address.
+
+Nothing here imports PyTorch or CuPy: what a program works with has been imported by it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from typing import Any
+
+from . import _values
+from ._abi import DeviceType
+from ._event import Event, keep_until
+from ._errors import Error
+from ._library import lib
+
+CPU = (int(DeviceType.CPU), 0)
+
+# Of CUDA's interfaces: the default stream's name, where 0 may mean that there is none.
+LEGACY = 1
+
+
+def device_of(value: Any) -> tuple[int, int]:
+    """None or "cpu"; "cuda", which is PyTorch's current GPU, or else number 0; "cuda:1"; PyTorch's device; a pair as of
+    DLPack. TypeError and ValueError for another thing."""
+    if value is None:
+        return CPU
+    if isinstance(value, tuple) and len(value) == 2:
+        kind, index = (_values.whole(each, "device") for each in value)
+        if kind not in (DeviceType.CPU, DeviceType.CUDA) or index < 0:
+            raise ValueError(f"device is {_values.shown(value)}: expected type 1 (CPU) or 2 (CUDA), and an index")
+        return int(kind), index
+    named = str(value) if isinstance(value, str) or hasattr(value, "type") else None
+    if named is None:
+        raise TypeError(f'device is {_values.shown(value)}: expected "cpu", "cuda", "cuda:1" or a device of PyTorch\'s')
+    found = re.fullmatch(r"cpu(?::0)?|cuda(?::(\d+))?", named)
+    if found is None:
+        raise ValueError(f'device is {_values.shown(value)}: expected "cpu", "cuda" or "cuda:" and a number')
+    if named.startswith("cpu"):
+        return CPU
+    return int(DeviceType.CUDA), _current_gpu() if found[1] is None else int(found[1])
+
+
+def _cuda_of_torch() -> Any:
+    """PyTorch's module for GPUs, where the program uses it."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda if cuda is not None and cuda.is_available() else None
+
+
+def _current_gpu() -> int:
+    cuda = _cuda_of_torch()
+    return int(cuda.current_device()) if cuda is not None else 0
+
+
+def current_stream(index: int) -> int:
+    """The address of the stream that PyTorch puts work on now, or CuPy; 0, the default stream, without them. index: of
+    the GPU; -1: the current one."""
+    cuda = _cuda_of_torch()
+    if cuda is not None:
+        return int(cuda.current_stream(index if index >= 0 else None).cuda_stream)
+    cupy = sys.modules.get("cupy")
+    return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0
+
+
+def stream_of(stream: Any, index: int) -> int:
+    """The address of a stream: None for the current one, a number, PyTorch's or CuPy's object, or one that has
+    __cuda_stream__. TypeError for another thing."""
+    if stream is None:
+        return current_stream(index)
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    return _values.whole(stream, "stream", ctypes.c_uint64, "a stream of PyTorch's or CuPy's, or its address")
+
+
+def let_follow(stream: int, other: int) -> None:
+    """What is put on the stream from now on comes behind what the other one holds now. Neither is waited for."""
+    if (stream or LEGACY) == (other or LEGACY):
+        return
+    pointer = ctypes.c_void_p()
+    lib.expar_event_record(other or LEGACY, ctypes.byref(pointer))
+    try:
+        lib.expar_event_stream_wait(pointer, stream or LEGACY)
+    finally:
+        lib.expar_event_destroy(pointer)
+
+
+def keep_behind(stream: int, kept: list[Any]) -> None:
+    """Keeps these objects until the stream has come past what it holds now. In a capture there is no such moment: who
+    launches the graph keeps them."""
+    pointer = ctypes.c_void_p()
+    lib.expar_event_record(stream or LEGACY, ctypes.byref(pointer))
+    assert pointer.value is not None
+    event = Event(pointer.value)
+    try:
+        happened = event.done
+    except Error:  # a place in a graph
+        return
+    if not happened:
+        keep_until(event, kept)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU that is played (tests/cuda/simt), for Python: arrays of NumPy's that other libraries see on GPU 0, and streams.
+
+Run with the driver in LD_LIBRARY_PATH and FAKE_ANYWHERE=1. What is put on a stream there is done when the call returns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import numpy
+
+from expar import _abi, _tensor
+from expar._abi import DeviceType, Dtype
+from expar._library import lib
+
+# Each process asks the played compiler: nothing of it lies on disk.
+os.environ.update(HOME="", XDG_CACHE_HOME="")
+GPU = (int(DeviceType.CUDA), 0)
+_driver: Any = None
+
+
+def driver() -> Any:
+    """The played driver, with its GPU current in this thread."""
+    global _driver
+    if _driver is None:
+        _driver = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    assert _driver.cuInit(0) == 0
+    assert _driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    if not context.value:
+        assert _driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert _driver.cuCtxPushCurrent_v2(context) == 0
+    return _driver
+
+
+class Stream:
+    """A stream of its own, as PyTorch's objects look."""
+
+    def __init__(self) -> None:
+        pointer = ctypes.c_void_p()
+        assert driver().cuStreamCreate(ctypes.byref(pointer), 1) == 0
+        self.cuda_stream: int = pointer.value or 0
+
+
+class Array:
+    """An array of NumPy's on GPU 0, by DLPack. `streams`: those that consumers have named."""
+
+    def __init__(self, array: Any, dtype: str | None = None) -> None:
+        self.array = numpy.ascontiguousarray(array)
+        self.dtype = _tensor.dtype_of(dtype or self.array.dtype)
+        self.streams: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return GPU
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+        self.streams.append(stream)
+        array = self.array
+        strides = _tensor.contiguous(array.shape)
+        view = _tensor.make_view(array.ctypes.data, self.dtype, array.shape, strides, GPU)
+        managed = ctypes.c_void_p()
+        lib.expar_tensor_to_dlpack(ctypes.byref(view), 1 << 16 | 1, None, None, ctypes.byref(managed))
+        return _tensor._new_capsule(managed.value or 0, b"dltensor_versioned")
+
+
+def on_gpu(values: Any, dtype: str | None = None) -> Any:
+    """None stays None."""
+    return None if values is None else Array(values, dtype)
+
+
+def empty(shape: Any, dtype: str) -> Array:
+    return Array(numpy.full(shape, 77, dtype))
+
+
+def values_of(tensor: Any, stream: Any = -1) -> Any:
+    """What a result holds, taken as a consumer on that stream takes it: an array of NumPy's, over the same memory."""
+    if isinstance(tensor, Array):
+        return tensor.array
+    assert tensor.__dlpack_device__() == GPU, tensor
+    capsule = tensor.__dlpack__(stream=stream, max_version=(1, 1))
+    managed = _abi.DlVersioned.from_address(_tensor._pointer_in(capsule, b"dltensor_versioned"))
+    own = managed.tensor
+    assert own.device.device_type == DeviceType.CUDA and own.device.device_id == 0
+    return array_at(own.data, tensor.dtype, tensor.shape, tensor.strides).copy()
+
+
+def array_at(address: int | None, dtype: Dtype, shape: Any, strides: Any) -> Any:
+    """Memory that NumPy can read, since this GPU's is the host's."""
+    size = _tensor.ELEMENT_BYTES[dtype]
+    typestr = _tensor._TYPESTR[dtype]
+    if not address or 0 in shape:
+        return numpy.zeros(shape, typestr)
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides))
+    memory = (ctypes.c_char * (extent * size)).from_address(address)
+    flat = numpy.frombuffer(memory, typestr)
+    return numpy.lib.stride_tricks.as_strided(flat, shape, [stride * size for stride in strides])

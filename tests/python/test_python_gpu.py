@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`expar` on a GPU that is played, on thread ranks: NumPy's arrays that say by DLPack that they lie on GPU 0."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import numpy
+
+import expar
+from expar._device import device_of, stream_of
+
+import gpu_calls
+import played
+import ranks
+
+
+def _with_card(group: expar.Group, body: Any) -> None:
+    played.driver()
+    body(group, gpu_calls.PlayedCard())
+
+
+def streams_of_dlpack(group: expar.Group, card: Any) -> None:
+    """What comes in is asked for on the call's stream; what goes out is behind that stream for its consumer's, and goes
+    back behind the consumer's."""
+    own, other = played.Stream(), played.Stream()
+    with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
+        x = card.put(numpy.ones((5, 64), "float32"))
+        experts = card.put(numpy.zeros((5, 1), "int64"))
+        done = buffer.dispatch(x, experts, num_experts=group.size, stream=own)
+        assert x.streams == [own.cuda_stream] and experts.streams == [own.cuda_stream]
+        taken = played.values_of(done.x, other.cuda_stream)
+        assert (taken == 1).all() and len(taken) == (0 if group.rank else 5 * group.size)
+        if group.rank == 0:
+            pointer = done.x._owner.pointer
+            before = buffer.stats()["group_used_bytes"]
+            assert done.x._owner.read_on(pointer, other.cuda_stream) == 0  # once more: no effect
+            del done
+            assert buffer.stats()["group_used_bytes"] < before
+        group.barrier()
+
+
+def events(group: expar.Group, card: Any) -> None:
+    """Those of streams and of calls, waited for by streams and by calls."""
+    own, other = played.Stream(), played.Stream()
+    with expar.Buffer(group, device="cuda:0", num_sms=2) as buffer:
+        x, experts = card.put(numpy.ones((5, 64), "float32")), card.put(numpy.zeros((5, 1), "int64"))
+        recorded = expar.Event.record(other)
+        done = buffer.dispatch(
+            x, experts, num_experts=group.size, stream=own, wait_event=recorded, async_finish=True
+        )
+        assert done.event is not None and done.handle is not None
+        done.event.stream_wait(other)
+        again = buffer.dispatch(x, handle=done.handle, stream=own, async_finish=True, wait_event=done.event)
+        assert again.event is not None
+        again.event.wait()
+        assert again.event.done
+
+
+class Gpu(unittest.TestCase):
+    def test_calls(self) -> None:
+        for body in gpu_calls.ALL:
+            with self.subTest(body=body.__name__):
+                ranks.on_threads(2, _with_card, body)
+
+    def test_streams(self) -> None:
+        for body in (streams_of_dlpack, events):
+            with self.subTest(body=body.__name__):
+                ranks.on_threads(2, _with_card, body)
+
+    def test_names(self) -> None:
+        self.assertEqual(device_of(None), (1, 0))
+        self.assertEqual(device_of("cpu"), (1, 0))
+        self.assertEqual(device_of("cuda"), (2, 0))
+        self.assertEqual(device_of("cuda:3"), (2, 3))
+        self.assertEqual(device_of((2, 1)), (2, 1))
+        for wrong in ("gpu", "cuda:x", (3, 0), (2, -1), "cuda:1:2"):
+            self.assertRaises(ValueError, device_of, wrong)
+        for wrong in (3.5, 1, object(), ("cuda", 0)):
+            self.assertRaises(TypeError, device_of, wrong)
+        self.assertEqual(stream_of(None, 0), 0)
+        self.assertEqual(stream_of(7, 0), 7)
+        self.assertRaises(TypeError, stream_of, "main", 0)
+
+    def test_refused(self) -> None:
+        """A GPU that is not there, options of the other kind of buffer, and NumPy's arrays of a GPU's memory."""
+        for group in expar.Group.threads(1):
+            with group:
+                with self.assertRaisesRegex(expar.Error, "99"):
+                    expar.Buffer(group, device="cuda:99")
+                with self.assertRaisesRegex(ValueError, "allocator"):
+                    expar.Buffer(group, device="cuda:0", allocator=bytearray)
+                with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
+                    rows = buffer.alloc((3, 4), "f32", stream=played.Stream())
+                    self.assertEqual(rows.__dlpack_device__(), (2, 0))
+                    self.assertRaises(BufferError, rows.numpy)
+                    self.assertFalse(hasattr(rows, "__array_interface__"))
+                    del rows
+        size = expar.Buffer.bytes_needed(2, "cuda", max_tokens=64, max_row_bytes=512, max_topk=2)
+        self.assertGreater(size, expar.Buffer.bytes_needed(2, max_tokens=64, max_row_bytes=512, max_topk=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -96,6 +96,15 @@ typedef struct ll_clean_step {
     uint64_t calls; /* in: that this rank has made; out: the most that any has */
 } ll_clean_step;
 
+/* When the warps of a call's last kernel came where, on this rank: microseconds from the first one's start, by the
+   GPU's clock. For benchmarks. */
+typedef struct ll_times {
+    double started_us;              /* the last one's start */
+    double sent_middle_us, sent_us; /* its part of its last row stored: the median of those that send, and the last */
+    double seen_us;                 /* the last flag that one waits for; as the others 0 where there is none */
+    double done_us, ended_us;       /* the last one through with its work, and the kernel */
+} ll_times;
+
 /* What a buffer has done, for expar_ll_get_stats. Raised by the threads that make a call, read by any; relaxed. */
 typedef struct ll_counts {
     _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
@@ -138,6 +147,9 @@ typedef struct ll_executor_ops {
                          event_keeper *keeper);
     /* Brings `counts` up to date. Any thread. */
     void (*count)(ll_executor *self);
+    /* As executor_ops.time and .times. */
+    expar_status (*time)(ll_executor *self, bool on);
+    bool (*times)(ll_executor *self, ll_times *out);
     /* With masks: masks another rank, or takes that back. EXPAR_ERR_STATE, EXPAR_ERR_LIMIT. */
     expar_status (*mask_set)(ll_executor *self, int32_t rank, bool masked);
     /* status: [N], 1 for masked ranks. */

@@ -47,6 +47,18 @@ static void ll_cpu_count(ll_executor *base)
     (void)base;
 }
 
+static expar_status ll_cpu_time(ll_executor *base, bool on)
+{
+    (void)base, (void)on;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "calls on the CPU take no times");
+}
+
+static bool ll_cpu_times(ll_executor *base, ll_times *out)
+{
+    (void)base, (void)out;
+    return false;
+}
+
 /* Without its place in the heap. */
 static void ll_free_arrays(ll_cpu *self)
 {
@@ -90,6 +102,8 @@ static const ll_executor_ops ll_cpu_ops = {
     .untold = ll_cpu_untold,
     .tell = ll_cpu_tell,
     .count = ll_cpu_count,
+    .time = ll_cpu_time,
+    .times = ll_cpu_times,
     .mask_set = ll_cpu_mask_set,
     .mask_query = ll_cpu_mask_query,
     .mask_clean = ll_cpu_mask_clean,

@@ -39,9 +39,11 @@ typedef struct ll_gpu_record {
     ep_refusal refusal; /* then: what the send found wrong, for the receive to tell */
 } ll_gpu_record;
 
-/* Times that the blocks write for benchmarks, in nanoseconds of the GPU's clock: start; rows on their way; the last
-   block its end. */
-#define LL_GPU_MOMENTS 3
+/* Times that warps write for benchmarks, in nanoseconds of the GPU's clock: at its start; when its part of the last row
+   it sends is stored, ahead of the block's flag; when it has seen the last flag it waits for; when it is through with
+   its work; those of the last block at its end. 0: it has not come there. */
+enum { LL_GPU_STARTED, LL_GPU_SENT, LL_GPU_SEEN, LL_GPU_DONE, LL_GPU_ENDED, LL_GPU_MOMENTS };
+#define LL_GPU_BLOCK_WARPS (LL_GPU_THREADS / 32)
 
 typedef struct ll_gpu_call {
     gpu_world world; /* its shape and space are not those of an EP buffer, and only `ranks` of them counts */
@@ -53,7 +55,7 @@ typedef struct ll_gpu_call {
     ll_gpu_counts *counts;
     uint8_t *kept;         /* [kind][half][N] units, each of unit_bytes[LL_DISPATCH] */
     ll_gpu_record *record; /* NULL: the call has both phases in one kernel */
-    uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks], or NULL */
+    uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS], or NULL */
     int64_t *wait_ns;      /* [N] the caller's, added to by a receive, or NULL */
     uint64_t *waits;       /* [N] of device memory: the longest of all blocks so far; zeros between receives */
     int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */

@@ -171,6 +171,7 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
                         (uint8_t *)ll_pointer_of(place, __ffs((int)mask) - 1));
     while (mask)
         ll_bring_rows(a, &mask, slot->row, place);
+    ll_stamp_time(c, LL_GPU_SENT);
     __syncthreads();
     if (threadIdx.x < 32 && slot->row)
         store_release((uint64_t *)ll_there(s, source, ll_row_flag_at(&c->space, number)), ll_flag_of(now, 1));
@@ -222,6 +223,7 @@ GPU_FUNC void ll_send_sum(const ll_combine_args *a, const ll_shared *s, const ll
     const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, 0, header->token, header->place);
     ll_add_rows(a, __ballot_sync(GPU_ALL, slot->row != NULL), slot->row, slot->weight, true,
                 (uint4 *)ll_there(s, source, ll_row_at(&c->space, number)));
+    ll_stamp_time(c, LL_GPU_SENT);
     __syncthreads();
     if (threadIdx.x == 0)
         store_release((uint64_t *)ll_there(s, source, ll_row_flag_at(&c->space, number)), ll_flag_of(now, 1));
@@ -414,6 +416,7 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
                       GPU_WAIT_MESSAGE, part.rank, &seen);
     if (__any_sync(GPU_ALL, !ok)) return false;
     if (clocked) ll_wait_end(c, s, part.rank, before, since_ns);
+    ll_stamp_time(c, LL_GPU_SEEN);
     __syncwarp();
     const uint32_t mask = __ballot_sync(GPU_ALL, part.rank >= 0);
     const uint8_t *place = ll_own(c, s, ll_row_at(&c->space, number));
@@ -447,11 +450,10 @@ GPU_KERNEL(LL_GPU_THREADS) ll_combine(GPU_ARGS ll_combine_args a)
     const ll_shared s = ll_shared_of(&a.call, memory);
     ll_now now;
     bool mismatched = false;
-    ll_stamp_time(&a.call, 0);
+    ll_stamp_start(&a.call);
     const uint32_t route = a.call.refusal.status ? 0 : (uint32_t)*a.routing.stamp;
     if (!ll_open(&a.call, &s, LL_COMBINE, &now)) return;
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_combine_send(&a, &s, &now, route, &mismatched);
-    ll_stamp_time(&a.call, 1);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_combine_receive(&a, &s, &now, route, &mismatched);
     ll_close(&a.call, &s, &now, receives, mismatched);

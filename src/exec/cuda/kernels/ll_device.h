@@ -14,7 +14,7 @@
 #include "exec/cuda/kernels/ll_args.h"
 #include "exec/cuda/kernels/refusal.h"
 
-#define LL_BLOCK_WARPS (LL_GPU_THREADS / 32)
+#define LL_BLOCK_WARPS LL_GPU_BLOCK_WARPS
 #define LL_GPU_PARTS   4 /* rows that a thread loads before it uses the first */
 
 #ifdef EXPAR_TOPK
@@ -78,9 +78,18 @@ GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
     return (uint64_t)now->stamp << 32 | value;
 }
 
+/* Of the warp. */
 GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)
 {
-    if (c->stamps && threadIdx.x == 0) c->stamps[which * gridDim.x + blockIdx.x] = clock_now();
+    if (!c->stamps || threadIdx.x % 32) return;
+    c->stamps[(which * gridDim.x + blockIdx.x) * LL_BLOCK_WARPS + threadIdx.x / 32] = clock_now();
+}
+GPU_FUNC void ll_stamp_start(const ll_gpu_call *c)
+{
+    if (!c->stamps || threadIdx.x % 32) return;
+    for (int32_t which = LL_GPU_SENT; which < LL_GPU_MOMENTS; which++)
+        c->stamps[(which * gridDim.x + blockIdx.x) * LL_BLOCK_WARPS + threadIdx.x / 32] = 0;
+    ll_stamp_time(c, LL_GPU_STARTED);
 }
 
 /* ---- a call begins ----------------------------------------------------------------------------------------------- */
@@ -440,12 +449,13 @@ GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_shared *s, const ll_now 
 GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
 {
     const bool refused = !ll_status_goes_on(s->refusal->status);
+    ll_stamp_time(c, LL_GPU_DONE);
     if (received) ll_keep_waits(c, s);
     if (!last_block(&c->world, false)) return;
     if (received) ll_tell_waits(c);
     if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) ll_say_read(c, s, now);
     if (threadIdx.x == 0) ll_move_on(c, s, now, refused, received, mismatched);
-    ll_stamp_time(c, 2);
+    ll_stamp_time(c, LL_GPU_ENDED);
 }
 
 #endif

@@ -366,6 +366,7 @@ GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const
         ll_send_quantised(a, s, row, ranks);
     else
         ll_send_plain(a, s, (const uint4 *)row, ranks);
+    ll_stamp_time(c, LL_GPU_SENT);
     __syncthreads();
     for (int32_t j = threadIdx.x; j < ranks; j += blockDim.x) {
         const uint64_t flag =
@@ -488,6 +489,7 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     uint64_t seen;
     if (!ll_await(c, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_MESSAGE, source, &seen)) return false;
     if (threadIdx.x == 0) ll_wait_end(c, s, source, before, since_ns);
+    ll_stamp_time(c, LL_GPU_SEEN);
     const uint8_t *message = ll_own(c, s, ll_message_at(&c->space, &c->shape, source, ll_half(now->epoch), number));
     ll_header *header = (ll_header *)message;
     int64_t to = -1;
@@ -544,10 +546,9 @@ GPU_KERNEL(LL_GPU_THREADS) ll_dispatch(GPU_ARGS ll_dispatch_args a)
     const ll_tokens t = ll_tokens_of(&a, &s);
     ll_now now;
     bool mismatched = false;
-    ll_stamp_time(&a.call, 0);
+    ll_stamp_start(&a.call);
     if (!ll_open(&a.call, &s, LL_DISPATCH, &now)) return;
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t);
-    ll_stamp_time(&a.call, 1);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, &mismatched);
     ll_close(&a.call, &s, &now, receives, mismatched);

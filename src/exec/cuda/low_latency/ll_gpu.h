@@ -5,6 +5,7 @@
  *   create.c  the object: its place on the GPU, its memory, its kernels
  *   calls.c   phases become launches; how calls went
  *   cache.c   memory of results, kept from call to call
+ *   times.c   times that kernels take
  *
  * The kernels are kernels/ll_dispatch.cu and ll_combine.cu; kernels/ll_args.h is what both sides know. The protocol is
  * theirs: epochs, units, halves and read words live on the GPU, so that graphs replay and mix with other calls. The
@@ -61,5 +62,9 @@ bool ll_gpu_untold(ll_executor *base, ll_verdict *verdict);
 expar_status ll_gpu_tell(ll_executor *base, const ll_call *call, executor_done_fn done, void *context,
                          event_keeper *keeper);
 void ll_gpu_count(ll_executor *base);
+
+/* ---- times.c: operations ----------------------------------------------------------------------------------------- */
+expar_status ll_gpu_time(ll_executor *base, bool on);
+bool ll_gpu_times(ll_executor *base, ll_times *out);
 
 #endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Times of calls, for the benchmark. */
+#include "ep/low_latency/ll.h"
+#include "ep/low_latency/tools.h"
+
+expar_status ll_times_take(expar_ll *ll, bool on)
+{
+    return ll->exec->ops->time(ll->exec, on);
+}
+
+bool ll_times_last(expar_ll *ll, ll_times *out)
+{
+    return ll->exec->ops->times(ll->exec, out);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ep/low_latency, tools' part (times.c): what the tools of this repository see of a low-latency buffer beyond the
+ * public calls.
+ *
+ * Called by bench/gpu; calls exec. */
+#ifndef EXPAR_EP_LOW_LATENCY_TOOLS_H
+#define EXPAR_EP_LOW_LATENCY_TOOLS_H
+
+#include "exec/low_latency.h"
+#include <expar/low_latency.h>
+
+/* Has the kernels of calls from now on read clocks, or none, of a buffer on a GPU; on also forgets the last one's. */
+expar_status ll_times_take(expar_ll *ll, bool on);
+/* Of the kernel of the last call or hook, which must be done. False: there are none. */
+bool ll_times_last(expar_ll *ll, ll_times *out);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the time of a call's last kernel goes: clocks that its warps read on their way, for benchmarks. Device memory
+ * has [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS] words; kernels write them, the host reads them behind a call. */
+#include "exec/cuda/low_latency/ll_gpu.h"
+
+#include <stdlib.h>
+
+static size_t moments_bytes(int32_t blocks)
+{
+    return LL_GPU_MOMENTS * (size_t)blocks * LL_GPU_BLOCK_WARPS * sizeof(uint64_t);
+}
+
+/* Nothing has been taken. */
+static expar_status moments_forget(const gpu_executor *core)
+{
+    expar_status status = cuda_enter(core->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemsetD8, core->stamp_memory->memory, 0, moments_bytes(core->most_sms));
+    cuda_leave();
+    return status;
+}
+
+expar_status ll_gpu_time(ll_executor *base, bool on)
+{
+    gpu_executor *core = &ll_gpu_of(base)->core;
+    expar_status status = EXPAR_OK;
+    core->stamps = NULL;
+    if (on && !core->stamp_memory)
+        status = gpu_scratch_take(core->device, moments_bytes(core->most_sms), sizeof(uint64_t), &core->stamp_memory);
+    if (status == EXPAR_OK && on) status = moments_forget(core);
+    if (status == EXPAR_OK && on) core->stamps = (uint64_t *)(uintptr_t)core->stamp_memory->memory;
+    return status;
+}
+
+static expar_status moments_fetch(const gpu_executor *core, uint64_t *moments)
+{
+    expar_status status = cuda_enter(core->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemcpyDtoH, moments, core->stamp_memory->memory, moments_bytes(core->stamped_sms));
+    cuda_leave();
+    return status;
+}
+
+/* ---- of all warps ------------------------------------------------------------------------------------------------ */
+
+static int earlier_first(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A moment in the order of time; the number of warps that have come there stand last. */
+static size_t sort_moment(uint64_t *moment, size_t warps)
+{
+    size_t none = 0;
+    qsort(moment, warps, sizeof *moment, earlier_first);
+    while (none < warps && moment[none] == 0)
+        none++;
+    return warps - none;
+}
+
+static double since(uint64_t start, uint64_t moment)
+{
+    return moment > start ? (double)(moment - start) / 1000.0 : 0.0;
+}
+
+bool ll_gpu_times(ll_executor *base, ll_times *out)
+{
+    const gpu_executor *core = &ll_gpu_of(base)->core;
+    const size_t warps = (size_t)core->stamped_sms * LL_GPU_BLOCK_WARPS, last = warps - 1;
+    uint64_t *moments = core->stamps && warps ? malloc(moments_bytes(core->stamped_sms)) : NULL;
+    if (!moments || moments_fetch(core, moments) != EXPAR_OK) {
+        free(moments);
+        return false;
+    }
+    size_t come[LL_GPU_MOMENTS];
+    for (size_t m = 0; m < LL_GPU_MOMENTS; m++)
+        come[m] = sort_moment(moments + m * warps, warps);
+    const uint64_t start = moments[0], *sent = moments + LL_GPU_SENT * warps;
+    *out = (ll_times){.started_us = since(start, moments[last]),
+                      .sent_middle_us = since(start, sent[last - come[LL_GPU_SENT] / 2]),
+                      .sent_us = since(start, sent[last]),
+                      .seen_us = since(start, moments[LL_GPU_SEEN * warps + last]),
+                      .done_us = since(start, moments[LL_GPU_DONE * warps + last]),
+                      .ended_us = since(start, moments[LL_GPU_ENDED * warps + last])};
+    free(moments);
+    return come[LL_GPU_STARTED] == warps && come[LL_GPU_ENDED] > 0;
+}

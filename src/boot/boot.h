@@ -63,7 +63,9 @@ typedef enum boot_kind {
        make calls of different kinds do not meet. */
     BOOT_KIND_LOW_LATENCY,
     BOOT_KIND_END, /* the end of an EP buffer, to which all ranks come; object: the buffer's number; number: 0 */
-    BOOT_KIND_ALL  /* of what has ended: all of these */
+    /* Of what has ended: all to which others come. Words of others, and locks, this rank changes as before. */
+    BOOT_KIND_MEETINGS,
+    BOOT_KIND_ALL /* likewise: all of these */
 } boot_kind;
 #define BOOT_KINDS (BOOT_KIND_ALL + 1)
 

@@ -317,6 +317,11 @@ static void describe_idle(const boot_notes *self, char *text, size_t bytes)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
+static bool concerns_all(const note_ended *one, const boot_topic *topic)
+{
+    return one->topic.kind == BOOT_KIND_ALL || (one->topic.kind == BOOT_KIND_MEETINGS && topic->kind != BOOT_KIND_NONE);
+}
+
 /* The caller holds the lock. */
 static const note_ended *find_concerning(const boot_notes *self, const boot_topic *topic)
 {
@@ -324,7 +329,7 @@ static const note_ended *find_concerning(const boot_notes *self, const boot_topi
     for (uint32_t i = 0; i < count_ended(self); i++) {
         const note_ended *one = &self->ended[i];
         if (one->status == EXPAR_OK) continue;
-        if (one->topic.kind == BOOT_KIND_ALL) return one;
+        if (concerns_all(one, topic)) return one;
         if (is_of(&one->topic, topic->kind, topic->object) && concerns(one, topic)) found = one;
     }
     return found;

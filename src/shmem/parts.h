@@ -13,8 +13,8 @@ expar_status sym_cores_count(sym *self);
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 
-/* This rank is out of step with the others for good, and comes to nothing more that they await: they are told of this
-   error, the last one (sym.c). */
+/* This rank is out of step with the others for good, and comes to no call more in which they await it: they are told of
+   this error, the last one. Their waits for words go on: it still puts and gets (sym.c). */
 void sym_lose_step(sym *self, expar_status status);
 
 /* transport_site.patience of this rank (silence.c). */

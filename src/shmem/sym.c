@@ -252,10 +252,10 @@ static void record_loss(sym *self, sym_failure_kind kind, int32_t rank)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* This rank comes to nothing more that others await. */
-static void note_ended(const sym *self, expar_status status, const char *reason)
+/* This rank comes to nothing more of a kind that others await. */
+static void note_ended(const sym *self, boot_kind kind, expar_status status, const char *reason)
 {
-    static const boot_topic all = {.kind = BOOT_KIND_ALL};
+    const boot_topic all = {.kind = (uint16_t)kind};
     boot_note_ended(self->boot, &all, status, reason);
 }
 
@@ -264,7 +264,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
     bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
     if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
     if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
-    if (kind == SYM_ABORTED) note_ended(self, EXPAR_ERR_ABORTED, "it has aborted the group");
+    if (kind == SYM_ABORTED) note_ended(self, BOOT_KIND_ALL, EXPAR_ERR_ABORTED, "it has aborted the group");
     bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
     uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
@@ -278,7 +278,7 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 
 void sym_lose_step(sym *self, expar_status status)
 {
-    note_ended(self, status, expar_last_error());
+    note_ended(self, BOOT_KIND_MEETINGS, status, expar_last_error());
     sym_fail(self, SYM_PEER_SILENT, -1);
 }
 

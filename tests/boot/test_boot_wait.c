@@ -317,6 +317,30 @@ static void what_the_call_notes_comes_in_its_place(void **state)
     notes_destroy(&played.notes);
 }
 
+/* ---- who is out of step ------------------------------------------------------------------------------------------ */
+
+static expar_status told_of(boot_kind ended, boot_kind asked)
+{
+    const boot_topic all = {.kind = (uint16_t)ended}, topic = {.kind = (uint16_t)asked, .object = 1, .number = 1};
+    played_boot played = {.answer = answer_where_all_are_in_first};
+    boot_answer answer = {0};
+    begin_play(&played);
+    boot_note_ended(&played.boot, &all, EXPAR_ERR_PEER, "rank 2 died");
+    notes_read(&played.notes, &topic, TIMEOUT_MS, &answer);
+    notes_destroy(&played.notes);
+    return answer.ended;
+}
+
+/* A wait for words does not end because somebody comes to no collective any more: it puts as before. */
+static void who_meets_nobody_still_changes_words(void **state)
+{
+    (void)state;
+    assert_int_equal(told_of(BOOT_KIND_MEETINGS, BOOT_KIND_CONTROL), EXPAR_ERR_PEER);
+    assert_int_equal(told_of(BOOT_KIND_MEETINGS, BOOT_KIND_LOW_LATENCY), EXPAR_ERR_PEER);
+    assert_int_equal(told_of(BOOT_KIND_MEETINGS, BOOT_KIND_NONE), EXPAR_OK);
+    assert_int_equal(told_of(BOOT_KIND_ALL, BOOT_KIND_NONE), EXPAR_ERR_PEER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_circle_is_walked_at_once),
         cmocka_unit_test(who_has_given_up_is_not_late),
         cmocka_unit_test(what_the_call_notes_comes_in_its_place),
+        cmocka_unit_test(who_meets_nobody_still_changes_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

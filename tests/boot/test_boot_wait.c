@@ -215,6 +215,42 @@ static void ranks_that_await_one_each_are_a_circle(void **state)
     assert_int_equal(culprit, 1);
 }
 
+/* ---- who is not missed any more ---------------------------------------------------------------------------------- */
+
+static bool rank_1_is_missed(const void *context, int32_t rank)
+{
+    (void)context;
+    return rank == 1;
+}
+
+static void answer_where_rank_2_has_left(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+{
+    (void)self;
+    (void)topic;
+    wait_in_first(answer);
+    answer->rank = 2;
+    if (rank != 2) return;
+    *answer = (boot_answer){.asked = true, .came = true, .rank = -1, .blamed = -1, .ended = EXPAR_ERR_PEER};
+    strcpy(answer->reason, "it has abandoned the buffer");
+}
+
+/* Rank 0 goes on without rank 2 already, and rank 1 will: it is late, and not lost with that one. */
+static void who_awaits_one_that_is_not_missed_is_not_lost(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_where_rank_2_has_left};
+    boot_wait wait;
+    begin_play(&played);
+    played.boot.late_limit_ms = 3 * TIMEOUT_MS;
+    boot_wait_begin(&wait, &played.boot, &first, "clean");
+    wait.misses = rank_1_is_missed;
+    wait.missed_alone = true;
+    look_until_it_fails(&wait);
+    boot_wait_end(&wait);
+    notes_destroy(&played.notes);
+    assert_int_equal(wait.verdict, BOOT_LATE);
+}
+
 /* ---- who is held up ---------------------------------------------------------------------------------------------- */
 
 static void hold_up(void)
@@ -350,6 +386,7 @@ int main(void)
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
         cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
+        cmocka_unit_test(who_awaits_one_that_is_not_missed_is_not_lost),
         cmocka_unit_test(who_is_held_up_looks_again),
         cmocka_unit_test(others_are_not_told_of_more_than_its_look),
         cmocka_unit_test(a_circle_is_walked_at_once),

@@ -285,9 +285,9 @@ static bool was_walked_at_once(const inquiry *q)
     return clock_ns() - q->now_ns < timeout_ns(q) - NOTES_FRESH_NS(timeout_ns(q));
 }
 
-/* Whether the rank, if it does not come, is a reason to give up: not where the one before it on the walk goes on without
-   it, as this rank has done. */
-static bool is_needed(const inquiry *q, int32_t rank)
+/* Whether the rank may end the wait if it does not come: not where the one before it on the walk goes on without it, as
+   this rank has done. */
+static bool may_end(const inquiry *q, int32_t rank)
 {
     return !q->wait->missed_alone || is_missed(q->wait, rank);
 }
@@ -308,7 +308,7 @@ static bool walk_on(inquiry *q, walk *w)
     }
     if (in_topic && w->rank != q->wait->boot->rank) {
         q->end = w->rank;
-        if (answer.ended != EXPAR_OK && is_needed(q, w->rank)) will_not_come(q, w->rank, &answer);
+        if (answer.ended != EXPAR_OK && may_end(q, w->rank)) will_not_come(q, w->rank, &answer);
     }
     if (q->failed || !answer.waits || answer.rank < 0) return false;
     w->blocked = w->blocked && answer.waited_ns >= timeout_ns(q);

@@ -24,8 +24,7 @@ typedef struct ll_executor ll_executor;
 typedef struct ll_verdict {
     int32_t rank;
     ep_refusal reason;
-    ll_form form;       /* that rank's */
-    uint32_t own_route; /* with a form that differs: of this rank's call, where its host does not know it; else 0 */
+    ll_form form, own; /* with a form that differs: that rank's, and this rank's in the same call */
 } ll_verdict;
 
 /* What both kinds of call have. */
@@ -158,14 +157,12 @@ typedef struct ll_executor_ops {
     expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
 } ll_executor_ops;
 
-/* A verdict on its way through what both modes have: the form lies where an ep_form would. */
+/* A verdict on its way through what both modes have: the forms lie where those of an ep_verdict would. */
 static inline ll_verdict ll_verdict_of(const ep_verdict *verdict)
 {
     ll_verdict out = {.rank = verdict->rank, .reason = verdict->reason};
-    ll_form own;
     memcpy(&out.form, &verdict->form, sizeof out.form);
-    memcpy(&own, &verdict->form0, sizeof own);
-    out.own_route = own.route;
+    memcpy(&out.own, &verdict->form0, sizeof out.own);
     return out;
 }
 

@@ -98,10 +98,9 @@ expar_status ll_sent(expar_ll *ll, const char *name, const ll_call *call, expar_
 }
 
 /* Names the first member in which two forms differ. */
-static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdict, const ll_form *own)
+static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdict)
 {
-    const ll_form *other = &verdict->form;
-    const uint32_t own_route = verdict->own_route ? verdict->own_route : own->route;
+    const ll_form *other = &verdict->form, *own = &verdict->own;
     const struct {
         const char *name;
         int64_t a, b;
@@ -110,7 +109,7 @@ static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdi
         {"sum", other->sum, own->sum},
         {"topk_weights (0 absent, 1 given)", other->weights, own->weights},
         {"top-k", other->topk, own->topk},
-        {"handle (number of the dispatch that made it)", other->route, own_route},
+        {"handle (number of the dispatch that made it)", other->route, own->route},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (members[i].a != members[i].b)
@@ -128,8 +127,7 @@ static expar_status ll_verdict_status(const expar_ll *ll, const ll_call *call)
     if (call->refusal.status != EXPAR_OK)
         return error_set((expar_status)call->refusal.status, "%s", call->refusal.text);
     if (verdict->rank < 0) return EXPAR_OK;
-    if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
-        return ll_form_mismatch(ll, verdict, &call->form);
+    if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0]) return ll_form_mismatch(ll, verdict);
     /* What only kernels find wrong with this rank's own arguments. */
     if (verdict->rank == ll->rank) return error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text);
     if (verdict->reason.status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", verdict->reason.text);

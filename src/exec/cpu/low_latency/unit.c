@@ -290,6 +290,7 @@ void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
         call->verdict.rank = r;
         call->verdict.reason.status = EXPAR_ERR_MISMATCH;
         call->verdict.form = ll_form_of(told->tag, told->route);
+        call->verdict.own = call->form;
     }
 }
 

@@ -19,13 +19,14 @@
  * still waits for its hook ends with EXPAR_ERR_STATE, as it would without.
  *
  * A rank whose arguments are refused returns its own error, and tells the others: they return EXPAR_ERR_REMOTE with
- * that rank and reason, from the call or its hook (GPU: the event, or the next call). Calls whose forms do not fit
- * between ranks (format, dtype, sum, weights given or not) are EXPAR_ERR_MISMATCH. Either way the buffer stays usable.
- * After EXPAR_ERR_PEER, EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED in a call that had begun it is poisoned: later calls
- * and hooks return that report at once. With config.masking the loss of a rank is no error: it is masked.
+ * that rank and reason, from the call or its hook (GPU: see below). Calls whose forms do not fit between ranks (format,
+ * dtype, sum, weights given or not) are EXPAR_ERR_MISMATCH. Either way the buffer stays usable. After EXPAR_ERR_PEER,
+ * EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED in a call that had begun it is poisoned: later calls and hooks return that
+ * report at once. With config.masking the loss of a rank is no error: it is masked.
  *
- * On a GPU a call is put on its stream and returns. How it ended is told by its event, or else by the buffer's next
- * call without a hook, or hook, that finds it ended: that one is carried out, returns the error, and gives no result.
+ * On a GPU a call is put on its stream and returns. How it ended is told by its event. Without one expar_ll_query tells
+ * it, once the stream has come past the call; or else the buffer's next call without a hook, or hook, that finds it
+ * ended: that one is carried out, returns the error, and gives no result.
  *
  * This version has the mode for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns across nodes
  * or unmapped; on a GPU also with masks. */
@@ -195,7 +196,7 @@ EXPAR_API expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_hand
 /* ---- hooks and handles ------------------------------------------------------------------------------------------- */
 
 /* Receives: what the call's result names is filled when this returns; on a GPU for what comes behind it in the stream.
-   Once: EXPAR_ERR_STATE after that. Errors as of the call. */
+   Once: EXPAR_ERR_STATE after that. Errors as of the call; on a GPU by expar_ll_query. */
 EXPAR_API expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream);
 /* Whether it has been called or not. A call whose hook is never called holds one of the two places of its kind. NULL is
    allowed. Any thread. */
@@ -258,6 +259,13 @@ typedef struct expar_ll_stats {
     uint64_t bytes_sent;        /* payload, headers and scales, to other ranks and this one */
 } expar_ll_stats;
 #define EXPAR_LL_STATS_INIT EXPAR_STRUCT_INIT(expar_ll_stats)
+
+/* What went wrong in calls and hooks on a GPU that returned before it was known, and have no event: EXPAR_OK, or the
+   first such failure since the last that was told, with its text. Never waits: of what its stream has not come past
+   nothing is known yet. A buffer that is poisoned says so every time. On the CPU calls and hooks say all themselves.
+   Local. EXPAR_ERR_NULL, EXPAR_ERR_STATE (destroyed), EXPAR_ERR_BUSY (another thread is in a call on the buffer). */
+EXPAR_API expar_status expar_ll_query(expar_ll *ll);
+
 /* Any thread, also while a call is running. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size). */
 EXPAR_API expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats);
 

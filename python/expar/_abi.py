@@ -1074,6 +1074,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ll_mask_set": (Status, [c_void_p, c_int32, c_int32]),
     "expar_ll_mask_query": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_clean": (Status, [c_void_p]),
+    "expar_ll_query": (Status, [c_void_p]),
     "expar_ll_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_malloc": (Status, [c_void_p, c_size_t, c_void_p]),
     "expar_align": (Status, [c_void_p, c_size_t, c_size_t, c_void_p]),

@@ -327,6 +327,10 @@ class LowLatencyBuffer(Owned):
         """Collective among the living: agrees on who is masked, and takes a rank that has come back in again."""
         lib.expar_ll_mask_clean(self.pointer)
 
+    def query(self) -> None:
+        """Raises what went wrong in calls and hooks on a GPU that have no event; does not wait."""
+        lib.expar_ll_query(self.pointer)
+
     def stats(self) -> dict[str, int]:
         """What the buffer has done on this rank, by the names of expar_ll_stats."""
         return stats_of(_abi.LlStats(), lib.expar_ll_get_stats, self.pointer)

@@ -35,6 +35,7 @@ typedef struct hand {
 /* A buffer that the mirror made. */
 typedef struct buffer {
     const void *of; /* an expar_ep or an expar_ll */
+    expar_ll *ll;   /* the latter; else NULL */
     expar_group *group;
     int32_t rank, device;
     arena shared; /* in the device heap; bytes 0 where that cannot grow */

@@ -14,7 +14,7 @@ expar_status mirror_ll_create(expar_group *group, const expar_ll_config *config,
     there.device = hand_device(expar_group_rank(group));
     hand_of(there.device.index);
     expar_status status = expar_ll_create(group, &there, ll);
-    if (status == EXPAR_OK) buffer_add(*ll, group, there.device.index);
+    if (status == EXPAR_OK) buffer_add(*ll, group, there.device.index)->ll = *ll;
     return status;
 }
 
@@ -30,10 +30,17 @@ expar_status mirror_ll_destroy(expar_ll *ll)
 
 /* ---- the end of a call ------------------------------------------------------------------------------------------- */
 
+/* The stream has come past a call, or hook, without an event: now it is told how that went. */
+static expar_status tell(const trip *t)
+{
+    hand_wait(t->hand);
+    return expar_ll_query(t->buffer->ll);
+}
+
 /* The call is done at its event, and the test need not know that there was one. */
 static expar_status ll_settle_trip(trip *t, expar_event *event)
 {
-    expar_status status = event ? expar_event_wait(event) : EXPAR_OK;
+    expar_status status = event ? expar_event_wait(event) : tell(t);
     hand_wait(t->hand);
     trip_note(t, "the wait for the call");
     trip_end(t, true);
@@ -44,9 +51,10 @@ static expar_status ll_settle_trip(trip *t, expar_event *event)
 /* Its stream is this thread's. */
 expar_status mirror_ll_hook_call(expar_ll_hook *hook, void *stream)
 {
-    const hand *h = trip_hand(hook);
-    expar_status status = expar_ll_hook_call(hook, h ? h->stream : stream);
-    if (h) hand_wait(h);
+    const trip *t = trip_find(hook);
+    expar_status status = expar_ll_hook_call(hook, t ? t->hand->stream : stream);
+    if (t && status == EXPAR_OK) status = tell(t);
+    if (t) hand_wait(t->hand);
     trip_land(hook, status);
     return status;
 }

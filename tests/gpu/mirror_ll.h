@@ -3,9 +3,9 @@
  * the rank's GPU, the call is made there, and what came is copied back when the call, its hook or its event is done.
  * Rows that a call with a hook has sent are overwritten there, in stream order, for they may be used again.
  *
- * A plain call is made with async_finish, whose event tells all that the CPU tells at once; with EXPAR_TEST_PLAIN=1
- * without. With EXPAR_TEST_DEVICE=cpu all of this happens in other memory of the host's: what a test says then is said
- * of the mirror. */
+ * A plain call is made with async_finish, whose event tells all that the CPU tells at once. With EXPAR_TEST_PLAIN=1 it
+ * is made without: then expar_ll_query tells, as for hooks, once the stream has come to its end. With
+ * EXPAR_TEST_DEVICE=cpu all of this happens in other memory of the host's: what a test says then is said of the mirror. */
 #ifndef TESTS_GPU_MIRROR_LL_H
 #define TESTS_GPU_MIRROR_LL_H
 

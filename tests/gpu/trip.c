@@ -177,15 +177,14 @@ static trip *unpark(const void *key)
     return t;
 }
 
-const hand *trip_hand(const void *key)
+const trip *trip_find(const void *key)
 {
     pthread_mutex_lock(&lock);
     const trip *t = parked;
     while (t && t->key != key)
         t = t->next;
-    const hand *h = t ? t->hand : NULL;
     pthread_mutex_unlock(&lock);
-    return h;
+    return t;
 }
 
 void trip_land(const void *key, expar_status status)

@@ -52,8 +52,8 @@ void trip_park(trip *t, const void *key);
 void trip_land(const void *key, expar_status status);
 /* Likewise: it is given up. */
 void trip_lose(const void *key);
-/* The hand of the call with this event or hook; NULL: there is no such trip. */
-const hand *trip_hand(const void *key);
+/* The call with this event or hook; NULL: there is no such trip. */
+const trip *trip_find(const void *key);
 /* That host memory goes. */
 void trip_forget(const void *to);
 /* The buffer goes, and with it whatever is still parked. */

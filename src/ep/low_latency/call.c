@@ -144,3 +144,14 @@ expar_status ll_received(expar_ll *ll, const char *name, const ll_call *call, ex
     /* A rank has left the buffer for good. */
     return status == EXPAR_ERR_PEER ? ll_poison(ll, call, status) : status;
 }
+
+/* ---- calls that nobody asks for ---------------------------------------------------------------------------------- */
+
+expar_status expar_ll_query(expar_ll *ll)
+{
+    static const char name[] = "expar_ll_query";
+    expar_status status = ll_begin(ll, name, false);
+    if (status != EXPAR_OK) return ll_ended(ll, status);
+    status = ll_tell_earlier(ll, name, 2 * ll->calls);
+    return ll_ended(ll, ll_end(ll, status));
+}

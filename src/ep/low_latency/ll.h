@@ -147,7 +147,10 @@ expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_e
 /* Receives, and says so of the handle. */
 expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest);
 
-/* Where calls only put work on streams: how an earlier one ended that nobody had asked for. */
+/* Where calls only put work on streams: how an earlier one ended that nobody had asked for. number: of the call that
+   this comes behind. */
+expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number);
+/* Likewise, but for calls that are captured. */
 expar_status ll_rest_earlier(expar_ll *ll, const char *name, ll_rest *rest);
 
 /* A call that finishes on the buffer's thread, or on its stream. */

@@ -68,14 +68,19 @@ expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest)
     return status;
 }
 
-expar_status ll_rest_earlier(expar_ll *ll, const char *name, ll_rest *rest)
+expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number)
 {
     ll_executor *exec = ll->exec;
-    ll_call earlier = {.number = ll_rest_call(rest)->number, .form = ll_rest_call(rest)->form};
-    if (!exec->ops->streams || ll_rest_call(rest)->exec.captured) return EXPAR_OK;
-    if (!exec->ops->untold(exec, &earlier.verdict)) return EXPAR_OK;
+    ll_call earlier = {.number = number};
+    if (!exec->ops->streams || !exec->ops->untold(exec, &earlier.verdict)) return EXPAR_OK;
     expar_status status = ll_received(ll, "an earlier call", &earlier, EXPAR_OK);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name);
+}
+
+expar_status ll_rest_earlier(expar_ll *ll, const char *name, ll_rest *rest)
+{
+    const ll_call *call = ll_rest_call(rest);
+    return call->exec.captured ? EXPAR_OK : ll_tell_earlier(ll, name, call->number);
 }
 
 /* ---- on the call's stream ---------------------------------------------------------------------------------------- */

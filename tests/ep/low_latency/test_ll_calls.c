@@ -70,6 +70,8 @@ static void call_hooks_twice(desk *d)
     CHECK_TEXT("expar_ll_hook_call", "called already");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_hook_call(NULL, NULL));
     CHECK_TEXT("hook is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_query(NULL));
+    CHECK_TEXT("expar_ll_query");
     CHECK(lowlat_is_right(&there) && lowlat_is_right(&back), "what came has changed");
     expar_ll_hook_destroy(NULL);
     lowlat_clean(&back);
@@ -400,6 +402,7 @@ static void play_other_dispatch(desk *d, const other_form *form)
         expar_status status = lowlat_start(&call);
         CHECK_STATUS(EXPAR_ERR_MISMATCH, status == EXPAR_OK ? lowlat_end(&call) : status);
         CHECK_TEXT(form->word, "rank 1", "expected the same");
+        CHECK_OK(expar_ll_query(d->ll));
         lowlat_clean(&call);
         all_is_well(d);
     }

@@ -121,6 +121,8 @@ static void call_hooks_of_a_poisoned_buffer(seat *s)
             CHECK_TEXT("expar_ll_hook_call", "poisoned", "rank 1");
         }
         CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_hook_call(there[1].there.hook, NULL));
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_query(s->ll));
+        CHECK_TEXT("expar_ll_query", "poisoned", "rank 1");
         prepare_there(&next, s, &alone);
         CHECK_STATUS(EXPAR_ERR_PEER, lowlat_start(&next));
         CHECK_TEXT("expar_ll_dispatch", "poisoned", "rank 1");

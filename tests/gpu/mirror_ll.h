@@ -5,7 +5,8 @@
  *
  * A plain call is made with async_finish, whose event tells all that the CPU tells at once. With EXPAR_TEST_PLAIN=1 it
  * is made without: then expar_ll_query tells, as for hooks, once the stream has come to its end. With
- * EXPAR_TEST_DEVICE=cpu all of this happens in other memory of the host's: what a test says then is said of the mirror. */
+ * EXPAR_TEST_DEVICE=cpu all of this happens in other memory of the host's: what a test says then is said of the
+ * mirror. */
 #ifndef TESTS_GPU_MIRROR_LL_H
 #define TESTS_GPU_MIRROR_LL_H
 

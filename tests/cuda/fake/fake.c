@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
- * asked for, handed on by descriptors and by IPC), streams are done at once (streams.c). Few kernels can be launched
- * (kernels.c); they run in the launching thread, on the default stream one at a time, and keep modules out meanwhile
- * (modules.c). What it does not have fails as "not supported" (stubs made from the table in cuda/driver.h).
+ * asked for, handed on by descriptors and by IPC), streams are done at once, or by themselves (streams.c, queue.c). Few
+ * kernels can be launched (kernels.c); they run in the launching thread, on the default stream one at a time, and keep
+ * modules out meanwhile (modules.c). What it does not have fails as "not supported" (stubs made from the table in
+ * cuda/driver.h).
  *
  *   FAKE_PEERS=0       no two GPUs reach each other      FAKE_EXPORT=0  memory gives no descriptors
  *   FAKE_CC=80         compute capability (90)           FAKE_LAUNCH=0  no kernel can be launched
@@ -10,7 +11,8 @@
  *   FAKE_HOST=0        streams take no host functions    FAKE_FAULT=1   the context is lost: streams call nobody
  *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
  *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words
- *   FAKE_ANYWHERE=1    memory of the host's counts as GPU 0's */
+ *   FAKE_ANYWHERE=1    memory of the host's counts as GPU 0's
+ *   FAKE_ASYNC=1       calls return at once, and streams run by themselves */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -214,6 +216,7 @@ cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
 cu_result cuCtxSynchronize(void)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    queue_await_all(current_device());
     return CU_OK;
 }
 
@@ -422,7 +425,7 @@ cu_result cuMemFree_v2(cu_address address)
     return CU_OK;
 }
 
-/* In the order of streams, which the played ones are in at once. */
+/* Memory is there at once, and goes when the stream has come there. */
 cu_result cuMemAllocAsync(cu_address *address, size_t bytes, cu_stream stream)
 {
     fake_controls *controls = fake_controls_of();
@@ -432,12 +435,20 @@ cu_result cuMemAllocAsync(cu_address *address, size_t bytes, cu_stream stream)
     if (result == CU_OK) atomic_fetch_add(&controls->lent, 1);
     return result;
 }
+static void free_lent(void *of)
+{
+    cu_address address;
+    memcpy(&address, of, sizeof address);
+    if (cuMemFree_v2(address) == CU_OK) atomic_fetch_sub(&fake_controls_of()->lent, 1);
+}
 cu_result cuMemFreeAsync(cu_address address, cu_stream stream)
 {
-    (void)stream;
-    cu_result result = cuMemFree_v2(address);
-    if (result == CU_OK) atomic_fetch_sub(&fake_controls_of()->lent, 1);
-    return result;
+    slot found;
+    if (!has_context()) return INVALID_CONTEXT;
+    const stream_lane lane = lane_of(stream);
+    if (slot_at((void *)(uintptr_t)address, false, &found) < 0) return INVALID_VALUE;
+    if (!queue_put(&lane, QUEUE_APART, free_lent, &address, sizeof address)) free_lent(&address);
+    return CU_OK;
 }
 
 /* Another process opens the memory's file by way of /proc. */
@@ -474,64 +485,4 @@ cu_result cuIpcCloseMemHandle(cu_address address)
 {
     /* How long it is stays unknown: a page shows that it was mapped. */
     return munmap((void *)(uintptr_t)address, 4096) ? INVALID_VALUE : CU_OK;
-}
-
-cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
-{
-    if (!has_context()) return INVALID_CONTEXT;
-    (void)flags;
-    *data = calloc(bytes, 1);
-    return *data ? CU_OK : CU_ERROR_OUT_OF_MEMORY;
-}
-cu_result cuMemHostGetDevicePointer_v2(cu_address *address, void *data, unsigned int flags)
-{
-    (void)flags;
-    *address = (cu_address)(uintptr_t)data;
-    return CU_OK;
-}
-cu_result cuMemFreeHost(void *data)
-{
-    free(data);
-    return CU_OK;
-}
-cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
-{
-    if (!has_context()) return INVALID_CONTEXT;
-    memcpy((void *)(uintptr_t)dest, source, bytes);
-    return CU_OK;
-}
-cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes, cu_stream stream)
-{
-    (void)stream;
-    return cuMemcpyHtoD_v2(dest, source, bytes);
-}
-cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_stream stream)
-{
-    if (!has_context()) return INVALID_CONTEXT;
-    (void)stream;
-    note_other(false);
-    memcpy((void *)(uintptr_t)dest, (const void *)(uintptr_t)source, bytes);
-    return CU_OK;
-}
-cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
-{
-    if (!has_context()) return INVALID_CONTEXT;
-    memcpy(dest, (void *)(uintptr_t)source, bytes);
-    return CU_OK;
-}
-cu_result cuMemcpyDtoHAsync_v2(void *dest, cu_address source, size_t bytes, cu_stream stream)
-{
-    (void)stream;
-    return cuMemcpyDtoH_v2(dest, source, bytes);
-}
-cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
-{
-    if (!has_context()) return INVALID_CONTEXT;
-    memset((void *)(uintptr_t)dest, value, bytes);
-    return CU_OK;
-}
-cu_result cuMemsetD8Async(cu_address dest, unsigned char value, size_t bytes, cu_stream stream)
-{
-    (void)stream;
-    return cuMemsetD8_v2(dest, value, bytes);
 }

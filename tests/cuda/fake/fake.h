@@ -13,6 +13,13 @@ typedef struct kernel_grid {
     unsigned int blocks, threads, shared_bytes;
 } kernel_grid;
 
+/* A stream's place in the order of work. */
+typedef struct stream_lane {
+    unsigned long long number; /* no other stream has it, nor one that comes later; 0: none */
+    int device;
+    bool is_null, blocking; /* the null stream waits for those that block, and they for it */
+} stream_lane;
+
 enum {
     INVALID_VALUE = 1,
     INVALID_CONTEXT = 201,
@@ -44,8 +51,8 @@ void note_begun(void);
 /* A copy within the GPUs, or a wait for an event, is put on a stream; outside: a wait, in a capture, for what comes
    before the graph's launch. */
 void note_other(bool outside);
-/* Somebody looks at a stream, or at an event behind all that it has. True: it has come to its end. */
-bool note_look(cu_stream stream);
+/* Somebody looks at a stream, or an event. True: the lane has come to the mark. */
+bool note_look(const stream_lane *lane, unsigned long long mark);
 /* Runs a kernel in this thread. False: it is not one that is played. */
 bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments);
 
@@ -53,6 +60,7 @@ bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments);
 bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, void *arguments);
 
 /* ---- streams.c --------------------------------------------------------------------------------------------------- */
+stream_lane lane_of(cu_stream stream);
 /* The number of the capture that the stream is in; 0: none. */
 unsigned long long capture_of(cu_stream stream);
 /* The event is behind all that the stream has now. */
@@ -60,27 +68,36 @@ void record(cu_stream stream, cu_event event);
 /* The stream comes to what is put there later once the event's last record has passed. */
 void wait_for(cu_stream stream, cu_event event);
 
+/* Of what the graph of that capture holds. */
+void let_go_of(unsigned long long capture);
+
 /* ---- graphs.c ---------------------------------------------------------------------------------------------------- */
 void graph_add_kernel(unsigned long long capture, cu_function function, const kernel_grid *grid, const void *arguments);
 void graph_add_event(unsigned long long capture, cu_event event, bool waits);
 /* The capture has ended: its graph, with the caller's hold. NULL: there is nothing in it. */
 cu_graph graph_close(unsigned long long capture);
 
-/* ---- held.c ------------------------------------------------------------------------------------------------------ */
-/* The number of the stream's youngest work that is held; 0: none. Numbers rise. */
-unsigned long long held_mark(cu_stream stream);
-/* What is put on the stream later waits for the other's work up to that mark. */
-void hold_wait(cu_stream stream, cu_stream other, unsigned long long mark);
+/* ---- queue.c ----------------------------------------------------------------------------------------------------- */
+/* Whether all work runs by itself (FAKE_ASYNC). */
+bool streams_run_apart(void);
+/* The number of the youngest work, where the lane has some to come to; else 0. Numbers rise. */
+unsigned long long queue_mark(const stream_lane *lane);
+/* Whether the lane has still to come to work up to that mark; 0: it has not. */
+bool queue_has(const stream_lane *lane, unsigned long long mark);
+/* Until it has not. */
+void queue_await(const stream_lane *lane, unsigned long long mark);
+/* Until what the device has now has run. */
+void queue_await_all(int device);
+/* When work is put aside, where streams do not run by themselves: never; behind other such work; also when a test holds
+   kernels. */
+typedef enum queue_when { QUEUE_APART, QUEUE_BEHIND, QUEUE_HELD } queue_when;
+/* False: the stream has come to it, and the caller does it. bytes: of `of`, which are copied; 0: it is given as it
+   is. */
+bool queue_put(const stream_lane *lane, queue_when when, void (*run)(void *of), void *of, size_t bytes);
+/* What is put there later waits for the other's work up to that mark. */
+void queue_wait(const stream_lane *lane, const stream_lane *other, unsigned long long mark);
 /* Likewise for a word that is at least the value. */
-void hold_word(cu_stream stream, const uint32_t *word, uint32_t value);
-/* Takes a kernel that its stream does not come to yet; false: the stream has come to it. *played: as run_kernel. */
-bool hold_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, const void *arguments, bool *played);
-/* Likewise a host function. */
-bool hold_host(cu_stream stream, cu_host_fn run, void *context);
-/* Whether there are such on the stream. */
-bool holds_kernels(cu_stream stream);
-/* Until there are none. */
-void await_held_kernels(cu_stream stream);
+void queue_wait_word(const stream_lane *lane, const uint32_t *word, uint32_t value);
 
 /* ---- kernels.c --------------------------------------------------------------------------------------------------- */
 /* A function of that name; NULL: there is no room for another one. */

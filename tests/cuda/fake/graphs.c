@@ -2,9 +2,11 @@
 /* Graphs of the driver that plays GPUs: kernels and external event nodes, in the order in which they were captured,
  * which a launch puts on its stream one after another. As the driver's interface has it, the launch itself records an
  * event, to be behind what stands before that node, and waits for what an event has when the graph is launched. What a
- * capture does besides is in no graph: it was done at once (streams.c). */
+ * capture does besides is in no graph: it was done at once (streams.c). A graph, and what it holds, goes when nobody
+ * has it any more and its launches have come to their ends. */
 #include "fake.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +24,7 @@ typedef struct graph {
     struct graph *next;         /* of those whose captures go on */
     unsigned long long capture; /* its number */
     node *first;
-    int references; /* the caller's, and one for each cu_graph_exec made of it; by the caller's thread */
+    atomic_int references; /* the caller's, one for each cu_graph_exec made of it, one for each launch that goes on */
 } graph;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -36,7 +38,8 @@ static void add(unsigned long long capture, node *one)
         g = g->next;
     if (!g) {
         g = calloc(1, sizeof *g);
-        *g = (graph){.capture = capture, .next = open_graphs, .references = 1};
+        *g = (graph){.capture = capture, .next = open_graphs};
+        atomic_init(&g->references, 1);
         open_graphs = g;
     }
     node **place = &g->first;
@@ -80,9 +83,11 @@ cu_graph graph_close(unsigned long long capture)
     return (cu_graph)(void *)found;
 }
 
-static void let_go(graph *g)
+static void let_go(void *of)
 {
-    if (!g || --g->references) return;
+    graph *g = of;
+    if (!g || atomic_fetch_sub(&g->references, 1) > 1) return;
+    let_go_of(g->capture);
     while (g->first) {
         node *one = g->first;
         g->first = one->next;
@@ -96,18 +101,22 @@ cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph of, unsigned
     graph *g = (graph *)(void *)of;
     (void)flags;
     if (!g) return INVALID_VALUE;
-    g->references++;
+    atomic_fetch_add(&g->references, 1);
     *exec = (cu_graph_exec)(void *)g;
     return CU_OK;
 }
 cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    for (node *one = ((graph *)(void *)exec)->first; one; one = one->next) {
+    graph *g = (graph *)(void *)exec;
+    const stream_lane lane = lane_of(stream);
+    for (node *one = g->first; one; one = one->next) {
         if (!one->event && !put_kernel(stream, one->function, &one->grid, one->arguments)) return LAUNCH_FAILED;
         if (one->event && one->waits) wait_for(stream, one->event);
         if (one->event && !one->waits) record(stream, one->event);
     }
+    atomic_fetch_add(&g->references, 1);
+    if (!queue_put(&lane, QUEUE_BEHIND, let_go, g, 0)) let_go(g);
     return CU_OK;
 }
 /* The next two are of the driver's interface, and for tests alone. */
@@ -133,11 +142,11 @@ cu_result cuGraphUpload(cu_graph_exec exec, cu_stream stream)
 }
 cu_result cuGraphExecDestroy(cu_graph_exec exec)
 {
-    let_go((graph *)(void *)exec);
+    let_go(exec);
     return CU_OK;
 }
 cu_result cuGraphDestroy(cu_graph of)
 {
-    let_go((graph *)(void *)of);
+    let_go(of);
     return CU_OK;
 }

@@ -105,10 +105,10 @@ void note_other(bool outside)
     if (outside) atomic_fetch_add(&controls.outside, 1);
 }
 
-bool note_look(cu_stream stream)
+bool note_look(const stream_lane *lane, unsigned long long mark)
 {
     atomic_fetch_add(&controls.looks, 1);
-    return !atomic_load(&controls.unfinished) && !holds_kernels(stream);
+    return !atomic_load(&controls.unfinished) && !queue_has(lane, mark);
 }
 
 static void count_launch(cu_function function, cu_stream stream)
@@ -120,13 +120,39 @@ static void count_launch(cu_function function, cu_stream stream)
     if (strstr(name, "combine")) atomic_fetch_add(&controls.combines, 1);
 }
 
+typedef struct launch {
+    cu_function function;
+    kernel_grid grid;
+    _Alignas(16) char arguments[];
+} launch;
+
+static void run_launch(void *of)
+{
+    launch *one = of;
+    run_kernel(one->function, &one->grid, one->arguments);
+}
+
+/* False: the stream has come to it. */
+static bool put_aside(cu_stream stream, cu_function function, const kernel_grid *grid, const void *arguments)
+{
+    const size_t bytes = kernel_argument_bytes(function);
+    const stream_lane lane = lane_of(stream);
+    if (!bytes) return false;
+    launch *one = malloc(sizeof *one + bytes);
+    if (!one) abort();
+    *one = (launch){.function = function, .grid = *grid};
+    memcpy(one->arguments, arguments, bytes);
+    bool put = queue_put(&lane, QUEUE_HELD, run_launch, one, sizeof *one + bytes);
+    free(one);
+    return put;
+}
+
 bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, void *arguments)
 {
     static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
-    bool played = false;
-    if (hold_kernel(stream, function, grid, arguments, &played)) return played;
+    if (put_aside(stream, function, grid, arguments)) return true;
     if (!stream) pthread_mutex_lock(&default_stream);
-    played = run_kernel(function, grid, arguments);
+    bool played = run_kernel(function, grid, arguments);
     if (!stream) pthread_mutex_unlock(&default_stream);
     return played;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns,
- * and has come to its end, unless a test says that it has not, or holds the kernels (controls.h). An event is behind
- * all that its stream has. */
+/* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns, unless a
+ * test holds the kernels (controls.h), or streams run by themselves (queue.c). An event is behind all that its stream
+ * had when it was recorded. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
 
 /* ---- captures -------------------------------------------------------------------------------------------------------
  * The work of a stream that is being captured is done at once all the same, and noted for the graph (graphs.c). As long
- * as the capture goes on the graph is its number; what the graph holds is gone with the capture. */
+ * as the capture goes on the graph is its number, and so what the graph holds is found by that. */
 
 #define CAPTURED 32
 typedef struct captured_stream {
@@ -48,53 +48,105 @@ static bool join(cu_stream stream, unsigned long long capture)
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
+typedef struct played_stream {
+    struct played_stream *next;
+    stream_lane lane;
+} played_stream;
+static played_stream *streams; /* guarded by lock */
+
+static played_stream **place_of(cu_stream stream)
+{
+    played_stream **place = &streams;
+    while (*place && (cu_stream)(void *)*place != stream)
+        place = &(*place)->next;
+    return place;
+}
+
+static unsigned long long new_number(void)
+{
+    static _Atomic unsigned long long last = FAKE_GPUS;
+    return ++last;
+}
+
+stream_lane lane_of(cu_stream stream)
+{
+    static _Thread_local unsigned long long own[FAKE_GPUS];
+    const int device = current_device();
+    if (stream == FAKE_THREADS_STREAM && !own[device]) own[device] = new_number();
+    if (stream == FAKE_THREADS_STREAM) return (stream_lane){.number = own[device], .device = device, .blocking = true};
+    if ((uintptr_t)stream < (uintptr_t)FAKE_THREADS_STREAM)
+        return (stream_lane){.number = 1 + (unsigned long long)device, .device = device, .is_null = true};
+    pthread_mutex_lock(&lock);
+    const played_stream *found = *place_of(stream);
+    /* Tests take any address for one. */
+    const stream_lane lane = found ? found->lane : (stream_lane){.number = (uintptr_t)stream, .device = device};
+    pthread_mutex_unlock(&lock);
+    return lane;
+}
+
 cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)flags;
-    *stream = calloc(1, 1);
+    played_stream *made = malloc(sizeof *made);
+    if (!made) return CU_ERROR_OUT_OF_MEMORY;
+    made->lane = (stream_lane){
+        .number = new_number(), .device = current_device(), .blocking = !(flags & CU_STREAM_NON_BLOCKING)};
+    pthread_mutex_lock(&lock);
+    made->next = streams;
+    streams = made;
+    pthread_mutex_unlock(&lock);
+    *stream = (cu_stream)(void *)made;
     return CU_OK;
 }
+/* What it has goes on. */
 cu_result cuStreamDestroy_v2(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    free(stream);
-    return CU_OK;
+    pthread_mutex_lock(&lock);
+    played_stream **place = place_of(stream), *found = *place;
+    if (found) *place = found->next;
+    pthread_mutex_unlock(&lock);
+    free(found);
+    return found ? CU_OK : INVALID_VALUE;
 }
 cu_result cuStreamSynchronize(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    await_held_kernels(stream);
+    const stream_lane lane = lane_of(stream);
+    queue_await(&lane, queue_mark(&lane));
     return CU_OK;
 }
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    static _Thread_local char mine;
     if (!setting("FAKE_STREAM", 1)) return INVALID_VALUE;
-    *number = stream == FAKE_THREADS_STREAM ? (uintptr_t)&mine : (uintptr_t)stream;
+    *number = lane_of(stream).number;
     return CU_OK;
 }
 cu_result cuStreamQuery(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    return note_look(stream) ? CU_OK : CU_ERROR_NOT_READY;
+    const stream_lane lane = lane_of(stream);
+    return note_look(&lane, queue_mark(&lane)) ? CU_OK : CU_ERROR_NOT_READY;
 }
 cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (!setting("FAKE_HOST", 1)) return NOT_SUPPORTED;
-    if (hold_host(stream, run, context)) return CU_OK;
-    if (!setting("FAKE_FAULT", 0)) run(context);
+    const stream_lane lane = lane_of(stream);
+    const bool graphed = capture_of(stream) != 0, lost = setting("FAKE_FAULT", 0);
+    if (lost || (!graphed && queue_put(&lane, QUEUE_BEHIND, run, context, 0))) return CU_OK;
+    run(context);
     return CU_OK;
 }
+
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
 /* Of an event: where it was recorded last. */
 typedef struct event_record {
-    cu_stream stream;
+    stream_lane lane;
     unsigned long long capture; /* that the stream was in; 0: none */
-    unsigned long long mark;    /* of the stream's work before it, where that is held */
+    unsigned long long mark;    /* of work that the stream had not come to; 0: none */
     unsigned long long context; /* number of the event's own */
     struct event_record *next;  /* in the list of all; guarded by lock */
 } event_record;
@@ -122,12 +174,14 @@ static event_record get_record(cu_event event)
 }
 void record(cu_stream stream, cu_event event)
 {
-    set_record(event, (event_record){.stream = stream, .mark = held_mark(stream)});
+    const stream_lane lane = lane_of(stream);
+    set_record(event, (event_record){.lane = lane, .mark = queue_mark(&lane)});
 }
 void wait_for(cu_stream stream, cu_event event)
 {
     const event_record last = get_record(event);
-    if (last.mark) hold_wait(stream, last.stream, last.mark);
+    const stream_lane lane = lane_of(stream);
+    queue_wait(&lane, &last.lane, last.mark);
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
 {
@@ -148,7 +202,7 @@ cu_result cuEventRecord(cu_event event, cu_stream stream)
     if (!context_lives(get_record(event).context)) return INVALID_CONTEXT;
     const unsigned long long capture = capture_of(stream);
     if (capture)
-        set_record(event, (event_record){.stream = stream, .capture = capture});
+        set_record(event, (event_record){.lane = lane_of(stream), .capture = capture});
     else
         record(stream, event);
     return CU_OK;
@@ -157,15 +211,17 @@ cu_result cuEventSynchronize(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
-    await_held_kernels(record_of(event)->stream);
+    const event_record last = get_record(event);
+    queue_await(&last.lane, last.mark);
     return CU_OK;
 }
 cu_result cuEventQuery(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
-    if (!context_lives(get_record(event).context)) return INVALID_CONTEXT;
-    return note_look(record_of(event)->stream) ? CU_OK : CU_ERROR_NOT_READY;
+    const event_record last = get_record(event);
+    if (!context_lives(last.context)) return INVALID_CONTEXT;
+    return note_look(&last.lane, last.mark) ? CU_OK : CU_ERROR_NOT_READY;
 }
 cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 {
@@ -176,7 +232,7 @@ cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
     pthread_mutex_unlock(&lock);
     return begun ? CU_OK : INVALID_VALUE;
 }
-/* What a graph holds. */
+/* What a graph holds, by the number of its capture. */
 typedef struct held_object {
     cu_host_fn let_go;
     void *context;
@@ -191,7 +247,7 @@ static void destroy_object(held_object *object)
     free(object);
 }
 
-static void let_go_of(unsigned long long capture)
+void let_go_of(unsigned long long capture)
 {
     held_object *gone = NULL;
     pthread_mutex_lock(&lock);
@@ -221,8 +277,8 @@ cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph)
     for (int i = 0; ended && i < CAPTURED; i++)
         if (captured[i].stream && captured[i].capture == ended) captured[i].stream = NULL;
     pthread_mutex_unlock(&lock);
-    if (ended) let_go_of(ended);
     if (ended) *graph = graph_close(ended);
+    if (ended && !*graph) let_go_of(ended);
     return ended ? CU_OK : INVALID_VALUE;
 }
 cu_result cuUserObjectCreate(cu_user_object *object, void *context, cu_host_fn let_go, unsigned int references,
@@ -302,7 +358,8 @@ cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_address word, uint32_t val
     if (!has_context()) return INVALID_CONTEXT;
     if (flags != CU_WAIT_AT_LEAST) return INVALID_VALUE;
     if (!setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
-    hold_word(stream, (const uint32_t *)(uintptr_t)word, value);
+    const stream_lane lane = lane_of(stream);
+    queue_wait_word(&lane, (const uint32_t *)(uintptr_t)word, value);
     return CU_OK;
 }
 cu_result cuThreadExchangeStreamCaptureMode(int *mode)

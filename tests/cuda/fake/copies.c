@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of the driver that plays GPUs, and the pinned memory that they read and write behind the caller's back. Of
+ * other host memory the driver has taken what it needs when a call returns, and what it gives has come. */
+#include "fake.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- pinned memory ----------------------------------------------------------------------------------------------- */
+
+typedef struct pinned {
+    struct pinned *next;
+    char *at;
+    size_t bytes;
+} pinned;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pinned *all; /* guarded by lock */
+
+static bool is_pinned(const void *data)
+{
+    const uintptr_t at = (uintptr_t)data;
+    pthread_mutex_lock(&lock);
+    const pinned *one = all;
+    while (one && (at < (uintptr_t)one->at || at - (uintptr_t)one->at >= one->bytes))
+        one = one->next;
+    pthread_mutex_unlock(&lock);
+    return one != NULL;
+}
+
+cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    (void)flags;
+    pinned *one = malloc(sizeof *one);
+    *data = calloc(bytes, 1);
+    if (!one || !*data) {
+        free(one);
+        free(*data);
+        return CU_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    *one = (pinned){.next = all, .at = *data, .bytes = bytes};
+    all = one;
+    pthread_mutex_unlock(&lock);
+    return CU_OK;
+}
+cu_result cuMemHostGetDevicePointer_v2(cu_address *address, void *data, unsigned int flags)
+{
+    (void)flags;
+    *address = (cu_address)(uintptr_t)data;
+    return CU_OK;
+}
+cu_result cuMemFreeHost(void *data)
+{
+    pthread_mutex_lock(&lock);
+    pinned **place = &all, *found;
+    while ((found = *place) && found->at != data)
+        place = &found->next;
+    if (found) *place = found->next;
+    pthread_mutex_unlock(&lock);
+    if (!found) return INVALID_VALUE;
+    free(found->at);
+    free(found);
+    return CU_OK;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+typedef struct copy {
+    void *to;
+    const void *from; /* NULL: the value, as often as bytes says */
+    void *own;        /* what of `from` was the caller's to change; given back here */
+    size_t bytes;
+    unsigned char value;
+} copy;
+
+static void carry_out(void *of)
+{
+    const copy *c = of;
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
+    else
+        memset(c->to, c->value, c->bytes);
+    free(c->own);
+}
+
+/* What is captured is done at once (streams.c). */
+static void put_copy(cu_stream stream, copy c)
+{
+    const stream_lane lane = lane_of(stream);
+    if (capture_of(stream) || !queue_put(&lane, QUEUE_APART, carry_out, &c, sizeof c)) carry_out(&c);
+}
+
+static void await_stream(cu_stream stream)
+{
+    const stream_lane lane = lane_of(stream);
+    if (streams_run_apart()) queue_await(&lane, queue_mark(&lane));
+}
+
+cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes, cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    copy c = {.to = (void *)(uintptr_t)dest, .from = source, .bytes = bytes};
+    if (streams_run_apart() && bytes && !is_pinned(source)) {
+        c.own = malloc(bytes);
+        if (!c.own) return CU_ERROR_OUT_OF_MEMORY;
+        c.from = memcpy(c.own, source, bytes);
+    }
+    put_copy(stream, c);
+    return CU_OK;
+}
+cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    note_other(false);
+    put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .from = (const void *)(uintptr_t)source, .bytes = bytes});
+    return CU_OK;
+}
+cu_result cuMemcpyDtoHAsync_v2(void *dest, cu_address source, size_t bytes, cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    put_copy(stream, (copy){.to = dest, .from = (const void *)(uintptr_t)source, .bytes = bytes});
+    if (!is_pinned(dest) && !capture_of(stream)) await_stream(stream);
+    return CU_OK;
+}
+cu_result cuMemsetD8Async(cu_address dest, unsigned char value, size_t bytes, cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .value = value, .bytes = bytes});
+    return CU_OK;
+}
+
+/* The next three: on the null stream, to their ends. */
+cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
+{
+    cu_result result = cuMemcpyHtoDAsync_v2(dest, source, bytes, NULL);
+    if (result == CU_OK) await_stream(NULL);
+    return result;
+}
+cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
+{
+    cu_result result = cuMemcpyDtoHAsync_v2(dest, source, bytes, NULL);
+    if (result == CU_OK) await_stream(NULL);
+    return result;
+}
+cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
+{
+    cu_result result = cuMemsetD8Async(dest, value, bytes, NULL);
+    if (result == CU_OK) await_stream(NULL);
+    return result;
+}

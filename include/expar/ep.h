@@ -10,8 +10,12 @@
  *
  * With async_finish a call returns before its rows are there, and its event tells when they are. On the CPU any number
  * of them queue up on a buffer, as far as there is memory for what they use, and are carried out in the order in which
- * they were made: a combine and a dispatch with a handle return at once, a fresh dispatch and a route when the call
- * before has sent its rows and their own counts have come; a call without async_finish comes behind all. What they use
+ * they were made: all return at once, without waiting for any other rank, but for a fresh dispatch and a route without
+ * num_worst_tokens: these do when the call before has sent its rows and their own counts have come. A fresh dispatch or
+ * a route that has not waited does not know its counts (num_recv_tokens -1, recv_tokens_per_expert NULL): recv_counts
+ * are there with the event, by which also comes what is wrong with indices, or with another rank's arguments. Its
+ * handle and output serve calls on the same buffer at once, others behind the event. A call without async_finish comes
+ * behind all. What they use
  * is in use meanwhile, room in the pool included; the structs of their arguments are copied, and need not live on, what
  * these point to has to. docs/normal-mode.md, "Asynchronous calls", says which part waits for which.
  *

@@ -28,7 +28,8 @@ typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *
 /* Any max_… may be 0: there is no limit, and nothing is reserved. Records and rings grow then with the forms of calls:
    the first call whose rows, scales, K or E are larger than those before it makes them larger, by all ranks together.
    It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with the growing,
-   or with another rank's arguments, it returns itself. On a GPU pools grow with them for an output of num_worst_tokens
+   or with another rank's arguments, it returns itself; on the CPU a call that returns at once (expar/ep.h) leaves that
+   to the buffer's thread, and to its event. On a GPU pools grow with them for an output of num_worst_tokens
    rows, or of a handle's. On a GPU that is EXPAR_ERR_LIMIT in a capture, where processes
    share memory by CUDA IPC, and for more than 16384 experts. A limit that is given reserves what it needs when the
    buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */

@@ -42,10 +42,11 @@ typedef struct expar_dispatch_args {
     int32_t expert_major; /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result. Needs topk_idx,
                                  or a handle that an expert-major dispatch was made with */
     int32_t zero_padding; /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
-    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch waits
-                                for it before it returns; on a GPU every call does, but for an event that lies on a
-                                stream (expar_event_record): the call's stream waits for that */
-    int32_t async_finish;    /* 1: return once outputs are known; rows are there when result.event has happened */
+    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch that
+                                waits for counts waits for it before it returns; on a GPU every call does, but for an
+                                event that lies on a stream (expar_event_record): the call's stream waits for that */
+    int32_t async_finish;    /* 1: return once outputs are known, with num_worst_tokens or a handle at once; rows are
+                                there when result.event has happened */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
                            sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle */
@@ -83,15 +84,16 @@ typedef struct expar_dispatch_result {
     expar_tensor recv_topk_idx;     /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere.
                                        None for a dispatch without topk_idx */
     expar_tensor recv_topk_weights; /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
-    const int32_t *recv_tokens_per_expert; /* [L] host memory; NULL for a dispatch with a handle */
+    const int32_t *recv_tokens_per_expert; /* [L] host memory; NULL for a dispatch with a handle, and where the call
+                                              has not waited for its counts */
     int32_t num_local_experts;             /* L */
-    int64_t num_recv_tokens;               /* R, without those that were dropped */
+    int64_t num_recv_tokens;               /* R, without those that were dropped; -1: the host does not know it */
     expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
     expar_ep_output *output; /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
     expar_path path;         /* how this rank's rows came: DIRECT or QUEUE */
-    expar_tensor recv_x_scales; /* [R][S] contiguous, dtype of x_scales; none without */
-    expar_tensor recv_row_map;  /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
-    int64_t num_dropped_tokens;
+    expar_tensor recv_x_scales;    /* [R][S] contiguous, dtype of x_scales; none without */
+    expar_tensor recv_row_map;     /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
+    int64_t num_dropped_tokens;    /* as far as the host knows */
     expar_event *event;            /* with async_finish: the caller's. Else NULL */
     expar_tensor recv_src_token;   /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose
                                     rows (rank_prefix) it is among. With num_worst_tokens -1 from R on. Else none */

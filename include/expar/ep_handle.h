@@ -18,8 +18,9 @@ extern "C" {
 typedef struct expar_ep_handle expar_ep_handle;
 
 /* What a handle knows; pointers last as long as the handle. On a GPU tokens_per_node is NULL: there is one node, and
-   how many tokens go anywhere is not counted. Of a dispatch with num_worst_tokens there, whose counts nobody has waited
-   for, num_recv_tokens is -1, and rank_prefix and channel_prefix are NULL. */
+   how many tokens go anywhere is not counted. Of a dispatch with num_worst_tokens whose counts nobody has waited for
+   (on the CPU: with async_finish), num_recv_tokens is -1, and rank_prefix, channel_prefix and tokens_per_node are
+   NULL. */
 typedef struct expar_handle_info {
     size_t struct_size;             /* set by EXPAR_HANDLE_INFO_INIT */
     int64_t num_tokens;             /* T of the dispatch */

@@ -60,8 +60,8 @@ typedef struct expar_route_args {
     int64_t
         num_worst_tokens; /* W > 0: dispatches with the handle have W rows, and nothing waits for counts. 0: R rows */
     expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
-    int32_t async_finish;    /* 1: result.event tells how the call ended: on a GPU with num_worst_tokens nothing else
-                                 does. The counts are waited for all the same */
+    int32_t async_finish;    /* 1: result.event tells how the call ended: with num_worst_tokens nothing else does, for
+                                the call returns at once. Without, counts are waited for all the same */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots;
     const expar_recv_counts *recv_counts;
@@ -84,7 +84,8 @@ typedef struct expar_route_result {
 
 /* Layout and notify alone: what a fresh dispatch does before its rows, so that a caller knows how many come before it
    allocates memory for them. Dispatches with the handle carry topk_idx, topk_weights and scales as fresh ones; combines
-   may come without a dispatch. Collective; returns when the counts are known, on a GPU with num_worst_tokens at once.
+   may come without a dispatch. Collective; returns when the counts are known, with num_worst_tokens at once on a GPU,
+   and with async_finish on the CPU.
    *result is written on EXPAR_OK only. Errors as of expar_dispatch, but for EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE
    and EXPAR_ERR_DROPPED: rows that find no room are dropped, and told of, by the dispatches. */
 EXPAR_API expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result);

@@ -99,6 +99,10 @@ class NormalMode:
         if self._of_torch:
             return self._dispatch_to_torch(args, result, kept, async_finish)
         args.async_finish = async_finish
+        handle = None
+        if async_finish and num_worst_tokens:  # it would return before the handle knows its counts
+            route = self._route_first(args)
+            handle = _handles.wrap(route.handle or 0, route.num_rows, self._rank, self._size, token_in_rank)
         self._carry_out(args, result)
         output = Output(result.output or 0)
         idx = weights = recv_scales = None
@@ -112,7 +116,8 @@ class NormalMode:
         if not num_worst_tokens:
             counts = (c_int32 * result.num_local_experts).from_address(result.recv_tokens_per_expert or 0)[:]
         recv_x = output.last(result, _RECV_X, x.dtype)
-        handle = _handles.wrap(result.handle or 0, recv_x.shape[0], self._rank, self._size, token_in_rank)
+        if handle is None:
+            handle = _handles.wrap(result.handle or 0, recv_x.shape[0], self._rank, self._size, token_in_rank)
         return recv_x, recv_scales, idx, weights, counts, handle, keep(result.event, kept)
 
     def dispatch_again(
@@ -154,6 +159,24 @@ class NormalMode:
             keep(result.event, [])
             raise
 
+    def _route_first(self, args: Any) -> Any:
+        """The routing of a fresh dispatch, which has a handle then, and whose counts are known."""
+        routing, route = _abi.RouteArgs(sizeof(_abi.RouteArgs)), _abi.RouteResult(sizeof(_abi.RouteResult))
+        for name in ("topk_idx", "token_in_rank"):
+            ctypes.memmove(
+                addressof(routing) + getattr(_abi.RouteArgs, name).offset,
+                addressof(args) + getattr(_Args, name).offset,
+                _VIEW_BYTES,
+            )
+        routing.num_experts, routing.expert_alignment = args.num_experts, args.expert_alignment
+        routing.tokens_per_expert, routing.num_worst_tokens = args.tokens_per_expert, args.num_worst_tokens
+        routing.wait_event, routing.num_sms = args.wait_event, args.num_sms
+        check(_route(self.ep.pointer, addressof(routing), addressof(route)))
+        args.handle = route.handle
+        ctypes.memset(addressof(args) + _IN_RANK, 0, _VIEW_BYTES)
+        args.tokens_per_expert, args.num_worst_tokens = None, 0
+        return route
+
     # ---- results in memory of PyTorch's ------------------------------------------------------------------------------
 
     @staticmethod
@@ -177,24 +200,13 @@ class NormalMode:
     ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], Event | None]:
         """Its routing first: then it is known how large they are."""
         x, scales, topk_idx, topk_weights, token_in_rank, _, _ = kept
-        routing, route = _abi.RouteArgs(sizeof(_abi.RouteArgs)), _abi.RouteResult(sizeof(_abi.RouteResult))
-        for name in ("topk_idx", "token_in_rank"):
-            ctypes.memmove(
-                addressof(routing) + getattr(_abi.RouteArgs, name).offset,
-                addressof(args) + getattr(_Args, name).offset,
-                _VIEW_BYTES,
-            )
-        routing.num_experts, routing.expert_alignment = args.num_experts, args.expert_alignment
-        routing.tokens_per_expert, routing.num_worst_tokens = args.tokens_per_expert, args.num_worst_tokens
-        routing.wait_event, routing.num_sms = args.wait_event, args.num_sms
-        check(_route(self.ep.pointer, addressof(routing), addressof(route)))
+        tells = not args.num_worst_tokens
+        route = self._route_first(args)
         counts: list[int] = []
-        if not args.num_worst_tokens:
+        if tells:
             counts = (c_int32 * route.num_local_experts).from_address(route.recv_tokens_per_expert or 0)[:]
         handle = _handles.wrap(route.handle or 0, route.num_rows, self._rank, self._size, token_in_rank)
-        args.handle, args.async_finish = route.handle, async_finish
-        ctypes.memset(addressof(args) + _IN_RANK, 0, _VIEW_BYTES)
-        args.tokens_per_expert, args.num_worst_tokens = None, 0
+        args.async_finish = async_finish
         recv_x, recv_scales, idx, weights = self._own_outputs(args, route.num_rows, x, scales, topk_idx, topk_weights)
         self._carry_out(args, result)
         Output(result.output or 0)

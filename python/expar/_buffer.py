@@ -148,7 +148,7 @@ class Dispatched:
     src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
     row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
     tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
-    num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
+    num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
     num_dropped_tokens: int
     handle: Handle | None  # None for a dispatch with a handle
     path: Path  # how this rank's rows came

@@ -138,9 +138,11 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
     return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
-/* Until this rank's earlier calls have come to the phase. Interrupted, a call that nobody has heard of is withdrawn. */
+/* Until this rank's earlier calls have come to the phase: on the buffer's own thread all have ended. Interrupted, a
+   call that nobody has heard of is withdrawn. */
 static expar_status await_earlier(ep_call *call, ep_phase phase)
 {
+    if (call->issued) return EXPAR_OK;
     expar_status status = ep_issue_await(call->ep, phase);
     call->withdrawn = status != EXPAR_OK && !call->opened;
     return status == EXPAR_OK ? EXPAR_OK : ep_call_prefix(call, status);
@@ -156,10 +158,27 @@ static expar_status grow(ep_call *call, const ep_grow_step *step)
     return status == EXPAR_OK ? ep_call_verdict(call, &verdict) : status;
 }
 
-bool ep_call_fits(const ep_call *call, int64_t row_bytes)
+void ep_call_set_async(ep_call *call, bool async_finish, bool sized)
+{
+    call->by_itself = async_finish;
+    call->leaves = async_finish && sized && !call->ep->exec->ops->streams;
+}
+
+static bool fits_now(const ep_call *call)
 {
     executor *exec = call->ep->exec;
-    return exec->ops->fits(exec, &call->form, row_bytes);
+    return exec->ops->fits(exec, &call->form, call->row_bytes);
+}
+
+/* A call makes records larger before it is sent. */
+expar_status ep_call_fits(ep_call *call, bool *fits)
+{
+    *fits = true;
+    if (call->leaves) return EXPAR_OK;
+    expar_status status = await_earlier(call, call->behind);
+    call->told = status != EXPAR_OK;
+    if (status == EXPAR_OK) *fits = fits_now(call);
+    return status;
 }
 
 expar_status ep_call_grow(ep_call *call, ep_grow_step step)
@@ -167,12 +186,20 @@ expar_status ep_call_grow(ep_call *call, ep_grow_step step)
     expar_ep *ep = call->ep;
     step.epoch = call->epoch;
     step.form = call->form;
+    step.row_bytes = call->row_bytes;
     expar_status status = grow(call, &step);
     call->told = status != EXPAR_OK;
     if (call->told) return status;
-    atomic_fetch_add_explicit(&ep->growths, 1, memory_order_relaxed);
-    call->epoch = ++ep->epoch;
+    atomic_fetch_add_explicit(&ep->growths, 1, memory_order_release);
+    if (ep->exec->ops->grows_apart) call->epoch = ++ep->epoch;
     return EXPAR_OK;
+}
+
+expar_status ep_call_make_room(ep_call *call)
+{
+    const ep_grow_step step = {.tokens = -1};
+    if (!call->leaves || fits_now(call)) return EXPAR_OK;
+    return ep_call_grow(call, step);
 }
 
 expar_status ep_call_promise(ep_call *call)
@@ -379,7 +406,7 @@ expar_status ep_call_refuse(ep_call *call, expar_status status)
 expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
 {
     call->refusal = *refusal;
-    keep_own_refusal(call);
+    if (!call->issued) keep_own_refusal(call);
     return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
 }
 
@@ -408,7 +435,8 @@ static const ep_halves refusal_halves = {
 /* The caller has its error; nobody has an event. False: it is to be told from here. */
 static bool issue_refusal(ep_call *call)
 {
-    if (!call->by_itself || call->ep->exec->ops->streams || ep_issue_prepare(call->ep) != EXPAR_OK) return false;
+    if (!call->by_itself || call->issued || call->ep->exec->ops->streams || ep_issue_prepare(call->ep) != EXPAR_OK)
+        return false;
     ep_call *own = malloc(sizeof *own);
     if (!own) return false;
     call->issued = call->ep->last_issued = true;

@@ -74,6 +74,8 @@ struct ep_call {
     expar_event *wait_event; /* the caller's; NULL: none */
     expar_event *event;      /* with async_finish; else NULL */
     bool by_itself;          /* with async_finish, once that is known */
+    bool leaves;             /* all of it is for the buffer's own thread, which begins with records that hold it */
+    int64_t row_bytes;       /* with the form: of the rows that it brings */
     ep_phase behind;         /* before it opens all calls before it have come to this phase */
     ep_call *own;            /* room for the call where the buffer's own thread is to finish it; else NULL */
     ep_issuer_job job;       /* of that copy */
@@ -92,12 +94,18 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);
 /* A wait_event that nobody holds any more; and what a graph cannot hold: an event to wait for or to signal. */
 expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_event, bool async_finish);
-/* Whether records and rings hold a call as they are, whose form is filled. Once a call. */
-bool ep_call_fits(const ep_call *call, int64_t row_bytes);
-/* Where they do not: they are made larger, by all ranks together, in an epoch of its own; the call has the next one
-   then. No call of the buffer is under way meanwhile: this rank's earlier ones have ended first. A failure has been
-   told to the others, and leaves the buffer as it was. step: row_bytes, and what the call takes. */
+/* With async_finish the call's rest runs by itself. sized: so does all of it, where the buffer's own thread is to
+   finish it, for nothing of what the others bring is to be known when the call returns. */
+void ep_call_set_async(ep_call *call, bool async_finish, bool sized);
+/* Whether records and rings hold a call as they are, whose form is filled; of one that leaves: true, for its thread
+   asks. Once a call, behind those before it that may make them larger. EXPAR_ERR_INTERRUPTED, as by ep_call_open. */
+expar_status ep_call_fits(ep_call *call, bool *fits);
+/* Where they do not: they are made larger, by all ranks together, in the call's epoch; where that is a call of its own
+   the call has the next one then. No call of the buffer is under way meanwhile: this rank's earlier ones have ended
+   first. A failure has been told to the others, and leaves the buffer as it was. step: what the call takes. */
 expar_status ep_call_grow(ep_call *call, ep_grow_step step);
+/* Both, of a call that leaves, on the thread that carries it out; else without effect. Whoever fails here is done. */
+expar_status ep_call_make_room(ep_call *call);
 /* With async_finish: the event, and whatever else the call needs to finish by itself. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's
@@ -105,8 +113,8 @@ expar_status ep_call_promise(ep_call *call);
    not before, since the event may be another call's. */
 expar_status ep_call_follow(ep_call *call);
 /* Before the first record that is posted from the caller's thread: until the call before is sent, and the one before
-   that has ended. Whoever is interrupted here, or where nothing has been posted in ep_call_grow and ep_call_finish, can
-   make the call again. */
+   that has ended. Whoever is interrupted here, or where nothing has been posted in ep_call_fits, ep_call_grow and
+   ep_call_finish, can make the call again. On the buffer's own thread it waits for nobody. */
 expar_status ep_call_open(ep_call *call);
 /* The halves, here or by themselves. In the latter case the call has been copied, and this one holds nothing any more
    (own is NULL). A refusal, which is told with the offers, is told from here. */

@@ -168,7 +168,7 @@ static expar_status combine_check(combine_call *call, const expar_combine_args *
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, true);
     call->base.wait_event = call->args.wait_event;
-    call->base.by_itself = call->args.async_finish != 0;
+    ep_call_set_async(&call->base, call->args.async_finish != 0, true);
     if (status == EXPAR_OK) status = combine_check_flags(&call->args);
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_sums(call);
@@ -365,6 +365,7 @@ static expar_status reduce(combine_call *call)
 static void combine_fill_form(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
+    call->base.row_bytes = row_bytes(call);
     call->base.form = (ep_form){.kind = EP_COMBINE,
                                 .hidden = (int32_t)args->x.shape[1],
                                 .dtype = (int32_t)args->x.dtype,
@@ -428,7 +429,9 @@ static expar_status combine_send(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
     executor *exec = base->ep->exec;
-    expar_status status = ep_call_follow(base);
+    expar_status status = ep_call_make_room(base);
+    if (status != EXPAR_OK) return status;
+    status = ep_call_follow(base);
     if (status == EXPAR_OK) status = look_at_map(call);
     if (status == EXPAR_OK) status = reduce(call);
     if (status == EXPAR_OK) status = fill_stages(call);
@@ -476,9 +479,11 @@ static expar_status combine_keep_in_graph(const combine_call *call)
 
 static expar_status combine_fit(combine_call *call)
 {
+    const ep_grow_step step = {.tokens = -1};
+    bool fits;
     combine_fill_form(call);
-    const ep_grow_step step = {.row_bytes = row_bytes(call), .tokens = -1};
-    return ep_call_fits(&call->base, step.row_bytes) ? EXPAR_OK : ep_call_grow(&call->base, step);
+    expar_status status = ep_call_fits(&call->base, &fits);
+    return status != EXPAR_OK || fits ? status : ep_call_grow(&call->base, step);
 }
 
 /* All that is done before the others are asked. */

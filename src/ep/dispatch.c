@@ -12,6 +12,7 @@ static void dispatch_fill_form(dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     ep_form *form = &call->base.form;
+    call->base.row_bytes = dispatch_row_bytes(call);
     bool scales = tensor_given(&args->x_scales), topk = tensor_given(&args->topk_idx);
     *form = (ep_form){.kind = dispatch_cached(call) ? EP_DISPATCH_CACHED : EP_DISPATCH,
                       .hidden = (int32_t)args->x.shape[1],
@@ -79,7 +80,8 @@ static expar_status notify(dispatch_call *call)
         step.rows = &rows;
     }
     expar_status status = opening_notify(base, &step);
-    if (status != EXPAR_OK) return status;
+    /* Of a call that leaves the caller has its result already. */
+    if (status != EXPAR_OK || base->leaves) return status;
     call->grows = step.grows;
     if (!step.counted) return grow_for_later(call);
     status = dispatch_take_counts(call);
@@ -120,6 +122,17 @@ static void leave_map(dispatch_call *call)
     call->fills_map = false;
 }
 
+/* A call that leaves, from its beginning on. */
+static expar_status dispatch_open(dispatch_call *call)
+{
+    ep_call *base = &call->base;
+    if (!base->leaves) return EXPAR_OK;
+    expar_status status = ep_call_make_room(base);
+    if (status != EXPAR_OK || dispatch_cached(call)) return status;
+    status = ep_call_follow(base);
+    return status == EXPAR_OK ? notify(call) : ep_call_tell_refusal(base, status);
+}
+
 static expar_status send_rows(dispatch_call *call)
 {
     ep_call *base = &call->base;
@@ -135,7 +148,8 @@ static expar_status send_rows(dispatch_call *call)
 static expar_status dispatch_send(ep_call *base)
 {
     dispatch_call *call = (dispatch_call *)base;
-    expar_status status = send_rows(call);
+    expar_status status = dispatch_open(call);
+    if (status == EXPAR_OK) status = send_rows(call);
     if (status != EXPAR_OK) leave_map(call);
     return status;
 }
@@ -145,11 +159,11 @@ static expar_status tell_dropped(const dispatch_call *call)
     const expar_ep_handle *handle = dispatch_handle(call);
     long long dropped = call->step.dropped;
     if (dropped == 0) return EXPAR_OK;
-    if (handle->recv_tokens < 0)
+    if (dispatch_cached(call) && handle->recv_tokens < 0)
         error_set(EXPAR_ERR_DROPPED, "%lld rows were dropped: the handle's num_worst_tokens is too small", dropped);
     else
         error_set(EXPAR_ERR_DROPPED, "%lld of %lld rows were dropped: num_worst_tokens is %lld", dropped,
-                  dropped + (long long)handle->recv_tokens, (long long)handle->rows);
+                  dropped + (long long)handle->rows, (long long)handle->rows);
     return ep_call_prefix(&call->base, EXPAR_ERR_DROPPED);
 }
 
@@ -245,33 +259,36 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
 static expar_status dispatch_fit(dispatch_call *call)
 {
     uint64_t sizes[3];
+    bool fits;
     dispatch_fill_form(call);
-    if (ep_call_fits(&call->base, dispatch_row_bytes(call))) return EXPAR_OK;
-    const ep_grow_step step = {.row_bytes = dispatch_row_bytes(call),
-                               .bytes = sizes,
+    expar_status status = ep_call_fits(&call->base, &fits);
+    if (status != EXPAR_OK || fits) return status;
+    const ep_grow_step step = {.bytes = sizes,
                                .count = dispatch_sizes_ahead(call, sizes),
                                .tokens = dispatch_cached(call) ? -1 : call->opening.tokens};
     return ep_call_grow(&call->base, step);
 }
 
-/* All that is done before the others are asked. A fresh dispatch reads its routing behind the event. */
+/* All that is done before the others are asked. A fresh dispatch reads its routing behind the event; one that leaves
+   does so on its thread. */
 static expar_status dispatch_prepare(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     /* In a capture there is no event, and nothing is put on the stream before there is memory for the call. */
-    bool fresh = !dispatch_cached(call), early = fresh && !call->base.exec.captured;
+    bool fresh = !dispatch_cached(call), captured = call->base.exec.captured;
+    bool early = fresh && !captured && !call->base.leaves;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
     if (status == EXPAR_OK && fresh) status = opening_make_handle(&call->base, &call->opening, &call->made);
     if (status == EXPAR_OK && dispatch_sized(call)) status = dispatch_make_output(call);
     if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_room_take(call);
-    if (status == EXPAR_OK && fresh && !early) status = ep_call_follow(&call->base);
+    if (status == EXPAR_OK && fresh && captured) status = ep_call_follow(&call->base);
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
 }
 
 static expar_status dispatch_carry_out(dispatch_call *call)
 {
-    expar_status status = dispatch_cached(call) ? EXPAR_OK : notify(call);
+    expar_status status = dispatch_cached(call) || call->base.leaves ? EXPAR_OK : notify(call);
     return status == EXPAR_OK ? ep_call_finish(&call->base) : status;
 }
 

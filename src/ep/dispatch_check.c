@@ -179,8 +179,8 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, asked);
     if (status != EXPAR_OK) return status;
     call->base.wait_event = call->args.wait_event;
-    call->base.by_itself = call->args.async_finish != 0;
     call->given = call->args.handle;
+    ep_call_set_async(&call->base, call->args.async_finish != 0, dispatch_sized(call));
     call->opening = dispatch_opening(&call->args);
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
     if ((status = dispatch_check_flags(&call->args)) != EXPAR_OK) return status;

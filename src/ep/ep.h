@@ -82,8 +82,9 @@ struct expar_ep {
     ep_unheard *unheard;
     pthread_mutex_t poison_lock;
     mem_allocator allocator; /* the caller's, for what the pool has no room for; alloc NULL: the executor's */
-    /* Counts for expar_ep_get_stats: raised by the thread that makes a call, read by any; relaxed. */
-    _Atomic uint64_t growths; /* times that records and rings were made larger */
+    /* Counts for expar_ep_get_stats: raised by the thread that makes a call, or carries it out, read by any;
+       relaxed. */
+    _Atomic uint64_t growths; /* times that records and rings were made larger; raised behind that (release) */
     _Atomic uint64_t direct_calls, queue_calls;
     _Atomic uint64_t other_blocks; /* taken beside the pool */
     ep_refusal own_refusal;        /* the last one that a call of this rank returned. Guarded by poison_lock */

@@ -131,7 +131,7 @@ expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_in
                               .num_topk = handle->routing.topk,
                               .num_channels = handle->routing.channels,
                               .num_nodes = handle->routing.ranks / handle->routing.ranks_per_node,
-                              .tokens_per_node = handle->routing.node_counts,
+                              .tokens_per_node = known ? handle->routing.node_counts : NULL,
                               .rank_prefix = known ? handle->routing.rank_prefix : NULL,
                               .channel_prefix = known ? handle->routing.channel_prefix : NULL};
     memcpy(info, &full, checked.struct_size);

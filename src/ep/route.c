@@ -53,7 +53,7 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     if (status == EXPAR_OK) status = ep_call_learn(base, call->args.stream, call->args.num_sms, asked);
     if (status != EXPAR_OK) return status;
     base->wait_event = call->args.wait_event;
-    base->by_itself = call->args.async_finish != 0;
+    ep_call_set_async(base, call->args.async_finish != 0, call->args.num_worst_tokens != 0);
     call->opening = route_opening(&call->args);
     status = ep_copy_struct("result", &unused, sizeof unused, result);
     const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;
@@ -87,20 +87,22 @@ static expar_status route_keep_in_graph(const route_call *call)
 /* It brings no rows. */
 static expar_status route_fit(route_call *call)
 {
-    route_fill_form(call);
     const ep_grow_step step = {.tokens = call->opening.tokens};
-    return ep_call_fits(&call->base, 0) ? EXPAR_OK : ep_call_grow(&call->base, step);
+    bool fits;
+    route_fill_form(call);
+    expar_status status = ep_call_fits(&call->base, &fits);
+    return status != EXPAR_OK || fits ? status : ep_call_grow(&call->base, step);
 }
 
 /* All that is done before the others are asked. */
 static expar_status route_prepare(route_call *call)
 {
     /* As in a dispatch. */
-    bool early = !call->base.exec.captured;
+    bool early = !call->base.exec.captured && !call->base.leaves;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->opening, &call->made);
     if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
-    if (status == EXPAR_OK && !early) status = ep_call_follow(&call->base);
+    if (status == EXPAR_OK && call->base.exec.captured) status = ep_call_follow(&call->base);
     if (status == EXPAR_OK) status = route_keep_in_graph(call);
     if (status != EXPAR_OK) return status;
     call->made->expert_rows = opening_worst_expert_rows(&call->opening, call->made);
@@ -127,14 +129,18 @@ static expar_status route_notify(route_call *call)
     executor *exec = call->base.ep->exec;
     expar_status status = opening_notify(&call->base, &step);
     if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->ops->grow_pool(exec, NULL, 0));
-    if (status == EXPAR_OK && step.counted) route_take_counts(call);
+    /* Of a call that leaves the caller has its result already. */
+    if (status == EXPAR_OK && step.counted && !call->base.leaves) route_take_counts(call);
     return status;
 }
 
 static expar_status route_send(ep_call *base)
 {
-    (void)base;
-    return EXPAR_OK;
+    if (!base->leaves) return EXPAR_OK;
+    expar_status status = ep_call_make_room(base);
+    if (status != EXPAR_OK) return status;
+    status = ep_call_follow(base);
+    return status == EXPAR_OK ? route_notify((route_call *)base) : ep_call_tell_refusal(base, status);
 }
 
 static expar_status route_receive(ep_call *base)
@@ -183,7 +189,7 @@ expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_ro
     if (status == EXPAR_OK) status = route_fit(&call);
     if (status == EXPAR_OK) status = route_prepare(&call);
     if (status == EXPAR_OK) {
-        status = route_notify(&call);
+        status = call.base.leaves ? EXPAR_OK : route_notify(&call);
         if (status == EXPAR_OK) status = ep_call_finish(&call.base);
     } else if (!call.base.told) {
         status = ep_call_tell_refusal(&call.base, status);

@@ -68,6 +68,7 @@ typedef struct executor_ops {
        than the queue. */
     bool stages;
     int32_t unit_bytes; /* rows that a combine writes, or adds as biases, begin at multiples of it */
+    bool grows_apart;   /* `grow` is a call of its own: where all have grown its epoch is spent */
 
     /* ---- the buffer ---- */
 
@@ -119,7 +120,8 @@ typedef struct executor_ops {
     expar_status (*begin)(executor *self, exec_call *call, void *stream);
     /* Gets ready for rows of this form, before any rank can be waiting for this one's steps. */
     expar_status (*prepare)(executor *self, const ep_form *form, int64_t row_bytes);
-    /* Whether records and rings hold calls of this form as they are: the same on all ranks. Asked once a call. */
+    /* Whether records and rings hold calls of this form as they are: the same on all ranks. Asked once a call, by the
+       thread that is to make them larger, while no other can be at it. */
     bool (*fits)(executor *self, const ep_form *form, int64_t row_bytes);
     /* In a capture: the graph keeps these blocks as long as it lives, and all that is made of it. NULLs are skipped. */
     expar_status (*keep)(executor *self, const exec_call *call, mem_block *const *blocks, int32_t count);
@@ -133,7 +135,9 @@ typedef struct executor_ops {
 
     /* For a call that does not fit, while no other of the buffer is under way on this rank: opens with a hello without
        counts; where all ranks come with the same form, all make room for it, or none does. What came of it is the
-       verdict: a rank that has no memory refuses. Pools that grow do so for what the step says of them, if they can. */
+       verdict: a rank that has no memory refuses, and the call has been told of. Records that have grown know nothing
+       of the epoch yet, in which the call itself opens then (unless grows_apart). Pools that grow do so for what the
+       step says of them, if they can. */
     expar_status (*grow)(executor *self, const ep_grow_step *step, ep_verdict *verdict);
 
     /* Opens a fresh dispatch or a route, or any call that this rank refuses (without routing; it needs no place then):

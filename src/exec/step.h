@@ -71,7 +71,7 @@ static inline ep_sum ep_sum_of(const ep_routing *routing, int32_t order)
 
 /* A call that records and rings do not hold. */
 typedef struct ep_grow_step {
-    uint32_t epoch; /* of the growing alone */
+    uint32_t epoch; /* the call's */
     ep_form form;
     int64_t row_bytes;
     /* What the call will take of the pool, as far as it is known before the others are asked: count blocks of so many

@@ -264,12 +264,13 @@ static bool has_worst(const deal_call *call, int32_t rank)
     return move_is_fresh(&m->form) && m->deal->inputs[rank].num_worst_tokens;
 }
 
-/* A first dispatch hears of early refusals before it returns. */
+/* A first dispatch hears of early refusals before it returns; with num_worst_tokens it waits for none of the others,
+   and hears of them at its event. */
 static bool hears_of_refusal(const deal_call *call)
 {
     const move_form *form = &call->move->form;
     if (!move_is_fresh(form) || form->refusal == REFUSAL_NONE) return false;
-    if (WORST_GOES_AHEAD && has_worst(call, call->rank)) return false;
+    if (has_worst(call, call->rank)) return false;
     return form->refusal == REFUSAL_EARLY || has_worst(call, form->refuser);
 }
 

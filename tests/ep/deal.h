@@ -14,10 +14,10 @@
 #define EVENTS_HOLD_UP_THE_CALLER false
 #endif
 
-/* Whether a first dispatch with num_worst_tokens waits for none of the others, and hears of their refusals at its
-   event. So it is on GPUs. */
-#ifndef WORST_GOES_AHEAD
-#define WORST_GOES_AHEAD false
+/* Whether a test is shown counts that the host does not know when a call returns. So it is on GPUs, where they are read
+   from the handle. */
+#ifndef COUNTS_ARE_SHOWN
+#define COUNTS_ARE_SHOWN false
 #endif
 
 typedef enum deal_worst {
@@ -157,6 +157,7 @@ typedef struct deal_call {
     expar_event *event; /* of an asynchronous call */
     bool started;
     bool issued; /* it runs, or has run, to its end */
+    bool told;   /* a dispatch whose R the host knew when it returned */
 } deal_call;
 
 /* area: for PLACE_SYMMETRIC. handle: of the deal's first dispatch, for the others. wait_event: NULL or what the call is

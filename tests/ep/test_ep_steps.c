@@ -112,24 +112,29 @@ static void dispatch_repeat_and_combine(void **state)
     }
 }
 
-/* Records that do not hold the call grow first, in an epoch of their own; where they cannot, that is all there is. */
+/* Records that do not hold the call grow first, in its epoch or in one of their own; where they cannot, that is all
+   there is. */
 static void records_that_grow(void **state)
 {
     (void)state;
-    scene *s = set(&recorder_at_once);
-    expar_dispatch_result first;
-    expar_dispatch_args args = fresh(s);
-    s->said->fails = "fits";
-    assert_dispatch(s, &args, &first);
-    assert_said(s, "begin grow#1 place prepare routing notify#2 keep send#2 receive#2 end ");
-    expar_combine_args to = back(s, &first);
-    assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
-    assert_said(s, "begin grow#3 prepare keep place send-back#4 receive-back#4 end ");
-    s->said->refused = "grow";
-    assert_int_equal(expar_combine(s->ep, &to), EXPAR_ERR_SHAPE);
-    assert_said(s, "begin grow#5 ");
-    give_back(&first);
-    clear(s);
+    for (int streams = 0; streams < 2; streams++) {
+        scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
+        expar_dispatch_result first;
+        expar_dispatch_args args = fresh(s);
+        s->said->fails = "fits";
+        assert_dispatch(s, &args, &first);
+        assert_said(s, streams ? "begin grow#1 place prepare routing notify#2+rows keep send#2-ahead receive#2 end "
+                               : "begin grow#1 place prepare routing notify#1 keep send#1 receive#1 end ");
+        expar_combine_args to = back(s, &first);
+        assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
+        assert_said(s, streams ? "begin grow#3 prepare keep place send-back#4 receive-back#4 end "
+                               : "begin grow#2 prepare keep place send-back#2 receive-back#2 end ");
+        s->said->refused = "grow";
+        assert_int_equal(expar_combine(s->ep, &to), EXPAR_ERR_SHAPE);
+        assert_said(s, streams ? "begin grow#5 " : "begin grow#3 ");
+        give_back(&first);
+        clear(s);
+    }
 }
 
 /* What was sent ahead did nothing where the rows did not fit: they are sent again, to an output of their size. */
@@ -282,6 +287,34 @@ static void by_a_thread(void **state)
     clear(s);
 }
 
+/* What needs no counts leaves to the thread as a whole: growth and notify are its, too. */
+static void by_a_thread_from_the_beginning(void **state)
+{
+    (void)state;
+    scene *s = set(&recorder_at_once);
+    expar_dispatch_result first, again;
+    expar_dispatch_args args = fresh(s);
+    args.num_worst_tokens = COMING + 1;
+    args.async_finish = 1;
+    s->said->fails = "fits";
+    assert_dispatch(s, &args, &first);
+    assert_int_equal(first.num_recv_tokens, -1);
+    assert_null(first.recv_tokens_per_expert);
+    assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
+    ep_issue_await(s->ep, EP_CALL_ENDED);
+    assert_said(s, "begin prepare routing keep grow#1 place notify#1 send#1 receive#1 ");
+    args = cached(s, &first);
+    args.async_finish = 1;
+    assert_dispatch(s, &args, &again);
+    ep_issue_await(s->ep, EP_CALL_ENDED);
+    assert_said(s, "begin prepare keep grow#2 place send#2 receive#2 ");
+    expar_event_destroy(again.event);
+    give_back(&again);
+    expar_event_destroy(first.event);
+    give_back(&first);
+    clear(s);
+}
+
 /* The executor tells of the end, with what came of it. */
 static void by_the_stream(void **state)
 {
@@ -418,6 +451,7 @@ int main(void)
         cmocka_unit_test(route_and_dispatch),
         cmocka_unit_test(memory_of_the_callers),
         cmocka_unit_test(by_a_thread),
+        cmocka_unit_test(by_a_thread_from_the_beginning),
         cmocka_unit_test(by_the_stream),
         cmocka_unit_test(refused_at_once),
         cmocka_unit_test(refused_with_the_offers),

@@ -360,7 +360,7 @@ static expar_status make(const executor_plan *plan, bool streams, executor **out
     self->shape = *plan->shape;
     self->memory = memory;
     self->ops = recorder_ops;
-    self->ops.streams = self->ops.stages = self->base.offers_room = streams;
+    self->ops.streams = self->ops.stages = self->ops.grows_apart = self->base.offers_room = streams;
     self->base.ops = &self->ops;
     *out = &self->base;
     return mem_pool_create(memory, 0, POOL_BYTES, &self->base.pool);

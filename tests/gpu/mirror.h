@@ -43,7 +43,7 @@ void mirror_event_destroy(expar_event *event);
 #define expar_event_destroy     mirror_event_destroy
 /* Tests that need to know (tests/ep/deal.h). */
 #define EVENTS_HOLD_UP_THE_CALLER true
-#define WORST_GOES_AHEAD          true
+#define COUNTS_ARE_SHOWN          true
 #define STAGE_MOST_PROCESSES      8
 #endif
 

@@ -4,8 +4,9 @@
  * They begin in the symmetric heap, at one offset on all ranks. A call that they do not hold opens with hellos that
  * carry its form alone. Where all forms are the same each rank takes larger records in the part behind its heap, which
  * asks nobody, makes them empty, and says where they lie by a reply in the old ones; where all could, all go over to
- * the new ones. Nobody writes to the old ones again but for the counters of those replies: they are given back when a
- * later call has shown that these have come, too. */
+ * the new ones, where the call opens in the same epoch, which is on no flag there. Nobody writes to the old ones again
+ * but for the counters of those replies: they are given back when later hellos have shown that these have come, too.
+ */
 #include "exec/cpu/cpu.h"
 
 #include <stdlib.h>

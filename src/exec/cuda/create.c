@@ -71,6 +71,7 @@ static const executor_ops gpu_ops = {
     .streams = true,
     .stages = true,
     .unit_bytes = 16,
+    .grows_apart = true,
     .check = gpu_check,
     .untold = gpu_untold,
     .halt = gpu_halt,

@@ -87,7 +87,8 @@ typedef struct boot_answer {
     /* EXPAR_OK: it may come to the topic, or is there. Else it will not: that is how its call there has ended, or an
        earlier one by which it is lost; `reason` is its error. */
     expar_status ended;
-    /* It waits: in the topic, or in `topic`, which keeps it from coming. Else rank is -1. */
+    /* It waits: in the topic, or in `topic`, which keeps it from coming. Else rank is -1, or where it has left a circle
+       for whom it had waited, in `topic`. */
     bool waits;
     boot_topic topic;
     int32_t rank;                /* for whom; -1: for nobody in particular */
@@ -218,7 +219,7 @@ typedef struct boot_wait {
     int64_t ask_ns, ask_pause_ns, log_ns, log_pause_ns, interrupt_ns;
     bool noted;
     bool circled;      /* the last questions that were answered have found this rank in a circle, long enough for a
-                          deadlock or not */
+                          deadlock or not; or in one that another rank has broken */
     boot_topic circle; /* where this rank is awaited in it */
     /* Once a look has failed: why (BOOT_GOES_ON: interrupted), who is to blame (-1: nobody knows), and with BOOT_SILENT
        who is silent, [boot->size]. */

@@ -99,25 +99,48 @@ static void keep_end(boot_notes *self, note_ended end, const char *reason)
     note_ended *one = find_ended(self, &end.topic);
     const bool told = one && one->status != EXPAR_OK;
     if (told && !one->passing && (!one->refused || end.passing)) return;
-    if (told && one->passing) end.culprit = one->culprit;
+    if (told && one->passing) {
+        end.culprit = one->culprit;
+        end.awaited = one->awaited;
+        end.waited_in = one->waited_in;
+    }
     memcpy(end.reason, reason, strnlen(reason, sizeof end.reason - 1));
     if (!one) one = oldest_end(self);
     *one = end;
 }
 
+static note_ended make_end(const boot_topic *topic, expar_status status)
+{
+    return (note_ended){.topic = *topic, .status = status, .culprit = -1, .awaited = -1};
+}
+
 void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, const char *reason)
 {
     pthread_mutex_lock(&self->notes->lock);
-    keep_end(self->notes, (note_ended){.topic = *topic, .status = status, .culprit = -1}, reason);
+    keep_end(self->notes, make_end(topic, status), reason);
     pthread_mutex_unlock(&self->notes->lock);
+}
+
+static void keep_wait_end(boot_notes *self, const boot_wait *wait, note_ended end, const char *reason)
+{
+    if (wait->circled) end.awaited = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
+    end.waited_in = wait->topic;
+    pthread_mutex_lock(&self->lock);
+    keep_end(self, end, reason);
+    pthread_mutex_unlock(&self->lock);
 }
 
 void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason)
 {
-    const note_ended end = {.topic = wait->topic, .status = status, .passing = true, .culprit = wait->culprit};
-    pthread_mutex_lock(&self->lock);
-    keep_end(self, end, reason);
-    pthread_mutex_unlock(&self->lock);
+    note_ended end = make_end(&wait->topic, status);
+    end.passing = true;
+    end.culprit = wait->culprit;
+    keep_wait_end(self, wait, end, reason);
+}
+
+void notes_broke(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason)
+{
+    keep_wait_end(self, wait, make_end(&wait->circle, status), reason);
 }
 
 /* The caller holds the lock. */
@@ -131,7 +154,7 @@ void boot_note_refused(boot *self, const boot_topic *topic, expar_status status,
 {
     boot_notes *notes = self->notes;
     note_call *calls = &notes->calls[topic->kind][topic->object % NOTES_OBJECTS];
-    note_ended end = {.topic = *topic, .status = status, .culprit = -1};
+    note_ended end = make_end(topic, status);
     pthread_mutex_lock(&notes->lock);
     if (is_collective(topic->kind))
         end.refused = count_refused(notes, topic) + 1;
@@ -342,6 +365,8 @@ static void read_ended(const boot_notes *self, const boot_topic *topic, boot_ans
     if (!one) return;
     out->ended = one->status;
     if (out->blamed < 0) out->blamed = one->culprit;
+    out->rank = one->awaited;
+    out->topic = one->waited_in;
     memcpy(out->reason, one->reason, sizeof out->reason);
 }
 
@@ -351,7 +376,7 @@ void notes_read(boot_notes *self, const boot_topic *topic, int64_t timeout_ms, b
     out->blamed = (int32_t)atomic_load_explicit(&self->blamed, memory_order_relaxed) - 1;
     pthread_mutex_lock(&self->lock);
     read_ended(self, topic, out);
-    const boot_wait *wait = find_hindrance(self, topic);
+    const boot_wait *wait = out->rank >= 0 ? NULL : find_hindrance(self, topic);
     out->waits = wait != NULL;
     if (wait) {
         out->topic = wait->topic;

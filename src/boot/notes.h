@@ -16,8 +16,11 @@ typedef struct note_ended {
     /* 0; or by boot_note_refused, and so not for good: how many calls had been refused so by then. Of collectives since
        all last met, also where the note itself has been forgotten (status is EXPAR_OK). */
     uint32_t refused;
-    bool passing;    /* noted by a wait that has failed; its call says soon how it ends */
-    int32_t culprit; /* of that wait, also once the call has said it; -1: nobody knows */
+    bool passing; /* noted by a wait that has failed; its call says soon how it ends */
+    /* Of that wait, also once the call has said how it ends: who is to blame (-1: nobody knows), and where it was in a
+       circle, for whom it was, and in what (-1: it was in none). */
+    int32_t culprit, awaited;
+    boot_topic waited_in;
     char reason[BOOT_REASON_TEXT];
 } note_ended;
 
@@ -51,6 +54,8 @@ void notes_add(boot_notes *self, boot_wait *wait);
 void notes_remove(boot_notes *self, boot_wait *wait);
 /* The wait has failed, and what becomes of its call is not noted yet: until then that is how it ends. */
 void notes_failed(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason);
+/* The same for good of the topic in which this rank is awaited in a circle, which this wait's end breaks. */
+void notes_broke(boot_notes *self, const boot_wait *wait, expar_status status, const char *reason);
 /* For how long it had been looked for in vain when it was last looked at. */
 int64_t notes_looked_for_ns(const boot_wait *wait);
 /* The same; 0 where who waits has not looked of late, since it was held up: what it waits for may have come. */

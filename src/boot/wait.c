@@ -23,8 +23,9 @@
 #define LEAST_SILENCE (3000 * NS_PER_MS)
 #define FIRST_ASK     (250 * NS_PER_MS) /* from a wait's beginning to the first question; twice that to the next */
 #define LAST_ASK      (1000 * NS_PER_MS)
-#define LAST_ASK_RANK (10 * NS_PER_MS) /* and so much for each rank, since all may ask all */
-#define ANSWER        (50 * NS_PER_MS) /* what a look waits for answers */
+#define LAST_ASK_RANK (10 * NS_PER_MS)   /* and so much for each rank, since all may ask all */
+#define ANSWER        (50 * NS_PER_MS)   /* what a look waits for answers */
+#define LAST_ANSWER   (1000 * NS_PER_MS) /* and one that has failed, by which others shall learn of it */
 #define FIRST_LOG     (10000 * NS_PER_MS)
 #define LATE_TEXT     640 /* bytes: three ranks that have much to say */
 
@@ -117,6 +118,8 @@ typedef struct inquiry {
     int64_t now_ns;
     int64_t waited_ns; /* until it was last looked for in vain */
     int32_t end;       /* the last of those who wait in the topic for each other, or who does not come; -1: nobody */
+    int32_t ended;     /* who does not come any more; -1: nobody */
+    boot_answer left;  /* what that one has said */
     bool failed;       /* with status */
     expar_status status;
 } inquiry;
@@ -188,6 +191,8 @@ static void judge_silence(inquiry *q)
 static void will_not_come(inquiry *q, int32_t rank, const boot_answer *answer)
 {
     const int32_t blamed = answer->blamed;
+    q->ended = rank;
+    q->left = *answer;
     const bool other = blamed >= 0 && blamed != q->wait->boot->rank;
     fail(q, BOOT_WILL_NOT_COME, other ? blamed : rank,
          error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s", q->wait->what, rank,
@@ -243,6 +248,18 @@ static void walk_tell(walk *w, int32_t rank, const char *doing)
     w->text[w->length] = '\0';
 }
 
+/* How the rank stands to the topic. False: it is not known. */
+static bool ask_rank(boot *self, int32_t rank, const boot_topic *topic, int64_t wait_ns, boot_answer *out)
+{
+    boot_answer *all = calloc((size_t)self->size, sizeof *all);
+    if (!all) return false;
+    all[rank].asked = true;
+    self->ops->ask(self, topic, all, wait_ns);
+    *out = all[rank];
+    free(all);
+    return out->came;
+}
+
 /* How the rank that the walk has come to stands to the topic in which it is awaited. False: it is not known. */
 static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
 {
@@ -255,13 +272,7 @@ static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
         *out = q->answers[w->rank];
         return out->came;
     }
-    boot_answer *all = calloc((size_t)self->size, sizeof *all);
-    if (!all) return false;
-    all[w->rank].asked = true;
-    self->ops->ask(self, &w->topic, all, ANSWER);
-    *out = all[w->rank];
-    free(all);
-    return out->came;
+    return ask_rank(self, w->rank, &w->topic, ANSWER, out);
 }
 
 /* The chain has come back to this rank's own wait. */
@@ -336,6 +347,23 @@ static void follow_chain(inquiry *q)
     }
     /* An answer that is late undoes no circle. */
     if (w.unknown) wait->circled = circled;
+}
+
+/* Another rank has left a circle before this one has seen that it is in it. Who does says for whom it had waited, and
+   where: so the circle is found behind it, and who awaits this rank there is told (break_circle), which may not have
+   seen it either. */
+static void find_broken_circle(const inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    boot_answer at = q->left;
+    if (q->ended < 0 || at.waits) return;
+    for (int32_t steps = 0; at.rank >= 0 && at.rank != wait->boot->rank; steps++)
+        if (at.rank == q->ended || steps == wait->boot->size ||
+            !ask_rank(wait->boot, at.rank, &at.topic, LAST_ANSWER, &at))
+            return;
+    if (at.rank < 0 || same_topic(&at.topic, &wait->topic)) return;
+    wait->circled = true;
+    wait->circle = at.topic;
 }
 
 /* ---- those who are late ------------------------------------------------------------------------------------------ */
@@ -425,10 +453,10 @@ static bool is_due(const boot_wait *wait, int64_t now_ns)
 
 /* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it;
    but a buffer's end is what comes behind a call that was broken off. */
-static void break_circle(const inquiry *q, bool circled)
+static void break_circle(const inquiry *q)
 {
-    if (q->failed && (circled || q->wait->circled) && q->wait->circle.kind != BOOT_KIND_END)
-        boot_note_ended(q->wait->boot, &q->wait->circle, q->status, expar_last_error());
+    if (q->failed && q->wait->circled && q->wait->circle.kind != BOOT_KIND_END)
+        notes_broke(q->wait->boot->notes, q->wait, q->status, expar_last_error());
 }
 
 /* Before the wait leaves the notes: whoever looks for the end of the chain between that and what its call notes would
@@ -445,7 +473,7 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
 {
     boot *self = wait->boot;
     const bool circled = wait->circled;
-    inquiry q = {.wait = wait, .now_ns = now_ns, .end = -1};
+    inquiry q = {.wait = wait, .now_ns = now_ns, .end = -1, .ended = -1};
     q.waited_ns = notes_looked_for_ns(wait);
     q.answers = calloc((size_t)self->size, sizeof *q.answers);
     if (!q.answers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory to ask %d ranks", wait->what, self->size);
@@ -456,7 +484,9 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     if (!q.failed) follow_chain(&q);
     if (!q.failed) judge_lateness(&q);
     if (!q.failed) log_wait(&q);
-    break_circle(&q, circled);
+    wait->circled = wait->circled || (q.failed && circled);
+    if (!wait->circled) find_broken_circle(&q);
+    break_circle(&q);
     note_failure(&q);
     free(q.answers);
     wait->ask_pause_ns = least(2 * wait->ask_pause_ns, last_pause_ns(self));

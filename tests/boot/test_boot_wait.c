@@ -92,21 +92,38 @@ static void answer_in_circle(played_boot *self, const boot_topic *topic, int32_t
     answer->blamed = -1;
 }
 
-/* How rank 0 answers whoever asks it about the last of the circle once its own wait has failed. */
-static expar_status left_behind(const boot_topic *last, bool late)
+/* Rank 1 has left before rank 0 asks, and says for whom it had waited. */
+static void answer_behind_circle(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
-    played_boot played = {.answer = answer_in_circle, .late = late, .last = last};
+    self->asked = 3;
+    answer_in_circle(self, topic, rank, answer);
+    if (rank == 1) answer->rank = 2;
+}
+
+/* How rank 0 answers whoever asks it about the last of the circle once its own wait has failed. */
+static expar_status play_circle(played_boot *played)
+{
     boot_wait wait;
     boot_answer answer = {0};
-    begin_play(&played);
-    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    begin_play(played);
+    boot_wait_begin(&wait, &played->boot, &first, "dispatch");
     boot_wait_for(&wait, 1);
     look_until_it_fails(&wait);
     assert_int_equal(wait.verdict, BOOT_WILL_NOT_COME);
     boot_wait_end(&wait);
-    notes_read(&played.notes, last, TIMEOUT_MS, &answer);
-    notes_destroy(&played.notes);
+    notes_read(&played->notes, played->last, TIMEOUT_MS, &answer);
+    notes_destroy(&played->notes);
+    if (answer.ended != EXPAR_OK) { /* and so whoever awaits rank 0 finds the circle, too */
+        assert_int_equal(answer.rank, 1);
+        assert_int_equal(answer.topic.object, first.object);
+    }
     return answer.ended;
+}
+
+static expar_status left_behind(const boot_topic *last, bool late)
+{
+    played_boot played = {.answer = answer_in_circle, .late = late, .last = last};
+    return play_circle(&played);
 }
 
 static void who_leaves_a_circle_says_so(void **state)
@@ -119,6 +136,16 @@ static void late_answers_undo_no_circle(void **state)
 {
     (void)state;
     assert_int_equal(left_behind(&third, true), EXPAR_ERR_PEER);
+}
+
+/* Or whoever awaits rank 0, and has not seen the circle either, waits for ever. */
+static void a_circle_is_found_behind_who_has_left_it(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_behind_circle, .last = &third};
+    assert_int_equal(play_circle(&played), EXPAR_ERR_PEER);
+    played = (played_boot){.answer = answer_behind_circle, .last = &ending};
+    assert_int_equal(play_circle(&played), EXPAR_OK);
 }
 
 /* The rank comes there next. */
@@ -385,6 +412,7 @@ int main(void)
         cmocka_unit_test(ranks_that_await_one_each_are_a_circle),
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
+        cmocka_unit_test(a_circle_is_found_behind_who_has_left_it),
         cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
         cmocka_unit_test(who_awaits_one_that_is_not_missed_is_not_lost),
         cmocka_unit_test(who_is_held_up_looks_again),
